@@ -1,4 +1,4 @@
-//! Reads and writes, and how they end.
+//! Reads and writes of a client, and their failures.
 
 use std::sync::Arc;
 
@@ -9,17 +9,21 @@ use scylla::{
     statement::{Consistency, prepared::PreparedStatement},
 };
 
-use crate::cluster::Shared;
+use crate::cluster::SharedCluster;
 
-/// A client of a table. Its operations block; clients of one cluster share its connections.
+/// A client of a table. Its operations block. All clients of a cluster share its connections.
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     read: PreparedStatement,
     write: PreparedStatement,
 }
 
 impl Client {
-    pub(crate) fn new(shared: Arc<Shared>, read: PreparedStatement, write: PreparedStatement) -> Client {
+    pub(crate) fn new(
+        shared: Arc<SharedCluster>,
+        read: PreparedStatement,
+        write: PreparedStatement,
+    ) -> Client {
         Client { shared, read, write }
     }
 }
@@ -27,8 +31,8 @@ impl Client {
 impl Store for Client {
     fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure> {
         self.read.set_consistency(consistency(level));
-        let Shared { session, runtime, .. } = &*self.shared;
-        // A read writes nothing, however it ends.
+        let SharedCluster { session, runtime, .. } = &*self.shared;
+        // A read writes nothing, so a failed one is always `NotDone`.
         let answer = runtime.block_on(session.execute_unpaged(&self.read, (key,))).map_err(not_done)?;
         let rows = answer.into_rows_result().map_err(not_done)?;
         let row = rows.maybe_first_row::<(Option<&[u8]>,)>().map_err(not_done)?;
@@ -37,13 +41,13 @@ impl Store for Client {
 
     fn write(&mut self, key: &[u8], value: &[u8], level: Level) -> Result<(), Failure> {
         self.write.set_consistency(consistency(level));
-        let Shared { session, runtime, .. } = &*self.shared;
+        let SharedCluster { session, runtime, .. } = &*self.shared;
         let answer = runtime.block_on(session.execute_unpaged(&self.write, (key, value)));
         answer.map(|_| ()).map_err(|error| failure_of_write(&error))
     }
 }
 
-/// Cassandra's name of a level.
+/// Returns Cassandra's name of a level.
 fn consistency(level: Level) -> Consistency {
     match level {
         Level::One => Consistency::One,
@@ -59,8 +63,9 @@ fn not_done(error: impl ToString) -> Failure {
     Failure::NotDone(error.to_string())
 }
 
-/// Only errors that are told before a replica is asked say that nothing was written. A timeout, a failure of a replica and a broken
-/// connection do not; nor does an overloaded coordinator, which may have asked some replicas already.
+/// Only errors from before a replica is asked prove that nothing was written. A timeout, a failed replica and
+/// a broken connection prove nothing. Nor does an overloaded coordinator, which may have asked some replicas
+/// already.
 fn failure_of_write(error: &ExecutionError) -> Failure {
     if was_not_sent(error) { not_done(error) } else { Failure::MaybeApplied(error.to_string()) }
 }
@@ -102,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// How a write ends that is answered with this.
+    /// Returns the failure of a write that ended in this error.
     fn ends(error: impl Into<ExecutionError>) -> Failure {
         failure_of_write(&error.into())
     }

@@ -28,49 +28,50 @@ use crate::{
     options::{Coordinators, Options, OptionsError, Timestamps, checked_name},
 };
 
-/// A connected cluster. Clients share its connections, one to each node, and the threads that serve them.
+/// A connected cluster. Its clients share one connection to each node, and the threads that serve the
+/// connections.
 ///
-/// Its calls block, and so do those of its clients: none may be made on a thread of an asynchronous runtime.
+/// Calls of a cluster and of its clients block. They must not run on a thread of an asynchronous runtime.
 pub struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     keyspace: String,
 }
 
 /// A table of registers: `key blob PRIMARY KEY, value blob`.
 pub struct Table {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCluster>,
     read: PreparedStatement,
     write: PreparedStatement,
 }
 
-/// The connections, their threads, and the ways to nodes, which all clients of a cluster share.
-pub(crate) struct Shared {
-    /// Ends before the runtime that its tasks run on.
+/// The connections, their threads and the load-balancing policies, which all clients of a cluster share.
+pub(crate) struct SharedCluster {
+    /// The session must be dropped before the runtime that its tasks run on, so this field comes first.
     pub(crate) session: Session,
     pub(crate) runtime: Runtime,
-    /// Of the clients with the numbers 0, 1, … in turn.
+    /// Load-balancing policies. Client `n` uses policy `n` modulo their number.
     policies: Vec<Arc<dyn LoadBalancingPolicy>>,
 }
 
-/// How a read at more than one replica deals with replicas that differ.
+/// The handling of differing replicas by a read at more than one replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Repair {
-    /// It writes the newest value to those that it waited for, and then answers.
+    /// The read writes the newest value to the replicas that it waited for, and then answers.
     #[default]
     Blocking,
-    /// It answers with the newest value.
+    /// The read answers with the newest value and repairs nothing.
     None,
 }
 
-/// A cluster that could not be used.
+/// The reason why a cluster cannot be used.
 #[derive(Debug, Error)]
 pub enum ClusterError {
-    /// A node has no address.
+    /// The address of a node cannot be resolved.
     #[error("the node at {node}: {error}")]
     Address {
-        /// As it was written.
+        /// Address as the user wrote it.
         node: String,
-        /// What the system says.
+        /// Error of the system.
         error: io::Error,
     },
     /// The threads of the connections did not start.
@@ -79,37 +80,37 @@ pub enum ClusterError {
     /// No node answered.
     #[error("no node of the cluster answers: {0}")]
     Connect(Box<NewSessionError>),
-    /// Clients cannot be pinned to a node that the cluster does not have.
+    /// The cluster lacks a node to which clients shall be pinned.
     #[error("the cluster has no node at {node}; it has {nodes}")]
     NoNode {
-        /// As it was written.
+        /// Address of the missing node, as the user wrote it.
         node: String,
-        /// The addresses that the cluster tells.
+        /// Addresses of the cluster's nodes.
         nodes: String,
     },
-    /// A table has no such name.
+    /// The name is not valid for a table or a keyspace.
     #[error(transparent)]
     Name(#[from] OptionsError),
-    /// A change of the schema was refused.
+    /// The cluster refused a change of the schema.
     #[error("{statement}: {error}")]
     Schema {
         /// The statement, in CQL.
         statement: String,
-        /// What the cluster says.
+        /// Error of the cluster.
         error: Box<ExecutionError>,
     },
-    /// A statement was refused, as if there is no such table.
+    /// The cluster refused to prepare a statement, for example because the table does not exist.
     #[error("{statement}: {error}")]
     Prepare {
         /// The statement, in CQL.
         statement: String,
-        /// What the cluster says.
+        /// Error of the cluster.
         error: Box<PrepareError>,
     },
 }
 
 impl Cluster {
-    /// Connects to all nodes, those of [`Options::nodes`] and those that they tell of.
+    /// Connects to the nodes of [`Options::nodes`] and to all other nodes of their cluster.
     pub fn connect(options: &Options) -> Result<Cluster, ClusterError> {
         checked_name(&options.keyspace)?;
         let addresses = options.nodes.iter().map(|node| address(node)).collect::<Result<Vec<_>, _>>()?;
@@ -123,17 +124,17 @@ impl Cluster {
             Coordinators::Pinned => pinned(&session, &options.nodes, &addresses)?,
         };
         Ok(Cluster {
-            shared: Arc::new(Shared { session, runtime, policies }),
+            shared: Arc::new(SharedCluster { session, runtime, policies }),
             keyspace: options.keyspace.clone(),
         })
     }
 
-    /// The nodes that the cluster has, dead ones among them.
+    /// Returns the number of nodes in the cluster, dead ones included.
     pub fn nodes(&self) -> usize {
         self.shared.session.get_cluster_state().get_nodes_info().len()
     }
 
-    /// Creates the keyspace with so many copies of each key in each data centre, unless there is one of its name already.
+    /// Creates the keyspace with `copies` copies of each key in each data centre, unless the keyspace exists.
     pub fn create_keyspace(&self, copies: u8) -> Result<(), ClusterError> {
         self.change(format!(
             "CREATE KEYSPACE IF NOT EXISTS {} WITH replication = {{'class': 'NetworkTopologyStrategy', 'replication_factor': {copies}}}",
@@ -141,7 +142,7 @@ impl Cluster {
         ))
     }
 
-    /// Whether the keyspace has so many copies of each key in each data centre.
+    /// Whether the keyspace has `copies` copies of each key in each data centre.
     pub fn has_copies(&self, copies: u8) -> bool {
         let state = self.shared.session.get_cluster_state();
         match state.get_keyspace(&self.keyspace).map(|keyspace| &keyspace.strategy) {
@@ -153,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Creates a table in the keyspace, unless there is one of its name already.
+    /// Creates a table in the keyspace, unless it exists.
     pub fn create_table(&self, name: &str, repair: Repair) -> Result<(), ClusterError> {
         let repair = match repair {
             Repair::Blocking => "BLOCKING",
@@ -166,12 +167,12 @@ impl Cluster {
         ))
     }
 
-    /// Drops a table with all that is in it, if it is there.
+    /// Drops a table with its rows, if it exists.
     pub fn drop_table(&self, name: &str) -> Result<(), ClusterError> {
         self.change(format!("DROP TABLE IF EXISTS {}.{}", self.keyspace, checked_name(name)?))
     }
 
-    /// A table of this cluster, which has the columns of [`Cluster::create_table`].
+    /// Opens a table of this cluster. It must have the columns of [`Cluster::create_table`].
     pub fn table(&self, name: &str) -> Result<Table, ClusterError> {
         let name = format!("{}.{}", self.keyspace, checked_name(name)?);
         Ok(Table {
@@ -182,7 +183,7 @@ impl Cluster {
     }
 
     fn change(&self, statement: String) -> Result<(), ClusterError> {
-        let Shared { session, runtime, .. } = &*self.shared;
+        let SharedCluster { session, runtime, .. } = &*self.shared;
         match runtime.block_on(session.query_unpaged(&*statement, ())) {
             Ok(_) => Ok(()),
             Err(error) => Err(ClusterError::Schema { statement, error: Box::new(error) }),
@@ -190,14 +191,14 @@ impl Cluster {
     }
 
     fn prepare(&self, statement: String) -> Result<PreparedStatement, ClusterError> {
-        let Shared { session, runtime, .. } = &*self.shared;
+        let SharedCluster { session, runtime, .. } = &*self.shared;
         let prepared = runtime.block_on(session.prepare(&*statement));
         prepared.map_err(|error| ClusterError::Prepare { statement, error: Box::new(error) })
     }
 }
 
 impl Table {
-    /// A client. Its number chooses its node, if clients are pinned.
+    /// Creates a client. If clients are pinned, `number` chooses its node.
     pub fn client(&self, number: u64) -> Client {
         let policies = &self.shared.policies;
         let policy = &policies[number as usize % policies.len()];
@@ -213,7 +214,7 @@ impl Table {
 /// Threads that serve the connections.
 const WORKERS: usize = 2;
 
-/// A node that is silent for so long does not answer.
+/// Time after which a silent node counts as unreachable.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 fn address(node: &str) -> Result<SocketAddr, ClusterError> {
@@ -225,7 +226,7 @@ fn address(node: &str) -> Result<SocketAddr, ClusterError> {
 async fn connect(options: &Options, addresses: &[SocketAddr]) -> Result<Session, NewSessionError> {
     let profile = ExecutionProfile::builder()
         .request_timeout(Some(options.patience))
-        // A request is made once: of a write that was made twice nobody could say when it took effect.
+        // Requests are never repeated. For a repeated write, nobody could say when it took effect.
         .retry_policy(Arc::new(FallthroughRetryPolicy::new()))
         .build();
     let mut builder = SessionBuilder::new()
@@ -238,7 +239,7 @@ async fn connect(options: &Options, addresses: &[SocketAddr]) -> Result<Session,
     builder.build().await
 }
 
-/// A policy for each node, none of which falls back to another node.
+/// Returns a policy for each node that never falls back to another node.
 fn pinned(
     session: &Session,
     nodes: &[String],
@@ -266,7 +267,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_does_not_answer_is_told() {
-        // A port that was free a moment ago, and that nobody listens at.
+        // A port that was free a moment ago, so nobody listens there.
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = Cluster::connect(&Options::new(vec![free.to_string()])).err();
         assert!(matches!(refused, Some(ClusterError::Connect(_))), "{refused:?}");

@@ -1,18 +1,21 @@
-//! Apache Cassandra as a store of registers: reads and writes at a level of their own.
+//! Apache Cassandra as a store of registers, with a level for each read and write.
 //!
-//! **Promise.** A [`Client`] is a [`Store`](quorate::maps::Store) over a table of a Cassandra cluster, so programs that
-//! measure or dial Quorate's own maps do the same to Cassandra. Each operation is one request, never repeated: its answer is the cluster's,
-//! and a write whose end nobody knows is [`MaybeApplied`](quorate::maps::Failure::MaybeApplied).
+//! **Promise.** A [`Client`] is a [`Store`](quorate::maps::Store) over a table of a Cassandra cluster. So
+//! programs that measure or dial Quorate's own maps can do the same to Cassandra. Each operation is one
+//! request and is never repeated. Its answer is the cluster's. A write with an unknown outcome fails as
+//! [`MaybeApplied`](quorate::maps::Failure::MaybeApplied).
 //!
-//! **Source.** 004 measured Cassandra (§II.C, §III). Levels are Cassandra's consistency levels of the same names.
+//! **Source.** 004 measured Cassandra (§II.C, §III). Levels are Cassandra's consistency levels of the same
+//! names.
 //!
-//! **Order of writes.** Cassandra keeps the write with the highest timestamp. By default the client gives it: one generator for all
-//! clients of a [`Cluster`], so that a write which begins after another one was answered has a higher timestamp. Timestamps of the coordinators ([`Timestamps::Server`])
-//! come from clocks that tick in milliseconds: of two writes by way of two coordinators within a millisecond the
-//! later one may lose, whatever its level.
+//! **Order of writes.** Cassandra keeps the write with the highest timestamp. By default the client assigns
+//! timestamps, from one generator for all clients of a [`Cluster`]. A write that begins after another was
+//! answered thus has a higher timestamp. The clocks of coordinators ([`Timestamps::Server`]) tick in
+//! milliseconds. If two coordinators write within a millisecond, the later write may lose at any level.
 //!
-//! **Promise of quorums.** With reads and writes at [`Level::Quorum`](quorate::maps::Level::Quorum), timestamps from the client and
-//! [`Repair::Blocking`] (Cassandra's default) a register is atomic for the clients of one cluster. With [`Repair::None`] it is regular.
+//! **Promise of quorums.** A register is atomic for the clients of one cluster if they read and write at
+//! [`Level::Quorum`](quorate::maps::Level::Quorum), with timestamps from the client and [`Repair::Blocking`]
+//! (Cassandra's default). With [`Repair::None`] it is regular.
 //!
 //! ```no_run
 //! use quorate::maps::{Level, Store};
@@ -28,11 +31,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! | module | what it is |
+//! | module | subject |
 //! |---|---|
-//! | [`options`] | where a cluster is, and how it is spoken to |
+//! | [`options`] | the address of a cluster, and options |
 //! | [`cluster`] | a connected cluster, its keyspace and tables |
-//! | [`client`] | reads and writes, and how they end |
+//! | [`client`] | reads and writes, and their failures |
 
 pub mod client;
 pub mod cluster;

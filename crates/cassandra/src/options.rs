@@ -1,67 +1,70 @@
-//! The address of a cluster, and how it is spoken to.
+//! The address of a cluster, and options of its clients.
 
 use std::{str::FromStr, time::Duration};
 
 use thiserror::Error;
 
-/// Where a cluster is, and how it is spoken to.
+/// The address of a cluster, and options of its clients.
 ///
-/// As text: `cassandra://HOST:PORT,HOST:PORT/KEYSPACE?coordinators=pinned&timestamps=server&copies=3`. All but the first node may be
-/// left out.
+/// The text form is
+/// `cassandra://HOST:PORT,HOST:PORT/KEYSPACE?coordinators=pinned&timestamps=server&copies=3`. Only the first
+/// node is required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// CQL doors, as `HOST:PORT`; at least one.
+    /// Addresses of the nodes for CQL, as `HOST:PORT`. At least one.
     pub nodes: Vec<String>,
-    /// The keyspace of all tables.
+    /// Keyspace of all tables.
     pub keyspace: String,
-    /// Replicas of each key in each data centre, if the keyspace is created.
+    /// Number of replicas of each key in each data centre, used when the keyspace is created.
     pub copies: u8,
-    /// The nodes that coordinate.
+    /// Nodes that coordinate operations.
     pub coordinators: Coordinators,
-    /// The origin of the timestamps that order writes.
+    /// Origin of the timestamps that order writes.
     pub timestamps: Timestamps,
-    /// The longest time that an operation may take. Cassandra itself gives up a write after 2 s and a read after 5, unless it is configured otherwise.
+    /// Longest time that an operation may take. By default Cassandra itself gives up a write after 2 s and a
+    /// read after 5 s.
     pub patience: Duration,
 }
 
 /// The nodes that coordinate a client's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coordinators {
-    /// For each operation a replica of its key, by chance.
+    /// For each operation a random replica of its key.
     #[default]
     Replicas,
-    /// One node for all operations of a client: clients take turns among [`Options::nodes`].
+    /// One node for all operations of a client. Clients take turns among [`Options::nodes`].
     Pinned,
 }
 
 /// The origin of the timestamps that order writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timestamps {
-    /// The program: ascending microseconds for all its clients.
+    /// The program. It assigns ascending microseconds to the writes of all its clients.
     #[default]
     Client,
     /// The coordinator of each write.
     Server,
 }
 
-/// A text that names no cluster.
+/// The reason why a text names no cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionsError {
     /// The text has another form.
     #[error("'{0}': a cluster is cassandra://HOST:PORT,HOST:PORT/KEYSPACE")]
     Form(String),
-    /// The keyspace has no such name.
+    /// The name is not valid for a keyspace or a table.
     #[error(
         "'{0}' is no name of a keyspace or table: a letter, then up to 47 letters, digits and underscores"
     )]
     Name(String),
-    /// An option does not exist, or has no such value.
+    /// The option does not exist, or its value is not valid.
     #[error("'{0}': options are coordinators=replicas|pinned, timestamps=client|server, copies=1 to 255")]
     Option(String),
 }
 
 impl Options {
-    /// The nodes' defaults: keyspace `quorate` with three copies, timestamps from the client, replicas as coordinators, 10 s of patience.
+    /// Returns the defaults for these nodes: keyspace `quorate` with three copies, timestamps from the
+    /// client, replicas as coordinators, and 10 s of patience.
     pub fn new(nodes: Vec<String>) -> Options {
         Options {
             nodes,
@@ -119,7 +122,7 @@ impl FromStr for Options {
     }
 }
 
-/// A name that stands in a statement as it is: CQL has no parameters for names.
+/// Checks that a name is safe to insert into a statement, because CQL has no parameters for names.
 pub(crate) fn checked_name(name: &str) -> Result<&str, OptionsError> {
     let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
@@ -130,7 +133,7 @@ pub(crate) fn checked_name(name: &str) -> Result<&str, OptionsError> {
     }
 }
 
-/// Cassandra's own limit.
+/// Longest name that Cassandra accepts, in bytes.
 const NAME_BYTES_MAX: usize = 48;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `quorate backup` and `quorate restore`: tables in a file, and back.
+//! `quorate backup` and `quorate restore`: copies tables to a file, and back.
 
 use std::{
     io::IsTerminal,
@@ -14,59 +14,61 @@ use quorate::{
     Db, Wait,
     backup::{self, Summary, Transfer},
 };
-use quorate_command::say;
+use quorate_command::report;
 use quorate_table::calendar;
 use serde_json::json;
 
 use crate::cluster::RoutersArgs;
 
-/// Writes the rows of tables to a file, all as of one position, while the cluster goes on.
+/// Copies the rows of tables to a file, all as of one position, while the cluster keeps working.
 ///
-/// The file is whole and on disk when this ends with 0, and not there otherwise. `quorate restore` brings the tables back, into this
-/// cluster or another one.
+/// If the command exits with 0, the file is complete and on disk. Otherwise there is no file.
+/// `quorate restore` copies the tables back, into this cluster or another one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The file, which must not exist.
     file: PathBuf,
-    /// Of these tables alone.
+    /// Tables to copy. By default all tables.
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
-    /// Make none, but read the whole of this one: all checksums, and every row against its table's definition. No cluster is
-    /// needed.
+    /// Makes no backup, but reads this file completely. It checks all checksums, and every row against its
+    /// table's definition. No cluster is needed.
     #[arg(long)]
     verify: bool,
-    /// Read no more than so many MiB of rows a second, before they are compressed, so that more of the machines is left to others.
+    /// Reads at most this many MiB of rows a second, before compression, to leave more of the machines to
+    /// others.
     #[arg(long, value_name = "MIB", conflicts_with = "verify")]
     max_rate: Option<NonZeroU32>,
     #[command(flatten)]
-    shown: Shown,
+    shown: OutputArgs,
     #[command(flatten)]
     routers: RoutersArgs,
 }
 
-/// Brings tables back from a file that `quorate backup` wrote.
+/// Restores tables from a file of `quorate backup`.
 ///
-/// The tables must not be there. All of the file is verified first; if any of it is damaged, nothing is done. Rows become visible
-/// a table at a time, once all of them are there. If it fails, tables that it has made and that are not whole are dropped.
+/// The tables must not exist. The command first verifies the whole file and does nothing if any part is
+/// damaged. The rows of a table become visible together, once all of them are there. If the command fails, it
+/// drops the incomplete tables that it created.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
     /// The file.
     file: PathBuf,
-    /// These tables alone.
+    /// Tables to restore. By default all tables of the file.
     #[arg(value_name = "TABLE")]
     tables: Vec<String>,
     #[command(flatten)]
-    shown: Shown,
+    shown: OutputArgs,
     #[command(flatten)]
     routers: RoutersArgs,
 }
 
 const MIB: NonZeroU64 = NonZeroU64::new(1 << 20).unwrap();
 
-/// How to answer.
+/// The form of the output.
 #[derive(clap::Args)]
-struct Shown {
-    /// One JSON object.
+struct OutputArgs {
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -98,8 +100,8 @@ fn connect(routers: RoutersArgs) -> Result<Db> {
     Ok(quorate::connect(routers.addresses()?).wait()?)
 }
 
-/// Does it, and tells what came of it.
-fn perform(transfer: Transfer, done: &str, file: &Path, shown: &Shown) -> Result<()> {
+/// Runs the transfer and prints its result.
+fn perform(transfer: Transfer, done: &str, file: &Path, shown: &OutputArgs) -> Result<()> {
     let bar = bar()?;
     let began = Instant::now();
     let summary = transfer.watch({
@@ -117,7 +119,7 @@ fn perform(transfer: Transfer, done: &str, file: &Path, shown: &Shown) -> Result
     show(&summary?, done, file, began.elapsed().as_secs_f64(), shown)
 }
 
-/// On a terminal.
+/// Returns a progress bar, which is hidden unless standard error is a terminal.
 fn bar() -> Result<ProgressBar> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{spinner} {msg}, {bytes}, {bytes_per_sec}");
@@ -125,19 +127,19 @@ fn bar() -> Result<ProgressBar> {
     Ok(bar)
 }
 
-fn show(summary: &Summary, done: &str, file: &Path, seconds: f64, shown: &Shown) -> Result<()> {
+fn show(summary: &Summary, done: &str, file: &Path, seconds: f64, shown: &OutputArgs) -> Result<()> {
     let made_at = summary.made_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     if shown.json {
         let tables: Vec<_> =
             summary.tables.iter().map(|(table, rows)| json!({ "table": table, "rows": rows })).collect();
-        say!(
+        report!(
             "{}",
             json!({
                 "file": file, "domain": format!("{:032x}", summary.domain.0), "position": summary.position,
                 "made_at": made_at, "tables": tables, "rows": summary.rows(), "bytes": summary.bytes,
                 "seconds": seconds,
             })
-        )?;
+        );
         return Ok(());
     }
     let mut table = Table::new();
@@ -148,19 +150,19 @@ fn show(summary: &Summary, done: &str, file: &Path, seconds: f64, shown: &Shown)
     if let Some(rows) = table.column_mut(1) {
         rows.set_cell_alignment(CellAlignment::Right);
     }
-    say!("{table}")?;
-    say!(
+    report!("{table}");
+    report!(
         "{done} in {seconds:.1} s: {} rows as of position {}, written at {}, {} in {}",
         summary.rows(),
         summary.position,
         instant(made_at),
         HumanBytes(summary.bytes),
         file.display()
-    )?;
+    );
     Ok(())
 }
 
-/// Seconds of Unix time, as SQL shows them.
+/// Formats seconds of Unix time as SQL does.
 fn instant(seconds: u64) -> String {
     let micros = i64::try_from(seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
     calendar::timestamp_text(micros.saturating_sub(calendar::UNIX_EPOCH_DAYS * calendar::DAY), true)

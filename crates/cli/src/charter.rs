@@ -1,13 +1,16 @@
-//! The charter of a local cluster that is kept on disk: whose directory it is, and what its cluster was made with.
+//! The charter of a local cluster on disk. It says which cluster owns the directory, and with which settings
+//! the cluster was made.
 //!
-//! The first `quorate up` in a directory writes it, before any process starts. Every later one reads it and goes on with the
-//! same domain, the same processes and the same ports; a flag that says otherwise is refused. So is a directory without a
-//! charter that holds journals all the same. Each journal knows its own domain and node besides (`runtime::disk`).
+//! The first `quorate up` in a directory writes the charter before it starts any process. Every later `up`
+//! reads it and continues with the same domain, processes and ports. It refuses flags that contradict the
+//! charter. It also refuses a directory that contains journals but no charter. In addition, each journal
+//! knows its own domain and node (`runtime::disk`).
 //!
-//! Format 1 had tables alone. Such a charter is read, and written in the present format when its cluster next goes on: a build
-//! that would take a cluster of cells for one of tables then refuses it by name.
+//! Format 1 had only tables. The present build reads such a charter, and rewrites it in the present format
+//! when the cluster next starts. From then on, an earlier build, which would take a cluster of cells for one
+//! of tables, refuses the directory by its format.
 //!
-//! A cluster in memory has no charter, and leaves nothing behind on which a later one would rest.
+//! A cluster in memory has no charter. It leaves nothing that a later cluster would depend on.
 
 use std::{fs, io::ErrorKind, path::Path};
 
@@ -17,88 +20,90 @@ use serde::{Deserialize, Serialize};
 
 use crate::{cluster::Directory, config};
 
-/// The facts that a cluster on disk was made with, and goes on with.
+/// The settings that a cluster on disk was made with and keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Charter {
-    /// The form of the directory.
+    /// Format of the directory.
     format: u32,
-    /// The version of the program that wrote it last.
+    /// Version of the program that last wrote the charter.
     version: String,
-    /// The domain.
+    /// Domain of the cluster.
     #[serde(with = "config::hex")]
     pub(crate) domain: DomainId,
-    /// The first of its ports, whichever was asked for.
+    /// First of the cluster's ports. If the user asked for any free port, it is the drawn one.
     pub(crate) first_port: u16,
-    /// The sample of a cluster of tables, and the first map of one of cells.
+    /// Progress of the sample (in a cluster of tables) or of the first map (in a cluster of cells).
     pub(crate) sample: Sample,
-    /// The flags, as they were given or left to their defaults.
-    pub(crate) made_with: Shape,
+    /// Values of the flags, whether given or by default.
+    pub(crate) made_with: ClusterSize,
 }
 
-/// The numbers that a cluster on disk is made with, each of a flag. It has tables or cells, and those of the other kind are 0.
+/// The numbers of a cluster on disk, one for each flag. A cluster has tables or cells. The numbers of the
+/// other kind are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Shape {
-    /// Routers.
+pub(crate) struct ClusterSize {
+    /// Number of routers.
     pub(crate) routers: u16,
-    /// Storage processes that hold rows.
+    /// Number of storage processes that hold rows.
     pub(crate) storage: u16,
-    /// Storage processes that wait.
+    /// Number of standby storage processes.
     pub(crate) standby: u16,
-    /// Storage processes that hold each row.
+    /// Number of storage processes that hold each row.
     pub(crate) replicas: u16,
-    /// Where SQL or the Redis protocol is spoken; 0: whatever was free when it was made.
+    /// Port for SQL or for the Redis protocol. 0 means that a free port was drawn when the cluster was made.
     pub(crate) port: u16,
-    /// Cells.
+    /// Number of cells.
     #[serde(default)]
     pub(crate) cells: u16,
-    /// Sites at which the cells stand, in turns.
+    /// Number of sites, among which the cells are distributed in turn.
     #[serde(default)]
     pub(crate) sites: u16,
 }
 
 /// The contents of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// Rows, which storage processes hold.
+pub(crate) enum ClusterContent {
+    /// Rows, held by storage processes.
     Tables,
-    /// Keys, which cells hold.
+    /// Keys, held by cells.
     Maps,
 }
 
-impl Content {
-    /// As in the middle of a sentence.
+impl ClusterContent {
+    /// Returns the name for use inside a sentence.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Content::Tables => "tables",
-            Content::Maps => "maps",
+            ClusterContent::Tables => "tables",
+            ClusterContent::Maps => "maps",
         }
     }
 }
 
-impl Shape {
-    /// The contents of a cluster of this shape.
-    pub(crate) fn content(&self) -> Content {
-        if self.cells > 0 { Content::Maps } else { Content::Tables }
+impl ClusterSize {
+    /// Returns the contents of a cluster of this size.
+    pub(crate) fn content(&self) -> ClusterContent {
+        if self.cells > 0 { ClusterContent::Maps } else { ClusterContent::Tables }
     }
 }
 
-/// How far the loading of the sample, or the making of the first map, has come. It happens once in the life of a directory.
+/// The progress of loading the sample, or of making the first map. It happens once in the life of a
+/// directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Sample {
-    /// The cluster was made without.
+    /// The cluster was made without a sample.
     None,
-    /// It is to be loaded.
+    /// The sample has to be loaded.
     Wanted,
-    /// It was loaded. Whatever became of its table or map since is its users' doing.
+    /// The sample was loaded. Its users may have changed or dropped it since, so it is not loaded again.
     Loaded,
 }
 
-/// The part of a charter of any format that says which format it has.
+/// The part of a charter that every format has.
 #[derive(Deserialize)]
-struct Head {
+struct CharterVersion {
     format: u32,
     version: String,
 }
@@ -109,13 +114,13 @@ const PREFACE: &str =
     "# A cluster of `quorate up`, and what it was made with. It goes on from this: do not change it.\n";
 
 impl Charter {
-    /// For a directory that has none.
-    pub(crate) fn new(domain: DomainId, shape: Shape, first_port: u16, sample: Sample) -> Charter {
+    /// Creates the charter of a directory that has none.
+    pub(crate) fn new(domain: DomainId, size: ClusterSize, first_port: u16, sample: Sample) -> Charter {
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        Charter { format: FORMAT, version, domain, first_port, sample, made_with: shape }
+        Charter { format: FORMAT, version, domain, first_port, sample, made_with: size }
     }
 
-    /// The charter of a directory, if it has one.
+    /// Reads the charter of a directory. Returns `None` if the directory has none and keeps nothing.
     pub(crate) fn read(directory: &Directory) -> Result<Option<Charter>> {
         let path = directory.join(FILE);
         let text = match fs::read_to_string(&path) {
@@ -126,7 +131,7 @@ impl Charter {
     }
 
     fn parse(text: &str) -> Result<Charter> {
-        if let Ok(Head { format, version }) = toml::from_str(text)
+        if let Ok(CharterVersion { format, version }) = toml::from_str(text)
             && format > FORMAT
         {
             bail!(
@@ -138,8 +143,9 @@ impl Charter {
         Ok(toml::from_str(text)?)
     }
 
-    /// Without a charter nothing may be kept: a new cluster would stand beside it, and its tables would seem gone. A mark or a lock
-    /// alone is of a process of `quorate node`, which may found its domain again if it loses the mark.
+    /// Refuses a directory that keeps data without a charter. A new cluster in the directory would make its
+    /// tables seem gone. A mark or a lock alone belongs to a process of `quorate node`. If that process lost
+    /// its mark, it could found its domain again.
     fn missing(directory: &Directory) -> Result<Option<Charter>> {
         let marks = directory.names()?.into_iter().find(|name| is_kept(name) && !is_journal(name));
         if let Some(kept) = find_records(directory)?.or(marks) {
@@ -152,20 +158,20 @@ impl Charter {
         Ok(None)
     }
 
-    /// Replaces the charter, durably, by this one in the present format.
+    /// Durably replaces the charter of the directory by this one, in the present format.
     pub(crate) fn write(&mut self, directory: &Directory) -> Result<()> {
         self.format = FORMAT;
         env!("CARGO_PKG_VERSION").clone_into(&mut self.version);
         directory.replace(FILE, format!("{PREFACE}{}", toml::to_string(self)?).as_bytes())
     }
 
-    /// Whether an earlier build would take it for one that it understands.
+    /// Whether the charter has an earlier format, which an earlier build would accept.
     pub(crate) fn is_of_earlier_format(&self) -> bool {
         self.format < FORMAT
     }
 
-    /// Whether anybody may have been answered in this domain. Until then there is nothing to go on from: everything that a
-    /// router says rests on records of its journal.
+    /// Whether a client may have got an answer from this domain. Everything that a router says depends on
+    /// records of its journal, so without records there is nothing to continue.
     pub(crate) fn has_begun(&self, directory: &Directory) -> Result<bool> {
         let has_records = find_records(directory)?.is_some();
         if self.sample == Sample::Loaded && !has_records {
@@ -179,13 +185,13 @@ impl Charter {
     }
 }
 
-/// Whether anything is there that [`remove`] would remove.
+/// Whether the directory contains anything that [`remove`] would remove.
 pub(crate) fn has_anything(directory: &Directory) -> Result<bool> {
     Ok(directory.names()?.iter().any(|name| is_kept(name)))
 }
 
-/// Removes all that a cluster keeps in its directory: the charter first, so that nobody goes on from what is left. The caller
-/// holds the directory, and no process uses what is in it.
+/// Removes everything that a cluster keeps in its directory. The charter goes first, so that no `up`
+/// continues with a partial rest. The caller holds the lock of the directory, and no process uses its files.
 pub(crate) fn remove(directory: &Directory) -> Result<()> {
     let mut names: Vec<String> = directory.names()?.into_iter().filter(|name| is_kept(name)).collect();
     names.sort_by_key(|name| name != FILE);
@@ -197,7 +203,7 @@ pub(crate) fn remove(directory: &Directory) -> Result<()> {
     Ok(())
 }
 
-/// A journal in which something was written, if there is one.
+/// Returns the name of a journal with records, if there is one.
 fn find_records(directory: &Directory) -> Result<Option<String>> {
     for name in directory.names()?.into_iter().filter(|name| is_journal(name)) {
         if has_records(&directory.join(&name))? {
@@ -207,7 +213,7 @@ fn find_records(directory: &Directory) -> Result<Option<String>> {
     Ok(None)
 }
 
-/// Whether anything was ever written into a segment of this journal. Room that is only reserved reads as zeros.
+/// Whether the journal has any record. Space that is only reserved reads as zeros.
 fn has_records(journal: &Path) -> Result<bool> {
     let shown = || journal.display().to_string();
     for entry in fs::read_dir(journal).with_context(shown)? {
@@ -224,7 +230,7 @@ fn has_records(journal: &Path) -> Result<bool> {
     Ok(false)
 }
 
-/// Whether this is the name of something that a cluster keeps its tables or maps in, or that belongs to them.
+/// Whether this is the name of a file or directory that belongs to a cluster's tables or maps.
 fn is_kept(name: &str) -> bool {
     let is_numbered = |prefix| {
         name.strip_prefix(prefix)
@@ -238,10 +244,10 @@ fn is_journal(name: &str) -> bool {
     name.strip_prefix(JOURNAL).is_some_and(|node| node.parse::<u64>().is_ok())
 }
 
-/// The directory of the services that a cell of this node hosts.
+/// Prefix of the directory of the services that a cell hosts. The number of its node follows.
 pub(crate) const SERVICES: &str = "services-";
 
-/// Names that the library gives to files in the directory of its processes.
+/// Prefixes of the names that the library gives to the files of its processes.
 const JOURNAL: &str = "journal-";
 const FOUNDED: &str = "founded-";
 pub(crate) const LOCK: &str = "lock-";
@@ -251,8 +257,9 @@ mod tests {
     use super::*;
 
     fn charter() -> Charter {
-        let shape = Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 0, cells: 0, sites: 0 };
-        Charter::new(DomainId(0xd0), shape, 12_000, Sample::Wanted)
+        let size =
+            ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 0, cells: 0, sites: 0 };
+        Charter::new(DomainId(0xd0), size, 12_000, Sample::Wanted)
     }
 
     #[test]
@@ -268,7 +275,7 @@ mod tests {
         let former = Charter::parse(text).unwrap();
         assert!(former.is_of_earlier_format() && !charter().is_of_earlier_format());
         assert_eq!(former.made_with, charter().made_with);
-        assert_eq!(former.made_with.content(), Content::Tables);
+        assert_eq!(former.made_with.content(), ClusterContent::Tables);
     }
 
     #[test]

@@ -1,25 +1,25 @@
-//! A local cluster as it stands on disk: one directory, readable by its owner only.
+//! A local cluster on disk: one directory, which only its owner can read.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `lock` | held by the `quorate up` that runs the cluster, as long as it lives |
-//! | `cluster.json` | who runs where; replaced whole at every change |
-//! | `NAME.toml`, `NAME.log` | a process's configuration and what it logs |
-//! | `up.log` | what a detached `quorate up` says |
+//! | `lock` | held by the `quorate up` that runs the cluster |
+//! | `cluster.json` | the processes and their addresses, replaced as a whole at every change |
+//! | `NAME.toml`, `NAME.log` | configuration and log of a process |
+//! | `up.log` | output of a detached `quorate up` |
 //!
-//! A cluster on disk has more in it:
+//! A cluster with tables or maps on disk has more files:
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
-//! | `quorate.toml` | what the cluster was made with ([`charter`](crate::charter)) |
-//! | `journal-NODE` | a directory with what a router, a storage process or a cell keeps |
+//! | `quorate.toml` | settings that the cluster was made with ([`charter`](crate::charter)) |
+//! | `journal-NODE` | directory with the data of a router, a storage process or a cell |
 //! | `lock-NODE` | held by that process |
-//! | `founded-DOMAIN` | the mark that the domain was founded |
+//! | `founded-DOMAIN` | mark that the domain was founded |
 
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
-    io::{ErrorKind, Write},
+    io::{self, ErrorKind, Read, Seek, SeekFrom, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     thread,
@@ -30,22 +30,27 @@ use anyhow::{Context, Result, bail};
 use quorate_protocol::{DomainId, Role};
 use serde::{Deserialize, Serialize};
 
-use crate::{charter::Content, config, lifeline::Bound};
+use crate::{
+    charter::{Charter, ClusterContent},
+    config,
+    lifeline::BoundAddresses,
+};
 
 const LOCK: &str = "lock";
 
-/// Which cluster, for every command that works on a local one.
+/// The choice of a cluster, for commands that work on a local one.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct DirectoryArgs {
-    /// Where the local cluster keeps its state and logs [default: $XDG_STATE_HOME/quorate or ~/.local/state/quorate].
+    /// Directory of the local cluster's state and logs
+    /// [default: $XDG_STATE_HOME/quorate or ~/.local/state/quorate].
     #[arg(long, env = "QUORATE_DATA_DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
 
-/// Which cluster, for every command that is a member of it for a while.
+/// The choice of a cluster, for commands that join it for a while.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RoutersArgs {
-    /// Where routers may be found, host:port, several with commas between; those of the local cluster unless said.
+    /// Addresses of routers, host:port, separated by commas. By default those of the local cluster.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     routers: Vec<String>,
     #[command(flatten)]
@@ -53,7 +58,7 @@ pub(crate) struct RoutersArgs {
 }
 
 impl RoutersArgs {
-    /// Where they are: those that were named, or those of the local cluster that listen.
+    /// Returns the addresses given by the user, or those of the local cluster's routers that listen.
     pub(crate) fn addresses(self) -> Result<Vec<String>> {
         if !self.routers.is_empty() {
             return Ok(self.routers);
@@ -70,42 +75,45 @@ pub(crate) struct Directory {
     path: PathBuf,
 }
 
-/// Who runs where.
+/// The processes of a local cluster, as `cluster.json` lists them.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Cluster {
-    /// The domain.
+    /// Domain of the cluster.
     #[serde(with = "config::hex")]
     pub(crate) domain: DomainId,
-    /// The supervisor's process id.
+    /// Process id of the supervisor.
     pub(crate) pid: u32,
-    /// Whether its tables or maps are on disk, and outlive it.
+    /// Whether the tables or maps are on disk, and so outlive the cluster's processes.
     #[serde(default)]
     pub(crate) durable: bool,
-    /// Every process, by name.
-    pub(crate) processes: Vec<Entry>,
+    /// All processes, in the order of their nodes.
+    pub(crate) processes: Vec<ProcessEntry>,
 }
 
 /// One process of a local cluster.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(crate) struct Entry {
-    /// What people call it.
+pub(crate) struct ProcessEntry {
+    /// Name for people, such as `router-1`.
     pub(crate) name: String,
-    /// What it does.
+    /// Role of the process.
     pub(crate) role: Role,
-    /// Its place in the cluster.
+    /// Node of the process in the cluster.
     pub(crate) node: u64,
-    /// Its operating-system process, while it runs.
+    /// Operating-system process id, while it runs.
     pub(crate) pid: Option<u32>,
-    /// Where it listens, once it does.
-    pub(crate) bound: Option<Bound>,
-    /// How many times it was started.
+    /// Addresses on which the process listens, once it does.
+    pub(crate) bound: Option<BoundAddresses>,
+    /// Number of times that the process was started.
     pub(crate) starts: u64,
-    /// What it logs.
+    /// Path of the process's log.
     pub(crate) log: PathBuf,
+    /// Whether the supervisor has stopped starting it.
+    #[serde(default)]
+    pub(crate) stays_down: bool,
 }
 
 impl DirectoryArgs {
-    /// The directory meant, whether it exists or not.
+    /// Returns the chosen directory, which need not exist.
     pub(crate) fn directory(&self) -> Result<Directory> {
         let path = match &self.data_dir {
             Some(path) => path.clone(),
@@ -118,7 +126,7 @@ impl DirectoryArgs {
         Ok(Directory { path: std::path::absolute(path)? })
     }
 
-    /// What to append to a command so that it means the same cluster.
+    /// Returns the flag to append to a command so that it applies to the same cluster.
     pub(crate) fn as_flag(&self) -> String {
         match &self.data_dir {
             Some(path) => format!(" --data-dir {}", quoted(&path.display().to_string())),
@@ -127,7 +135,7 @@ impl DirectoryArgs {
     }
 }
 
-/// Quotes a word for a shell where it needs it.
+/// Quotes a word for a shell if needed.
 fn quoted(word: &str) -> String {
     if word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+:".contains(c)) {
         return word.into();
@@ -136,20 +144,26 @@ fn quoted(word: &str) -> String {
 }
 
 impl Directory {
-    /// Makes it, if need be, and takes it for this process: at most one `up` a directory.
+    #[cfg(test)]
+    pub(crate) fn at(path: &Path) -> Directory {
+        Directory { path: path.into() }
+    }
+
+    /// Creates the directory if necessary and takes its lock. At most one `up` holds it.
     pub(crate) fn acquire(&self) -> Result<File> {
         self.make()?;
         let mut lock = self.lock_file()?;
-        // Whoever asks whether a cluster runs here holds the lock for a moment: look more than once.
+        // A command that checks whether a cluster runs here holds the lock for a moment. So this tries more
+        // than once.
         for _ in 0..20 {
             match lock.try_lock() {
                 Ok(()) if !self.is_locked_by(&lock) => {
-                    // The directory was removed since it was opened.
+                    // The directory was removed after its lock was opened.
                     self.make()?;
                     lock = self.lock_file()?;
                 }
                 Ok(()) => {
-                    // What another cluster left says nothing about this one.
+                    // An earlier cluster's file does not describe this one.
                     match fs::remove_file(self.path.join("cluster.json")) {
                         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                         _ => return Ok(lock),
@@ -163,12 +177,12 @@ impl Directory {
         bail!("a cluster runs here already{pid}: {}; stop it with `quorate down`", self.shown())
     }
 
-    /// Makes it, if need be.
+    /// Creates the directory if necessary.
     pub(crate) fn make(&self) -> Result<()> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.path).with_context(|| self.shown())
     }
 
-    /// Whether some `up` holds it.
+    /// Whether some `up` holds the lock.
     pub(crate) fn is_held(&self) -> Result<bool> {
         if !self.path.join(LOCK).try_exists().with_context(|| self.shown())? {
             return Ok(false);
@@ -176,15 +190,25 @@ impl Directory {
         Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// The cluster that runs here.
+    /// Returns the cluster that runs in this directory, or an error if none does.
     pub(crate) fn running(&self) -> Result<Cluster> {
         if !self.is_held()? {
-            bail!("no cluster runs here: {}; start one with `quorate up`", self.shown());
+            let kept = match Charter::read(self) {
+                Ok(Some(charter)) => {
+                    format!(
+                        "its {} are kept there, and `quorate up` goes on with them",
+                        charter.made_with.content().name()
+                    )
+                }
+                _ => String::from("start one with `quorate up`"),
+            };
+            bail!("no cluster runs here: {}; {kept}", self.shown());
         }
         self.read()
     }
 
-    /// Whether this file, which [`Directory::acquire`] gave, is still the lock: not if somebody removed the directory.
+    /// Whether `lock`, from [`Directory::acquire`], is still the lock of the directory. It is not if somebody
+    /// removed the directory.
     pub(crate) fn is_locked_by(&self, lock: &File) -> bool {
         let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         match (lock.metadata(), fs::metadata(self.path.join(LOCK))) {
@@ -201,12 +225,12 @@ impl Directory {
         fs::rename(&fresh, self.path.join("cluster.json")).with_context(|| self.shown())
     }
 
-    /// A file in it, made anew and readable by its owner only.
+    /// Creates or truncates a file that only its owner can read.
     pub(crate) fn create(&self, name: &str) -> Result<File> {
         private(&self.path.join(name))
     }
 
-    /// Gives a file in it these contents, durably: after a crash it has either the old or the new ones.
+    /// Durably replaces the contents of a file. After a crash it has either the old or the new contents.
     pub(crate) fn replace(&self, name: &str, contents: &[u8]) -> Result<()> {
         let fresh = self.path.join(format!("{name}.new"));
         let mut file = private(&fresh)?;
@@ -217,7 +241,7 @@ impl Directory {
             .with_context(|| fresh.display().to_string())
     }
 
-    /// The names of all that is in it, in order; of none if it is not there.
+    /// Returns the sorted names of all files in the directory, or none if the directory does not exist.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -225,15 +249,15 @@ impl Directory {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // No name of ours is anything but UTF-8.
+            // The program's own file names are all UTF-8, so other names are skipped.
             names.extend(entry.with_context(|| self.shown())?.file_name().into_string().ok());
         }
         names.sort_unstable();
         Ok(names)
     }
 
-    /// Removes what is written down of who runs where and logs, and the directory if nothing else is in it. This process has
-    /// the lock, and nobody logs here.
+    /// Removes the logs, the configurations and `cluster.json`, and also the directory if nothing else is in
+    /// it. This process holds the lock, and no process writes a log here.
     pub(crate) fn clear(&self) -> Result<()> {
         let is_process = |stem: &str| {
             let number =
@@ -250,15 +274,13 @@ impl Directory {
         for name in self.names()?.into_iter().filter(is_ours) {
             fs::remove_file(self.path.join(&name)).with_context(|| self.shown())?;
         }
-        match fs::remove_dir(&self.path) {
-            Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => {
-                Err(error).with_context(|| self.shown())
-            }
-            _ => Ok(()),
-        }
+        // This may fail: others may have files in the directory, it may be a mount point, or its parent may
+        // be write-protected. The cluster's own files are all gone.
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
     }
 
-    /// A file in it that is written at its end, made if need be and readable by its owner only.
+    /// Opens a file for appending, and creates it if necessary. Only its owner can read it.
     pub(crate) fn append(&self, name: &str) -> Result<File> {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
@@ -266,12 +288,12 @@ impl Directory {
         options.open(&path).with_context(|| path.display().to_string())
     }
 
-    /// Where a file of it is.
+    /// Returns the path of a file in the directory.
     pub(crate) fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Its name, for people.
+    /// Returns the directory's path for people.
     pub(crate) fn shown(&self) -> String {
         self.path.display().to_string()
     }
@@ -293,21 +315,27 @@ impl Directory {
 }
 
 impl Cluster {
-    /// The process of this name.
-    pub(crate) fn process(&self, name: &str) -> Result<&Entry> {
-        self.processes.iter().find(|process| process.name == name).with_context(|| {
-            let names: Vec<&str> = self.processes.iter().map(|process| process.name.as_str()).collect();
-            format!("no process is called {name}; there are {}", names.join(", "))
-        })
+    /// Returns the process with this name.
+    pub(crate) fn process(&self, name: &str) -> Result<&ProcessEntry> {
+        self.processes
+            .iter()
+            .find(|process| process.name == name)
+            .with_context(|| format!("no process is called {name}; there are {}", self.names()))
     }
 
-    /// The addresses of its routers.
+    /// Returns the names of all processes for people.
+    pub(crate) fn names(&self) -> String {
+        let names: Vec<&str> = self.processes.iter().map(|process| process.name.as_str()).collect();
+        names.join(", ")
+    }
+
+    /// Returns the addresses of the routers.
     pub(crate) fn routers(&self) -> Vec<&str> {
         let routers = self.processes.iter().filter(|process| process.role == Role::Router);
         routers.filter_map(|process| Some(process.bound.as_ref()?.listen.as_str())).collect()
     }
 
-    /// Where SQL is spoken.
+    /// Returns the address of the SQL door.
     pub(crate) fn sql(&self) -> Result<&str> {
         let mut doors = self.processes.iter().filter_map(|process| process.bound.as_ref()?.sql.as_deref());
         doors.next().context("no gateway runs at the moment; see `quorate status`")
@@ -315,17 +343,33 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Its contents.
-    pub(crate) fn content(&self) -> Content {
+    /// Returns the contents of the cluster.
+    pub(crate) fn content(&self) -> ClusterContent {
         let has_cells = self.processes.iter().any(|process| process.role == Role::Cell);
-        if has_cells { Content::Maps } else { Content::Tables }
+        if has_cells { ClusterContent::Maps } else { ClusterContent::Tables }
     }
 
-    /// Where the Redis protocol is spoken, in the order of the cells; empty if there are none.
+    /// Returns the addresses of the Redis doors, in the order of the cells. There are none without cells.
     pub(crate) fn redis(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())
     }
 }
+
+/// Returns the end of a log, or an empty text if it cannot be read.
+pub(crate) fn end_of(log: &Path) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES)))?;
+        let mut end = Vec::new();
+        file.take(LOG_BYTES).read_to_end(&mut end)?;
+        Ok(end)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// Bytes at the end of a log that are read.
+const LOG_BYTES: u64 = 64 << 10;
 
 fn private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();

@@ -1,174 +1,182 @@
-//! How one process is configured: a TOML file, then the environment, then flags, the later winning.
+//! The configuration of one process: a TOML file, overridden by the environment, overridden by flags.
 //!
-//! Every key of the file can be given as `QUORATE_NODE_KEY` and as `--set key=value`; keys of a table with a dot in flags
-//! (`detector.interval_ms`) and two underscores in the environment (`QUORATE_NODE_DETECTOR__INTERVAL_MS`). A key that
-//! nobody knows is an error wherever it stands.
+//! Every key of the file can also be given as `QUORATE_NODE_KEY` and as `--set key=value`. Keys of a table
+//! have a dot in flags (`detector.interval_ms`) and two underscores in the environment
+//! (`QUORATE_NODE_DETECTOR__INTERVAL_MS`). An unknown key is an error in all three sources.
 
 use std::{net::ToSocketAddrs, path::PathBuf};
 
 use anyhow::{Context, Result, anyhow};
-use quorate::{crew::Muster, maps::Distance};
+use quorate::{maps::Distance, scan_threads::ScanThreadOptions};
 use quorate_protocol::{
     DomainId, Duration, Role, Terms, detector, partial,
     rubberband::{RING_MAX, StorageSettings},
 };
 use quorate_runtime::{config::is_unspecified, door::ClientLimits};
-use quorate_server::resp;
+use quorate_server::{http, resp};
 use quorate_table::engine::Bounds;
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use quorate_command::Usage;
 
-/// The environment variables that carry keys begin with this.
+/// Prefix of the environment variables that set keys.
 pub(crate) const ENVIRONMENT: &str = "QUORATE_NODE_";
 
-/// One process.
+/// The configuration of one process.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NodeConfig {
-    /// The domain it belongs to: 32 hexadecimal digits.
+    /// Domain of the process, as 32 hexadecimal digits.
     #[serde(with = "hex")]
     pub(crate) domain: DomainId,
-    /// Its place in the cluster; no two processes of a cluster share it.
+    /// Node of the process. No other process of the cluster has the same one.
     pub(crate) node: u64,
-    /// What people call it: `router-1`, `storage-3`.
+    /// Name for people, such as `router-1` or `storage-3`.
     pub(crate) name: String,
-    /// What it does.
+    /// Role of the process.
     pub(crate) role: Role,
-    /// Where it listens for other processes, `host:port`; port 0 lets the system choose.
+    /// Address for other processes, `host:port`. With port 0 the system chooses the port.
     pub(crate) listen: String,
-    /// Where other processes are told to connect to, `host:port`, where that is not `listen` itself; port 0 stands for the
-    /// port of `listen`.
+    /// Address that other processes use, `host:port`, if it differs from `listen`. Port 0 stands for the port
+    /// of `listen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) advertise: Option<String>,
-    /// Where SQL clients reach it. A storage process that has it is a gateway as well, a second member in the same process.
+    /// Address for SQL clients. A storage process with this key is also a gateway, a second member in the
+    /// same process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql_listen: Option<String>,
-    /// Where Redis clients reach it; cells only.
+    /// Address for Redis clients. For cells only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) redis_listen: Option<String>,
-    /// Where `/metrics`, `/health` and `/status` are.
+    /// Address that serves `/metrics`, `/health` and `/status`.
     pub(crate) http_listen: String,
-    /// What a router orders: the domain of cells has routers of its own.
+    /// Additional host names that HTTP requests may use. Addresses, names without a dot, and the names in
+    /// `listen`, `http_listen` and `advertise` are always allowed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) http_names: Vec<String>,
+    /// Kind of domain that a router orders. Domains of cells have their own routers.
     #[serde(default)]
-    pub(crate) orders: Orders,
-    /// Found the domain: the first router of a new domain, once, and nobody else ever.
+    pub(crate) orders: DomainKind,
+    /// Whether to found the domain. Only the first router of a new domain does so, and only once.
     #[serde(default)]
     pub(crate) found: bool,
     /// Routers to join through, `host:port`.
     #[serde(default)]
     pub(crate) routers: Vec<String>,
-    /// How many routers the domain keeps.
+    /// Number of routers that the domain keeps.
     #[serde(default = "defaults::routers")]
     pub(crate) wanted_routers: usize,
-    /// How many storage processes hold rows; more than these are standbys.
+    /// Number of storage processes that hold rows. Any more are standbys.
     #[serde(default = "defaults::storage")]
     pub(crate) wanted_storage: usize,
-    /// How many storage processes hold each row, where a table does not say.
+    /// Number of storage processes that hold each row, unless the table says otherwise.
     #[serde(default = "defaults::replicas")]
     pub(crate) replicas: usize,
-    /// How long a write waits for a majority of routers before it answers that it was not sent or may have been applied.
+    /// Longest time that a write waits for a majority of routers, in milliseconds. Then it ends as not sent
+    /// or as maybe applied.
     #[serde(default = "defaults::write_wait_ms")]
     pub(crate) write_wait_ms: u64,
-    /// Allow addresses other than loopback, although nothing is encrypted and nobody is asked for a password.
+    /// Whether to allow addresses other than loopback, although there is no encryption and no password.
     #[serde(default)]
     pub(crate) insecure: bool,
-    /// End at once when standard input closes: whoever started this process holds the other end.
+    /// Whether to end when standard input closes. The supervisor that started this process holds the other
+    /// end.
     #[serde(default)]
     pub(crate) supervised: bool,
-    /// Where it may write; nothing is written when absent.
+    /// Directory for files. Without it the process writes none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_dir: Option<PathBuf>,
-    /// Keep the log, the rows or the keys in `data_dir`, and go on from there after a crash; routers, storage processes and cells
-    /// only.
+    /// Whether to keep the log, the rows or the keys in `data_dir`, and to continue from there after a crash.
+    /// For routers, storage processes and cells only.
     #[serde(default)]
     pub(crate) durable: bool,
-    /// For tests of power cuts: bytes are handed to the system only at a sync, so that a kill takes what was not durable.
+    /// For tests of power cuts: files get their bytes only at a sync, so that a kill loses everything that
+    /// was not durable.
     #[serde(default)]
     pub(crate) late_files: bool,
-    /// How patient it is with silent peers.
+    /// Settings of the failure detector.
     #[serde(default)]
     pub(crate) detector: DetectorConfig,
-    /// What a storage process's engine takes at most.
+    /// Limits of a storage process's engine.
     #[serde(default)]
     pub(crate) engine: EngineConfig,
-    /// How a cell joins and serves.
+    /// Settings of a cell.
     #[serde(default)]
     pub(crate) cell: CellConfig,
 }
 
-/// What a domain is about.
+/// The kind of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Orders {
-    /// Tables, in SQL.
+pub(crate) enum DomainKind {
+    /// Tables, for SQL.
     #[default]
     Tables,
-    /// Maps of partial quorums: their cells, not their keys.
+    /// Maps of partial quorums. The domain orders changes of the cells, not of the keys.
     Maps,
 }
 
-/// How a cell joins and serves.
+/// The settings of a cell.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct CellConfig {
-    /// Its site: cells of one site are near each other.
+    /// Site of the cell. Cells of one site are near each other.
     pub(crate) site: u16,
-    /// How far other sites are: messages to cells there arrive later. For experiments.
+    /// Distances to other sites, by which messages to their cells are delayed. For experiments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) distances: Vec<DistanceConfig>,
-    /// Its places on the ring.
+    /// Number of the cell's tokens on the ring.
     pub(crate) tokens: usize,
-    /// The level at which connections begin.
+    /// Level of new connections.
     pub(crate) level: String,
-    /// Bytes of keys and values that it keeps at most.
+    /// Most bytes of keys and values that the cell stores.
     pub(crate) store_bytes_max: usize,
-    /// Bytes of writes that it keeps at most for cells that do not acknowledge them.
+    /// Most bytes of writes that the cell stores for cells that do not acknowledge them.
     pub(crate) hint_bytes_max: usize,
-    /// Clients at a time.
+    /// Largest number of concurrent clients.
     pub(crate) clients_max: usize,
-    /// The address at which it hosts the services that keep maps; none: it hosts none.
+    /// Address for the services that store maps. Without it the cell hosts none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) services_listen: Option<String>,
-    /// The address at which the other cells reach it there, if it is another one.
+    /// Address that other cells use for the services, if it differs from `services_listen`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) services_advertise: Option<String>,
-    /// The addresses at which the other cells host them; its own address may be among these.
+    /// Addresses at which the other cells host services. The cell's own address may be among them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) services: Vec<String>,
-    /// Addresses of routers of a cluster of tables, which keeps ordered maps and those of groups.
+    /// Addresses of routers of a cluster of tables, which stores ordered maps and maps of groups.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tables: Vec<String>,
 }
 
-/// How far another site is, one way.
+/// The one-way distance to another site.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DistanceConfig {
-    /// That site.
+    /// The other site.
     pub(crate) site: u16,
-    /// The shortest time of a message, in milliseconds.
+    /// Shortest time of a message, in milliseconds.
     pub(crate) ms: f64,
-    /// It takes up to so many milliseconds longer, each time by chance.
+    /// Largest random time added to each message, in milliseconds.
     #[serde(default)]
     pub(crate) jitter_ms: f64,
-    /// Messages there hang besides, for so many milliseconds at a time; 0: never.
+    /// Length of the additional pauses in which messages are held up, in milliseconds. 0 means no pauses.
     #[serde(default)]
     pub(crate) stall_ms: f64,
-    /// From one such time to the next.
+    /// Time from one pause to the next, in milliseconds.
     #[serde(default)]
     pub(crate) stall_every_ms: f64,
 }
 
 impl DistanceConfig {
-    /// This far, as the file has it.
+    /// Converts a distance for the file.
     pub(crate) fn new(site: u16, distance: Distance) -> DistanceConfig {
         let [ms, jitter_ms, stall_ms, stall_every_ms] = distance.in_ms();
         DistanceConfig { site, ms, jitter_ms, stall_ms, stall_every_ms }
     }
 
-    /// The distance, if these times make one.
+    /// Returns the distance, or an error if these times make none.
     pub(crate) fn distance(self) -> Result<Distance, String> {
         Distance::of_ms(self.ms, self.jitter_ms, self.stall_ms, self.stall_every_ms)
     }
@@ -196,13 +204,13 @@ impl Default for CellConfig {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct DetectorConfig {
-    /// How often signs of life are sent.
+    /// Interval between two signs of life.
     pub(crate) interval_ms: u64,
-    /// No peer is suspected of silence sooner.
+    /// Shortest silence after which a peer is suspected.
     pub(crate) silence_min_ms: u64,
-    /// A silent peer is suspected no later.
+    /// Longest silence after which a peer is suspected.
     pub(crate) silence_max_ms: u64,
-    /// How long a link may stay broken.
+    /// Longest time that a link may stay broken.
     pub(crate) unlinked_max_ms: u64,
 }
 
@@ -220,7 +228,7 @@ impl Default for DetectorConfig {
 }
 
 impl DetectorConfig {
-    /// The same for the detector.
+    /// Converts the settings for the detector.
     pub(crate) fn settings(&self) -> detector::Settings {
         detector::Settings {
             interval: Duration::from_millis(self.interval_ms),
@@ -231,53 +239,54 @@ impl DetectorConfig {
     }
 }
 
-/// What a storage process's engine takes at most, of memory and of processors.
+/// The limits of a storage process's engine, in memory and processors.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct EngineConfig {
-    /// Bytes of overwritten rows that are kept for all clients in the middle of long results.
+    /// Most bytes of overwritten rows kept for all clients that are reading long results.
     pub(crate) pinned_bytes_max: u64,
-    /// Bytes that are gathered for one query before it is answered.
+    /// Most bytes collected for one query before it is answered.
     pub(crate) result_bytes_max: u64,
-    /// Bytes that are held of all results that their clients have yet to take.
+    /// Most bytes of all results that their clients have not yet taken.
     pub(crate) held_bytes_max: u64,
-    /// How long a result may be held of which its client takes nothing, in milliseconds.
+    /// Longest time that a result is held while its client takes nothing, in milliseconds.
     pub(crate) held_max_ms: u64,
-    /// Threads that look at the rows in one pass.
+    /// Number of threads that scan rows in one pass.
     pub(crate) scan_threads: usize,
-    /// Cores that they are bound to, one each; none if they may be anywhere.
+    /// Cores to bind the threads to, one each. If empty, the threads may run anywhere.
     pub(crate) scan_cores: Vec<usize>,
 }
 
 impl Default for EngineConfig {
     fn default() -> Self {
-        let (bounds, muster, storage) = (Bounds::default(), Muster::default(), StorageSettings::default());
+        let (bounds, scan_thread_options, storage) =
+            (Bounds::default(), ScanThreadOptions::default(), StorageSettings::default());
         EngineConfig {
             pinned_bytes_max: bounds.pinned_bytes_max,
             result_bytes_max: bounds.result_bytes_max,
             held_bytes_max: storage.held_bytes_max,
             held_max_ms: u64::try_from(storage.held_max.as_millis()).unwrap_or(u64::MAX),
-            scan_threads: muster.threads,
-            scan_cores: muster.cores,
+            scan_threads: scan_thread_options.threads,
+            scan_cores: scan_thread_options.cores,
         }
     }
 }
 
 impl EngineConfig {
-    /// The same for the engine.
+    /// Converts the bounds for the engine.
     pub(crate) fn bounds(&self) -> Bounds {
         let EngineConfig { pinned_bytes_max, result_bytes_max, .. } = *self;
         Bounds { pinned_bytes_max, result_bytes_max, batch_bytes_max: result_bytes_max }
     }
 
-    /// The threads for it.
-    pub(crate) fn muster(&self) -> Muster {
-        Muster { threads: self.scan_threads, cores: self.scan_cores.clone() }
+    /// Converts the thread settings for the engine.
+    pub(crate) fn scan_thread_options(&self) -> ScanThreadOptions {
+        ScanThreadOptions { threads: self.scan_threads, cores: self.scan_cores.clone() }
     }
 }
 
 impl NodeConfig {
-    /// Puts the three sources together: the text of a file, environment variables, `key=value` flags.
+    /// Combines the three sources: the text of a file, environment variables, and `key=value` flags.
     pub(crate) fn read(
         file: &str,
         environment: impl Iterator<Item = (String, String)>,
@@ -299,7 +308,7 @@ impl NodeConfig {
         Ok(config)
     }
 
-    /// The same as flags: `--set` with each of them, and an empty file, make it.
+    /// Returns the configuration as `--set` flags, which give the same result with an empty file.
     pub(crate) fn as_flags(&self) -> Result<Vec<String>> {
         let table = Table::try_from(self)?;
         let flags = table.into_iter().flat_map(|(key, value)| match value {
@@ -311,7 +320,14 @@ impl NodeConfig {
         Ok(flags.collect())
     }
 
-    /// What no type can say.
+    /// Returns the settings of the HTTP server.
+    pub(crate) fn http(&self) -> http::Settings {
+        let own = [Some(&self.listen), Some(&self.http_listen), self.advertise.as_ref()];
+        let names = self.http_names.iter().chain(own.into_iter().flatten()).cloned().collect();
+        http::Settings { names, ..http::Settings::default() }
+    }
+
+    /// Checks the rules that the types do not express.
     fn check(&self) -> Result<()> {
         let rules = [
             (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
@@ -340,7 +356,7 @@ impl NodeConfig {
                 "redis_listen: cells need it, others cannot have it",
             ),
             (
-                self.orders == Orders::Tables || self.role == Role::Router,
+                self.orders == DomainKind::Tables || self.role == Role::Router,
                 "orders: only a router orders something",
             ),
             (
@@ -385,7 +401,7 @@ impl NodeConfig {
         self.check_advertised()
     }
 
-    /// Other processes are told an address that they can connect to.
+    /// Checks that other processes can connect to the advertised address.
     fn check_advertised(&self) -> Result<()> {
         let port = self.listen.rsplit_once(':').map_or("0", |(_, port)| port);
         match &self.advertise {
@@ -443,7 +459,7 @@ impl NodeConfig {
         Ok(())
     }
 
-    /// What it takes the domain to be founded with.
+    /// Returns the terms on which the domain is founded.
     pub(crate) fn terms(&self) -> Result<Terms> {
         let number = |key: &str, value: usize| {
             u32::try_from(value).map_err(|_| Usage(format!("{key}: {value} is far too many")))
@@ -456,19 +472,19 @@ impl NodeConfig {
     }
 }
 
-/// No longer address is told to others.
+/// Longest address that may be advertised, in bytes.
 const ADVERTISE_BYTES_MAX: usize = 255;
 
-/// Whether `listen` leads to an address that stands for all of this machine.
+/// Whether `listen` resolves to the unspecified address, which stands for all addresses of this machine.
 fn stands_for_all(listen: &str) -> Result<bool> {
     let resolved = listen.to_socket_addrs().map_err(|error| Usage(format!("{listen}: {error}")))?;
     Ok(resolved.into_iter().any(|place| is_unspecified(&place.to_string())))
 }
 
-/// More threads would hardly find a core each.
+/// Largest number of scan threads. More would hardly find a core each.
 pub(crate) const SCAN_THREADS_MAX: usize = 256;
 
-/// Refuses an address that is none, and one that others can reach unless that was asked for.
+/// Refuses an address that does not resolve, and without `insecure` also one that other machines can reach.
 pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {
     let resolved = address.to_socket_addrs().map_err(|error| Usage(format!("{address}: {error}")))?;
     for place in resolved {
@@ -483,7 +499,7 @@ pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {
     Ok(())
 }
 
-/// Sets a dotted key; the value is TOML where it parses as such and a string otherwise.
+/// Sets a dotted key. A value that does not parse as TOML is taken as a string.
 fn set(table: &mut Table, key: &str, value: &str) -> Result<()> {
     let value = format!("x = {value}")
         .parse::<Table>()
@@ -504,7 +520,7 @@ fn set(table: &mut Table, key: &str, value: &str) -> Result<()> {
 }
 
 pub(crate) mod defaults {
-    //! What a key is when nobody sets it.
+    //! The default values of keys.
 
     pub(crate) fn routers() -> usize {
         3
@@ -521,7 +537,7 @@ pub(crate) mod defaults {
 }
 
 pub(crate) mod hex {
-    //! A domain's id as 32 hexadecimal digits.
+    //! Serialization of a domain's id as 32 hexadecimal digits.
 
     use quorate_protocol::DomainId;
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
@@ -626,7 +642,7 @@ mod tests {
             assert!(read(FILE, &[], &open(&[all, "advertise=[fd00::7]:5"])).is_ok());
         }
         refused(FILE, &[], &["routers=[\"0.0.0.0:24701\"]"], "not where others reach it");
-        // HTTP and SQL are told to nobody.
+        // Other processes do not learn the addresses of HTTP and SQL.
         assert!(read(FILE, &[], &open(&["http_listen=0.0.0.0:0"])).is_ok());
         assert_eq!(read(FILE, &[], &[]).unwrap().advertise, None);
     }
@@ -638,7 +654,13 @@ mod tests {
         let config = read(
             &file,
             &[],
-            &["role=gateway", "data_dir=/d", "sql_listen=127.0.0.1:0", "advertise=localhost:0"],
+            &[
+                "role=gateway",
+                "http_names=[\"a\"]",
+                "data_dir=/d",
+                "sql_listen=127.0.0.1:0",
+                "advertise=localhost:0",
+            ],
         )
         .unwrap();
         let config = NodeConfig { redis_listen: Some(String::new()), ..config };

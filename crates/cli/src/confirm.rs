@@ -1,4 +1,4 @@
-//! Asking before something that cannot be undone.
+//! Asks for confirmation before a change that cannot be undone.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -6,15 +6,15 @@ use anyhow::Result;
 
 use quorate_command::Usage;
 
-/// Whether a person says yes to `question`. Where nobody can answer, `command` fails as used wrongly.
+/// Returns whether a person answers `question` with yes. Without a terminal, `command` fails with a usage
+/// error.
 pub(crate) fn confirmed(command: &str, question: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
         let why =
             format!("{command} asks before it destroys something, and nobody can answer here: give --yes");
         return Err(Usage(why).into());
     }
-    eprint!("{question} [y/N] ");
-    io::stderr().flush()?;
+    write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stderr().flush())?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -1,4 +1,4 @@
-//! `quorate down`: stops the local cluster, and removes its tables or maps if told to.
+//! `quorate down`: stops the local cluster, and on request removes its tables or maps.
 
 use std::{
     fs::{File, TryLockError},
@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_command::say;
+use quorate_command::report;
 use rustix::process::Signal;
 
 use crate::{
@@ -17,26 +17,26 @@ use crate::{
     kill::signal,
 };
 
-/// Stops the local cluster. Its tables or maps are kept, and the next `quorate up` goes on with them.
+/// Stops the local cluster. Its tables or maps are kept, and the next `quorate up` continues with them.
 ///
-/// Those of a cluster that was started with `--memory` are gone then, so it asks first.
+/// If the cluster was started with `--memory`, its tables or maps are lost, so the command asks first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Remove them for good, also of a cluster that is down. It asks first.
+    /// Removes the tables or maps for good, even if the cluster is down. It asks first.
     #[arg(long)]
     destroy: bool,
-    /// Do not ask.
+    /// Does not ask.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
 
-/// How long an orderly stop may take before the processes are killed.
+/// Longest time of an orderly stop, after which the processes are killed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long the processes of a cluster that was killed may take to end.
-const END: Duration = Duration::from_secs(10);
+/// Longest time until the processes of a killed cluster must have ended.
+const PROCESS_END_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         if !charter::has_anything(&directory)? {
             bail!("no cluster is kept here: {}", directory.shown());
         }
-        // A charter that nobody can read, or that is gone, is destroyed all the same.
+        // An unreadable or missing charter does not prevent the removal.
         let charter = Charter::read(&directory).ok().flatten();
         (true, charter.map_or("tables and maps", |charter| charter.made_with.content().name()))
     } else {
@@ -66,6 +66,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     {
         bail!("nothing was {}", if args.destroy && durable { "destroyed" } else { "stopped" });
     }
+    let began = Instant::now();
     stop(&directory)?;
     if args.destroy && durable {
         let _lock = directory.acquire()?;
@@ -74,26 +75,31 @@ pub(crate) fn run(args: Args) -> Result<()> {
         directory.clear()?;
     }
     match (args.destroy, durable) {
-        (false, true) => say!(
-            "the cluster is down; its {content} are kept in {}, and `quorate up` goes on with them",
+        (false, true) => report!(
+            "the cluster is down after {:.1} s; its {content} are kept in {}, and `quorate up` goes on with them",
+            began.elapsed().as_secs_f64(),
             directory.shown()
-        )?,
-        _ => say!("the cluster is down; its {content} are gone")?,
+        ),
+        _ => report!("the cluster is down; its {content} are gone"),
     }
     Ok(())
 }
 
-/// Stops what runs, if anything does.
+/// Stops the running cluster, if there is one.
 fn stop(directory: &Directory) -> Result<()> {
     if !directory.is_held()? {
         return Ok(());
     }
     let cluster = directory.running()?;
+    let processes = cluster.processes.len();
+    report!(
+        "stopping {processes} processes: gateways finish what their clients began, then all end together"
+    );
     signal(cluster.pid, Signal::TERM)?;
     let began = Instant::now();
     while directory.is_held()? {
         if began.elapsed() > PATIENCE {
-            // The processes follow by themselves: each ends when its supervisor is gone.
+            // The other processes end by themselves, because their supervisor is gone.
             signal(cluster.pid, Signal::KILL)?;
             bail!("it did not stop within {} s and was killed", PATIENCE.as_secs());
         }
@@ -102,13 +108,13 @@ fn stop(directory: &Directory) -> Result<()> {
     Ok(())
 }
 
-/// Waits until no process uses what is kept in the directory.
+/// Waits until no process uses the files in the directory.
 fn await_ends(directory: &Directory) -> Result<()> {
     let began = Instant::now();
     for name in directory.names()?.into_iter().filter(|name| name.starts_with(charter::LOCK)) {
         let lock = File::open(directory.join(&name)).with_context(|| directory.shown())?;
         while let Err(TryLockError::WouldBlock) = lock.try_lock() {
-            if began.elapsed() > END {
+            if began.elapsed() > PROCESS_END_MAX {
                 bail!("a process still uses {}: {name} is held", directory.shown());
             }
             thread::sleep(Duration::from_millis(20));

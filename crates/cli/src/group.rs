@@ -1,9 +1,11 @@
-//! `quorate group`: which process groups there are, and a member of one at the terminal.
+//! `quorate group`: lists process groups, and joins one at the terminal.
 
 use std::{
     fmt,
-    io::{self, BufRead, Write},
-    mem, thread,
+    io::{self, BufRead, IsTerminal, Write},
+    mem,
+    sync::mpsc::{self, Receiver, RecvTimeoutError},
+    thread,
     time::Duration,
 };
 
@@ -22,7 +24,7 @@ use crate::{
     status,
 };
 
-/// Process groups: which there are, who is in one, and a group of texts of which this command is a member.
+/// Lists process groups and their members, and joins a group of texts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -31,27 +33,37 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Lists the groups of the domain: how many members each has, the newest checkpoint that the routers know of, its multicast address if it is busy and large
-    /// enough for one, and whether its view is about to change. A group that nobody is in is listed if it goes on from a checkpoint.
+    /// Lists the groups of the domain.
+    ///
+    /// The list shows the number of members, the newest checkpoint that the routers know of, the multicast
+    /// address (for busy, large groups), and whether the view is about to change. An empty group is listed if
+    /// it has a checkpoint.
     List {
         #[command(flatten)]
         target: Target,
     },
-    /// Shows who is in a group: rank, process, where it listens, and whether it has the group's state; the newest checkpoint that the
-    /// routers know of, and the multicast address if it has one.
+    /// Shows the members of a group: rank, process, address, and whether the member has the group's state.
+    ///
+    /// The command also shows the newest checkpoint that the routers know of, and the multicast address if
+    /// there is one.
     Show {
-        /// The group.
+        /// Name of the group.
         name: String,
         #[command(flatten)]
         target: Target,
     },
-    /// Joins a group, shows what is delivered, and sends what it is told on standard input: `soft TEXT`, `ordered TEXT`, `safe TEXT`, `flush`,
-    /// one a line. Each line is answered once it has come about; at the end of the input it leaves.
+    /// Joins a group, shows the delivered texts, and sends the lines of standard input.
     ///
-    /// It prints `state COUNT` when it is in, with so many texts from before; `view NUMBER COUNT RANK` when a view begins; `text TEXT` for each
-    /// that is delivered; `done LINE` and `failed LINE: WHY` for each line of input. What is printed before `done flush` is at all members.
+    /// Lines are `soft TEXT`, `ordered TEXT`, `safe TEXT` or `flush`. The command answers each line once its
+    /// outcome is known. At the end of the input it leaves the group. If the other members dropped this one,
+    /// for example because it was stopped for too long, the command says so and exits with 1.
+    ///
+    /// To a pipe or a file it prints `state COUNT` after joining, with the number of texts in the group's
+    /// state. It prints `view NUMBER COUNT RANK` at the start of a view, `text TEXT` for each delivered text,
+    /// and `done LINE` or `failed LINE: WHY` for each line of input. All members have every text that was
+    /// printed before `done flush`.
     Join {
-        /// The group.
+        /// Name of the group.
         name: String,
         #[command(flatten)]
         routers: RoutersArgs,
@@ -66,7 +78,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The groups, as the lead router has them, or else any.
+/// Returns the groups that the lead router knows, or those of another router if none leads.
 fn groups(target: &Target) -> Result<Vec<GroupStatus>> {
     let processes = target.answering()?;
     let lead = processes.iter().find(|it| it.report.state == State::Leading);
@@ -113,7 +125,7 @@ fn list(target: &Target) -> Result<()> {
     Ok(say(format_args!("{table}"))?)
 }
 
-/// Whether nobody is in it, or about to be.
+/// Whether the group has no members and none is joining.
 fn is_idle(group: &GroupStatus) -> bool {
     group.members.is_empty() && group.joining.is_empty()
 }
@@ -158,23 +170,50 @@ fn exhibit(name: &str, target: &Target) -> Result<()> {
 
 fn join(name: &str, routers: RoutersArgs) -> Result<()> {
     let node = Node::builder().routers(routers.addresses()?).start().wait()?;
-    let member = node.group(name).join(Texts::default()).wait().with_context(|| format!("group {name}"))?;
-    for line in io::stdin().lock().lines() {
-        let line = line.context("standard input")?;
-        // Deliveries are shown in their order, before what is asked now.
+    let member =
+        node.group(name).join(Texts::new(Vec::new())).wait().with_context(|| format!("group {name}"))?;
+    let lines = read_input_lines()?;
+    loop {
+        let line = match lines.recv_timeout(CHECK_INTERVAL) {
+            Ok(line) => line.context("standard input")?,
+            // The input has ended.
+            Err(RecvTimeoutError::Disconnected) => break,
+            // The library does not notify a member that was dropped, for example because it was stopped for
+            // too long. So this checks.
+            Err(RecvTimeoutError::Timeout) => match member.ended() {
+                Some(why) => bail!("out of the group {name}: {why}"),
+                None => continue,
+            },
+        };
+        // Deliveries are printed in their order, before the answer to this line.
         match perform(&member, &line).and_then(|()| Ok(member.read(|_| ())?)) {
             Ok(()) => say(format_args!("done {line}"))?,
             Err(error) => say(format_args!("failed {line}: {error:#}"))?,
         }
-        // A member that is out stays out; else the next line may fare better.
+        // A dropped member stays dropped. Otherwise a failed line does not end the command.
         if let Some(why) = member.ended() {
-            bail!("{why}");
+            bail!("out of the group {name}: {why}");
         }
     }
     Ok(node.leave().wait()?)
 }
 
-/// Does what a line says, as soon as the member is in touch with the routers.
+/// Reads the lines of standard input on a separate thread, one line ahead. The channel disconnects after the
+/// last line.
+fn read_input_lines() -> Result<Receiver<io::Result<String>>> {
+    let (said, lines) = mpsc::sync_channel(0);
+    thread::Builder::new().name(String::from("input")).spawn(move || {
+        for line in io::stdin().lock().lines() {
+            // No receiver is left once the command has ended.
+            if said.send(line).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(lines)
+}
+
+/// Performs a line, and retries while the member is out of touch with the routers.
 fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
     let (verb, text) = line.split_once(' ').unwrap_or((line, ""));
     loop {
@@ -186,21 +225,29 @@ fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
             _ => bail!("a line begins with soft, ordered, safe or flush"),
         };
         match done {
-            // It passes, or ends in an error that does not.
-            Err(Error::OutOfTouch) => thread::sleep(LOOK_EVERY),
+            // Being out of touch is temporary. Otherwise a permanent error follows.
+            Err(Error::OutOfTouch) => thread::sleep(CHECK_INTERVAL),
             done => return Ok(done?),
         }
     }
 }
 
-/// How often one that is out of touch looks whether it is so still.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Interval at which the member's state is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// All texts so far, and whether this member has said how many it began with.
-#[derive(Default)]
+/// The state of the group: all texts so far.
 struct Texts {
     texts: Vec<String>,
+    /// Whether this member has printed the number of texts in its first state.
     begun: bool,
+    /// Whether the output is a terminal and not a program.
+    for_people: bool,
+}
+
+impl Texts {
+    fn new(texts: Vec<String>) -> Texts {
+        Texts { texts, begun: false, for_people: io::stdout().is_terminal() }
+    }
 }
 
 impl Replica for Texts {
@@ -223,19 +270,31 @@ impl Replica for Texts {
     }
 
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Texts { texts: snapshot.read()?, begun: false })
+        Ok(Texts::new(snapshot.read()?))
     }
 
     fn view(&mut self, view: &View) {
         if !mem::replace(&mut self.begun, true) {
-            show(format_args!("state {}", self.texts.len()));
+            let count = self.texts.len();
+            match self.for_people {
+                true => show(format_args!(
+                    "in the group, with {count} earlier texts. Type `soft TEXT`, `ordered TEXT`, `safe TEXT` or `flush`."
+                )),
+                false => show(format_args!("state {count}")),
+            }
         }
         let rank = view.rank().expect("it is a member");
-        show(format_args!("view {} {} {rank}", view.number, view.members.len()));
+        let (number, members) = (view.number, view.members.len());
+        if self.for_people {
+            let others =
+                if members == 1 { "nobody else".to_owned() } else { format!("{} others", members - 1) };
+            return show(format_args!("view {number}: with {others}, this member has rank {rank}"));
+        }
+        show(format_args!("view {number} {members} {rank}"));
     }
 }
 
-/// Prints a line; a reader that has gone ends the command where it sends, not where it shows.
+/// Prints a line and ignores a failure. If the reader is gone, the answer to the next line ends the command.
 fn show(line: fmt::Arguments<'_>) {
     let _ = say(line);
 }

@@ -1,22 +1,23 @@
-//! `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab` are another program, `quorate-instruments`, which lies beside this one:
-//! whoever runs a cluster neither builds nor carries the simulator and the laboratory.
+//! Runs `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab`, which are another program,
+//! `quorate-instruments`, in the same directory. A cluster's machines thus need neither the simulator nor the
+//! laboratory.
 
 use std::{env, ffi::OsString, os::unix::process::CommandExt, path::Path, process::Command};
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-/// The arguments of an instrument, handed to it as they are.
+/// The arguments of an instrument, which are passed on unchanged.
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Args {
-    /// `--help` tells what there is.
+    /// Arguments of the instrument. `--help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<OsString>,
 }
 
 const PROGRAM: &str = "quorate-instruments";
 
-/// Becomes the instrument.
+/// Replaces this process by the instrument.
 pub(crate) fn run(name: &str, args: Args) -> Result<()> {
     let here = env::current_exe()?;
     build(&here)?;
@@ -30,7 +31,7 @@ pub(crate) fn run(name: &str, args: Args) -> Result<()> {
     Err(anyhow!(error).context(program.display().to_string()))
 }
 
-/// Has it built first where this program was started by `cargo run`, which builds no other.
+/// Builds the instruments if this program was started by `cargo run`, which builds only this program.
 fn build(here: &Path) -> Result<()> {
     let (Some(cargo), Some(package)) = (env::var_os("CARGO"), env::var_os("CARGO_MANIFEST_DIR")) else {
         return Ok(());

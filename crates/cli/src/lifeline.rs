@@ -1,8 +1,10 @@
-//! How a process is told to stop, and how it tells that it listens.
+//! The ways in which a process learns that it must stop, and reports that it listens.
 //!
-//! A supervised process holds the reading end of a pipe as its standard input. The pipe closes when the supervisor ends,
-//! however it ends, so that no orphan survives it. SIGTERM and Ctrl-C ask politely: drain, leave, exit 0; asked twice,
-//! the process ends at once. SIGUSR2 has a process of `quorate node` restart in its place.
+//! The standard input of a supervised process is the reading end of a pipe. The pipe closes however the
+//! supervisor ends, so no process outlives its supervisor. A supervisor that ends all processes first writes
+//! [`END`] into each pipe. Each process then makes its data durable and ends. No process goes away in order,
+//! because that needs the others. SIGTERM and Ctrl-C stop a process in order: it drains, leaves and exits
+//! with 0. A second such signal ends it at once. SIGUSR2 makes a process of `quorate node` restart in place.
 
 use std::{
     io::{self, Read, Write},
@@ -18,24 +20,25 @@ use signal_hook::{
 };
 use tracing::info;
 
-/// The addresses a process listens on, with the ports that the system chose.
+/// The addresses on which a process listens, with the ports that the system chose.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-pub(crate) struct Bound {
-    /// For other processes.
+pub(crate) struct BoundAddresses {
+    /// Address for other processes.
     pub(crate) listen: String,
-    /// For `/metrics`, `/health` and `/status`.
+    /// Address for `/metrics`, `/health` and `/status`.
     pub(crate) http: String,
-    /// For SQL clients; gateways, and storage processes that are gateways as well.
+    /// Address for SQL clients. For gateways, and for storage processes that are also gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sql: Option<String>,
-    /// For Redis clients; cells only.
+    /// Address for Redis clients. For cells only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) redis: Option<String>,
 }
 
-impl Bound {
-    /// Says so on standard output, one line of JSON, to whoever started this process. Call once, when all sockets listen. Nobody has to
-    /// listen: one that is restarted in its place says it again to whoever is still there.
+impl BoundAddresses {
+    /// Prints the addresses on standard output, as one line of JSON, for the program that started this
+    /// process. Call this once, when all sockets listen. A process that restarts in place prints them again,
+    /// although its reader may be gone.
     pub(crate) fn announce(&self) -> Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
@@ -47,16 +50,21 @@ impl Bound {
     }
 }
 
-/// What a process may be asked by a signal.
+/// A request that a process gets by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
-    /// End.
+pub(crate) enum StopRequest {
+    /// Stop.
     Stop,
-    /// End, and begin anew in the same place.
+    /// Stop together with all other processes of the cluster, without waiting for any of them.
+    End,
+    /// Stop and restart in place.
     Restart,
 }
 
-/// Yields one message when the process is asked to stop.
+/// The line by which a supervisor ends all its processes.
+pub(crate) const END: &[u8] = b"end\n";
+
+/// Returns a channel that gets one message when the process must stop.
 pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
     let (asked, requests) = bounded(1);
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
@@ -67,27 +75,30 @@ pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
         signals.next();
         end_at_once();
     })?;
-    watch_supervisor(supervised)?;
+    watch_supervisor(supervised, || {})?;
     Ok(requests)
 }
 
-/// Yields what the process is asked; nothing after it was asked to stop.
-pub(crate) fn requests(supervised: bool) -> Result<Receiver<Request>> {
+/// Returns a channel of requests. No request follows a `Stop`.
+pub(crate) fn requests(supervised: bool) -> Result<Receiver<StopRequest>> {
     let (asked, requests) = unbounded();
+    let end = asked.clone();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR2])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let mut stopping = false;
         for signal in signals.forever() {
             if signal == SIGUSR2 {
-                let _ = asked.send(Request::Restart);
+                let _ = asked.send(StopRequest::Restart);
             } else if std::mem::replace(&mut stopping, true) {
                 end_at_once();
             } else {
-                let _ = asked.send(Request::Stop);
+                let _ = asked.send(StopRequest::Stop);
             }
         }
     })?;
-    watch_supervisor(supervised)?;
+    watch_supervisor(supervised, move || {
+        let _ = end.send(StopRequest::End);
+    })?;
     Ok(requests)
 }
 
@@ -96,12 +107,19 @@ fn end_at_once() -> ! {
     process::exit(1);
 }
 
-/// Ends with the supervisor, if there is one.
-fn watch_supervisor(supervised: bool) -> Result<()> {
+/// Ends this process when its supervisor ends, if it has one. Calls `end` when the supervisor ends all
+/// processes.
+fn watch_supervisor(supervised: bool, end: impl Fn() + Send + 'static) -> Result<()> {
     if supervised {
-        thread::Builder::new().name("lifeline".into()).spawn(|| {
-            // Nobody writes into the pipe; whatever ends the read, the supervisor is gone.
-            let _ = io::stdin().lock().read_to_end(&mut Vec::new());
+        thread::Builder::new().name("lifeline".into()).spawn(move || {
+            loop {
+                match io::stdin().lock().read(&mut [0; END.len()]) {
+                    Ok(1..) => end(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // The supervisor is gone.
+                    Ok(0) | Err(_) => break,
+                }
+            }
             tracing::info!("the supervisor is gone: ending");
             process::exit(0);
         })?;

@@ -1,8 +1,8 @@
-//! The quorate command: a local cluster of real processes, and one process of a cluster. The instruments are a program of
-//! their own, which this one runs.
+//! The `quorate` command: runs a local cluster of real processes, or one process of a cluster. It also runs
+//! the instruments, which are a separate program.
 //!
-//! One file a subcommand; each has its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage); `node` adds 4 (its directory is
-//! an older copy).
+//! Each subcommand has a file with its `Args` and a `run`. Exit codes: 0, 1 (failed), 2 (usage). `node` adds
+//! 4 (its directory is an older copy).
 
 mod backup;
 mod charter;
@@ -35,7 +35,7 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// SQL tables on several processes: ordered, replicated, kept on disk, and going on while processes are killed.
+/// Replicates SQL tables, maps, services and process groups, and goes on while processes are killed.
 #[derive(Parser)]
 #[command(name = "quorate", version)]
 struct Cli {
@@ -60,20 +60,20 @@ enum Command {
     Service(service::Args),
     Node(node::Args),
     Watch(watch::Args),
-    /// Says how consistent a recorded history was.
+    /// Judges how consistent a recorded history is.
     Check(instruments::Args),
-    /// Holds an agreement on latency and consistency with a store of quorums.
+    /// Finds and holds a setting of a quorum store that keeps an agreement on latency and consistency.
     Tune(instruments::Args),
-    /// Simulates a scenario under faults and judges what it shows.
+    /// Simulates a scenario under faults and judges the result.
     Sim(instruments::Args),
-    /// Measures; each starts the processes it needs.
+    /// Measures Quorate. Each measurement starts the processes that it needs.
     Bench(instruments::Args),
-    /// Runs figures of the sources that Quorate is made of.
+    /// Runs figures of the papers that Quorate is made of.
     Lab(instruments::Args),
 }
 
-/// The directory of a process is an older copy, put back: a supervisor knows by this exit code that starting it again is of no
-/// use.
+/// Exit code of a process whose directory is an older copy that somebody put back. A supervisor then knows
+/// that another start would not help.
 const OLDER_COPY: u8 = 4;
 
 fn main() -> ExitCode {
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
     quorate_command::exit(outcome.map(|()| ExitCode::SUCCESS))
 }
 
-/// Logs to standard error, at the level that `QUORATE_LOG` names (`info`, or `quorate_runtime=debug,info`).
+/// Logs to standard error, at the level that `QUORATE_LOG` sets (`info`, or `quorate_runtime=debug,info`).
 fn log_to_stderr() {
     let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let color = io::IsTerminal::is_terminal(&io::stderr());
@@ -110,7 +110,8 @@ fn log_to_stderr() {
         .with_env_filter(filter)
         .with_ansi(color)
         .with_writer(io::stderr)
-        // What can not be written would be told by `eprintln!`, which panics: a full disk would end the process.
+        // Otherwise a failed write would be reported by `eprintln!`, which panics, so a full disk would end
+        // the process.
         .log_internal_errors(false)
         .init();
 }

@@ -1,4 +1,4 @@
-//! What the commands that operate a cluster have in common: which processes there are, and having one do something.
+//! Common parts of the commands that operate a cluster: finding its processes, and sending operations to one.
 
 use std::time::Duration;
 
@@ -11,31 +11,31 @@ use crate::{
     status::{self, Report},
 };
 
-/// Which cluster, and how to answer.
+/// The choice of a cluster, and the form of the output.
 #[derive(clap::Args)]
 pub(crate) struct Target {
-    /// Instead of the local cluster, one over machines: where its processes serve HTTP, host:port. Can be repeated; a
+    /// HTTP addresses of a cluster's processes, host:port, instead of the local cluster. Can be repeated. A
     /// router or super among them does the work.
     #[arg(long, value_name = "HOST:PORT")]
     http: Vec<String>,
-    /// One JSON object a line.
+    /// Prints one JSON object a line.
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
 
-/// A process that answers, and where.
-pub(crate) struct Answering {
+/// A process that answers, and its HTTP address.
+pub(crate) struct AnsweringProcess {
     pub(crate) http: String,
     pub(crate) report: Report,
 }
 
-/// How long an operation may take; longer than the process itself waits for it.
+/// Longest time of an operation. The process itself waits for less.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Target {
-    /// The node of the local cluster's process of this name.
+    /// Returns the node of the local cluster's process with this name.
     pub(crate) fn node(&self, name: &str) -> Result<Option<u64>> {
         if !self.http.is_empty() {
             return Ok(None);
@@ -44,8 +44,8 @@ impl Target {
         Ok(cluster.processes.iter().find(|entry| entry.name == name).map(|entry| entry.node))
     }
 
-    /// What every process says of itself that answers.
-    pub(crate) fn answering(&self) -> Result<Vec<Answering>> {
+    /// Returns the reports of all processes that answer.
+    pub(crate) fn answering(&self) -> Result<Vec<AnsweringProcess>> {
         let addresses: Vec<Option<String>> = match self.http.as_slice() {
             [] => {
                 let cluster = self.directory.directory()?.running()?;
@@ -55,8 +55,9 @@ impl Target {
         };
         let reports = status::reports_at(&addresses);
         let pairs = addresses.into_iter().zip(reports);
-        let answering: Vec<Answering> =
-            pairs.filter_map(|(http, report)| Some(Answering { http: http?, report: report? })).collect();
+        let answering: Vec<AnsweringProcess> = pairs
+            .filter_map(|(http, report)| Some(AnsweringProcess { http: http?, report: report? }))
+            .collect();
         if answering.is_empty() {
             bail!("no process answers");
         }
@@ -64,13 +65,13 @@ impl Target {
     }
 }
 
-/// A process in this role that has joined.
-pub(crate) fn in_role(processes: &[Answering], role: Role) -> Result<&Answering> {
+/// Returns a process in this role that has joined.
+pub(crate) fn in_role(processes: &[AnsweringProcess], role: Role) -> Result<&AnsweringProcess> {
     let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.has_joined());
     fitting.next().with_context(|| format!("no {role} answers that has joined"))
 }
 
-/// Has the process at this address do it, and returns what it says of itself afterwards.
+/// Sends an operation to the process at this address. Returns the process's report after the operation.
 pub(crate) fn ask(http: &str, operation: &Operation) -> Result<Report> {
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false);
     let agent: ureq::Agent = agent.build().into();

@@ -1,11 +1,13 @@
-//! Whether the routers of a cluster can still agree, and what going on without a majority of them would mean.
+//! Whether the routers of a cluster can still agree, and what the cluster would lose by going on without a
+//! majority.
 //!
-//! Routers that vote are named by whole process ids: one that was started anew is another process, which knows nothing of
-//! what the first one promised. So a voter that does not answer, and whose node answers as another process, is gone for
-//! good; one whose node is silent may be frozen or cut off, and may come back.
+//! Voting routers are identified by their whole process ids. A router that was started again is another
+//! process, which knows nothing of the promises of the first. If a voter does not answer and another process
+//! answers at its node, the voter is gone for good. If its node is silent, the voter may be frozen or cut
+//! off, and may come back.
 //!
-//! While a change of the routers is under way it is those that it makes who vote: a majority of them is needed to go on,
-//! even where one of the former routers is there.
+//! During a change of the routers, the routers after the change vote. A majority of these is needed, even if
+//! former routers answer.
 
 use std::collections::BTreeSet;
 
@@ -15,32 +17,34 @@ use serde_json::{Value, json};
 
 use crate::status::Report;
 
-/// The routers that vote, and who answers.
+/// The voting routers, and their answers.
 pub(crate) struct Quorum {
-    /// All that vote, as the router that knows best has it.
+    /// All voters, according to the router that knows most.
     pub(crate) voters: Vec<String>,
-    /// Whether a change of the routers made them so that is still under way.
+    /// Whether these voters come from a change that is still under way.
     pub(crate) changing: bool,
     pub(crate) answering: Vec<String>,
-    /// Started anew since, as processes that remember nothing.
+    /// Voters whose node has since started another process, which remembers nothing.
     pub(crate) gone: Vec<String>,
-    /// Those that may come back.
+    /// Silent voters, which may come back.
     pub(crate) silent: Vec<String>,
-    /// Of those that answer, the one whose log goes furthest.
+    /// Among the voters that answer, the one whose log is longest.
     pub(crate) survivor: Option<Report>,
-    /// Without one: the member that answers and is furthest, and a router that has just started and belongs to nothing.
+    /// Without a survivor: the member that answers and knows most, and a router that has just started and
+    /// belongs to no domain.
     pub(crate) witness: Option<Report>,
     pub(crate) founder: Option<Report>,
-    /// The furthest position that a member which answers has.
+    /// Highest position that an answering member has.
     pub(crate) delivered: u64,
-    /// Members that do not answer: they would be members no more.
+    /// Members that do not answer. A new generation would go on without them.
     pub(crate) absent: Vec<String>,
-    /// Runs of neighbours on the ring that hold some range together, none of whom answers: its rows would be gone.
+    /// Sets of neighbours on the ring that together hold some range, and of which none answers. The rows of
+    /// these ranges would be lost.
     pub(crate) ranges_gone: Vec<Vec<String>>,
 }
 
 impl Quorum {
-    /// What these reports say together.
+    /// Combines these reports.
     pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Quorum {
         let reports: Vec<&Report> = reports.into_iter().collect();
         let votes = |report: &&&Report| report.voters().contains(&report.process);
@@ -86,9 +90,13 @@ impl Quorum {
         }
     }
 
-    /// Without a survivor: the members that a founder has to ask, but for those that were started anew since and those
-    /// called `gone`: both are gone for good.
-    pub(crate) fn named<'a>(&'a self, answers: &[&Report], gone: &[String]) -> Vec<&'a MemberStatus> {
+    /// For a domain without a survivor: returns the members that a founder has to ask. Members that were
+    /// started again since, and those listed in `gone`, are gone for good and not asked.
+    pub(crate) fn founder_members<'a>(
+        &'a self,
+        answers: &[&Report],
+        gone: &[String],
+    ) -> Vec<&'a MemberStatus> {
         let reborn = |member: &MemberStatus| {
             let node = member.process.split('.').next();
             let lives = |report: &&&Report| report.process.split('.').next() == node;
@@ -99,12 +107,12 @@ impl Quorum {
         members.filter(|member| !reborn(member) && !gone.contains(&member.name)).collect()
     }
 
-    /// Whether so few of those that vote answer that nothing can be written.
+    /// Whether so few voters answer that nothing can be written.
     pub(crate) fn is_lost(&self) -> bool {
         self.answering.len() * 2 <= self.voters.len()
     }
 
-    /// For programs.
+    /// Returns the result for programs.
     pub(crate) fn json(&self) -> Value {
         let survivor = self.survivor.as_ref();
         if let Some(witness) = &self.witness {
@@ -129,7 +137,7 @@ impl Quorum {
             })) })
     }
 
-    /// For people: what is lost, whether it may come back, and what going on would lose.
+    /// Describes for people what is lost, whether it may come back, and what going on would lose.
     pub(crate) fn explained(&self, named: impl Fn(&str) -> String) -> String {
         let list = |processes: &[String]| processes.iter().map(|it| named(it)).collect::<Vec<_>>().join(", ");
         let Some(survivor) = &self.survivor else {
@@ -143,7 +151,7 @@ impl Quorum {
                         text += &format!(
                             "\nif all are gone for good, `quorate router reform` would go on from the members, with {}:\n{}",
                             founder.name,
-                            self.price()
+                            self.losses()
                         );
                     }
                     None => {
@@ -178,13 +186,13 @@ impl Quorum {
         if (self.answering.len() + self.silent.len()) * 2 <= self.voters.len() {
             text += "\n  so many are gone for good that waiting will not help";
         }
-        text += &format!("\n`quorate router reform` would go on from {}:\n{}", survivor.name, self.price());
+        text += &format!("\n`quorate router reform` would go on from {}:\n{}", survivor.name, self.losses());
         text
     }
 
-    /// What going on from the survivor would lose, for people.
-    pub(crate) fn price(&self) -> String {
-        let Some(survivor) = &self.survivor else { return self.price_without_survivor() };
+    /// Describes for people what going on from the survivor would lose.
+    pub(crate) fn losses(&self) -> String {
+        let Some(survivor) = &self.survivor else { return self.losses_without_survivor() };
         let mut text = format!("  it knows every message up to position {}", survivor.position);
         match self.delivered.checked_sub(survivor.position).filter(|ahead| *ahead > 0) {
             Some(ahead) => {
@@ -197,11 +205,11 @@ impl Quorum {
         }
         text += "\n  lost is what was ordered behind that, unless its sender still has it; no such write was acknowledged";
         text += " by a process that answers";
-        text + &self.price_in_members()
+        text + &self.losses_in_members()
     }
 
-    /// The same where the domain goes on from members alone.
-    fn price_without_survivor(&self) -> String {
+    /// Describes what going on from members alone would lose.
+    fn losses_without_survivor(&self) -> String {
         let mut text =
             format!("  members that answer have delivered messages up to position {}", self.delivered);
         text += "\n  lost is what was ordered and delivered to none of them; no such write was acknowledged by a process that \
@@ -210,10 +218,10 @@ impl Quorum {
                  them again under their ids";
         text += "\n  which ids that applications made up have expired is forgotten: one that is sent again later than ten \
                  minutes after its first use may be applied again";
-        text + &self.price_in_members()
+        text + &self.losses_in_members()
     }
 
-    fn price_in_members(&self) -> String {
+    fn losses_in_members(&self) -> String {
         let mut text = String::new();
         if !self.absent.is_empty() {
             text += &format!("\n  cut off, because they do not answer: {}", self.absent.join(", "));
@@ -228,35 +236,35 @@ impl Quorum {
     }
 }
 
-/// What storage processes take with them that do not answer, though a majority of the routers does.
-pub(crate) struct Gone {
-    /// Those that the cluster has given up on and still waits for, in a life that does not answer.
+/// The losses caused by silent storage processes while a majority of the routers answers.
+pub(crate) struct LostRanges {
+    /// Silent storage processes that the cluster has given up on and still waits for.
     pub(crate) unreachable: Vec<MemberStatus>,
-    /// By name, those who hold some range together, none of whom answers.
+    /// Names of storage processes that together hold some range and of which none answers.
     pub(crate) ranges: Vec<Vec<String>>,
 }
 
-impl Gone {
-    /// What these reports say together.
-    pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> Gone {
+impl LostRanges {
+    /// Combines these reports.
+    pub(crate) fn of<'a>(reports: impl IntoIterator<Item = &'a Report>) -> LostRanges {
         let reports: Vec<&Report> = reports.into_iter().collect();
         let answers: BTreeSet<&str> = reports.iter().map(|report| report.process.as_str()).collect();
         let routers = reports.iter().filter(|report| report.role == Role::Router);
         let Some(newest) = routers.max_by_key(|report| (report.generation, report.position)) else {
-            return Gone { unreachable: Vec::new(), ranges: Vec::new() };
+            return LostRanges { unreachable: Vec::new(), ranges: Vec::new() };
         };
         let unreachable = newest.members.iter().filter(|member| {
             member.state == Some(State::Unreachable) && !answers.contains(member.process.as_str())
         });
-        Gone { unreachable: unreachable.cloned().collect(), ranges: ranges_gone(newest, &answers) }
+        LostRanges { unreachable: unreachable.cloned().collect(), ranges: ranges_gone(newest, &answers) }
     }
 
-    /// For programs.
+    /// Returns the result for programs.
     pub(crate) fn json(&self) -> Value {
         json!({ "ranges": "lost", "held_by": self.ranges })
     }
 
-    /// For people.
+    /// Describes the result for people.
     pub(crate) fn explained(&self) -> String {
         let mut text = String::new();
         for holders in &self.ranges {
@@ -268,14 +276,15 @@ impl Gone {
     }
 }
 
-/// Runs of neighbours on the ring, as many as a range has replicas, of whom nobody answers.
+/// Returns each run of neighbours on the ring that together holds some range and of which none answers. A run
+/// has as many processes as a range has replicas.
 fn ranges_gone(survivor: &Report, answers: &BTreeSet<&str>) -> Vec<Vec<String>> {
     let mut ring: Vec<_> =
         survivor.members.iter().filter_map(|member| Some((member.ring?, member))).collect();
     ring.sort_by_key(|(key, _)| *key);
     let holders = survivor.ranges;
     let copies = usize::from(survivor.replicas).min(holders);
-    // Holders that are no members any more hold nothing; the ring's size says how many there are of them.
+    // Former members hold no rows. The size of the ring shows how many holders there are.
     if copies == 0 || ring.len() < copies && ring.len() == holders {
         return Vec::new();
     }
@@ -347,7 +356,8 @@ mod tests {
             report.routers_open = Some(routers.iter().map(|&router| router.to_owned()).collect());
             report
         };
-        // One more is being taken in: three of four are needed, and two of the former three are not enough.
+        // A fourth router is being added: three of four votes are needed, so two of the former three are not
+        // enough.
         let four = ["1.aa", "2.aa", "3.aa", "7.aa"];
         let holds = open(router(1, "aa", &ALL, "3"), &four);
         let quorum = Quorum::of(&[holds.clone(), router(2, "aa", &ALL, "2")]);
@@ -357,14 +367,14 @@ mod tests {
             said.contains("only 2 of 4") && said.contains("a change of the routers is under way"),
             "{said}"
         );
-        // The newcomer, which may be the survivor too, makes it three.
+        // With the new router, which may itself be the survivor, three answer.
         let newcomer = open(router(7, "aa", &ALL, "3"), &four);
         assert!(!Quorum::of(&[holds, router(2, "aa", &ALL, "2"), newcomer.clone()]).is_lost());
         assert_eq!(
             Quorum::of(&[newcomer, router(2, "aa", &ALL, "2")]).survivor.map(|survivor| survivor.node),
             Some(7)
         );
-        // Who is being taken out votes no more, and nobody goes on from it.
+        // A router that is being removed no longer votes, and no generation begins with it.
         let out = open(router(3, "aa", &ALL, "4"), &ALL[..2]);
         let left = open(router(1, "aa", &ALL, "4"), &ALL[..2]);
         let quorum = Quorum::of(&[left, out]);
@@ -376,20 +386,20 @@ mod tests {
     fn a_range_whose_holders_are_all_silent_is_gone() {
         let mut lead = router(1, "aa", &ALL, "2");
         lead.replicas = 3;
-        assert_eq!(Gone::of([&lead]).ranges.len(), 3, "all three hold each of three ranges");
+        assert_eq!(LostRanges::of([&lead]).ranges.len(), 3, "all three hold each of three ranges");
         let member = |mut report: Report| {
             (report.role, report.process) = (Role::Storage, "5.aa".to_owned());
             report
         };
         let holder = member(lead.clone());
-        assert!(Gone::of([&lead, &holder]).ranges.is_empty(), "one answers");
+        assert!(LostRanges::of([&lead, &holder]).ranges.is_empty(), "one answers");
         // The next life of a holder is another process.
         lead.members[1].state = Some(State::Unreachable);
         let reborn = Report { process: "5.bb".to_owned(), ..holder.clone() };
-        let gone = Gone::of([&lead, &reborn]);
+        let gone = LostRanges::of([&lead, &reborn]);
         assert_eq!(gone.unreachable.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["storage-2"]);
         assert!(gone.explained().contains("nobody answers of storage-1, storage-2, storage-3"));
-        assert!(Gone::of([&lead, &holder]).unreachable.is_empty(), "it is heard again");
+        assert!(LostRanges::of([&lead, &holder]).unreachable.is_empty(), "it is heard again");
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! `quorate restart`: processes of the local cluster, one after another, without anybody's noticing.
+//! `quorate restart`: restarts processes of the local cluster one after another, unnoticed by clients.
 //!
-//! Each is asked by a signal to begin anew in its place, and does what its role needs for that: a storage process goes away for a moment,
-//! a lead router hands the lead over, a gateway or a cell leaves its clients' connections to the program that follows. Before each one all
-//! others are well, and after it all are again. So two are never away at once.
+//! A signal makes a process restart in place, with the preparations of its role. A storage process announces
+//! a short absence. A lead router hands over the lead. A gateway or a cell passes its clients' connections to
+//! the next program. All other processes are well before each restart, and all processes are well after it.
+//! So two processes are never away at once.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +14,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
-use quorate_command::say;
+use quorate_command::{Usage, report};
 use quorate_protocol::{Role, role::State};
 use rustix::process::Signal;
 use serde::Serialize;
@@ -24,22 +25,26 @@ use crate::{
     status::{self, Report},
 };
 
-/// Restarts processes of the local cluster, while statements and commands go on: each in its place, with its disk, and its clients connected.
+/// Restarts processes of the local cluster in place, while statements and commands continue. Disks and client
+/// connections are kept.
 ///
-/// A process that has a disk comes back as the one that it was, and no rows move. The others are well before it is restarted, and all
-/// are afterwards, or the command fails and says who is awaited. In a cluster in memory only supers and gateways can be restarted.
+/// A process with a disk returns as the same process, and no rows move. All other processes must be well
+/// before a restart, and all processes after it. Otherwise the command fails and names the processes it
+/// waited for. In a cluster in memory only supers and gateways can be restarted.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its name, as `quorate status` shows it: router-1, storage-2, super-1, gateway-1, cell-3.
-    #[arg(required_unless_present = "rolling", conflicts_with = "rolling")]
+    /// Name of the process, as in `quorate status`: router-1, storage-2, super-1, gateway-1, cell-3. Without
+    /// a name, and without --rolling, the command lists the names.
+    #[arg(conflicts_with = "rolling")]
     process: Option<String>,
-    /// All processes, one after another: storage processes or cells, routers (the lead router last), supers, gateways.
+    /// Restarts all processes, one after another: storage processes or cells, routers (the lead router last),
+    /// supers, gateways.
     #[arg(long)]
     rolling: bool,
-    /// For how many seconds the cluster may not be well, before and after each restart.
+    /// Longest time that the cluster may be unwell, before and after each restart, in seconds.
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     wait: u64,
-    /// One JSON object a line for each process, and one for all.
+    /// Prints one JSON object a line for each process, and one for all.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -51,22 +56,26 @@ pub(crate) struct Args {
 struct Restarted {
     process: String,
     role: Role,
-    /// From the signal until all was well.
+    /// Time from the signal until all processes were well, in seconds.
     seconds: f64,
-    /// Whether it is who it was.
+    /// Whether the other processes see the same process as before.
     same_incarnation: bool,
 }
 
-/// Who can be restarted next, in this order.
-const ORDER: [Role; 5] = [Role::Storage, Role::Cell, Role::Router, Role::Super, Role::Gateway];
+/// The roles in the order of their restarts.
+const RESTART_ORDER: [Role; 5] = [Role::Storage, Role::Cell, Role::Router, Role::Super, Role::Gateway];
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
     let cluster = directory.running()?;
     let mut due: BTreeSet<String> = match &args.process {
         Some(name) => [cluster.process(name)?.name.clone()].into(),
+        None if !args.rolling => {
+            let names = cluster.names();
+            bail!(Usage(format!("which process? Give its name, or --rolling for all of them: {names}")));
+        }
         None => cluster.processes.iter().map(|process| process.name.clone()).collect(),
     };
     for process in cluster.processes.iter().filter(|process| due.contains(&process.name)) {
@@ -76,27 +85,30 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let bar = progress(due.len() as u64, args.json)?;
     let began = Instant::now();
     let mut restarted = 0;
-    while let Some(name) = next(&restart.wait_until_well(None)?, &due)? {
+    while let Some(name) = next_due(&restart.wait_until_well(None)?, &due)? {
         bar.set_message(name.clone());
         let done = restart.restart(&name)?;
         due.remove(&name);
         restarted += 1;
         bar.inc(1);
         if args.json {
-            say!("{}", serde_json::to_string(&done)?)?;
+            report!("{}", serde_json::to_string(&done)?);
         } else {
-            let as_whom = if done.same_incarnation { "as who it was" } else { "as a new process" };
-            bar.suspend(|| say!("{name} is back {as_whom} after {:.2} s", done.seconds))?;
+            let which = if done.same_incarnation { "the same process as before" } else { "as a new process" };
+            bar.suspend(|| report!("{name} is back after {:.2} s, {which}", done.seconds));
         }
     }
     bar.finish_and_clear();
     if args.json {
-        say!("{}", serde_json::json!({ "restarted": restarted, "seconds": began.elapsed().as_secs_f64() }))?;
+        report!(
+            "{}",
+            serde_json::json!({ "restarted": restarted, "seconds": began.elapsed().as_secs_f64() })
+        );
     }
     Ok(())
 }
 
-/// Refuses what would lose rows or the domain.
+/// Refuses a restart that would lose rows or the domain.
 fn may_restart(cluster: &Cluster, role: Role, name: &str) -> Result<()> {
     match role {
         Role::Router | Role::Storage | Role::Cell if !cluster.durable => bail!(
@@ -114,9 +126,9 @@ fn progress(count: u64, json: bool) -> Result<ProgressBar> {
     Ok(ProgressBar::new(count).with_style(style))
 }
 
-/// Who is next of those that are due: the lead router only once no other is left of its role.
-fn next(reports: &[Report], due: &BTreeSet<String>) -> Result<Option<String>> {
-    let Some(role) = ORDER
+/// Returns the next process to restart. The lead router comes last of its role.
+fn next_due(reports: &[Report], due: &BTreeSet<String>) -> Result<Option<String>> {
+    let Some(role) = RESTART_ORDER
         .into_iter()
         .find(|role| reports.iter().any(|report| report.role == *role && due.contains(&report.name)))
     else {
@@ -145,7 +157,7 @@ struct Restart {
 }
 
 impl Restart {
-    /// Restarts one process, and waits until all is well again.
+    /// Restarts one process and waits until all processes are well.
     fn restart(&self, name: &str) -> Result<Restarted> {
         let cluster = self.directory.running()?;
         let process = cluster.process(name)?;
@@ -165,7 +177,8 @@ impl Restart {
         })
     }
 
-    /// Waits until every process does its work, and has been started since it gave `before`.
+    /// Waits until every process does its work. If `before` is given, its process must also have started
+    /// since that report.
     fn wait_until_well(&self, before: Option<&Report>) -> Result<Vec<Report>> {
         let until = Instant::now() + self.patience;
         loop {
@@ -175,18 +188,18 @@ impl Restart {
                 Some(before) if !reports.iter().flatten().any(|report| is_next_of(report, before)) => {
                     Some(format!("{} has not begun anew", before.name))
                 }
-                _ => status::lacks(&cluster, &reports).into_iter().next().map(|lack| lack.why),
+                _ => status::shortages(&cluster, &reports).into_iter().next().map(|lack| lack.why),
             };
             let Some(why) = awaited else { return Ok(reports.into_iter().flatten().collect()) };
             if Instant::now() >= until {
                 bail!("after {} s {why}; see `quorate status`", self.patience.as_secs());
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(CHECK_INTERVAL);
         }
     }
 }
 
-/// Whether the process that gave a report was started since the other one was given by it.
+/// Whether the process of `before` has started again by the time of `report`.
 fn is_next_of(report: &Report, before: &Report) -> bool {
     report.name == before.name && report.started != before.started
 }

@@ -1,12 +1,14 @@
-//! `quorate router`: what only an operator can say about routers.
+//! `quorate router`: operations on routers that only an operator can decide.
 
 use std::{
+    fmt::Display,
+    io::{self, Write},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, report};
 use quorate_protocol::{DomainId, Role, role::State};
 use quorate_runtime::{config::is_unspecified, discover::discover};
 use quorate_tables::{operate::Operation, status::MemberStatus};
@@ -14,12 +16,12 @@ use serde_json::json;
 
 use crate::{
     confirm::confirmed,
-    operate::{self, Answering, Target},
+    operate::{self, AnsweringProcess, Target},
     quorum::Quorum,
     status::Report,
 };
 
-/// What only an operator can say about routers.
+/// Adds and removes routers, and goes on after the loss of a majority.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -28,41 +30,47 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Makes a router process that runs and joins a router that votes, beyond the number that the domain keeps too.
+    /// Makes a running router process a voting router, even beyond the number that the domain keeps.
     ///
-    /// A domain that lacks routers takes in by itself whichever asks; this is for more than that.
+    /// A domain that lacks routers accepts new ones by itself, so this is only for additional routers.
     Add {
-        /// Where it listens for other processes, host:port.
+        /// Address at which the process listens for other processes, host:port.
         address: String,
         #[command(flatten)]
         target: Target,
     },
-    /// Takes a router out. Its process ends; under `quorate up` it comes back as a fresh one.
+    /// Removes a router from the domain.
+    ///
+    /// The router's process ends. Under `quorate up` it starts again as a new one.
     Remove {
-        /// Its name, as `quorate status` shows it; over machines, one that does not answer is named as routers name it,
-        /// like 2.1f2e3d4c.
+        /// Name of the router, as in `quorate status`. In a cluster over machines, a router that does not
+        /// answer is named by its process id, like 2.1f2e3d4c.
         process: String,
         #[command(flatten)]
         target: Target,
     },
-    /// Goes on after a majority of the routers was lost for good: a new generation of the domain begins with the one that
-    /// knows most, and no router of the old one is listened to any more.
+    /// Goes on after a majority of the routers was lost for good.
     ///
-    /// What may be lost is shown first, as `quorate status` does. Do this only if those that are silent will not come back:
-    /// should they, they are turned away.
+    /// A new generation of the domain begins with the router that knows most. From then on, processes ignore
+    /// all other routers of the old generation.
     ///
-    /// If no router is left at all, the domain goes on from its members: storage processes, supers and gateways hand over
-    /// what was delivered to them last, to a router that has just started and joins. Under `quorate up` there is one; over
-    /// machines, start one. More than half of the members have to answer it, not counting those that were started anew and
-    /// those named with --gone.
+    /// The command first shows what may be lost, as `quorate status` does. Use it only if the silent routers
+    /// will not come back. If they do, they are refused.
+    ///
+    /// If no router is left at all, the domain goes on from its members. Storage processes, supers and
+    /// gateways hand the messages last delivered to them to a router that has just started and is joining.
+    /// Under `quorate up` there is one. In a cluster over machines, start one. More than half of the members
+    /// have to answer it. Members that were started again, and those named with --gone, do not count.
     Reform {
-        /// Do not ask.
+        /// Does not ask.
         #[arg(long)]
         yes: bool,
-        /// How many seconds other processes may take to say what they have; those that do not are cut off.
+        /// Time in seconds for other processes to report what they have. Processes that do not report in time
+        /// are cut off.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
         wait: u64,
-        /// If no router is left: this storage process, super or gateway will not come back either. Can be repeated.
+        /// If no router is left: this storage process, super or gateway will not come back either. Can be
+        /// repeated.
         #[arg(long, value_name = "NAME")]
         gone: Vec<String>,
         #[command(flatten)]
@@ -70,8 +78,8 @@ enum Command {
     },
 }
 
-/// How long a survivor may go on believing in a leader that is gone.
-const DISBELIEF: Duration = Duration::from_secs(10);
+/// Longest time for which a survivor may still believe in the lost leader.
+const OLD_LEADER_BELIEF_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
@@ -100,7 +108,7 @@ fn add(address: &str, target: &Target) -> Result<()> {
     }
     let process = (id.node, id.incarnation.0);
     let after = operate::ask(&router.http, &Operation::AddRouter { process, address: address.to_owned() })?;
-    tell(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
+    report_result(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
         format!("{address} votes now; the routers are {}", after.routers.join(", "))
     })
 }
@@ -111,7 +119,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     let router = operate::in_role(&processes, Role::Router)?;
     let leads = processes.iter().find(|it| it.report.state == State::Leading).unwrap_or(router);
     let voters = &leads.report.routers;
-    // One that is silent, or was started anew and does not vote yet, is known by its node.
+    // A silent router, or one that was started again and does not vote yet, is found by its node.
     let node = target.node(process)?.map(|node| format!("{node}."));
     let silent = || voters.iter().find(|voter| node.as_ref().is_some_and(|node| voter.starts_with(node)));
     let shown = match known.map(|it| &it.report.process).filter(|shown| voters.contains(shown)) {
@@ -121,7 +129,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
     if !voters.contains(&shown) {
         bail!("{process} is no router that votes; those are {}", voters.join(", "));
     }
-    // One that is taken out itself may end before it can answer.
+    // A router that is asked to remove itself may end before it answers.
     let asked = processes
         .iter()
         .filter(|it| it.report.role == Role::Router && it.report.process != shown)
@@ -130,7 +138,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
         bail!("{process} is the last router that answers: taking it out would end the domain");
     };
     let after = operate::ask(&asked.http, &Operation::RemoveRouter { process: shown })?;
-    tell(target, &json!({ "removed": process, "routers": after.routers }), || {
+    report_result(target, &json!({ "removed": process, "routers": after.routers }), || {
         format!("{process} votes no more; the routers are {}", after.routers.join(", "))
     })
 }
@@ -150,11 +158,11 @@ fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> 
     }
     let chosen = processes.iter().find(|it| it.report.process == survivor.process);
     let http = &chosen.context("the survivor has no address")?.http;
-    eprintln!("going on from {}, without {} other routers:", survivor.name, quorum.voters.len() - 1);
-    eprintln!("{}", quorum.price());
+    warn(format_args!("going on from {}, without {} other routers:", survivor.name, quorum.voters.len() - 1));
+    warn(quorum.losses());
     if !quorum.silent.is_empty() {
         let silent = quorum.silent.join(", ");
-        eprintln!("  silent routers, which are turned away should they come back: {silent}");
+        warn(format_args!("  silent routers, which are turned away should they come back: {silent}"));
     }
     if !yes && !confirmed("router reform", "Begin a new generation?")? {
         bail!("nothing was changed");
@@ -162,12 +170,12 @@ fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> 
     begin(http, &survivor.name, &Operation::Reform { patience_ms: wait * 1000 }, target)
 }
 
-/// No router is left that knows anything: a fresh one goes on from the members.
+/// Begins a generation without any surviving router: a new router goes on from the members.
 fn refound(
     yes: bool,
     wait: u64,
     gone: &[String],
-    processes: &[Answering],
+    processes: &[AnsweringProcess],
     quorum: &Quorum,
     target: &Target,
 ) -> Result<()> {
@@ -186,7 +194,7 @@ fn refound(
         bail!("{name} is no member of the domain");
     }
     let answers: Vec<&Report> = processes.iter().map(|it| &it.report).collect();
-    let named = quorum.named(&answers, gone);
+    let named = quorum.founder_members(&answers, gone);
     let members: Option<Vec<(u64, u128, String)>> = named.into_iter().map(identity).collect();
     let members =
         members.with_context(|| format!("{} is of another build: it does not name members", witness.name))?;
@@ -199,62 +207,68 @@ fn refound(
         .unwrap_or_default();
     let chosen = processes.iter().find(|it| it.report.process == founder.process);
     let http = &chosen.context("the router has no address")?.http;
-    eprintln!(
-        "no router that votes answers; going on from {} members, with {}:",
-        members.len(),
-        founder.name
-    );
-    eprintln!("{}", quorum.price());
-    eprintln!("  should one of the old routers live, it is turned away");
+    let count = members.len();
+    warn(format_args!("no router that votes answers; going on from {count} members, with {}:", founder.name));
+    warn(quorum.losses());
+    warn("  should one of the old routers live, it is turned away");
     if !yes && !confirmed("router reform", "Begin a new generation from the members?")? {
         bail!("nothing was changed");
     }
     begin(http, &founder.name, &Operation::Refound { patience_ms: wait * 1000, before, members }, target)
 }
 
-/// A member's node, life and address.
+/// Returns a member's node, incarnation and address.
 fn identity(member: &MemberStatus) -> Option<(u64, u128, String)> {
     let node = member.process.split('.').next()?.parse().ok()?;
     Some((node, u128::from_str_radix(&member.incarnation, 16).ok()?, member.address.clone()))
 }
 
-/// Has this router begin a generation, and tells what came of it.
+/// Makes this router begin a generation, and prints the result.
 fn begin(http: &str, name: &str, operation: &Operation, target: &Target) -> Result<()> {
     let began = Instant::now();
     let after = loop {
         match operate::ask(http, operation) {
             Ok(after) => break after,
-            // It, or a member, has not noticed yet that the leader is gone.
-            Err(error) if error.to_string().contains("leader") && began.elapsed() < DISBELIEF => {
+            // The router, or a member, has not noticed yet that the leader is gone.
+            Err(error) if error.to_string().contains("leader") && began.elapsed() < OLD_LEADER_BELIEF_MAX => {
                 thread::sleep(Duration::from_millis(200));
             }
             Err(error) => return Err(error.context(name.to_owned())),
         }
     };
     let reformed = after.reformed.context("the router does not say what its generation began with")?;
-    tell(target, &json!({ "generation": after.generation, "survivor": name, "reform": reformed }), || {
-        let mut text = format!("generation {} of the domain began with {name}", after.generation);
-        if reformed.from_members {
-            text += &format!(", from its members, who lacked nothing up to position {}", reformed.behind);
-        }
-        if reformed.recovered > 0 {
-            text += &format!("; {} messages were recovered from other processes", reformed.recovered);
-        }
-        if reformed.missing > 0 {
-            text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
-        }
-        if !reformed.fenced.is_empty() {
-            text += &format!("; cut off: {}", reformed.fenced.join(", "));
-        }
-        text
-    })
+    report_result(
+        target,
+        &json!({ "generation": after.generation, "survivor": name, "reform": reformed }),
+        || {
+            let mut text = format!("generation {} of the domain began with {name}", after.generation);
+            if reformed.from_members {
+                text += &format!(", from its members, who lacked nothing up to position {}", reformed.behind);
+            }
+            if reformed.recovered > 0 {
+                text += &format!("; {} messages were recovered from other processes", reformed.recovered);
+            }
+            if reformed.missing > 0 {
+                text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
+            }
+            if !reformed.fenced.is_empty() {
+                text += &format!("; cut off: {}", reformed.fenced.join(", "));
+            }
+            text
+        },
+    )
 }
 
-fn tell(target: &Target, json: &serde_json::Value, text: impl Fn() -> String) -> Result<()> {
+/// Prints a consequence before the question that decides it.
+fn warn(what: impl Display) {
+    let _ = writeln!(io::stderr(), "{what}");
+}
+
+fn report_result(target: &Target, json: &serde_json::Value, text: impl Fn() -> String) -> Result<()> {
     if target.json {
-        say!("{json}")?;
+        report!("{json}");
     } else {
-        say!("{}", text())?;
+        report!("{}", text());
     }
     Ok(())
 }

@@ -1,12 +1,17 @@
-//! `quorate sql`: statements for machines without psql.
+//! `quorate sql`: runs statements on machines without psql.
 
 use std::{
     borrow::Cow,
-    io::{self, Write},
+    fs,
+    io::{self, IsTerminal, Read, Write},
+    path::PathBuf,
+    pin::pin,
 };
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, ContentLineStyle, LineStyle, Table, TableStyle};
+use futures_util::StreamExt;
+use quorate_command::{Usage, report_line};
 use serde::de::IgnoredAny;
 use tokio_postgres::{
     Client, NoTls, SimpleQueryMessage,
@@ -16,18 +21,25 @@ use tokio_postgres::{
 
 use crate::cluster::DirectoryArgs;
 
-/// Runs SQL statements on the local cluster and prints what they answer.
+/// Runs SQL statements on the local cluster and prints their results.
+///
+/// Statements come from the command line, from a file, or by default from standard input. They run one after
+/// another until one fails. The results of the earlier statements are printed, and their writes stay.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One statement, or several with semicolons between.
-    statements: String,
-    /// Ask the gateway at this address, host:port, instead of the local cluster's.
+    /// One statement, or several separated by semicolons.
+    #[arg(conflicts_with = "file")]
+    statements: Option<String>,
+    /// Reads the statements from this file. `-` is standard input.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Address of a gateway, host:port, instead of the local cluster's.
     #[arg(long)]
     address: Option<String>,
-    /// One JSON object a line for each row.
+    /// Prints one JSON object a line for each row.
     #[arg(long, conflicts_with = "csv")]
     json: bool,
-    /// Comma-separated values, with a header.
+    /// Prints comma-separated values with a header.
     #[arg(long)]
     csv: bool,
     #[command(flatten)]
@@ -39,32 +51,182 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Some(address) => address.clone(),
         None => args.directory.directory()?.running()?.sql()?.to_string(),
     };
+    let statements = statements(&args)?;
     runtime()?.block_on(async {
         let client = connect(&address).await?;
-        let types = if args.json { column_types(&client, &args.statements).await } else { Vec::new() };
-        let messages = client.simple_query(&args.statements).await;
-        let messages = messages.map_err(|error| match error.as_db_error() {
-            Some(error) => anyhow::Error::msg(explained(error, &args.statements)),
-            None => error.into(),
-        })?;
-        let mut out = io::stdout().lock();
-        for answer in Answer::of(&messages) {
+        let types = if args.json { column_types(&client, &statements).await } else { Vec::new() };
+        let (messages, failure) = performed(&client, &statements).await;
+        let counts = split(&statements).into_iter().map(touches_rows);
+        // If rows cannot be printed, the command fails, because the user asked for them. A change whose
+        // report cannot be printed has succeeded nevertheless.
+        let mut printed = Ok(());
+        for (answer, counts) in
+            StatementResult::of(&messages).into_iter().zip(counts.chain(std::iter::repeat(true)))
+        {
+            let mut text = Vec::new();
             match (args.json, args.csv) {
-                (true, _) => answer.write_json(&types, &mut out)?,
-                (_, true) => answer.write_csv(&mut out)?,
-                _ => answer.write_table(&mut out)?,
+                (true, _) => answer.write_json(&types, &mut text)?,
+                (_, true) => answer.write_csv(&mut text)?,
+                _ if answer.columns.is_empty() => {
+                    report_line(format_args!("{}", answer.done(counts)));
+                }
+                _ => answer.write_table(&mut text)?,
             }
+            printed = printed.and_then(|()| io::stdout().write_all(&text));
         }
-        Ok(out.flush()?)
+        match failure {
+            Some(error) => Err(match error.as_db_error() {
+                Some(error) => anyhow::Error::msg(explained(error, &statements)),
+                None => error.into(),
+            }),
+            None => Ok(printed.and_then(|()| io::stdout().flush())?),
+        }
     })
 }
 
-/// A small runtime for a client.
+/// Returns the statements to run.
+fn statements(args: &Args) -> Result<String> {
+    let from_input = || -> Result<String> {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).context("standard input")?;
+        Ok(text)
+    };
+    match (&args.statements, &args.file) {
+        (Some(statements), _) => Ok(statements.clone()),
+        (None, Some(file)) if file.as_os_str() == "-" => from_input(),
+        (None, Some(file)) => {
+            let read = fs::read_to_string(file);
+            Ok(read.map_err(|error| Usage(format!("{}: {error}", file.display())))?)
+        }
+        (None, None) if io::stdin().is_terminal() => Err(Usage(String::from(
+            "no statement: give it as an argument, in a file with -f FILE, or on standard input",
+        ))
+        .into()),
+        (None, None) => from_input(),
+    }
+}
+
+/// Runs statements until one fails. Returns the messages received, and the failure.
+async fn performed(
+    client: &Client,
+    statements: &str,
+) -> (Vec<SimpleQueryMessage>, Option<tokio_postgres::Error>) {
+    let mut messages = Vec::new();
+    let stream = match client.simple_query_raw(statements).await {
+        Ok(stream) => stream,
+        Err(error) => return (messages, Some(error)),
+    };
+    let mut stream = pin!(stream);
+    while let Some(message) = stream.next().await {
+        match message {
+            Ok(message) => messages.push(message),
+            Err(error) => return (messages, Some(error)),
+        }
+    }
+    (messages, None)
+}
+
+/// Splits a text into its statements, without empty ones. Semicolons inside texts, names and comments do not
+/// separate statements.
+fn split(text: &str) -> Vec<&str> {
+    let mut statements = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = length(rest);
+        statements.push(&rest[..end]);
+        rest = rest[end..].strip_prefix(';').unwrap_or_default();
+    }
+    statements.retain(|statement| !keyword(statement).is_empty());
+    statements
+}
+
+/// Returns the length in bytes of the first statement of a text.
+fn length(text: &str) -> usize {
+    let mut at = 0;
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        at += match c {
+            ';' => return at,
+            '\'' | '"' => quoted_length(rest, c, at > 0 && matches!(text.as_bytes()[at - 1], b'e' | b'E')),
+            '-' | '/' if comment_length(rest) > 0 => comment_length(rest),
+            '$' => match rest[1..].find('$').map(|end| &rest[..end + 2]) {
+                Some(tag) if tag[1..tag.len() - 1].chars().all(|c| c.is_alphanumeric() || c == '_') => {
+                    let behind = &rest[tag.len()..];
+                    behind.find(tag).map_or(rest.len(), |end| tag.len() + end + tag.len())
+                }
+                _ => 1,
+            },
+            c => c.len_utf8(),
+        };
+    }
+    text.len()
+}
+
+/// Returns the length in bytes of a quoted text, including both quotes. A doubled quote does not end it.
+fn quoted_length(text: &str, quote: char, escapes: bool) -> usize {
+    let mut chars = text.char_indices().skip(1);
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if escapes && quote == '\'' => {
+                chars.next();
+            }
+            c if c == quote => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Returns the length in bytes of the comment at the beginning of a text, or 0 if there is none.
+fn comment_length(text: &str) -> usize {
+    if text.starts_with("--") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    if !text.starts_with("/*") {
+        return 0;
+    }
+    let (mut at, mut depth) = (0, 0);
+    while at < text.len() {
+        let rest = &text[at..];
+        if rest.starts_with("/*") {
+            (at, depth) = (at + 2, depth + 1);
+        } else if rest.starts_with("*/") {
+            (at, depth) = (at + 2, depth - 1);
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += rest.chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
+
+/// Returns the first word of a statement, after comments.
+fn keyword(statement: &str) -> &str {
+    let mut rest = statement.trim_start();
+    while comment_length(rest) > 0 {
+        rest = rest[comment_length(rest)..].trim_start();
+    }
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    // A statement that does not begin with a word is wrong, but it is not empty. So this is not empty,
+    // either.
+    if end == 0 { rest } else { &rest[..end] }
+}
+
+/// Whether the server reports a number of touched rows for this statement, if it has no columns.
+fn touches_rows(statement: &str) -> bool {
+    ["insert", "update", "delete", "copy", "merge"]
+        .iter()
+        .any(|it| it.eq_ignore_ascii_case(keyword(statement)))
+}
+
+/// Returns a small runtime for a client.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// Connects to a gateway. Errors of the connection come back to the statements that it carries.
+/// Connects to a gateway. Errors of the connection surface at the statements that use it.
 pub(crate) async fn connect(address: &str) -> Result<Client> {
     let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
     let mut config = tokio_postgres::Config::new();
@@ -80,7 +242,8 @@ pub(crate) async fn connect(address: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// What the columns of a single statement are; empty where the server does not say, as for several at once.
+/// Returns the types of a statement's columns. Returns none if the server does not tell them, as for several
+/// statements at once.
 async fn column_types(client: &Client, statement: &str) -> Vec<Type> {
     match client.prepare(statement).await {
         Ok(statement) => statement.columns().iter().map(|column| column.type_().clone()).collect(),
@@ -88,7 +251,7 @@ async fn column_types(client: &Client, statement: &str) -> Vec<Type> {
     }
 }
 
-/// An error as a person reads it: what, where in the statement, what to do.
+/// Formats an error for people: its message, its position in the statement, and hints.
 fn explained(error: &DbError, statement: &str) -> String {
     let mut text = format!("{} (SQLSTATE {})", error.message(), error.code().code());
     if let Some(ErrorPosition::Original(position)) = error.position() {
@@ -107,24 +270,24 @@ fn explained(error: &DbError, statement: &str) -> String {
     text
 }
 
-/// Lines as psql draws them.
+/// Table lines in the style of psql.
 const PSQL: TableStyle = TableStyle::new()
     .header_lines(ContentLineStyle::none().junction('|'))
     .header_separator(LineStyle::none().fill('-').junction('+'))
     .content_lines(ContentLineStyle::none().junction('|'));
 
-/// What one statement answered.
-struct Answer<'a> {
+/// The result of one statement.
+struct StatementResult<'a> {
     columns: Vec<&'a str>,
     rows: Vec<Vec<Option<&'a str>>>,
-    /// Rows that a statement without columns touched.
+    /// Number of rows touched by a statement without columns.
     touched: u64,
 }
 
-impl<'a> Answer<'a> {
-    fn of(messages: &'a [SimpleQueryMessage]) -> Vec<Answer<'a>> {
+impl<'a> StatementResult<'a> {
+    fn of(messages: &'a [SimpleQueryMessage]) -> Vec<StatementResult<'a>> {
         let mut answers = Vec::new();
-        let mut answer = Answer { columns: Vec::new(), rows: Vec::new(), touched: 0 };
+        let mut answer = StatementResult { columns: Vec::new(), rows: Vec::new(), touched: 0 };
         for message in messages {
             match message {
                 SimpleQueryMessage::RowDescription(columns) => {
@@ -135,7 +298,7 @@ impl<'a> Answer<'a> {
                 }
                 SimpleQueryMessage::CommandComplete(touched) => {
                     answer.touched = *touched;
-                    let empty = Answer { columns: Vec::new(), rows: Vec::new(), touched: 0 };
+                    let empty = StatementResult { columns: Vec::new(), rows: Vec::new(), touched: 0 };
                     answers.push(std::mem::replace(&mut answer, empty));
                 }
                 _ => {}
@@ -144,11 +307,13 @@ impl<'a> Answer<'a> {
         answers
     }
 
+    /// Returns the report of a finished statement without columns. Only a statement that `counts` touches
+    /// rows.
+    fn done(&self, counts: bool) -> String {
+        if counts { format!("done, {} touched", rows(self.touched)) } else { String::from("done") }
+    }
+
     fn write_table(&self, out: &mut impl Write) -> Result<()> {
-        let rows = |count: u64| format!("{count} row{}", if count == 1 { "" } else { "s" });
-        if self.columns.is_empty() {
-            return Ok(writeln!(out, "done, {} touched", rows(self.touched))?);
-        }
         let mut table = Table::new();
         table.load_style(PSQL).set_header(&self.columns);
         for row in &self.rows {
@@ -192,21 +357,26 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// A value in JSON: numbers and booleans as such where the column's type says so, anything else as text. A number is written
-/// with the digits that the server sent: no type of a number of this program's holds every `numeric`.
+/// Formats a number of rows.
+fn rows(count: u64) -> String {
+    format!("{count} row{}", if count == 1 { "" } else { "s" })
+}
+
+/// Converts a value to JSON. Numbers and booleans keep their type, and all other values become text. A number
+/// keeps the server's digits, because no number type of this program can represent every `numeric`.
 fn json<'v>(kind: Option<&Type>, value: Option<&'v str>) -> Result<Cow<'v, str>> {
     const NUMBERS: [Type; 6] =
         [Type::INT2, Type::INT4, Type::INT8, Type::FLOAT4, Type::FLOAT8, Type::NUMERIC];
     Ok(match (kind, value) {
         (_, None) => "null".into(),
         (Some(&Type::BOOL), Some(value)) => if value == "t" { "true" } else { "false" }.into(),
-        // NaN and the infinities have no number in JSON.
+        // JSON has no numbers for NaN and the infinities.
         (Some(kind), Some(value)) if NUMBERS.contains(kind) && is_number(value) => value.into(),
         (_, Some(value)) => quoted_json(value)?.into(),
     })
 }
 
-/// Whether a number's text is one in JSON.
+/// Whether the text is a number in JSON.
 fn is_number(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
@@ -215,7 +385,7 @@ fn quoted_json(text: &str) -> Result<String> {
     Ok(serde_json::to_string(text)?)
 }
 
-/// The one value that a statement answers, as text.
+/// Runs a statement that returns one value, and returns the value as text.
 pub(crate) async fn single(client: &Client, statement: &str) -> Result<String> {
     for message in client.simple_query(statement).await? {
         if let SimpleQueryMessage::Row(row) = message {
@@ -243,8 +413,20 @@ mod tests {
     }
 
     #[test]
+    fn statements_are_cut_where_they_end() {
+        let text = "create table t (a text); -- one; two\n insert into t values ('x;y''z', \"q;r\"), (E'\\';'), ($a$;'$a$);; /* ; /* ; */ ; */ \
+                    Select 1;update t set a = 'open;";
+        let cut = split(text);
+        let keywords: Vec<&str> = cut.iter().copied().map(keyword).collect();
+        assert_eq!(keywords, ["create", "insert", "Select", "update"], "{cut:?}");
+        let counts: Vec<bool> = cut.into_iter().map(touches_rows).collect();
+        assert_eq!(counts, [false, true, false, true]);
+        assert!(split(" ;; -- nothing\n").is_empty());
+    }
+
+    #[test]
     fn rows_are_objects_in_the_order_of_their_columns() {
-        let answer = Answer {
+        let answer = StatementResult {
             columns: vec!["n", "a \"b\""],
             rows: vec![vec![Some("12345678901234567890.12"), Some("x\ny")]],
             touched: 1,

@@ -1,9 +1,10 @@
-//! `quorate status`: what each process of the local cluster says of itself, side by side.
+//! `quorate status`: shows the reports of all processes of the local cluster in one table.
 
 use std::{
     borrow::Cow,
-    io::{self, Write},
-    path::PathBuf,
+    fmt::Write as _,
+    io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
     thread,
     time::Duration,
 };
@@ -16,62 +17,76 @@ use quorate_tables::status::{MemberStatus, ReformStatus, TableStatus};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    cluster::{Cluster, DirectoryArgs, Entry},
-    quorum::{Gone, Quorum},
+    cluster::{Cluster, Directory, DirectoryArgs, ProcessEntry, end_of},
+    quorum::{LostRanges, Quorum},
 };
 
-/// Shows who runs where, how far each process is in the total order, and how far behind it is; of those with a disk also what
-/// is on it, how long its syncs take, how old the last checkpoint is, and how much a restart would read.
+/// Shows all processes, how far each is in the total order, and how far behind.
 ///
-/// Exits with 1 when a majority of the routers does not answer: nothing can be written then. It says whether they are gone
-/// for good, and what going on without them would lose. Exits with 1 too when nobody answers who holds some range: its rows
-/// can be neither read nor written. A process that the cluster has given up on but still waits for has a row of its own,
-/// `unreachable`, beside that of its next life.
+/// For processes with a disk it also shows the used space, the duration of syncs, the age of the last
+/// checkpoint, and how much a restart would read.
+///
+/// Exits with 1 if a majority of the routers does not answer, because nothing can be written then. It shows
+/// whether these routers are gone for good, and what going on without them would lose. Also exits with 1 if
+/// no holder of some range answers, because its rows can be neither read nor written. A process that the
+/// cluster has given up on but still waits for has its own row, `unreachable`, in addition to the row of its
+/// next life. Below the table it lists the processes that are not well, and the reasons. It also lists
+/// processes that were cut off and came back or are starting, and says whether the disk is full.
+///
+/// POSITION is the position of the last message that concerned a process. Gateways, supers and standbys get
+/// few messages and show none. LAG is the number of positions that a process still has to execute, or that a
+/// router still has to learn. LIVES counts starts, and returns without a start.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One JSON object a line for each process.
+    /// Prints one JSON object a line for each process.
     #[arg(long)]
     json: bool,
+    /// Repeats every 2 seconds, or at the given interval, until the cluster stops.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+          value_parser = clap::value_parser!(u64).range(1..=3600))]
+    watch: Option<u64>,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
 
-/// What a process says of itself at `/status`, as JSON.
+/// The report of a process, which it serves as JSON at `/status`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct Report {
-    /// Its name.
+    /// Name of the process.
     pub(crate) name: String,
-    /// Its role.
+    /// Role of the process.
     pub(crate) role: Role,
-    /// Its place in the cluster.
+    /// Node of the process in the cluster.
     pub(crate) node: u64,
-    /// Which life of it, in hexadecimal.
+    /// Incarnation of the process, in hexadecimal.
     pub(crate) incarnation: String,
-    /// What it is in its role.
+    /// State of the process in its role.
     pub(crate) state: State,
-    /// Why it cannot do its work, as far as it can tell alone.
+    /// Reason why the process cannot do its work, as far as the process itself knows it.
     #[serde(default)]
     pub(crate) hindrance: Option<String>,
-    /// The position in the total order that it has reached: of what concerns it, for all but routers.
+    /// Position that the process has reached in the total order. All processes but routers count only
+    /// messages that concern them.
     pub(crate) position: u64,
-    /// The position up to which it has done what concerns it.
+    /// Position up to which the process has executed the messages that concern it.
     #[serde(default)]
     pub(crate) executed: u64,
-    /// The process as others name it: node and the head of its incarnation.
+    /// Short process id: the node and the beginning of the incarnation.
     pub(crate) process: String,
-    /// The domain it belongs to.
+    /// Domain of the process.
     #[serde(default)]
     pub(crate) domain: String,
-    /// The routers that vote, as a router knows them.
+    /// Voting routers, if this is a router.
     #[serde(default)]
     pub(crate) routers: Vec<String>,
-    /// Those that a change under way would make: it is these who vote then.
+    /// Routers after a change that is under way. During the change these routers vote.
     #[serde(default)]
     pub(crate) routers_open: Option<Vec<String>>,
-    /// How many of them the domain keeps.
+    /// Number of routers that the domain keeps.
     #[serde(default)]
     pub(crate) wanted_routers: usize,
-    /// Its generation, and of a router what that began with, and how far it knows the log.
+    /// Generation of the domain. The next fields are its origin, the report on its beginning, and how far
+    /// this router knows the log.
     #[serde(default)]
     pub(crate) generation: u32,
     #[serde(default)]
@@ -80,137 +95,261 @@ pub(crate) struct Report {
     pub(crate) reformed: Option<ReformStatus>,
     #[serde(default)]
     pub(crate) log: String,
-    /// The members of the configuration, as this process knows it.
+    /// Members of the configuration, as this process knows them.
     #[serde(default)]
     pub(crate) members: Vec<MemberStatus>,
     #[serde(default)]
     pub(crate) config_version: u64,
-    /// The tables, as it knows them, and the ring that they are on.
+    /// Tables, as this process knows them, and the ring that holds them.
     #[serde(default)]
     pub(crate) tables: Vec<TableStatus>,
     #[serde(default)]
     pub(crate) ranges: usize,
     #[serde(default)]
     pub(crate) replicas: u8,
-    /// How it stands with its disk, if it has one.
+    /// State of the disk, if the process has one.
     #[serde(default)]
     pub(crate) disk: Option<DiskStatus>,
-    /// When its program began, in milliseconds of Unix time.
+    /// Start of the program, in milliseconds of Unix time.
     #[serde(default)]
     pub(crate) started: u64,
-    /// The maps, as a router or a cell of them knows them.
+    /// Number of lives of the process in this program. It grows each time that the process was cut off and
+    /// came back. The next field is the reason why the previous life ended.
+    #[serde(default = "one")]
+    pub(crate) lives: u64,
+    #[serde(default)]
+    pub(crate) former_end: Option<String>,
+    /// Maps, as a router or a cell knows them.
     #[serde(default)]
     pub(crate) maps: Vec<MapStatus>,
-    /// How it stands as a cell.
+    /// State of the cell, if the process is one.
     #[serde(default)]
     pub(crate) cell: Option<CellReport>,
 }
 
-/// A cell's word on itself.
+/// The report of a cell about itself.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct CellReport {
-    /// The cells that it would ask now, itself included.
+    /// Numbers of the cells that this cell can reach now, including itself.
     pub(crate) reachable: Vec<u32>,
 }
 
-/// Something that a cluster lacks to be whole.
-pub(crate) struct Lack {
-    /// The role that is not filled.
+fn one() -> u64 {
+    1
+}
+
+/// A reason why a cluster is not whole.
+pub(crate) struct Shortage {
+    /// Role that is affected.
     pub(crate) role: Role,
-    /// The reason, which names the process.
+    /// Description, which names the process.
     pub(crate) why: String,
 }
 
 impl Report {
-    /// The routers that vote: those of the newest change that this router knows of, chosen or not.
+    /// Returns the voting routers. If a change is under way, whether chosen or not, they are the routers
+    /// after it.
     pub(crate) fn voters(&self) -> &[String] {
         self.routers_open.as_ref().unwrap_or(&self.routers)
     }
 
-    /// Storage processes that keep rows of a former life, and up to which position they have them.
+    /// Returns the storage processes that keep rows of an earlier life, with the position up to which they
+    /// have them.
     pub(crate) fn keepers(&self) -> impl Iterator<Item = (&str, u64)> {
         self.members.iter().filter_map(|member| Some((member.name.as_str(), member.keeps_through?)))
     }
 
-    /// Whether it belongs to the domain.
+    /// Whether the process belongs to the domain.
     pub(crate) fn has_joined(&self) -> bool {
         !matches!(self.state, State::Joining | State::Spare)
     }
 }
 
-/// A process as the supervisor and as it itself see it.
+/// The row of a process: the supervisor's entry, and values from the process's report.
 #[derive(Serialize)]
-struct Row<'a> {
+struct StatusRow<'a> {
     #[serde(flatten)]
-    entry: Cow<'a, Entry>,
+    entry: Cow<'a, ProcessEntry>,
     state: State,
     #[serde(skip_serializing_if = "Option::is_none")]
     hindrance: Option<String>,
     incarnation: Option<String>,
     position: Option<u64>,
     lag: Option<u64>,
+    /// Number of lives in the present program.
+    lives: Option<u64>,
+    /// Note on a return, an end or a start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskStatus>,
 }
 
-/// How long a process may take to answer for itself.
+/// Longest time that a process may take to answer.
 const PATIENCE: Duration = Duration::from_millis(1000);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
+    let Some(seconds) = args.watch else {
+        let StatusOutput { text, trouble } = look(&directory, args.json)?;
+        let printed = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+        // The trouble decides the exit code, even if the table could not be printed.
+        if let Some(why) = trouble {
+            bail!(why);
+        }
+        return Ok(printed?);
+    };
+    let clears = !args.json && io::stdout().is_terminal();
+    loop {
+        let StatusOutput { mut text, trouble } = look(&directory, args.json)?;
+        if let (Some(why), false) = (trouble, args.json) {
+            let _ = writeln!(text, "\n{why}");
+        }
+        let mut out = io::stdout().lock();
+        if clears {
+            // Moves the cursor to the top and clears the screen below it.
+            out.write_all(b"\x1b[H\x1b[J")?;
+        }
+        out.write_all(text.as_bytes())?;
+        if !args.json && !clears {
+            out.write_all(b"\n")?;
+        }
+        out.flush()?;
+        drop(out);
+        thread::sleep(Duration::from_secs(seconds));
+    }
+}
+
+/// The output of one look at the cluster, and the trouble of the cluster as a whole.
+struct StatusOutput {
+    text: String,
+    trouble: Option<String>,
+}
+
+fn look(directory: &Directory, json: bool) -> Result<StatusOutput> {
     let cluster = directory.running()?;
     let reports = reports(&cluster);
     let mut rows = rows(&cluster, &reports);
-    let gone = Gone::of(reports.iter().flatten());
-    rows.extend(gone.unreachable.iter().map(|member| Row::unreachable(&cluster, member)));
-    let mut out = io::stdout().lock();
-    if args.json {
+    let gone = LostRanges::of(reports.iter().flatten());
+    rows.extend(gone.unreachable.iter().map(|member| StatusRow::unreachable(&cluster, member)));
+    let full = full(directory, &rows);
+    let mut text = String::new();
+    if json {
         for row in &rows {
-            writeln!(out, "{}", serde_json::to_string(row)?)?;
+            writeln!(text, "{}", serde_json::to_string(row)?)?;
         }
     } else {
-        writeln!(out, "domain {}, run by pid {}, in {}", cluster.domain, cluster.pid, directory.shown())?;
-        writeln!(out, "{}", table(&rows))?;
+        let host = common_host(&rows);
+        let at = host.map_or_else(String::new, |host| format!(", at {host}"));
+        writeln!(text, "domain {}, run by pid {}{at}", cluster.domain, cluster.pid)?;
+        writeln!(text, "its state and logs are in {}", directory.shown())?;
+        text += &lines(&table(&rows, host));
         if let Some(disks) = disks(&rows) {
-            writeln!(out, "\n{disks}\n")?;
+            text += "\n";
+            text += &lines(&disks);
         }
-        for Row { entry, hindrance, .. } in &rows {
-            if let Some(why) = hindrance {
-                writeln!(out, "{}: {why}", entry.name)?;
-            }
+        let notes = rows.iter().flat_map(|StatusRow { entry, hindrance, note, .. }| {
+            let whys = [hindrance, note].into_iter().flatten();
+            whys.map(move |why| format!("{}: {why}", entry.name))
+        });
+        let notes: Vec<String> = notes.chain(full.clone()).collect();
+        if !notes.is_empty() {
+            writeln!(text, "\n{}", notes.join("\n"))?;
         }
     }
     let quorum = Quorum::of(reports.iter().flatten());
-    if !quorum.is_lost() {
-        if gone.ranges.is_empty() {
-            return Ok(());
+    let trouble = if quorum.is_lost() {
+        if json {
+            writeln!(text, "{}", quorum.json())?;
         }
-        if args.json {
-            writeln!(out, "{}", gone.json())?;
+        let named = |process: &str| {
+            let node = process.split('.').next().unwrap_or_default();
+            let mut entries = cluster.processes.iter();
+            let entry = entries.find(|entry| entry.node.to_string() == node);
+            entry.map_or_else(|| process.to_owned(), |entry| entry.name.clone())
+        };
+        // A router that ended on a full disk has lost nothing, so a new generation would not help.
+        Some(full.map_or_else(
+            || quorum.explained(named),
+            |full| format!("a majority of the routers does not answer, and nothing can be written: {full}"),
+        ))
+    } else if gone.ranges.is_empty() {
+        None
+    } else {
+        if json {
+            writeln!(text, "{}", gone.json())?;
         }
-        bail!("{}", gone.explained());
-    }
-    if args.json {
-        writeln!(out, "{}", quorum.json())?;
-    }
-    let named = |process: &str| {
-        let node = process.split('.').next().unwrap_or_default();
-        let mut entries = cluster.processes.iter();
-        let entry = entries.find(|entry| entry.node.to_string() == node);
-        entry.map_or_else(|| process.to_owned(), |entry| entry.name.clone())
+        Some(full.map_or_else(
+            || gone.explained(),
+            |full| {
+                format!(
+                    "nobody answers who holds some range, whose rows can be neither read nor written: {full}"
+                )
+            },
+        ))
     };
-    bail!("{}", quorum.explained(named))
+    Ok(StatusOutput { text, trouble })
 }
 
-/// What each process of the cluster says, in the cluster's order; none where it does not answer. One that the lead router
-/// does not count among its routers and members yet is joining, whatever it says itself; or, a router, spare: there are as
-/// many as the domain keeps.
+/// Returns a message that the disk is full, if that is why a process does not answer.
+fn full(directory: &Directory, rows: &[StatusRow<'_>]) -> Option<String> {
+    let is_silent = rows.iter().any(|row| row.position.is_none());
+    let said = |row: &StatusRow<'_>| row.note.as_ref().is_some_and(|note| note.contains(DISK_FULL));
+    let left = rustix::fs::statvfs(directory.join("")).ok().map(|it| it.f_bavail * it.f_frsize);
+    let is_full = rows.iter().any(said) || is_silent && left.is_some_and(|left| left < ROOM_MIN);
+    is_full.then(|| {
+        let left = left.map_or_else(String::new, |left| format!(" ({} are left)", mebibytes(left)));
+        format!(
+            "the disk of {} is full{left}: make room there, and the processes that ended for that go on by themselves, with \
+             all that was acknowledged",
+            directory.shown()
+        )
+    })
+}
+
+/// Space on the disk in bytes, below which a process may have ended because the disk is full. A journal
+/// reserves space by whole segments.
+const ROOM_MIN: u64 = 64 << 20;
+
+/// Text with which a process ends if its disk is full.
+const DISK_FULL: &str = "the disk is full";
+
+/// Returns the reason why a silent process ended: the last line of its log, unless it has started again
+/// since.
+fn last_log_line(log: &Path) -> Option<String> {
+    let end = end_of(log);
+    let mut lines = end.lines().rev();
+    let line = lines.find(|line| line.starts_with(LAST_WORD) || line.contains(STARTED))?;
+    line.strip_prefix(LAST_WORD).map(str::to_owned)
+}
+
+/// Prefix of the line with which a program ends, and part of the line with which a process begins.
+const LAST_WORD: &str = "quorate: ";
+const STARTED: &str = " started process=";
+
+/// Formats a table without blanks at the ends of lines.
+fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Returns the host of all addresses, if they have the same one.
+fn common_host<'r>(rows: &'r [StatusRow<'_>]) -> Option<&'r str> {
+    let addresses =
+        rows.iter().filter_map(|row| row.entry.bound.as_ref()).flat_map(|it| [&it.listen, &it.http]);
+    let mut hosts = addresses.filter_map(|address| Some(address.rsplit_once(':')?.0));
+    let first = hosts.next()?;
+    hosts.all(|host| host == first).then_some(first)
+}
+
+/// Returns the reports of all processes in the cluster's order, with `None` for a silent process. A process
+/// that the lead router does not count as a router or member is joining, whatever its own report says. Such a
+/// router is spare if the domain already has as many routers as it keeps.
 pub(crate) fn reports(cluster: &Cluster) -> Vec<Option<Report>> {
-    let address = |entry: &Entry| Some(entry.bound.as_ref()?.http.clone());
+    let address = |entry: &ProcessEntry| Some(entry.bound.as_ref()?.http.clone());
     reports_at(&cluster.processes.iter().map(address).collect::<Vec<_>>())
 }
 
-/// The same of processes that serve HTTP at these addresses.
+/// Returns the same reports for the processes at these HTTP addresses.
 pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
     let mut reports: Vec<Option<Report>> = thread::scope(|scope| {
         let ask = |address: &Option<String>| fetch(address.as_ref()?, "status");
@@ -230,11 +369,11 @@ pub(crate) fn reports_at(addresses: &[Option<String>]) -> Vec<Option<Report>> {
     reports
 }
 
-/// What the cluster lacks to be whole: every process does its work, each cell reaches all cells, and one router leads as many as the
-/// domain keeps.
-pub(crate) fn lacks(cluster: &Cluster, reports: &[Option<Report>]) -> Vec<Lack> {
+/// Returns the reasons why the cluster is not whole. In a whole cluster every process does its work, each
+/// cell reaches all cells, and one router leads as many routers as the domain keeps.
+pub(crate) fn shortages(cluster: &Cluster, reports: &[Option<Report>]) -> Vec<Shortage> {
     let cells = cluster.processes.iter().filter(|process| process.role == Role::Cell).count();
-    let of_process = |(process, report): (&Entry, &Option<Report>)| {
+    let of_process = |(process, report): (&ProcessEntry, &Option<Report>)| {
         let name = &process.name;
         let why = match report {
             None => format!("{name} does not answer"),
@@ -252,32 +391,32 @@ pub(crate) fn lacks(cluster: &Cluster, reports: &[Option<Report>]) -> Vec<Lack> 
                 }
             }
         };
-        Some(Lack { role: process.role, why })
+        Some(Shortage { role: process.role, why })
     };
-    let mut lacks: Vec<Lack> = cluster.processes.iter().zip(reports).filter_map(of_process).collect();
+    let mut shortages: Vec<Shortage> = cluster.processes.iter().zip(reports).filter_map(of_process).collect();
     let mut leaders = reports.iter().flatten().filter(|report| report.state == State::Leading);
     let why = match (leaders.next(), leaders.next()) {
-        (Some(leader), None) if leader.routers.len() >= leader.wanted_routers => return lacks,
+        (Some(leader), None) if leader.routers.len() >= leader.wanted_routers => return shortages,
         (Some(_), None) => String::from("a router is missing"),
         _ => String::from("there is not one lead router"),
     };
-    lacks.push(Lack { role: Role::Router, why });
-    lacks
+    shortages.push(Shortage { role: Role::Router, why });
+    shortages
 }
 
-/// What is served at this address under this name, if it is there and understood.
+/// Fetches a JSON value from a process. Returns `None` if there is no answer or it cannot be parsed.
 pub(crate) fn fetch<T: DeserializeOwned>(address: &str, name: &str) -> Option<T> {
     let agent: ureq::Agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build().into();
     let body = agent.get(format!("http://{address}/{name}")).call().ok()?.body_mut().read_to_string().ok()?;
     serde_json::from_str(&body).ok()
 }
 
-impl Row<'_> {
-    /// A storage process that does not answer, in a life that the cluster waits for.
-    fn unreachable(cluster: &Cluster, member: &MemberStatus) -> Row<'static> {
+impl StatusRow<'_> {
+    /// Returns the row of a storage process that does not answer and that the cluster still waits for.
+    fn unreachable(cluster: &Cluster, member: &MemberStatus) -> StatusRow<'static> {
         let node = member.process.split('.').next().and_then(|node| node.parse().ok());
         let known = cluster.processes.iter().find(|entry| entry.name == member.name);
-        let entry = Entry {
+        let entry = ProcessEntry {
             name: member.name.clone(),
             role: Role::Storage,
             node: node.unwrap_or_default(),
@@ -285,22 +424,25 @@ impl Row<'_> {
             bound: None,
             starts: 0,
             log: known.map_or_else(PathBuf::new, |entry| entry.log.clone()),
+            stays_down: false,
         };
-        Row {
+        StatusRow {
             entry: Cow::Owned(entry),
             state: State::Unreachable,
             hindrance: None,
             incarnation: Some(member.process.clone()),
             position: None,
             lag: None,
+            lives: None,
+            note: None,
             disk: None,
         }
     }
 }
 
-fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
+fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<StatusRow<'a>> {
     let furthest = reports.iter().flatten().map(|report| report.position).max();
-    let row = |(entry, report): (&'a Entry, &Option<Report>)| Row {
+    let row = |(entry, report): (&'a ProcessEntry, &Option<Report>)| StatusRow {
         entry: Cow::Borrowed(entry),
         state: match (report, entry.pid) {
             (Some(report), _) => report.state,
@@ -312,51 +454,92 @@ fn rows<'a>(cluster: &'a Cluster, reports: &[Option<Report>]) -> Vec<Row<'a>> {
         disk: report.as_ref().and_then(|report| report.disk.clone()),
         position: report.as_ref().map(|report| report.position),
         lag: report.as_ref().and_then(|report| match report.role {
-            // A router has every message; the others only what concerns them.
+            // A router needs every message. Other processes need only the messages that concern them.
             Role::Router => Some(furthest?.saturating_sub(report.position)),
             _ => Some(report.position.saturating_sub(report.executed)),
         }),
+        lives: report.as_ref().map(|report| report.lives),
+        note: match report {
+            Some(report) => comeback_note(report),
+            None => absence_note(entry),
+        },
     };
     cluster.processes.iter().zip(reports).map(row).collect()
 }
 
-fn table(rows: &[Row<'_>]) -> Table {
+/// Returns a note that a process was cut off and came back in the same program.
+fn comeback_note(report: &Report) -> Option<String> {
+    let times = match report.lives {
+        0 | 1 => return None,
+        2 => String::from("once"),
+        lives => format!("{} times", lives - 1),
+    };
+    let why = report.former_end.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    Some(format!("it came back as a new process {times} since it was started{why}"))
+}
+
+/// Returns a note why a process does not answer, and what its supervisor does.
+fn absence_note(entry: &ProcessEntry) -> Option<String> {
+    let word = last_log_line(&entry.log).map_or_else(String::new, |why| format!("it ended ({why}); "));
+    match (entry.pid, &entry.bound) {
+        (None, _) if entry.stays_down => Some(format!("{word}it is started no more")),
+        (None, _) => Some(format!("{word}it is started again")),
+        (Some(_), None) => Some(format!("{word}it is starting")),
+        (Some(_), Some(_)) => None,
+    }
+}
+
+fn table(rows: &[StatusRow<'_>], host: Option<&str>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header([
-        "PROCESS", "ROLE", "PID", "STATE", "POSITION", "LAG", "STARTS", "LISTENS", "HTTP", "CLIENTS", "LOG",
-    ]);
+    table.set_header(["PROCESS", "PID", "STATE", "POSITION", "LAG", "LIVES", "LISTENS", "HTTP", "CLIENTS"]);
     let shown = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
-    for Row { entry, state, position, lag, .. } in rows {
+    let short = |address: &String| match host {
+        Some(host) => address.strip_prefix(host).unwrap_or(address).to_owned(),
+        None => address.clone(),
+    };
+    for StatusRow { entry, state, position, lag, lives, .. } in rows {
         let bound = entry.bound.as_ref();
+        // Few messages concern these processes, so a low position would look like a lag.
+        let few = matches!(entry.role, Role::Super | Role::Gateway) || *state == State::Standby;
+        let number =
+            |number: Option<u64>| if few && number.is_some() { String::from("-") } else { shown(number) };
+        let state = match (state, entry.pid, bound) {
+            (State::Silent, Some(_), None) => String::from("starting"),
+            _ => state.to_string(),
+        };
         table.add_row([
             entry.name.clone(),
-            entry.role.to_string(),
             shown(entry.pid.map(u64::from)),
-            state.to_string(),
-            shown(*position),
-            shown(*lag),
-            entry.starts.to_string(),
-            bound.map(|bound| bound.listen.clone()).unwrap_or_default(),
-            bound.map(|bound| bound.http.clone()).unwrap_or_default(),
+            state,
+            number(*position),
+            number(*lag),
+            shown((entry.starts > 0).then(|| entry.starts + lives.unwrap_or(1) - 1)),
+            bound.map(|bound| short(&bound.listen)).unwrap_or_default(),
+            bound.map(|bound| short(&bound.http)).unwrap_or_default(),
             bound.and_then(|bound| bound.sql.clone().or_else(|| bound.redis.clone())).unwrap_or_default(),
-            entry.log.display().to_string(),
         ]);
     }
-    for column in [2, 4, 5, 6] {
+    for column in [1, 3, 4, 5] {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding(PADDING);
+    });
     table
 }
 
-/// The processes that have a disk; none if no one has.
-fn disks(rows: &[Row<'_>]) -> Option<Table> {
+/// Blanks around a column.
+const PADDING: (u16, u16) = (0, 2);
+
+/// Returns the table of the processes with disks, or `None` if there are none.
+fn disks(rows: &[StatusRow<'_>]) -> Option<Table> {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_header(["DISK OF", "USED", "RESTART READS", "SYNCS", "MEAN", "LONGEST", "CHECKPOINT"]);
-    for Row { entry, disk, .. } in rows {
+    for StatusRow { entry, disk, .. } in rows {
         let Some(disk) = disk else { continue };
         table.add_row([
             entry.name.clone(),
@@ -368,7 +551,12 @@ fn disks(rows: &[Row<'_>]) -> Option<Table> {
             disk.checkpoint_age_s.map_or_else(|| String::from("none yet"), ago),
         ]);
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    table.column_iter_mut().skip(1).for_each(|column| {
+        column.set_cell_alignment(CellAlignment::Right);
+    });
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding(PADDING);
+    });
     (!table.is_empty()).then_some(table)
 }
 
@@ -380,12 +568,100 @@ fn milliseconds(microseconds: u64) -> String {
     format!("{:.1} ms", microseconds as f64 / 1000.0)
 }
 
-/// An age in its largest unit.
+/// Formats an age in its largest unit.
 fn ago(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s ago"),
         120..7200 => format!("{} min ago", seconds / 60),
         7200..172_800 => format!("{} h ago", seconds / 3600),
         _ => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifeline::BoundAddresses;
+
+    fn entry(name: &str, role: Role, pid: Option<u32>, listens: bool) -> ProcessEntry {
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let bound =
+            BoundAddresses { listen: at(64_998), http: at(64_999), sql: Some(at(65_000)), redis: None };
+        let (bound, log) = (listens.then_some(bound), PathBuf::new());
+        ProcessEntry { name: name.into(), role, node: 1, pid, bound, starts: 1, log, stays_down: false }
+    }
+
+    fn report(name: &str, state: &str, position: u64) -> Report {
+        let role = name.split('-').next().unwrap_or_default();
+        let text = format!(
+            r#"{{"name":"{name}","role":"{role}","node":1,"incarnation":"aa","state":"{state}","position":{position},
+                "executed":{position},"process":"1.aa"}}"#
+        );
+        serde_json::from_str(&text).expect("a report")
+    }
+
+    /// Returns the rows of four processes: one was cut off and came back, one is starting, one is silent, and
+    /// one gets few messages.
+    fn shown(log: &Path) -> (Cluster, Vec<Option<Report>>) {
+        let processes = vec![
+            entry("storage-1", Role::Storage, Some(4_194_304), true),
+            entry("storage-2", Role::Storage, Some(4_194_303), false),
+            ProcessEntry { log: log.into(), ..entry("router-1", Role::Router, None, false) },
+            entry("gateway-1", Role::Gateway, Some(1), true),
+        ];
+        let former_end = Some(String::from("the others go on without this process, which was cut off"));
+        let reports = vec![
+            Some(Report { lives: 3, former_end, ..report("storage-1", "serving", 123_456_789_012) }),
+            None,
+            None,
+            Some(report("gateway-1", "serving", 10)),
+        ];
+        (Cluster { domain: quorate_protocol::DomainId(1), pid: 2, durable: true, processes }, reports)
+    }
+
+    #[test]
+    fn a_table_fits_a_hundred_columns_and_ends_without_blanks() {
+        let (cluster, reports) = shown(Path::new("nowhere"));
+        let rows = rows(&cluster, &reports);
+        let text = lines(&table(&rows, common_host(&rows)));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100 && line == line.trim_end(), "{line:?}");
+        }
+        let words = |name: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words("storage-1")[2..6], ["serving", "123456789012", "0", "3"], "{text}");
+        assert_eq!(words("storage-2")[2..], ["starting", "1"], "{text}");
+        assert_eq!(words("router-1")[1..], ["down", "1"], "{text}");
+        assert_eq!(words("gateway-1")[3..], ["-", "-", "1", ":64998", ":64999", "127.0.0.1:65000"], "{text}");
+    }
+
+    #[test]
+    fn it_is_said_why_a_process_is_away_and_which_came_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("router-1.log");
+        let started = "INFO quorate: started process=1.aa role=\"router\"\n";
+        let word = "quorate: router-1: broken: the disk is full: cannot write x; make room and start the process again\n";
+        std::fs::write(&log, [started, word].concat()).unwrap();
+        let (cluster, reports) = shown(&log);
+        let rows = rows(&cluster, &reports);
+        let notes: Vec<&str> = rows.iter().map(|row| row.note.as_deref().unwrap_or_default()).collect();
+        assert!(
+            notes[0].starts_with("it came back as a new process 2 times") && notes[0].contains("cut off"),
+            "{notes:?}"
+        );
+        assert_eq!(notes[1], "it is starting");
+        assert!(
+            notes[2].contains("the disk is full") && notes[2].ends_with("it is started again"),
+            "{notes:?}"
+        );
+        assert_eq!(notes[3], "");
+        let place = Directory::at(directory.path());
+        let said = full(&place, &rows).expect("it is full");
+        assert!(said.contains("make room there") && !said.contains("reform"), "{said}");
+        // After a new start the earlier end no longer counts.
+        std::fs::write(&log, [started, word, started].concat()).unwrap();
+        assert_eq!(last_log_line(&log), None);
     }
 }

@@ -1,7 +1,7 @@
-//! `quorate storage`: what only an operator can say about storage processes.
+//! `quorate storage`: operations on storage processes that only an operator can decide.
 
 use anyhow::{Result, bail};
-use quorate_command::say;
+use quorate_command::report;
 use quorate_protocol::Role;
 use quorate_tables::operate::Operation;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::{
     operate::{self, Target},
 };
 
-/// What only an operator can say about storage processes.
+/// Declares storage processes lost.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -20,17 +20,20 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Declares an unreachable storage process lost: what only it held is gone, and its ranges go on without.
+    /// Declares an unreachable storage process lost.
     ///
-    /// A range goes on from the rows of a process that was removed and keeps them (`keeping` in `quorate status`), as of its position,
-    /// or begins empty if there is none.
+    /// Rows that only this process held are lost, and its ranges go on without them.
     ///
-    /// A process that died or is cut off is replaced without anybody's doing, unless it alone held some range whole. Then
-    /// `quorate status` calls it unreachable, and writes to that range are refused until it comes back or is declared lost.
+    /// If a removed process keeps rows of a range (`keeping` in `quorate status`), the range goes on from
+    /// these rows, as of their position. Otherwise the range begins empty.
+    ///
+    /// A process that died or is cut off is replaced automatically, unless it alone held some range
+    /// completely. Then `quorate status` shows it as unreachable, and writes to that range are refused until
+    /// the process comes back or is declared lost.
     Lost {
-        /// Its name, as `quorate status` shows it.
+        /// Name of the process, as in `quorate status`.
         process: String,
-        /// Do not ask.
+        /// Does not ask.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -55,9 +58,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     operate::ask(&superior.http, &Operation::DeclareLost { process: process.clone() })?;
     if target.json {
-        say!("{}", json!({ "lost": process }))?;
+        report!("{}", json!({ "lost": process }));
     } else {
-        say!("{process} is declared lost; a standby takes its place as soon as there is one")?;
+        report!("{process} is declared lost; a standby takes its place as soon as there is one");
     }
     Ok(())
 }

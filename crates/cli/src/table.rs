@@ -1,21 +1,21 @@
-//! `quorate table`: which tables there are, what they take, and moving what a storage process holds to a standby.
+//! `quorate table`: lists tables with their sizes, and replaces a storage process by a standby.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use comfy_table::{CellAlignment, Table, presets};
-use quorate_command::say;
+use quorate_command::{print_line, report};
 use quorate_protocol::{Role, role::State};
 use quorate_tables::operate::Operation;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    operate::{self, Answering, Target},
+    operate::{self, AnsweringProcess, Target},
     status,
 };
 
-/// Which tables there are, what they take, and where they are held.
+/// Lists tables with their sizes, and replaces the storage processes that hold them.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -24,15 +24,17 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Shows every table: its rows, the memory it takes with all copies, its ranges and replicas, and the position in the
-    /// total order at which it was created.
+    /// Lists every table with its number of rows, the memory of all its copies, its ranges and replicas, and
+    /// the position in the total order at which it was created.
     List {
         #[command(flatten)]
         target: Target,
     },
-    /// Has a standby take the place of a storage process, which becomes a standby itself. Reads and writes go on.
+    /// Replaces a storage process by a standby.
+    ///
+    /// The storage process becomes a standby itself. Reads and writes continue.
     Replace {
-        /// Its name, as `quorate status` shows it.
+        /// Name of the storage process, as in `quorate status`.
         process: String,
         #[command(flatten)]
         target: Target,
@@ -46,24 +48,24 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// What a storage process says of one table.
+/// The size of one table, as a storage process reports it.
 #[derive(Deserialize)]
-struct Usage {
+struct TableSize {
     table: u32,
     rows: u64,
     bytes: u64,
 }
 
 #[derive(Serialize)]
-struct Row {
+struct TableRow {
     table: String,
-    /// Unknown while some holder does not answer or is not complete.
+    /// Number of rows, or `None` while some holder does not answer or is incomplete.
     rows: Option<u64>,
     bytes: Option<u64>,
     ranges: usize,
     replicas: u8,
     created: u64,
-    /// The last position that every holder has executed.
+    /// Last position that every holder has executed.
     executed: u64,
 }
 
@@ -72,16 +74,16 @@ fn list(target: &Target) -> Result<()> {
     let knowing = processes.iter().filter(|it| it.report.role != Role::Storage && it.report.has_joined());
     let newest =
         knowing.max_by_key(|it| it.report.position).context("no process answers that knows the tables")?;
-    let holders: Vec<&Answering> = processes
+    let holders: Vec<&AnsweringProcess> = processes
         .iter()
         .filter(|it| it.report.role == Role::Storage && it.report.state == State::Serving)
         .collect();
     let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut answered = 0;
     for holder in &holders {
-        let Some(tables) = status::fetch::<Vec<Usage>>(&holder.http, "tables") else { continue };
+        let Some(tables) = status::fetch::<Vec<TableSize>>(&holder.http, "tables") else { continue };
         answered += 1;
-        for Usage { table, rows, bytes } in tables {
+        for TableSize { table, rows, bytes } in tables {
             let (all_rows, all_bytes) = usage.entry(table).or_default();
             *all_rows += rows;
             *all_bytes += bytes;
@@ -93,7 +95,7 @@ fn list(target: &Target) -> Result<()> {
     let executed = holders.iter().map(|holder| holder.report.executed).min().unwrap_or(0);
     let rows = report.tables.iter().map(|table| {
         let (rows, bytes) = usage.get(&table.table).copied().unwrap_or_default();
-        Row {
+        TableRow {
             table: table.name.clone(),
             rows: whole.then(|| rows / copies),
             bytes: whole.then_some(bytes),
@@ -103,17 +105,17 @@ fn list(target: &Target) -> Result<()> {
             executed,
         }
     });
-    let rows: Vec<Row> = rows.collect();
+    let rows: Vec<TableRow> = rows.collect();
     if target.json {
         for row in &rows {
-            say!("{}", serde_json::to_string(row)?)?;
+            print_line!("{}", serde_json::to_string(row)?)?;
         }
         return Ok(());
     }
     let mut shown = Table::new();
     shown.load_style(presets::NOTHING);
     shown.set_header(["TABLE", "ROWS", "BYTES", "RANGES", "REPLICAS", "CREATED", "EXECUTED"]);
-    for Row { table, rows, bytes, ranges, replicas, created, executed } in rows {
+    for TableRow { table, rows, bytes, ranges, replicas, created, executed } in rows {
         let shown_or_not =
             |number: Option<u64>| number.map_or(String::from("?"), |number| number.to_string());
         let rows = shown_or_not(rows);
@@ -125,7 +127,7 @@ fn list(target: &Target) -> Result<()> {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
-    say!("{shown}")?;
+    print_line!("{shown}")?;
     Ok(())
 }
 
@@ -134,11 +136,11 @@ fn replace(process: String, target: &Target) -> Result<()> {
     let superior = operate::in_role(&processes, Role::Super)?;
     operate::ask(&superior.http, &Operation::Replace { process: process.clone() })?;
     if target.json {
-        say!("{}", json!({ "replaced": process }))?;
+        report!("{}", json!({ "replaced": process }));
     } else {
-        say!(
+        report!(
             "a standby takes the place of {process}; `quorate status` shows it serving when it has all rows"
-        )?;
+        );
     }
     Ok(())
 }

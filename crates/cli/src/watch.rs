@@ -1,4 +1,4 @@
-//! `quorate watch`: the instrument of this name, on the cells of the local cluster unless others are named.
+//! `quorate watch`: runs the instrument on the given cells, or on those of the local cluster.
 
 use std::ffi::OsString;
 
@@ -7,22 +7,23 @@ use quorate_protocol::Role;
 
 use crate::{cluster::DirectoryArgs, instruments};
 
-/// Shows how consistent and how fast the last minute was for clients of cells, line after line.
+/// Shows the consistency and latency that clients of cells got in the last minute, line after line.
 ///
-/// Of all operations on strings that clients asked cells for: the proportion of those that were inconsistent, with its 95 % interval,
-/// by how long reads were out of date, and latencies. Cells remember the last minute by themselves.
+/// A line covers all operations on strings that clients asked of cells. It shows the proportion of
+/// inconsistent operations with its 95 % interval, by how long reads were out of date, and latencies. Cells
+/// remember the last minute by themselves.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Addresses at which cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. Without it, those of the local cluster.
+    /// HTTP addresses of all cells of the cluster, `HOST:PORT`. By default those of the local cluster.
     #[arg(long, value_delimiter = ',')]
     cells: Vec<String>,
-    /// Tells it once, and ends.
+    /// Prints one line and ends.
     #[arg(long)]
     once: bool,
-    /// Seconds from one line to the next.
+    /// Seconds between lines.
     #[arg(long, default_value_t = 2.0)]
     every: f64,
-    /// One JSON object a line.
+    /// Prints one JSON object a line.
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -1,13 +1,14 @@
-//! Backups of a real cluster, brought back while its processes are killed.
+//! Backups of a real cluster are restored while its processes are killed.
 
 use std::fs;
 
+use quorate_testing::wait_for;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     cluster::{is_mended, pid, status, turn},
-    command::{Place, Said, wait_for},
+    command::{CommandOutput, LocalCluster},
 };
 
 const ROWS: u64 = 40_000;
@@ -15,7 +16,7 @@ const ROWS: u64 = 40_000;
 #[test]
 fn tables_come_back_once_whoever_is_killed_meanwhile() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &["up", "--detach", "--memory", "--empty", "--port", "0"]);
     done(
         &place,
@@ -60,7 +61,7 @@ fn tables_come_back_once_whoever_is_killed_meanwhile() {
         let restoring = place.start(&["restore", file, "t"]);
         wait_for("the table is there", || place.run(&["sql", "select count(*) from t"]).code == Some(0));
         kill_process(pid(victim), Signal::KILL).unwrap();
-        let said = Said::of(restoring.wait_with_output().unwrap());
+        let said = CommandOutput::of(restoring.wait_with_output().unwrap());
         match said.code {
             Some(0) => {
                 let shown = done(&place, &["sql", "--csv", "select count(*), count(distinct id) from t"]);
@@ -78,9 +79,9 @@ fn tables_come_back_once_whoever_is_killed_meanwhile() {
     assert!(shown.out.contains(&ROWS.to_string()), "{shown:?}");
 }
 
-/// It succeeded.
+/// Runs a command that must succeed.
 #[track_caller]
-fn done(place: &Place, words: &[&str]) -> Said {
+fn done(place: &LocalCluster, words: &[&str]) -> CommandOutput {
     let said = place.run(words);
     assert_eq!(said.code, Some(0), "{:?}: {said:?}", &words[..1]);
     said

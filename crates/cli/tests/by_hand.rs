@@ -1,47 +1,42 @@
-//! A cluster as one starts it over machines: a `quorate node` each, from files that stay as they are.
+//! A cluster as an operator starts it over machines: one `quorate node` for each process, from files that
+//! never change.
 
 use std::{
     fs,
     io::{BufRead, BufReader},
-    net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use quorate_testing::{free_ports, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
 
-use crate::{
-    cluster::turn,
-    command::{freeze, wait_for},
-};
+use crate::{cluster::turn, command::freeze};
 
 const DOMAIN: &str = "6f1c0f2f6f0b4b0c9d1f7e3a52b8d401";
 
-/// The files, and what runs of them.
+/// The configuration files of a cluster, and the processes that run from them.
 pub(crate) struct Machines {
     directory: TempDir,
     routers: [u16; 3],
-    /// How many storage processes the ring is founded with.
+    /// Number of storage processes with which the ring is founded.
     pub(crate) storage: usize,
 }
 
-/// A process that runs; it ends with this.
-pub(crate) struct Running {
+/// A running process, which ends when this is dropped.
+pub(crate) struct RunningProcess {
     child: Child,
     bound: Value,
 }
 
 impl Machines {
     pub(crate) fn new() -> Machines {
-        // All at once, so that no two are alike.
-        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let routers = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
-        Machines { directory: TempDir::new().unwrap(), routers, storage: 1 }
+        Machines { directory: TempDir::new().unwrap(), routers: free_ports(), storage: 1 }
     }
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
@@ -52,8 +47,8 @@ impl Machines {
         fs::read_to_string(self.file(&format!("{name}.log"))).unwrap()
     }
 
-    /// Starts a process from its file, with these keys of its own, and waits until it listens.
-    pub(crate) fn start(&self, node: usize, name: &str, own: &str) -> Running {
+    /// Starts a process from its file with these additional keys, and waits until it listens.
+    pub(crate) fn start(&self, node: usize, name: &str, own: &str) -> RunningProcess {
         let routers = self.routers.map(|port| format!("\"127.0.0.1:{port}\"")).join(", ");
         let role = name.split('-').next().unwrap();
         let text = format!(
@@ -70,10 +65,11 @@ impl Machines {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let bound = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{name}: {}", self.log(name)));
-        Running { child, bound }
+        RunningProcess { child, bound }
     }
 
-    /// Starts a process that is not taken in: it ends by itself, with this in its log. Returns the log, and where it listened.
+    /// Starts a process that must be refused and end with `because` in its log. Returns the log, and the
+    /// address on which it listened.
     fn ends(&self, node: usize, name: &str, own: &str, because: &str) -> (String, String) {
         let mut running = self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{own}"));
         let mut ended = None;
@@ -86,7 +82,7 @@ impl Machines {
         (log, running.listens())
     }
 
-    pub(crate) fn router(&self, number: usize) -> Running {
+    pub(crate) fn router(&self, number: usize) -> RunningProcess {
         let mut own = format!("listen = \"127.0.0.1:{}\"", self.routers[number - 1]);
         if number == 1 {
             own += &format!("\nfound = true\ndata_dir = \"{}\"", self.file("data").display());
@@ -94,8 +90,8 @@ impl Machines {
         self.start(number, &format!("router-{number}"), &own)
     }
 
-    /// A router with a journal, in a directory of its own.
-    pub(crate) fn durable_router(&self, number: usize) -> Running {
+    /// Starts a router with a journal in its own directory.
+    pub(crate) fn durable_router(&self, number: usize) -> RunningProcess {
         let own = format!(
             "listen = \"127.0.0.1:{}\"\nfound = {}\ndurable = true\ndata_dir = \"{}\"",
             self.routers[number - 1],
@@ -105,13 +101,13 @@ impl Machines {
         self.start(number, &format!("router-{number}"), &own)
     }
 
-    /// A storage process with a journal, in a directory of its own, which listens at the same port each time.
-    pub(crate) fn durable_storage(&self, node: usize, port: u16) -> Running {
+    /// Starts a storage process with a journal in its own directory. It listens at the same port each time.
+    pub(crate) fn durable_storage(&self, node: usize, port: u16) -> RunningProcess {
         self.durable_storage_with(node, port, "")
     }
 
-    /// The same, with these keys of its own besides.
-    pub(crate) fn durable_storage_with(&self, node: usize, port: u16, own: &str) -> Running {
+    /// Starts the same process with these additional keys.
+    pub(crate) fn durable_storage_with(&self, node: usize, port: u16, own: &str) -> RunningProcess {
         let data = self.file(&format!("data-{node}"));
         let own = format!(
             "listen = \"127.0.0.1:{port}\"\ndurable = true\ndata_dir = \"{}\"\n{own}",
@@ -120,13 +116,13 @@ impl Machines {
         self.start(node, &format!("storage-{node}"), &own)
     }
 
-    pub(crate) fn member(&self, node: usize, name: &str) -> Running {
+    pub(crate) fn member(&self, node: usize, name: &str) -> RunningProcess {
         let sql = if name.starts_with("gateway") { "sql_listen = \"127.0.0.1:0\"" } else { "" };
         self.start(node, name, &format!("listen = \"127.0.0.1:0\"\n{sql}"))
     }
 }
 
-/// Starts a process from flags alone, which must fail; what it says.
+/// Starts a process from flags only, which must fail. Returns its output.
 pub(crate) fn refused(flags: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_quorate"));
     command.arg("node").arg("--config").arg("/dev/null");
@@ -138,7 +134,7 @@ pub(crate) fn refused(flags: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-impl Running {
+impl RunningProcess {
     pub(crate) fn get(&self, what: &str) -> (u16, String) {
         let agent = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -169,7 +165,7 @@ impl Running {
         self.get("health").0 == 200
     }
 
-    /// It says 503, and this is why.
+    /// Waits until `/health` answers 503 with this reason.
     fn wait_ill(&self, why: &str) {
         wait_for(why, || {
             let (code, said) = self.get("health");
@@ -181,23 +177,23 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops it, at once.
+    /// Stops the process at once.
     fn freeze(&self) {
         freeze(Pid::from_child(&self.child));
     }
 
-    /// The code of the error that a statement ends with, if it does.
+    /// Runs a statement. Returns the code of its error, if it fails.
     pub(crate) fn sql(&self, statement: &str) -> Result<(), String> {
         self.said(statement).map_err(|said| said.chars().take(5).collect())
     }
 
-    /// How its SQL door is connected to.
+    /// Returns the connection options of the SQL door.
     pub(crate) fn options(&self) -> String {
         let (host, port) = self.bound["sql"].as_str().unwrap().split_once(':').unwrap();
         format!("host={host} port={port} user=quorate dbname=quorate")
     }
 
-    /// The same, with the error's message and detail behind its code.
+    /// Runs a statement. Returns the code, message and detail of its error, if it fails.
     fn said(&self, statement: &str) -> Result<(), String> {
         let options = self.options();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -216,7 +212,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -227,7 +223,7 @@ impl Drop for Running {
 fn who_can_not_do_its_work_says_so() {
     let _turn = turn();
     let machines = Machines::new();
-    // A gateway that has heard nothing knows no tables; it must not say that there are none.
+    // A gateway that has not joined knows no tables. It must not claim that there are none.
     let gateway = machines.member(4, "gateway-1");
     assert_eq!(gateway.sql("select * from kept"), Err(String::from("57P03")));
     gateway.wait_ill("joining");
@@ -242,25 +238,26 @@ fn who_can_not_do_its_work_says_so() {
     });
     wait_for("three routers vote", || routers[0].routers() == 3);
     let all = || routers.iter().chain(&others).chain([&gateway]);
-    wait_for("all are well", || all().all(Running::is_well));
+    wait_for("all are well", || all().all(RunningProcess::is_well));
 
-    // Without its followers a leader can do nothing, and nobody else can.
+    // A leader without followers can do nothing, and neither can any other process.
     routers[1].freeze();
     routers[2].freeze();
     routers[0].wait_ill("no router is known to lead");
     for member in others.iter().chain([&gateway]) {
         member.wait_ill("has no majority");
     }
-    // Nor without any router, though no connection is broken.
+    // The same holds if no router answers, although no connection is broken.
     routers[0].freeze();
     gateway.wait_ill("does not answer");
     others[1].wait_ill("does not answer");
     routers.iter().for_each(|router| router.signal(Signal::CONT));
-    wait_for("all are well again", || all().all(Running::is_well));
+    wait_for("all are well again", || all().all(RunningProcess::is_well));
     assert_eq!(gateway.sql("select * from kept"), Ok(()));
 }
 
-/// All routers are killed at once, and go on from their journals; no operator is asked. The others wait.
+/// All routers are killed at once and continue from their journals without an operator. The other processes
+/// wait.
 #[test]
 fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     let _turn = turn();
@@ -274,7 +271,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
         gateway.sql("create table if not exists kept (k int primary key)").is_ok()
     });
     wait_for("three vote", || routers.iter().all(|router| router.routers() == 3));
-    let names = |routers: &[Running]| -> Vec<Value> {
+    let names = |routers: &[RunningProcess]| -> Vec<Value> {
         routers.iter().map(|router| router.status()["process"].clone()).collect()
     };
     let (before, serving) = (names(&routers), storage.status()["process"].clone());
@@ -292,7 +289,7 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     }
     assert_eq!(storage.status()["process"], serving, "nobody was given up meanwhile");
 
-    // One that the others go on without comes back as another, with the same directory.
+    // A router that the others have voted out comes back as another process with the same directory.
     let follower = routers.iter().position(|router| router.is("following")).unwrap();
     let leader = routers.iter().position(|router| router.is("leading")).unwrap();
     routers[follower].freeze();
@@ -307,8 +304,9 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
     drop(routers);
 }
 
-/// A client hears within this time that a majority of the routers is away: 1.5 s and a busy machine, and less than half of the
-/// patience that its gateway has with a write or a read of which nothing is known.
+/// Time within which a client must hear that a majority of the routers is away. That takes 1.5 s, plus time
+/// for a busy machine. The bound is less than half of a gateway's patience with a write or read of unknown
+/// outcome.
 const TOLD_WITHIN: Duration = Duration::from_secs(12);
 
 #[test]
@@ -323,7 +321,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
         gateway.sql("create table if not exists kept (k int primary key)").is_ok()
     });
     let all = || routers.iter().chain(&others).chain([&gateway]);
-    wait_for("all are well", || routers[0].routers() == 3 && all().all(Running::is_well));
+    wait_for("all are well", || routers[0].routers() == 3 && all().all(RunningProcess::is_well));
     let read = "set quorate.read = 'sequential'; select * from kept";
     assert_eq!((gateway.sql("insert into kept values (1)"), gateway.sql(read)), (Ok(()), Ok(())));
 
@@ -336,10 +334,10 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     for router in &routers[1..] {
         router.freeze();
     }
-    // Both are sent to the router that led, and nothing comes of them.
+    // The router that led gets both statements, and neither has a result.
     let (wrote, asked) = std::thread::scope(|scope| {
         let wrote = scope.spawn(|| told("insert into kept values (2)"));
-        // A read that came before the write would be answered: this order needs no majority while nothing is under way.
+        // A read before the write would be answered: reading needs no majority while nothing is under way.
         std::thread::sleep(Duration::from_millis(300));
         let asked = scope.spawn(|| told(read));
         (wrote.join().unwrap(), asked.join().unwrap())
@@ -347,7 +345,7 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     assert!(wrote.0.starts_with("40003") && wrote.0.to_lowercase().contains(why), "{wrote:?}");
     assert!(asked.0.starts_with("40001") && asked.0.contains(why), "{asked:?}");
     assert!(wrote.1.max(asked.1) < TOLD_WITHIN, "{wrote:?} {asked:?}");
-    // It is known now: what comes next does not wait at all, nor is it sent.
+    // The gateway now knows of the loss, so it refuses later statements at once without sending them.
     for statement in ["insert into kept values (3)", read] {
         let (said, took) = told(statement);
         assert!(said.starts_with("40001") && said.contains(why), "{said}");
@@ -386,15 +384,15 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_not_waited_for_without_end()
     let _routers = [machines.router(1), machines.router(2), machines.router(3)];
     let gateway = machines.member(4, "gateway-1");
     let _super = machines.member(5, "super-1");
-    // It reaches the others, but tells them an address where nobody listens.
-    let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let own = format!("listen = \"0.0.0.0:0\"\nadvertise = \"{nowhere}\"\ninsecure = true");
+    // This storage process reaches the others, but advertises an address where nobody listens.
+    let [nowhere] = free_ports();
+    let own = format!("listen = \"0.0.0.0:0\"\nadvertise = \"127.0.0.1:{nowhere}\"\ninsecure = true");
     let storage = machines.start(6, "storage-1", &own);
     wait_for("it serves", || storage.is("serving"));
     wait_for("a table is there", || {
         gateway.sql("create table if not exists kept (k int primary key)").is_ok()
     });
-    // It is talked to by way of a router, or named; nobody waits for it without end.
+    // Other processes reach it through a router, or an error names it. No statement waits forever.
     for statement in
         ["select * from kept", "select count(*) from kept where k = 1", "insert into kept values (1)"]
     {
@@ -418,8 +416,8 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     let storage = machines.member(6, "storage-1");
     wait_for("it is well", || gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
 
-    // The second one names the first and itself.
-    let refused = |node: usize, name: &str, at: &Running| {
+    // The log of the second process names the first and itself.
+    let refused = |node: usize, name: &str, at: &RunningProcess| {
         let first = at.status()["process"].as_str().unwrap().to_owned();
         let in_use = format!("node {node} is in use: {first} at {} belongs", at.listens());
         let (log, listened) = machines.ends(node, name, "", &in_use);
@@ -427,7 +425,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
         let (second, _) = itself.split_once(&format!(" at {listened}, does not join beside it")).expect(&log);
         assert!(second.starts_with(&format!("{node}.")) && second != first, "{log}");
     };
-    // Beside a member, in the same role or another; beside a router that leads, and one that follows.
+    // The node belongs to a member in the same or another role, to a leading router, or to a following one.
     refused(6, "storage-2", &storage);
     refused(4, "storage-3", &gateway);
     refused(1, "storage-4", &routers[0]);
@@ -437,7 +435,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     assert!(gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
     assert!(storage.is("serving") && routers[0].is("leading"), "nobody was touched");
 
-    // Who died may come back at once, as another.
+    // A router that died may return at once as another process.
     for (number, router) in routers.iter_mut().enumerate() {
         router.signal(Signal::KILL);
         router.child.wait().unwrap();
@@ -469,7 +467,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
     }
     let said = gateway.said(create).unwrap_err();
     assert!(said.starts_with("55000") && said.contains("1 of 2 storage processes"), "{said}");
-    assert!(routers.iter().all(Running::is_well), "they do what they can");
+    assert!(routers.iter().all(RunningProcess::is_well), "they do what they can");
 
     let others = Machines { storage: 3, directory: TempDir::new().unwrap(), routers: machines.routers };
     let because = "wanted_storage = 3, but the domain was founded with 2";
@@ -477,7 +475,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
     others.ends(8, "super-2", "", because);
     others.ends(10, "gateway-2", "sql_listen = \"127.0.0.1:0\"", because);
 
-    // A router learns it when it is fed the log.
+    // A router notices when it receives the log.
     wait_for("three vote", || routers[0].routers() == 3);
     routers[2].signal(Signal::KILL);
     routers[2].child.wait().unwrap();
@@ -486,7 +484,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
 
     let second = machines.member(7, "storage-2");
     let all = || routers.iter().chain([&gateway, &superior, &first, &second]);
-    wait_for("all are well", || all().all(Running::is_well));
+    wait_for("all are well", || all().all(RunningProcess::is_well));
     assert_eq!(gateway.sql(create), Ok(()));
     assert_eq!(gateway.sql("insert into kept values (1)"), Ok(()));
 }
@@ -495,11 +493,11 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
 fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     let _turn = turn();
     let machines = Machines::new();
-    // Those who join do not keep the first from founding, whoever is started first.
+    // Routers that join do not prevent the first from founding, in whatever order they start.
     let mut second = machines.router(2);
     let mut first = machines.router(1);
     let third = machines.router(3);
-    let voters = |routers: &[&Running]| routers.iter().all(|router| router.routers() == 3);
+    let voters = |routers: &[&RunningProcess]| routers.iter().all(|router| router.routers() == 3);
     wait_for("three routers vote", || voters(&[&first, &second, &third]));
     assert!(first.is("leading"), "it founded");
 
@@ -510,7 +508,8 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     wait_for("it votes with the others", || first.is("following") && voters(&[&first, &second, &third]));
     assert!(machines.log("router-1").contains("the domain is there already"));
 
-    // Alone it can not tell whether the others are gone or cut off: the mark says that they were there.
+    // Alone, the first router cannot tell whether the others are gone or cut off. The mark proves that they
+    // existed.
     first.signal(Signal::KILL);
     drop((second, third));
     first.child.wait().unwrap();
@@ -521,9 +520,9 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     assert!(first.is("joining") && second.is("joining"), "nobody founds");
 }
 
-/// So many gateways are cut off at once.
+/// Number of gateways that are cut off at the same time.
 const GATEWAYS: usize = 10;
-/// The next statement of a client is answered within this time of its gateway's being back.
+/// Longest time from the return of a gateway to the answer to its client's next statement.
 const BACK_WITHIN: Duration = Duration::from_secs(2);
 
 #[test]
@@ -534,7 +533,7 @@ fn gateways_that_were_given_up_at_once_come_back_and_keep_their_clients() {
     let superior = machines.member(4, "super-1");
     let _storage = machines.member(5, "storage-1");
     let start = |number: usize| machines.member(5 + number, &format!("gateway-{number}"));
-    let mut gateways: Vec<Running> = (1..=GATEWAYS).map(start).collect();
+    let mut gateways: Vec<RunningProcess> = (1..=GATEWAYS).map(start).collect();
     wait_for("a table is there", || {
         gateways[0].sql("create table if not exists kept (k int primary key)").is_ok()
     });
@@ -545,7 +544,7 @@ fn gateways_that_were_given_up_at_once_come_back_and_keep_their_clients() {
     let clients: Vec<Arc<Client>> =
         gateways.iter().map(|gateway| Arc::new(runtime.block_on(kept_client(gateway)))).collect();
 
-    let process = |gateway: &Running| gateway.status()["process"].clone();
+    let process = |gateway: &RunningProcess| gateway.status()["process"].clone();
     let before: Vec<Value> = gateways.iter().map(process).collect();
     let bound = gateways.iter().map(|gateway| gateway.bound.clone());
     let sockets: Vec<(Value, Value)> =
@@ -589,8 +588,8 @@ fn gateways_that_were_given_up_at_once_come_back_and_keep_their_clients() {
     }
 }
 
-/// A client of a gateway, with a setting that only its session has.
-async fn kept_client(gateway: &Running) -> Client {
+/// Connects a client to a gateway, with a setting that only its session has.
+async fn kept_client(gateway: &RunningProcess) -> Client {
     let (host, port) = gateway.bound["sql"].as_str().unwrap().split_once(':').unwrap();
     let options = format!("host={host} port={port} user=quorate dbname=quorate");
     let (client, connection) = tokio_postgres::connect(&options, NoTls).await.unwrap();
@@ -599,7 +598,8 @@ async fn kept_client(gateway: &Running) -> Client {
     client
 }
 
-/// Writes a row until that is answered, and tells when it was. Until then each attempt ends with what may have happened.
+/// Repeats an insert until it succeeds, and returns the time since `began`. Each failure must be temporary or
+/// of unknown outcome.
 async fn answered(client: &Client, key: usize, began: Instant) -> Duration {
     let insert = format!("insert into kept values ({key})");
     let until = began + Duration::from_secs(60);
@@ -609,14 +609,14 @@ async fn answered(client: &Client, key: usize, began: Instant) -> Duration {
             Err(error) => {
                 let code = error.code().unwrap_or_else(|| panic!("the connection stays: {error}")).code();
                 assert!(["40001", "40003", "23505"].contains(&code), "{error}");
-                // An attempt of unknown outcome was applied.
+                // An earlier attempt of unknown outcome was applied.
                 if code == "23505" {
                     return began.elapsed();
                 }
             }
         }
         assert!(Instant::now() < until, "gateway {key} answers");
-        // It may say at once that it is between two lives.
+        // The gateway may refuse at once while it is between two lives.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

@@ -1,4 +1,5 @@
-//! Maps of partial quorums as Redis clients meet them: real processes, real kills, and the histories of what clients saw.
+//! Maps of partial quorums for Redis clients, with real processes, real kills, and histories of the clients'
+//! operations.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -9,11 +10,12 @@ use std::{
 };
 
 use quorate_history::{Action, History, Operation, Recorder, Value, Verdict, check};
+use quorate_testing::wait_for;
 use serde_json::Value as Json;
 
 use crate::{
     cluster::{process, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 /// A connection that speaks RESP2.
@@ -33,7 +35,7 @@ impl Redis {
         self.stream.get_mut().write_all(bytes)
     }
 
-    /// The next answer as text: what is in it, one part behind the other.
+    /// Returns the next answer as text, with its parts separated by spaces.
     pub(crate) fn answer(&mut self) -> std::io::Result<String> {
         let mut line = String::new();
         if self.stream.read_line(&mut line)? == 0 {
@@ -83,15 +85,15 @@ impl Redis {
     }
 }
 
-fn up(place: &Place, cells: &str) -> Vec<String> {
+fn up(place: &LocalCluster, cells: &str) -> Vec<String> {
     let up = place.run(&["up", "--detach", "--memory", "--cells", cells, "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(up.out.contains("redis-cli -h 127.0.0.1 -p "), "{up:?}");
     doors(place)
 }
 
-/// Where the Redis protocol is spoken, in the order of the cells.
-pub(crate) fn doors(place: &Place) -> Vec<String> {
+/// Returns the addresses of the Redis doors, in the order of the cells.
+pub(crate) fn doors(place: &LocalCluster) -> Vec<String> {
     let rows = status(place).into_iter().filter(|row| row["role"] == "cell");
     rows.map(|row| row["bound"]["redis"].as_str().unwrap().to_owned()).collect()
 }
@@ -99,7 +101,7 @@ pub(crate) fn doors(place: &Place) -> Vec<String> {
 #[test]
 fn redis_clients_are_served_by_every_cell() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let doors = up(&place, "3");
     assert_eq!(doors.len(), 3);
     let [mut one, mut two] = [0, 1].map(|cell| Redis::connect(&doors[cell]).unwrap());
@@ -123,7 +125,7 @@ fn redis_clients_are_served_by_every_cell() {
     one.check("SET long v EX 100", "OK");
     two.check("TTL long", "100");
 
-    // Every key once, whoever is asked.
+    // Each cell lists every key once.
     let scanned = two.ask(&["SCAN", "0", "MATCH", "*"]).unwrap();
     let mut keys: Vec<&str> = scanned.split(' ').collect();
     assert_eq!(keys.remove(0), "0", "{scanned}");
@@ -132,19 +134,19 @@ fn redis_clients_are_served_by_every_cell() {
     one.check("SCAN 0 TYPE hash", "0 h");
     one.refused("SCAN x", "invalid cursor");
 
-    // Levels, of a connection and of the next command.
+    // Levels can be set for a connection, or for its next command.
     one.check("QUORATE LEVEL", "read quorum write quorum");
     one.check("QUORATE LEVEL one all", "OK");
     one.check("QUORATE LEVEL", "read one write all");
     one.check("QUORATE LEVEL two next", "OK");
     one.check("GET greeting", "hello");
     two_techniques_of_004(&mut one);
-    for refused in ["SETNX k v", "HINCRBY k f 1", "EXPIRE k 5", "AUTH x", "KEYS *", "MULTI", "FROBNICATE"] {
+    for refused in ["SETNX k v", "HINCRBY k f 1", "EXPIRE k 5", "AUTH x", "KEYS *", "FROBNICATE"] {
         let name = refused.split(' ').next().unwrap();
         one.refused(refused, name);
     }
 
-    // Maps come and go, for all cells.
+    // Maps are created and dropped for all cells.
     one.check("QUORATE CREATE side COPIES 2", "OK");
     wait_for("the others have it", || two.ask(&["QUORATE", "MAP", "side"]).unwrap() == "OK");
     two.check("GET greeting", "(nil)");
@@ -156,7 +158,7 @@ fn redis_clients_are_served_by_every_cell() {
     wait_for("it is gone", || two.ask(&["GET", "greeting"]).unwrap().starts_with("NOMAP"));
     two.check("QUORATE MAP main", "OK");
 
-    // A pipeline's answers come in the order of its requests, and a read sees the write before it.
+    // Answers of a pipeline come in the order of its requests, and a read sees the write before it.
     let mut pipeline = Vec::new();
     for n in 0..500 {
         pipeline.extend(format!("SET p{} {n}\r\nGET p{}\r\nPING\r\n", n % 7, n % 7).into_bytes());
@@ -167,18 +169,21 @@ fn redis_clients_are_served_by_every_cell() {
         assert_eq!(answers, [String::from("OK"), n.to_string(), String::from("PONG")]);
     }
     hostile_clients_do_no_harm(&doors[0]);
+    refused_openings_refuse_what_they_would_enclose(&doors[0]);
+    answers_are_bounded(&place, &doors);
     figures_are_shown(&place);
 
-    // The command explains itself, and there is no SQL here.
+    // The errors of the command explain themselves. A cluster of cells has no SQL.
     place.run(&["up", "--cells", "2", "--level", "most"]).failed(2, "no level 'most'");
     place.run(&["sql", "select 1"]).failed(1, "no gateway");
 }
 
-/// Clients increment through all cells at once, and one is killed meanwhile: every increment that was acknowledged is counted, and none twice.
+/// Clients increment through all cells, and one cell is killed. Every acknowledged increment counts exactly
+/// once.
 #[test]
 fn increments_count_once_though_a_cell_dies() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let doors = up(&place, "3");
     let mut one = Redis::connect(&doors[0]).unwrap();
     one.check("SET n 40", "OK");
@@ -222,7 +227,8 @@ fn increments_count_once_though_a_cell_dies() {
     assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
 }
 
-/// One client's increments: how many were acknowledged, and of how many nobody knows.
+/// Increments from one client until `stop`. Returns the numbers of acknowledged increments and of those of
+/// unknown outcome.
 fn add_until(stop: &AtomicBool, doors: &[String], client: usize) -> (i64, i64) {
     let (mut done, mut unknown) = (0, 0);
     let mut connection = None;
@@ -281,11 +287,11 @@ fn two_techniques_of_004(client: &mut Redis) {
     );
 }
 
-/// The dial at the client: what the bench records is judged, by itself and by `quorate check`.
+/// The dial at the client: the bench judges its recorded history, and `quorate check` judges it, too.
 #[test]
 fn the_bench_measures_what_clients_get() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let kept = tempfile::tempdir().unwrap();
     let tape = kept.path().join("history.jsonl");
     let words =
@@ -300,7 +306,7 @@ fn the_bench_measures_what_clients_get() {
         assert_eq!((&run["bench"], &run["p_read"], &run["failed"]), (&"quorum".into(), &p.into(), &0.into()));
         let rate = run["per_second"].as_f64().unwrap();
         assert!((200.0..320.0).contains(&rate), "{run}");
-        // A write ends a millisecond later than it could.
+        // Each write ends a millisecond later than necessary.
         assert!(run["write"]["p50_us"].as_f64().unwrap() >= 1_000.0, "{run}");
         assert!(run["history"]["operations"].as_u64().unwrap() >= 200 + 40, "{run}");
     }
@@ -313,11 +319,12 @@ fn the_bench_measures_what_clients_get() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
 }
 
-/// An agreement is held between sites that are far from each other; one that no setting keeps is said to be out of reach.
+/// An agreement is held between distant sites. If no setting keeps an agreement, `quorate tune` says that it
+/// is out of reach.
 #[test]
 fn an_agreement_is_held_or_out_of_reach() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let far = "0-1=5,0-2=5,1-2=5~1";
     let up = ["up", "--detach", "--memory", "--port", "0", "--cells", "3", "--sites", "3", "--distance", far];
     let up = place.run(&up);
@@ -345,7 +352,7 @@ fn an_agreement_is_held_or_out_of_reach() {
     assert_eq!(held.code, Some(0), "{held:?}");
     let end: Json = serde_json::from_str(held.out.lines().last().unwrap()).unwrap();
     assert_eq!((&end["held"], &end["setting"]["p_reads"]), (&true.into(), &0.0.into()), "{end}");
-    // A quorum is 10 ms away, there and back.
+    // A message to a quorum and back takes 10 ms.
     let strict = tune("inconsistent<=0", &["--window", "0.5", "--seconds", "4"]);
     assert_eq!(strict.code, Some(0), "{strict:?}");
     let end: Json = serde_json::from_str(strict.out.lines().last().unwrap()).unwrap();
@@ -360,7 +367,7 @@ fn an_agreement_is_held_or_out_of_reach() {
 }
 
 fn hostile_clients_do_no_harm(door: &str) {
-    // Half a request, and silence: as many as a test may have.
+    // Each client sends half a request and then nothing. 200 is as many as a test may have.
     let silent: Vec<Redis> = (0..200)
         .map(|_| {
             let mut client = Redis::connect(door).unwrap();
@@ -385,7 +392,88 @@ fn hostile_clients_do_no_harm(door: &str) {
     drop(silent);
 }
 
-fn figures_are_shown(place: &Place) {
+/// Clients that send a pipeline whose first command is refused, and ignore the refusal.
+fn refused_openings_refuse_what_they_would_enclose(door: &str) {
+    let mut client = Redis::connect(door).unwrap();
+    let mut ask = |lines: &str| {
+        client.send(lines.replace('\n', "\r\n").as_bytes()).unwrap();
+        lines.lines().map(|_| client.answer().unwrap()).collect::<Vec<_>>()
+    };
+    // redis-py's pipeline does this by default.
+    let told = ask("MULTI\nINCR hits\nSET hits 7\nEXEC\nEXISTS hits\n");
+    assert!(told[0].contains("transaction=False") && told[3].starts_with("EXECABORT"), "{told:?}");
+    assert_eq!(told[4], "0", "{told:?}");
+    let told = ask("MULTI\nINCR hits\nDISCARD\nEXISTS hits\n");
+    assert_eq!(told[2..], ["OK", "0"], "{told:?}");
+    // ioredis does this with `db: 1`.
+    let told = ask("SELECT 1\nSET hits 1\nDEL greeting\nSELECT 0\nEXISTS hits greeting\n");
+    assert!(told[1].starts_with("NOMAP") && told[2].starts_with("NOMAP"), "{told:?}");
+    assert_eq!(told[3..], ["OK", "1"], "{told:?}");
+    assert_eq!(ask("QUORATE LEVEL one\nRESET\nQUORATE LEVEL\n")[2], "read quorum write quorum");
+    // A web page's request. The cell does not read its body.
+    for head in ["POST / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1", "Host: x"] {
+        let mut browser = Redis::connect(door).unwrap();
+        browser.send(format!("{head}\r\n\r\nSET hits 1\r\nPING\r\n").as_bytes()).unwrap();
+        assert!(browser.answer().unwrap().contains("HTTP"), "{head}");
+        assert!(browser.answer().is_err(), "it is cut off: {head}");
+    }
+    assert_eq!(ask("EXISTS hits\nSET quoted \"a b\"\nGET quoted\n"), ["0", "OK", "a b"]);
+}
+
+/// Short requests with huge answers, and clients that do not read them.
+fn answers_are_bounded(place: &LocalCluster, doors: &[String]) {
+    const VALUE_BYTES: usize = 4 << 20;
+    /// Largest growth above the initial memory of a cell, in bytes, also in debug builds.
+    const GROWTH_MAX: u64 = 512 << 20;
+    let value = "v".repeat(VALUE_BYTES);
+    let mut client = Redis::connect(&doors[0]).unwrap();
+    assert_eq!(client.ask(&["SET", "large", &value]).unwrap(), "OK");
+    let before: Vec<u64> = (1..=3).map(|cell| most_memory(place, cell)).collect();
+    let many = [vec!["MGET"], vec!["large"; 65_535]].concat();
+    for door in doors {
+        let mut client = Redis::connect(door).unwrap();
+        for level in ["one", "quorum", "all"] {
+            client.check(&format!("QUORATE LEVEL {level}"), "OK");
+            let told = client.ask(&many).unwrap();
+            assert!(
+                told.starts_with("TOOLARGE the answer would have more than 33554432 bytes"),
+                "{level}: {told}"
+            );
+            assert_eq!(client.ask(&["MGET", "large", "large"]).unwrap().len(), 2 * VALUE_BYTES + 1);
+        }
+    }
+    // Nobody reads these answers, which are 4 GiB.
+    let unread: Vec<Redis> = (0..4)
+        .map(|_| {
+            let mut client = Redis::connect(&doors[0]).unwrap();
+            client.send("GET large\r\n".repeat(256).as_bytes()).unwrap();
+            client
+        })
+        .collect();
+    // This client reads all its answers. Clients that read nothing may hold the space for a moment.
+    client.send("GET large\r\n".repeat(64).as_bytes()).unwrap();
+    let answers: Vec<String> = (0..64).map(|_| client.answer().unwrap()).collect();
+    let strange = answers.iter().find(|it| it.len() != VALUE_BYTES && !it.starts_with("BUSY"));
+    assert_eq!(strange.map(|it| &it[..it.len().min(100)]), None);
+    wait_for("there is space again", || client.ask(&["GET", "large"]).unwrap().len() == VALUE_BYTES);
+    client.check("GET greeting", "hello");
+    for (cell, before) in (1..=3).zip(before) {
+        let grown = most_memory(place, cell).saturating_sub(before);
+        assert!(grown <= GROWTH_MAX, "cell {cell} has grown by {grown} bytes");
+    }
+    drop(unread);
+    client.check("DEL large", "1");
+}
+
+/// Returns the peak memory of a cell, in bytes.
+fn most_memory(place: &LocalCluster, cell: usize) -> u64 {
+    let pid = &process(place, &format!("cell-{cell}"))["pid"];
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    most.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+fn figures_are_shown(place: &LocalCluster) {
     let cell = process(place, "cell-1");
     let http = cell["bound"]["http"].as_str().unwrap();
     let fetch = |name: &str| {
@@ -408,12 +496,12 @@ fn figures_are_shown(place: &Place) {
     assert_eq!(fetch("health"), "ok\n");
 }
 
-/// Clients write and read a few keys at level quorum, in a map with blocking repair, while every cell is killed, one after the other,
-/// and a router. What the clients saw is atomic; and they go on.
+/// Clients write and read a few keys at level quorum, in a map with blocking repair. Meanwhile every cell is
+/// killed, one after another, and a router. The clients' history is atomic, and they keep working.
 #[test]
 fn quorum_operations_are_atomic_while_cells_are_killed() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let doors = up(&place, "3");
     let began = Instant::now();
     let stop = AtomicBool::new(false);
@@ -429,7 +517,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
             assert_eq!(place.run(&["kill", victim]).code, Some(0));
             pause();
         }
-        // Once its next life has copied its keys, another one may go, and the third.
+        // Once the next life of a cell has copied its keys, the next cell may be killed.
         for victim in ["cell-2", "cell-1", "cell-3"] {
             if victim != "cell-2" {
                 assert_eq!(place.run(&["kill", victim]).code, Some(0));
@@ -455,8 +543,8 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
 }
 
-/// One client after another, each with one connection: writes of values that nobody else writes, and reads, at one cell and then at the
-/// next one when it fails.
+/// Works as one client after another, each with one connection. It writes values that no other client writes,
+/// and reads. If a cell fails, it goes to the next.
 pub(crate) fn work(
     number: u64,
     doors: &[String],
@@ -496,7 +584,8 @@ pub(crate) fn work(
             Ok("OK") if writes => recorder.ok(call, now()).unwrap(),
             Ok("(nil)") if !writes => recorder.returned(call, None, now()).unwrap(),
             Ok(error) if error.contains(' ') => {
-                // Refused, or of unknown outcome: then the call never ends.
+                // The operation was refused, or its outcome is unknown. In the second case the call never
+                // ends.
                 if !error.starts_with("MAYBEAPPLIED") && !error.starts_with("UNANSWERED") {
                     recorder.failed(call, now()).unwrap();
                 }
@@ -516,7 +605,7 @@ pub(crate) fn work(
     operations
 }
 
-/// A connection in this map, if the cell has it.
+/// Connects to a cell and enters a map. Returns `None` if the cell does not have the map.
 fn enter(door: &str, map: &str) -> Option<Redis> {
     let mut redis = Redis::connect(door).ok()?;
     (redis.ask(&["QUORATE", "MAP", map]).ok()? == "OK").then_some(redis)

@@ -1,17 +1,18 @@
-//! A cluster of real processes, and what it survives.
+//! A cluster of real processes, and the failures that it survives.
 //!
-//! Each test has a cluster of its own; they take turns, as each means eleven processes.
+//! Each test has its own cluster of eleven processes, so the tests run one at a time.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use quorate_testing::wait_for;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, freeze, wait_for};
+use crate::command::{CommandOutput, LocalCluster, freeze};
 
 const LAX: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier order by 2 desc";
 
-/// What PostgreSQL 15 answers to it.
+/// The answer of PostgreSQL 15 to this query.
 const LAX_ANSWER: &str = "carrier,count,avg
 UA,5823,10.7577381981670413
 AA,3582,9.1681192015743604
@@ -29,7 +30,7 @@ pub(crate) fn turn() -> MutexGuard<'static, ()> {
 #[test]
 fn a_cluster_survives_what_dies_in_it() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     assert!(up.out.contains("psql -h 127.0.0.1 -p ") && up.out.contains("gone"), "{up:?}");
@@ -37,6 +38,8 @@ fn a_cluster_survives_what_dies_in_it() {
     place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
     place.run(&["kill", "router-9"]).failed(1, "router-1, router-2");
     mistakes_are_explained(&place);
+    statements_come_from_anywhere(&place);
+    status_fits(&place);
     what_is_too_long_is_refused_at_the_door(&place);
 
     for victim in ["super-1", "gateway-1", "storage-1", "router-1", "storage-2"] {
@@ -51,7 +54,8 @@ fn a_cluster_survives_what_dies_in_it() {
                 && is_mended(&place)
         });
         if victim == "gateway-1" {
-            // Its clients find it where they left it, and it need not wait until its former life is removed.
+            // Clients find the gateway at its old address. It does not wait for the removal of its earlier
+            // life.
             assert_eq!(process(&place, victim)["bound"]["sql"], before["bound"]["sql"]);
             assert_eq!(process(&place, victim)["bound"]["listen"], before["bound"]["listen"]);
         }
@@ -65,7 +69,7 @@ fn a_cluster_survives_what_dies_in_it() {
     assert!(!pids.iter().any(|pid| lives(*pid)), "processes outlive their cluster");
 }
 
-fn check_answers(place: &Place) {
+fn check_answers(place: &LocalCluster) {
     wait_for("the gateway answers", || place.run(&["sql", "select 1"]).code == Some(0));
     assert_eq!(place.run(&["sql", "--csv", "select count(*) from flights"]).out, "count\n336776\n");
     assert_eq!(place.run(&["sql", "--csv", LAX]).out, LAX_ANSWER);
@@ -77,16 +81,60 @@ fn check_answers(place: &Place) {
     assert_eq!(row.out, "{\"n\":0,\"t\":null}\n");
 }
 
-fn mistakes_are_explained(place: &Place) {
+fn mistakes_are_explained(place: &LocalCluster) {
     place.run(&["sql", "select * from nowhere"]).failed(1, "SQLSTATE 42P01");
     let column = place.run(&["sql", "select dep_dely from flights"]);
     column.failed(1, "SQLSTATE 42703");
     assert!(column.err.contains("\n  select dep_dely from flights\n         ^"), "{column:?}");
     place.run(&["sql", "select 1 / 0"]).failed(1, "SQLSTATE 22012");
     place.run(&["sql", "selec 1"]).failed(1, "SQLSTATE 42601");
+    place.run(&["kill"]).failed(2, "router-1, router-2");
+    let restart = place.run(&["restart"]);
+    restart.failed(2, "--rolling");
+    assert!(restart.err.contains("storage-4"), "{restart:?}");
 }
 
-fn what_is_too_long_is_refused_at_the_door(place: &Place) {
+/// Answers before a failure are printed. Statements come from any source that a shell offers.
+fn statements_come_from_anywhere(place: &LocalCluster) {
+    let some = "create table shown (k int primary key, v int); insert into shown values (1, 1), (2, 2); -- ; no statement\n select k as one from shown where k = 1; select 1 / 0; select 3";
+    let said = place.run(&["sql", some]);
+    said.failed(1, "SQLSTATE 22012");
+    assert_eq!(said.out, "done\ndone, 2 rows touched\n one \n-----\n   1 \n(1 row)\n", "{said:?}");
+    let said = place.run(&["sql", "--csv", "select k from shown where k = 2; select nothing"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), "k\n2\n"), "{said:?}");
+
+    let file = place.data_dir().with_extension("sql");
+    std::fs::write(&file, "update shown set v = 0 where k = 7;\ndrop table shown;\n").unwrap();
+    let said = place.run(&["sql", "-f", file.to_str().unwrap()]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "done, 0 rows touched\ndone\n"), "{said:?}");
+    for words in [&["sql", "--csv"][..], &["sql", "--csv", "-f", "-"]] {
+        let input = std::fs::File::open(&file).and_then(|_| {
+            std::fs::write(&file, "select 7 as seven;")?;
+            std::fs::File::open(&file)
+        });
+        let said = CommandOutput::of(place.command(words).stdin(input.unwrap()).output().unwrap());
+        assert_eq!((said.code, said.out.as_str()), (Some(0), "seven\n7\n"), "{said:?}");
+    }
+    place.run(&["sql", "-f", "nowhere.sql"]).failed(2, "nowhere.sql");
+}
+
+/// The status table fits a screen, and each process has a page.
+fn status_fits(place: &LocalCluster) {
+    let said = place.run(&["status"]);
+    for line in said.out.lines() {
+        assert!(line.chars().count() <= 100 && line == line.trim_end(), "{line:?}");
+    }
+    let few = said.out.lines().find(|line| line.starts_with("gateway-1")).unwrap();
+    assert_eq!(few.split_whitespace().nth(3), Some("-"), "{few}");
+    let gateway = process(place, "gateway-1");
+    let http = format!("http://{}", gateway["bound"]["http"].as_str().unwrap());
+    let page = ureq::get(&http).call().unwrap().into_body().read_to_string().unwrap();
+    assert!(page.contains("gateway-1 (gateway)") && page.contains("href=\"/metrics\""), "{page}");
+    let foreign = ureq::get(format!("{http}/status")).header("Host", "evil.example").call();
+    assert!(matches!(foreign, Err(ureq::Error::StatusCode(421))), "{foreign:?}");
+}
+
+fn what_is_too_long_is_refused_at_the_door(place: &LocalCluster) {
     let gateway = process(place, "gateway-1");
     let address = gateway["bound"]["sql"].as_str().unwrap().parse::<std::net::SocketAddr>().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -100,14 +148,14 @@ fn what_is_too_long_is_refused_at_the_door(place: &Place) {
         assert_eq!(error.code().map(|code| code.code()), Some("54000"), "{error:?}");
         let fits = &long[..15 << 20];
         assert_eq!(client.execute("insert into long values (2, $1)", &[&fits]).await.unwrap(), 1);
-        // Three rows of 15 MiB are more than one message carries.
+        // Three rows of 15 MiB are more than one message can carry.
         for k in [3, 4] {
             client.execute("insert into long values ($1, $2)", &[&k, &fits]).await.unwrap();
         }
         let rows = client.query("select k, v from long order by k", &[]).await.unwrap();
         let lengths: Vec<usize> = rows.iter().map(|row| row.get::<_, &str>(1).len()).collect();
         assert_eq!(lengths, [15 << 20; 3]);
-        // Nor does an update make a row that could not be moved.
+        // An update cannot create a row too large to be moved, either.
         let twice = "update long set v = v || v where k = 2";
         assert_eq!(client.execute(twice, &[]).await.unwrap(), 1);
         let error = client.execute(twice, &[]).await.unwrap_err();
@@ -122,7 +170,7 @@ fn what_is_too_long_is_refused_at_the_door(place: &Place) {
 #[test]
 fn no_orphans_survive_the_supervisor() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let mut up = place.start(&["up", "--empty", "--port", "0"]);
     wait_for("all processes run", || pids(&place).len() == 11);
     let pids = pids(&place);
@@ -131,14 +179,14 @@ fn no_orphans_survive_the_supervisor() {
     wait_for("the processes end", || !pids.iter().any(|pid| lives(*pid)));
     place.run(&["status"]).failed(1, "no cluster runs here");
 
-    // And the place can be used again.
+    // The directory can be used again.
     assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
 }
 
 #[test]
 fn a_polite_signal_ends_it_all_with_0() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let mut up = place.start(&["up", "--empty", "--port", "0"]);
     wait_for("it answers", || place.run(&["sql", "select 1"]).code == Some(0));
     let pids = pids(&place);
@@ -150,12 +198,13 @@ fn a_polite_signal_ends_it_all_with_0() {
 #[test]
 fn a_write_of_open_outcome_is_applied_once() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     let create = place.run(&["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     assert_eq!(create.code, Some(0), "{create:?}");
 
-    // Two routers fall silent, the leader once kept and once among them: the write is sent and nothing is chosen.
+    // Two routers fall silent, first without and then with the leader. The write is sent, and no slot is
+    // chosen.
     for (n, keeps_leader) in [(1, true), (2, false)] {
         wait_for("one router leads", || is_mended(&place));
         let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
@@ -188,14 +237,14 @@ fn a_write_of_open_outcome_is_applied_once() {
     }
 }
 
-/// The rows of `quorate status --json`; none while no cluster runs.
-pub(crate) fn status(place: &Place) -> Vec<Value> {
+/// Returns the rows of `quorate status --json`, or none if no cluster runs.
+pub(crate) fn status(place: &LocalCluster) -> Vec<Value> {
     let said = place.run(&["status", "--json"]);
     said.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[track_caller]
-pub(crate) fn process(place: &Place, name: &str) -> Value {
+pub(crate) fn process(place: &LocalCluster, name: &str) -> Value {
     status(place).into_iter().find(|row| row["name"] == name).unwrap()
 }
 
@@ -204,7 +253,7 @@ pub(crate) fn pid(process: &Value) -> Pid {
     number.and_then(Pid::from_raw).expect("a process has an id")
 }
 
-pub(crate) fn pids(place: &Place) -> Vec<i32> {
+pub(crate) fn pids(place: &LocalCluster) -> Vec<i32> {
     status(place)
         .iter()
         .filter_map(|row| row["pid"].as_i64())
@@ -212,8 +261,8 @@ pub(crate) fn pids(place: &Place) -> Vec<i32> {
         .collect()
 }
 
-/// Every process answers, one router leads, four storage processes hold rows.
-pub(crate) fn is_mended(place: &Place) -> bool {
+/// Whether every process answers, one router leads, and four storage processes hold rows.
+pub(crate) fn is_mended(place: &LocalCluster) -> bool {
     let rows = status(place);
     let count = |state: &str| rows.iter().filter(|row| row["state"] == state).count();
     let serving = rows.iter().filter(|row| row["role"] == "storage" && row["state"] == "serving").count();

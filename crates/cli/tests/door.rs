@@ -1,5 +1,5 @@
-//! The SQL door of a real cluster: what is no message costs nothing that stays, and a statement can be cancelled wherever
-//! it is.
+//! The SQL door of a real cluster: malformed messages leave no permanent cost, and a statement can be
+//! cancelled at any stage.
 
 use std::{
     fs,
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use quorate_testing::wait_for;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rustix::process::{Pid, Signal, kill_process};
@@ -17,16 +18,16 @@ use tokio_postgres::{Client, NoTls, error::SqlState};
 
 use crate::{
     cluster::{is_mended, status, turn},
-    command::{Place, freeze, wait_for},
+    command::{LocalCluster, freeze},
 };
 
-/// What a gateway may hold more after a storm than before it.
+/// Largest growth of a gateway's memory by the storm, in bytes.
 const GROWTH_MAX: u64 = 48 << 20;
 
 #[test]
 fn the_door_bears_what_comes() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster stands", || is_mended(&place));
@@ -51,7 +52,8 @@ fn the_door_bears_what_comes() {
     wait_for("one session is left", || counted(&gateway, "quorate_sql_sessions") == 1);
 
     runtime.block_on(async {
-        // Nobody orders anything: a read ends at once, and of a write nobody knows.
+        // No router orders anything. A cancelled read fails at once, and a cancelled write has an unknown
+        // outcome.
         let routers = pids(&place, "router");
         routers.iter().copied().for_each(freeze);
         let read = cancelled(&client, "select count(*) from t").await;
@@ -59,7 +61,7 @@ fn the_door_bears_what_comes() {
         signal(&routers, Signal::CONT);
         assert_eq!(read, SqlState::QUERY_CANCELED);
         assert_eq!(write, SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN);
-        // It is ordered, and nobody answers.
+        // The statement is ordered, and no storage process answers.
         client.batch_execute("set quorate.read = 'snapshot'").await.unwrap();
         wait_for("the cluster goes on", || is_mended(&place));
         client.query("select n from t", &[]).await.unwrap();
@@ -68,7 +70,7 @@ fn the_door_bears_what_comes() {
         let read = cancelled(&client, "select n from t").await;
         signal(&storage, Signal::CONT);
         assert_eq!(read, SqlState::QUERY_CANCELED);
-        // A cancellation that comes too late concerns nothing that follows.
+        // A cancellation that comes too late does not affect the next statement.
         client.cancel_token().cancel_query(NoTls).await.unwrap();
         let row = client.query_one("select count(*) from t where n = 1", &[]).await.unwrap();
         assert_eq!(row.get::<_, i64>(0), 1);
@@ -82,7 +84,7 @@ fn the_door_bears_what_comes() {
     assert_eq!((&after["pid"], &after["incarnation"]), (&gateway["pid"], &gateway["incarnation"]));
 }
 
-/// Two thousand clients that speak nonsense, in eight rows.
+/// Two thousand clients send nonsense, in eight threads.
 fn storm(address: SocketAddr) {
     let rows: Vec<_> = (0..8).map(|row| thread::spawn(move || nonsense(address, row))).collect();
     rows.into_iter().for_each(|row| row.join().unwrap());
@@ -100,17 +102,17 @@ fn nonsense(address: SocketAddr, seed: u64) {
             bytes.extend(startup);
         }
         if random.random() {
-            // A message that promises more than comes.
+            // A message whose length exceeds the bytes that follow.
             let kinds = b"QPBDCEHSXdcfp";
             bytes.push(kinds[random.random_range(0..kinds.len())]);
             bytes.extend((1i32 << random.random_range(0..31)).to_be_bytes());
         }
         bytes.extend((0..random.random_range(0..400)).map(|_| random.random::<u8>()));
-        // It may have had enough already.
+        // The door may have closed the connection already.
         let _ = stream.write_all(&bytes);
         if random.random() {
             let _ = stream.shutdown(std::net::Shutdown::Write);
-            // A reset is an end as well; a silence of half a minute is none.
+            // A reset is also an end, but half a minute of silence is not.
             if let Err(error) = stream.read_to_end(&mut Vec::new()) {
                 assert_ne!(
                     error.kind(),
@@ -129,7 +131,7 @@ async fn connect(address: SocketAddr) -> Client {
     client
 }
 
-/// Cancels a statement that has had a moment to get on its way; how it ends.
+/// Cancels a statement that has been running for a moment. Returns the code of its error.
 async fn cancelled(client: &Client, statement: &str) -> SqlState {
     let token = client.cancel_token();
     let cancel = async {
@@ -140,11 +142,11 @@ async fn cancelled(client: &Client, statement: &str) -> SqlState {
     ended.expect_err(statement).code().cloned().expect("it is told by the gateway")
 }
 
-fn process(place: &Place, role: &str) -> Value {
+fn process(place: &LocalCluster, role: &str) -> Value {
     status(place).into_iter().find(|row| row["role"] == role).expect("there is one")
 }
 
-fn pids(place: &Place, role: &str) -> Vec<Pid> {
+fn pids(place: &LocalCluster, role: &str) -> Vec<Pid> {
     let of = |row: &Value| Pid::from_raw(row["pid"].as_i64()? as i32);
     status(place).iter().filter(|row| row["role"] == role).filter_map(of).collect()
 }
@@ -169,7 +171,7 @@ fn counted(process: &Value, name: &str) -> u64 {
     line.rsplit(' ').next().unwrap().parse().unwrap()
 }
 
-/// What a process answers, head and body.
+/// Returns a process's HTTP answer, with head and body.
 fn got(process: &Value, what: &str) -> String {
     let address = process["bound"]["http"].as_str().unwrap();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -1,8 +1,9 @@
-//! Directories that an earlier build left, one for each format: the present build goes on from each.
+//! Directories of earlier builds, one for each format. The present build must continue from each.
 //!
-//! `golden/FORMAT` holds the files of such a directory as `quorate down` left them, each without the zeros that it ends with, and a
-//! list of their lengths. With `UPDATE_GOLDEN=1` the present build makes the one of its own format anew. When the format of a
-//! directory changes, the old one stays, and the new one is added.
+//! `golden/FORMAT` holds the files that `quorate down` left in such a directory. The zeros at the end of each
+//! file are cut off, and a list has the lengths. With `UPDATE_GOLDEN=1` the present build writes the
+//! directory of its own format again. When the format of a directory changes, the old one stays and the new
+//! one is added.
 
 use std::{
     env, fs,
@@ -11,12 +12,12 @@ use std::{
 
 use crate::{
     cluster::turn,
-    command::{Place, Said},
+    command::{CommandOutput, LocalCluster},
 };
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden");
 
-/// The smallest cluster, at ports that stand in what it keeps.
+/// The smallest cluster. Its ports are part of the directory.
 const UP: [&str; 13] = [
     "up",
     "--detach",
@@ -33,7 +34,7 @@ const UP: [&str; 13] = [
     "1",
 ];
 
-/// A write that bears an id: known and not done again.
+/// A write with a request id, which is recognised and not repeated.
 const ONCE: &str = "set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f581-1'; \
                     update kept set v = v || '!' where k = 1";
 
@@ -48,7 +49,7 @@ fn directories_of_earlier_builds_go_on() {
     formats.sort();
     assert!(!formats.is_empty());
     for format in formats {
-        let place = Place::new();
+        let place = LocalCluster::new();
         unpack(&format, &place.data_dir());
         let up = done(&place, &["up", "--detach"]);
         assert!(up.out.contains("goes on where it was"), "{}: {up:?}", format.display());
@@ -65,9 +66,10 @@ fn directories_of_earlier_builds_go_on() {
     }
 }
 
-/// Makes the directory of the present format. It has no checkpoint: one is due after 64 MiB, which is too much to keep.
+/// Writes the directory of the present format. It has no checkpoint: the first one is due after 64 MiB, too
+/// much for the repository.
 fn make() {
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &UP);
     let sql = |statement: &str| done(&place, &["sql", statement]);
     sql("create table kept (k int primary key, v text, day date, amount numeric(10,2), ok boolean)");
@@ -80,13 +82,13 @@ fn make() {
     pack(&place.data_dir(), &Path::new(GOLDEN).join(format(&place)));
 }
 
-/// The format of its directories, as they say it.
-fn format(place: &Place) -> String {
+/// Returns the format of the directories, as they state it.
+fn format(place: &LocalCluster) -> String {
     let identity = fs::read_to_string(place.data_dir().join("journal-1/identity")).unwrap();
     identity.lines().next().unwrap().strip_prefix("quorate directory, ").unwrap().replace(' ', "-")
 }
 
-/// Keeps the files that a cluster goes on from; all else is made anew at each start.
+/// Keeps the files that a cluster continues from. All other files are written again at each start.
 fn pack(data_dir: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     let mut lengths = String::new();
@@ -100,7 +102,7 @@ fn pack(data_dir: &Path, to: &Path) {
             _ => continue,
         };
         for file in files {
-            // A process that uses the directory makes its own.
+            // A process creates this file when it opens the directory.
             if file.ends_with("lock") {
                 continue;
             }
@@ -126,7 +128,7 @@ fn unpack(golden: &Path, data_dir: &Path) {
 }
 
 #[track_caller]
-fn done(place: &Place, words: &[&str]) -> Said {
+fn done(place: &LocalCluster, words: &[&str]) -> CommandOutput {
     let said = place.run(words);
     assert_eq!(said.code, Some(0), "{:?}…: {said:?}", &words[0]);
     said

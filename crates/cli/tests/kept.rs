@@ -1,4 +1,4 @@
-//! A local cluster that is kept on disk: it stops and goes on, however it stops, and its directory is nobody else's.
+//! A local cluster on disk: it continues after any kind of stop, and no other cluster can use its directory.
 
 use std::{
     fs,
@@ -8,15 +8,16 @@ use std::{
     thread,
 };
 
+use quorate_testing::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     cluster::{lives, pids, status, turn},
-    command::{Place, Said, wait_for},
+    command::{CommandOutput, LocalCluster},
 };
 
-/// The smallest cluster: five processes, two of which have a disk.
+/// The smallest cluster: five processes, of which two have a disk.
 const SMALL: [&str; 13] = [
     "up",
     "--detach",
@@ -36,7 +37,7 @@ const SMALL: [&str; 13] = [
 #[test]
 fn a_cluster_goes_on_where_it_was() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = done(&place, &["up", "--detach", "--port", "0"]);
     assert!(up.out.contains("is up") && up.out.contains("kept on disk"), "{up:?}");
     done(&place, &["sql", "create table mine (k int primary key, v text)"]);
@@ -44,7 +45,7 @@ fn a_cluster_goes_on_where_it_was() {
     let once = "set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f581-1'; \
                 update mine set v = v || '!' where k = 1";
     done(&place, &["sql", once]);
-    // A flight less than the sample has: it is not loaded a second time.
+    // One flight is missing afterwards, so a second load of the sample would show.
     done(&place, &["sql", "delete from flights where month = 1 and day = 1"]);
     let before = told(&place);
     disks_are_told(&place);
@@ -52,15 +53,20 @@ fn a_cluster_goes_on_where_it_was() {
 
     place.run(&["up", "--port", "0"]).failed(1, "a cluster runs here already");
     let down = done(&place, &["down"]);
-    assert!(down.out.contains("its tables are kept"), "{down:?}");
-    place.run(&["status"]).failed(1, "no cluster runs here");
+    assert!(down.out.contains("its tables are kept") && down.out.contains("all end together"), "{down:?}");
+    for name in ["storage-1", "storage-2", "storage-3", "router-1"] {
+        // No process asked another one, which could have ended before it answered.
+        let log = fs::read_to_string(place.data_dir().join(format!("{name}.log"))).unwrap();
+        assert!(log.contains("stopped") && !log.contains("the others notice"), "{name}: {log}");
+    }
+    place.run(&["status"]).failed(1, "its tables are kept there, and `quorate up` goes on with them");
     contradictions_are_refused(&place);
 
     let up = done(&place, &["up", "--detach"]);
     assert!(up.out.contains("goes on where it was"), "{up:?}");
     assert_eq!(told(&place), before, "the domain, the addresses, and the processes that have a disk");
     assert_eq!(rows(&place, "select v from mine order by k"), "v\none!\ntwo\n");
-    // The write of before is known, and not done again.
+    // The earlier write is recognised and not repeated.
     done(&place, &["sql", once]);
     assert_eq!(rows(&place, "select v from mine where k = 1"), "v\none!\n");
     assert_eq!(rows(&place, "select count(*) from flights"), "count\n335934\n");
@@ -74,8 +80,8 @@ fn a_cluster_goes_on_where_it_was() {
     place.run(&["down", "--destroy", "--yes"]).failed(1, "no cluster is kept here");
 }
 
-/// Each names the flag and what the directory was made with.
-fn contradictions_are_refused(place: &Place) {
+/// Each error names the flag and the value that the directory was made with.
+fn contradictions_are_refused(place: &LocalCluster) {
     let made_with = |flag: &str, value: &str| format!("which was made with {flag} {value}");
     place.run(&["up", "--memory"]).failed(2, "--memory: ");
     place.run(&["up", "--cells", "3"]).failed(2, "which was made with --cells 0");
@@ -88,8 +94,8 @@ fn contradictions_are_refused(place: &Place) {
     }
 }
 
-/// Of each process that has one.
-fn disks_are_told(place: &Place) {
+/// Checks the disk of each process that has one.
+fn disks_are_told(place: &LocalCluster) {
     let mut disks = 0;
     for row in status(place) {
         let has_disk = matches!(row["role"].as_str(), Some("router" | "storage"));
@@ -129,12 +135,12 @@ fn only_the_owner_can_read(path: &Path) {
 #[test]
 fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &["up", "--detach", "--empty", "--port", "0"]);
     done(&place, &["sql", "create table kept (k int primary key)"]);
     let mut acknowledged = Vec::new();
     for kill in 1..=2 {
-        // Writers are in the middle of it when everything goes.
+        // All processes are killed in the middle of writes.
         let written: Vec<i32> = thread::scope(|scope| {
             let place = &place;
             let write = |writer: i32| {
@@ -158,18 +164,18 @@ fn every_acknowledged_row_is_there_after_all_was_killed_at_once() {
     }
 }
 
-/// The supervisor last but before anything else is done, so that nothing is started again.
-pub(crate) fn kill_everything(place: &Place) {
+/// Kills the supervisor first, so that it starts no process again.
+pub(crate) fn kill_everything(place: &LocalCluster) {
     let supervisor = supervisor(place);
     let pids = pids(place);
     for pid in [supervisor].iter().chain(&pids) {
-        // It may have ended a moment ago.
+        // The process may have ended a moment ago.
         let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
     }
     wait_for("all are gone", || !pids.iter().any(|pid| lives(*pid)));
 }
 
-fn supervisor(place: &Place) -> i32 {
+fn supervisor(place: &LocalCluster) -> i32 {
     let cluster = fs::read(place.data_dir().join("cluster.json")).unwrap();
     let cluster: Value = serde_json::from_slice(&cluster).unwrap();
     i32::try_from(cluster["pid"].as_i64().unwrap()).unwrap()
@@ -178,7 +184,7 @@ fn supervisor(place: &Place) -> i32 {
 #[test]
 fn a_directory_is_nobody_elses() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &SMALL);
     done(&place, &["sql", "create table kept (k int primary key)"]);
     done(&place, &["sql", "insert into kept values (1)"]);
@@ -190,34 +196,34 @@ fn a_directory_is_nobody_elses() {
         place.run(&["status"]).failed(1, "no cluster runs here");
     };
 
-    // Of a later version: the whole of it, or one journal.
+    // The directory, or one journal, has a later format.
     write(&file("quorate.toml"), &charter.replace("format = 2", "format = 3\nmoons = 3"));
     refused("it has format 3, and this build");
     write(&file("quorate.toml"), &charter);
     let identity = fs::read_to_string(file("journal-1/identity")).unwrap();
-    write(&file("journal-1/identity"), &identity.replace("format 3", "format 4"));
-    refused("has format 4, which this build does not read");
+    write(&file("journal-1/identity"), &identity.replace("format 4", "format 5"));
+    refused("has format 5, which this build does not read");
     write(&file("journal-1/identity"), &identity);
 
-    // Of another domain, or with the journals of other nodes.
+    // The charter names another domain, or journals are swapped between nodes.
     let (before, domain) = charter.split_once("domain = \"").unwrap();
     let other = format!("{before}domain = \"{}\"{}", "12".repeat(16), &domain[33..]);
     write(&file("quorate.toml"), &other);
-    // Whichever process says so first.
+    // Any process may report it first.
     refused("of domain 12121212121212121212121212121212: give each its own directory");
     write(&file("quorate.toml"), &charter);
     swap(&file("journal-1"), &file("journal-4"));
     refused("give each its own directory");
     swap(&file("journal-1"), &file("journal-4"));
 
-    // Without what it was made with nothing new begins beside the journals.
+    // Without the charter, no new cluster begins in a directory with journals.
     fs::remove_file(file("quorate.toml")).unwrap();
     for words in [&["up", "--detach", "--empty"][..], &["up", "--memory", "--detach", "--empty"]] {
         place.run(words).failed(1, "is there, and no quorate.toml");
     }
     write(&file("quorate.toml"), &charter);
 
-    // None of it has done any harm; nor has it that an earlier version made the directory.
+    // The refusals changed nothing. A directory of an earlier format is accepted.
     let of_cells = |line: &&str| line.starts_with("cells = ") || line.starts_with("sites = ");
     let former: Vec<&str> = charter.lines().filter(|line| !of_cells(line)).collect();
     write(&file("quorate.toml"), &former.join("\n").replace("format = 2", "format = 1"));
@@ -230,12 +236,12 @@ fn a_directory_is_nobody_elses() {
     );
 }
 
-/// The directory of one process as it was some time ago: a router's, copied while it was stopped, and a storage process', copied
-/// while it ran. It is refused by name, and the message says what to do.
+/// A process's directory is replaced by an older copy: a router's, copied while it was stopped, and a storage
+/// process's, copied while it ran. The error names the directory and says what to do.
 #[test]
 fn an_older_copy_that_is_put_back_is_refused() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &["up", "--detach", "--empty", "--port", "0"]);
     done(&place, &["sql", "create table kept (k int primary key)"]);
     let file = |name: &str| place.data_dir().join(name);
@@ -264,11 +270,11 @@ fn an_older_copy_that_is_put_back_is_refused() {
         fs::remove_dir_all(file(journal)).unwrap();
         fs::rename(file("newest"), file(journal)).unwrap();
     }
-    // The newest copies go on.
+    // The newest copies are accepted.
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");
     done(&place, &["down"]);
-    // Without its directory a process begins anew, and the others bring it up to date.
+    // A process without its directory starts empty, and the others bring it up to date.
     fs::remove_dir_all(file(&router)).unwrap();
     done(&place, &["up", "--detach"]);
     assert_eq!(rows(&place, "select k from kept order by k"), "k\n1\n2\n");
@@ -277,10 +283,10 @@ fn an_older_copy_that_is_put_back_is_refused() {
 #[test]
 fn a_start_that_came_to_nothing_binds_nobody() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &SMALL);
     done(&place, &["down"]);
-    // As if the power had failed before anything was written.
+    // The directory is in the state of a power failure before any write.
     for entry in fs::read_dir(place.data_dir()).unwrap() {
         let path = entry.unwrap().path();
         if path.file_name().unwrap().to_str().unwrap().starts_with("journal-") {
@@ -295,7 +301,7 @@ fn a_start_that_came_to_nothing_binds_nobody() {
 #[test]
 fn a_cluster_in_memory_says_so_and_keeps_nothing() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let small: Vec<&str> = SMALL.into_iter().chain(["--memory"]).collect();
     for _ in 0..2 {
         let up = done(&place, &small);
@@ -308,8 +314,8 @@ fn a_cluster_in_memory_says_so_and_keeps_nothing() {
     done(&place, &SMALL);
 }
 
-/// The domain, and where each process listens; of those that have a disk also who they are.
-fn told(place: &Place) -> Vec<Value> {
+/// Returns the domain, the address of each process, and the identity of each process with a disk.
+fn told(place: &LocalCluster) -> Vec<Value> {
     let said = place.run(&["status"]);
     let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
     let mut told = vec![Value::from(domain)];
@@ -321,14 +327,14 @@ fn told(place: &Place) -> Vec<Value> {
     told
 }
 
-fn rows(place: &Place, query: &str) -> String {
+fn rows(place: &LocalCluster, query: &str) -> String {
     let said = place.run(&["sql", "--csv", query]);
     assert_eq!(said.code, Some(0), "{said:?}");
     said.out
 }
 
 #[track_caller]
-pub(crate) fn done(place: &Place, words: &[&str]) -> Said {
+pub(crate) fn done(place: &LocalCluster, words: &[&str]) -> CommandOutput {
     let said = place.run(words);
     assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
     said
@@ -341,7 +347,7 @@ fn write(path: &Path, text: &str) {
     });
 }
 
-/// A directory of files.
+/// Copies a directory of files.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -1,4 +1,4 @@
-//! Cells of a local cluster that are kept on disk: they stop and go on, however they stop, with their keys and maps.
+//! Cells of a local cluster on disk: they continue with their keys and maps after any kind of stop.
 
 use std::{
     fs,
@@ -8,18 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testing::wait_for;
 use serde_json::Value;
 
 use crate::{
     cells::{Redis, doors},
     cluster::{process, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
     kept::{copy, done, kill_everything},
 };
 
 const UP: [&str; 6] = ["up", "--detach", "--cells", "3", "--port", "0"];
 
-/// The cluster goes on from what its directory says; no flag is told twice.
+/// Continues from the directory, so no flag is repeated.
 const AGAIN: [&str; 2] = ["up", "--detach"];
 
 fn connect(doors: &[String], cell: usize) -> Redis {
@@ -29,7 +30,7 @@ fn connect(doors: &[String], cell: usize) -> Redis {
 #[test]
 fn cells_go_on_where_they_were() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = done(&place, &UP);
     for said in ["cells are up", "Map `main` has 3 copies of each key", "Keys are kept on disk."] {
         assert!(up.out.contains(said), "{up:?}");
@@ -61,7 +62,7 @@ fn cells_go_on_where_they_were() {
     three.check("INCR visits", "43");
     three.check("GET gone", "(nil)");
 
-    // The first map is made once in the life of a directory.
+    // The first map is made only once in the life of a directory.
     three.check("QUORATE DROP main", "OK");
     done(&place, &["down"]);
     let up = done(&place, &AGAIN);
@@ -74,8 +75,8 @@ fn cells_go_on_where_they_were() {
     assert!(!place.data_dir().exists(), "{:?}", fs::read_dir(place.data_dir()));
 }
 
-/// Each names the flag and what the directory was made with.
-fn contradictions_are_refused(place: &Place) {
+/// Each error names the flag and the value that the directory was made with.
+fn contradictions_are_refused(place: &LocalCluster) {
     place.run(&["up", "--memory"]).failed(2, "remove the maps for good");
     place.run(&["up", "--cells", "5"]).failed(2, "which was made with --cells 3");
     place.run(&["up", "--cells", "0"]).failed(2, "which was made with --cells 3");
@@ -88,8 +89,8 @@ fn contradictions_are_refused(place: &Place) {
     }
 }
 
-/// All processes have one.
-fn disks_are_told(place: &Place) {
+/// Every process has a disk.
+fn disks_are_told(place: &LocalCluster) {
     let rows = status(place);
     assert_eq!(rows.len(), 6);
     for row in rows {
@@ -106,8 +107,8 @@ fn disks_are_told(place: &Place) {
     assert!(place.run(&["status"]).out.contains("RESTART READS"));
 }
 
-/// The domain, and of each process where it listens and who it is.
-fn told(place: &Place) -> Vec<Value> {
+/// Returns the domain, and the name, addresses and incarnation of each process.
+fn told(place: &LocalCluster) -> Vec<Value> {
     let said = place.run(&["status"]);
     let domain = said.out.lines().next().unwrap().split(',').next().unwrap().to_owned();
     let fields = |row: Value| ["name", "bound", "incarnation"].map(|field| row[field].clone());
@@ -115,18 +116,18 @@ fn told(place: &Place) -> Vec<Value> {
     [Value::from(domain)].into_iter().chain(rows).collect()
 }
 
-/// Clients write through all cells when everything is killed, twice. What was acknowledged at a quorum is there, and each increment
-/// counts once.
+/// Everything is killed, twice, while clients write through all cells. Writes acknowledged at a quorum
+/// survive, and each increment counts once.
 #[test]
 fn acknowledged_writes_are_there_after_all_was_killed_at_once() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &UP);
     let doors = doors(&place);
     let (mut kept, mut counted, mut unknown) = (Vec::new(), 0, 0);
     for kill in 1..=2 {
         let written = AtomicU64::new(0);
-        let clients: Vec<Written> = thread::scope(|scope| {
+        let clients: Vec<RecordedWrites> = thread::scope(|scope| {
             let clients: Vec<_> = (0..6)
                 .map(|client| {
                     let (doors, written) = (&doors, &written);
@@ -153,16 +154,16 @@ fn acknowledged_writes_are_there_after_all_was_killed_at_once() {
     }
 }
 
-struct Written {
+struct RecordedWrites {
     number: usize,
     sets: u64,
     increments: u64,
 }
 
-/// One client's strings, hashes and increments, each once the one before was acknowledged.
-fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &AtomicU64) -> Written {
+/// Writes one client's strings, hashes and increments, each after the previous one was acknowledged.
+fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &AtomicU64) -> RecordedWrites {
     let mut redis = Redis::connect(door).unwrap();
-    let mut done = Written { number, sets: 0, increments: 0 };
+    let mut done = RecordedWrites { number, sets: 0, increments: 0 };
     loop {
         let key = format!("{kill}.{number}.{}", done.sets);
         let (words, wanted) = match key.ends_with('3') {
@@ -171,7 +172,7 @@ fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &Ato
         };
         match redis.ask(&words) {
             Ok(answer) if answer == wanted => done.sets += 1,
-            // The others die one after another.
+            // The other cells die one after another.
             Ok(error) => {
                 assert!(error.starts_with("MAYBEAPPLIED") || error.starts_with("UNAVAILABLE"), "{error}");
                 return done;
@@ -186,11 +187,12 @@ fn write_until_it_dies(door: &str, (kill, number): (usize, usize), written: &Ato
     }
 }
 
-/// A cell with its directory as it was some time ago is refused by name; without one it copies what the others have.
+/// A cell with an older copy of its directory is refused by name. Without a directory it copies the keys of
+/// the others.
 #[test]
 fn an_older_copy_of_a_cell_is_refused() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &UP);
     let doors = doors(&place);
     connect(&doors, 0).check("SET k 1", "OK");
@@ -199,7 +201,13 @@ fn an_older_copy_of_a_cell_is_refused() {
     done(&place, &["down"]);
     copy(&file(&journal), &file("older"));
     done(&place, &AGAIN);
-    connect(&doors, 0).check("SET k 2", "OK");
+    // The others must have heard what this start made durable. It reports that 300 ms after it began, and
+    // again 100 ms after each change.
+    let mut redis = connect(&doors, 2);
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        redis.check("SET k 2", "OK");
+    }
     done(&place, &["down"]);
     fs::rename(file(&journal), file("newest")).unwrap();
     copy(&file("older"), &file(&journal));
@@ -224,7 +232,7 @@ fn incarnation(journal: &Path) -> String {
 #[test]
 fn cells_in_memory_say_so_and_keep_nothing() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up: Vec<&str> = UP.into_iter().chain(["--memory"]).collect();
     for _ in 0..2 {
         let up = done(&place, &up);
@@ -239,7 +247,7 @@ fn cells_in_memory_say_so_and_keep_nothing() {
         assert!(down.out.contains("its maps are gone"), "{down:?}");
     }
     assert!(!place.data_dir().join("quorate.toml").exists());
-    // Flags that only clusters of the other kind have are refused, whichever kind it would be.
+    // A flag that belongs to the other kind of cluster is refused, for either kind.
     for words in [["--sites", "2"], ["--level", "one"], ["--distance", "0-1=1"], ["--hint-bytes-max", "1"]] {
         let words = [&["up", "--detach"][..], &words].concat();
         place.run(&words).failed(2, "tables and no cells: leave the flag out");
@@ -247,12 +255,12 @@ fn cells_in_memory_say_so_and_keep_nothing() {
     place.run(&["up", "--cells", "3", "--storage", "4"]).failed(2, "cells and no tables: leave the flag out");
 }
 
-/// Everything is restarted under clients at level quorum that never connect again. No request fails, what a connection has set stays,
-/// and every process is who it was.
+/// All processes are restarted while clients work at level quorum and never reconnect. No request fails,
+/// settings of connections stay, and every process keeps its identity.
 #[test]
 fn a_rolling_restart_of_cells_is_not_noticed() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     done(&place, &UP);
     let (doors, before) = (doors(&place), status(&place));
     let mut set = connect(&doors, 0);
@@ -261,7 +269,7 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
     set.check("QUORATE LEVEL one all", "OK");
     set.check("CLIENT SETNAME kept", "OK");
     set.check("SET k side", "OK");
-    // Half a request: the other half comes when the cell has been restarted.
+    // Half of a request. The other half follows after the cell has restarted.
     let mut half = connect(&doors, 1);
     half.send(b"*3\r\n$3\r\nSET\r\n$1\r\nh\r\n$6\r\nwh").unwrap();
     let stop = AtomicBool::new(false);
@@ -273,7 +281,7 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
                 scope.spawn(move || ask_until(stop, &doors[client % 3], client, asked))
             })
             .collect();
-        // One that connects for each request finds the door open, too.
+        // A client that reconnects for each request also finds the door open.
         let (doors, stopped, rolled) = (&doors, &stop, &rolled);
         let comer = scope.spawn(move || {
             while !stopped.load(Ordering::Relaxed) {
@@ -308,12 +316,12 @@ fn a_rolling_restart_of_cells_is_not_noticed() {
     half.send(b"olly\r\n").unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(half.answer().unwrap(), "OK");
     half.check("GET h", "wholly");
-    // One of them, by name.
+    // One cell is restarted by name.
     done(&place, &["restart", "cell-2"]);
     half.check("GET h", "wholly");
 }
 
-/// One client's requests on keys of its own, and increments of one that all share. Returns the longest wait.
+/// Sends one client's requests on its own keys, and increments of a shared key. Returns the longest wait.
 fn ask_until(stop: &AtomicBool, door: &str, client: usize, asked: &AtomicU64) -> Duration {
     let mut redis = Redis::connect(door).unwrap();
     let (string, hash) = (format!("s{client}"), format!("h{client}"));

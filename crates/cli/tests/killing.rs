@@ -1,7 +1,8 @@
-//! Clients write and read while processes are killed, and nothing that was acknowledged is lost, doubled or stale.
+//! Clients write and read while processes are killed. No acknowledged write is lost or doubled, and no read
+//! is stale.
 //!
-//! Each client inserts numbered rows, and overwrites and reads registers that all clients share. The registers' history
-//! is judged by `quorate_history`: it must be atomic, so no sequential read was stale.
+//! Each client inserts numbered rows, and overwrites and reads registers that all clients share.
+//! `quorate_history` judges the registers' history. It must be atomic, so no sequential read was stale.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,28 +17,29 @@ use quorate_history::{
     History, Operation, Recorder, check,
     operation::{Action, Value},
 };
+use quorate_testing::wait_for;
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
 use crate::{
     cluster::{is_mended, process, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 const CLIENTS: i64 = 8;
 const REGISTERS: i64 = 4;
 
-/// What one client knows at its end.
-struct Told {
+/// The results of one client.
+struct ClientResult {
     operations: Vec<Operation>,
     acknowledged: BTreeSet<i64>,
-    /// Numbers that may or may not be there.
+    /// Numbers of inserts with an unknown outcome.
     open: BTreeSet<i64>,
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     let _turn = turn();
-    let place = Arc::new(Place::new());
+    let place = Arc::new(LocalCluster::new());
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
@@ -53,7 +55,7 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     let leading = || named(&place, |row| row["state"] == "leading");
     let following = || named(&place, |row| row["state"] == "following");
     let storages =
-        |place: &Place| named_all(place, |row| row["role"] == "storage" && row["state"] == "serving");
+        |place: &LocalCluster| named_all(place, |row| row["role"] == "storage" && row["state"] == "serving");
     kill(&place, &leading());
     kill(&place, &following());
     for victim in storages(&place) {
@@ -64,7 +66,7 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     kill(&place, &leading());
 
     stop.store(true, Ordering::Relaxed);
-    let told: Vec<Told> = clients
+    let told: Vec<ClientResult> = clients
         .into_iter()
         .map(|client| runtime.block_on(client).expect("a client ends by itself"))
         .collect();
@@ -86,17 +88,17 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
     check(&history).assert_atomic();
 }
 
-fn named(place: &Place, is: impl Fn(&serde_json::Value) -> bool) -> String {
+fn named(place: &LocalCluster, is: impl Fn(&serde_json::Value) -> bool) -> String {
     named_all(place, is).first().expect("there is one").clone()
 }
 
-fn named_all(place: &Place, is: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
+fn named_all(place: &LocalCluster, is: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {
     let rows = status(place);
     rows.iter().filter(|row| is(row)).map(|row| row["name"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Kills a process and waits until `status` shows it replaced and the cluster whole.
-fn kill(place: &Place, victim: &str) {
+/// Kills a process and waits until `status` shows a replacement and a whole cluster.
+fn kill(place: &LocalCluster, victim: &str) {
     let before = process(place, victim);
     let killed = place.run(&["kill", victim]);
     assert_eq!(killed.code, Some(0), "{killed:?}");
@@ -106,7 +108,7 @@ fn kill(place: &Place, victim: &str) {
     });
 }
 
-async fn connect(place: &Place) -> Option<Client> {
+async fn connect(place: &LocalCluster) -> Option<Client> {
     let gateway = status(place).into_iter().find(|row| row["name"] == "gateway-1")?;
     let address = gateway["bound"]["sql"].as_str()?.to_owned();
     let (host, port) = address.rsplit_once(':')?;
@@ -116,7 +118,7 @@ async fn connect(place: &Place) -> Option<Client> {
     Some(client)
 }
 
-async fn connected(place: &Place) -> Client {
+async fn connected(place: &LocalCluster) -> Client {
     let began = Instant::now();
     loop {
         if let Some(client) = connect(place).await {
@@ -127,7 +129,7 @@ async fn connected(place: &Place) -> Client {
     }
 }
 
-async fn prepare(place: &Place) {
+async fn prepare(place: &LocalCluster) {
     let client = connected(place).await;
     client.batch_execute("create table numbered (client bigint, number bigint)").await.unwrap();
     client.batch_execute("create table register (name bigint primary key, value bigint)").await.unwrap();
@@ -136,8 +138,8 @@ async fn prepare(place: &Place) {
     }
 }
 
-/// Every row by client and number, and how often it is there.
-async fn rows(place: &Place) -> BTreeMap<i64, BTreeMap<i64, u64>> {
+/// Counts the rows by client and number.
+async fn rows(place: &LocalCluster) -> BTreeMap<i64, BTreeMap<i64, u64>> {
     let client = connected(place).await;
     let mut counts: BTreeMap<i64, BTreeMap<i64, u64>> = BTreeMap::new();
     for row in client.query("select client, number from numbered", &[]).await.unwrap() {
@@ -146,26 +148,32 @@ async fn rows(place: &Place) -> BTreeMap<i64, BTreeMap<i64, u64>> {
     counts
 }
 
-/// What became of a write, for its client.
-enum Fate {
+/// The outcome of a write, as its client knows it.
+enum InsertFate {
     Done,
     NotDone,
     Open,
 }
 
-fn fate(result: Result<u64, tokio_postgres::Error>) -> Fate {
+fn fate(result: Result<u64, tokio_postgres::Error>) -> InsertFate {
     match result {
-        Ok(_) => Fate::Done,
-        // The door says that nothing was sent.
-        Err(error) if error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE) => Fate::NotDone,
-        Err(_) => Fate::Open,
+        Ok(_) => InsertFate::Done,
+        // The gateway reports that nothing was sent.
+        Err(error) if error.code() == Some(&SqlState::T_R_SERIALIZATION_FAILURE) => InsertFate::NotDone,
+        Err(_) => InsertFate::Open,
     }
 }
 
-async fn client(number: i64, place: Arc<Place>, stop: Arc<AtomicBool>, began: Instant) -> Told {
+async fn client(
+    number: i64,
+    place: Arc<LocalCluster>,
+    stop: Arc<AtomicBool>,
+    began: Instant,
+) -> ClientResult {
     let now = || began.elapsed().as_nanos() as i64;
     let mut recorder = Recorder::in_memory(number as u64);
-    let mut told = Told { operations: Vec::new(), acknowledged: BTreeSet::new(), open: BTreeSet::new() };
+    let mut told =
+        ClientResult { operations: Vec::new(), acknowledged: BTreeSet::new(), open: BTreeSet::new() };
     let mut turn = 0;
     let mut connection = connected(&place).await;
     while !stop.load(Ordering::Relaxed) {
@@ -174,21 +182,21 @@ async fn client(number: i64, place: Arc<Place>, stop: Arc<AtomicBool>, began: In
             connection = connected(&place).await;
         }
         match fate(connection.execute("insert into numbered values ($1, $2)", &[&number, &turn]).await) {
-            Fate::Done => drop(told.acknowledged.insert(turn)),
-            Fate::NotDone => {}
-            Fate::Open => drop(told.open.insert(turn)),
+            InsertFate::Done => drop(told.acknowledged.insert(turn)),
+            InsertFate::NotDone => {}
+            InsertFate::Open => drop(told.open.insert(turn)),
         }
         let register = (number + turn) % REGISTERS;
         let key = register.to_string();
         if turn % 3 == 0 {
-            // Every value is written once, in all of the test.
+            // No two writes of the test have the same value.
             let value = turn * CLIENTS + number + 1;
             let Ok(call) = recorder.start(&key, Action::Write(Value::from(value.to_string())), now());
             let update = "update register set value = $2 where name = $1";
             let Ok(()) = match fate(connection.execute(update, &[&register, &value]).await) {
-                Fate::Done => recorder.ok(call, now()),
-                Fate::NotDone => recorder.failed(call, now()),
-                Fate::Open => recorder.unknown(call),
+                InsertFate::Done => recorder.ok(call, now()),
+                InsertFate::NotDone => recorder.failed(call, now()),
+                InsertFate::Open => recorder.unknown(call),
             };
         } else {
             let Ok(call) = recorder.start(&key, Action::Read(None), now());
@@ -201,7 +209,7 @@ async fn client(number: i64, place: Arc<Place>, stop: Arc<AtomicBool>, began: In
                 Err(_) => recorder.unknown(call),
             };
         }
-        // Kills take seconds to be mended; a row every few milliseconds is history enough.
+        // Recovery from a kill takes seconds, so a row every few milliseconds is enough.
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     told.operations = recorder.into_operations();

@@ -1,4 +1,4 @@
-//! Large messages on busy machines: whoever is slow with them is not dead.
+//! Large messages on busy machines: a process that is slow with them does not count as dead.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,8 +7,9 @@ use std::{
 
 use crate::{
     cluster::{is_mended, process, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
+use quorate_testing::wait_for;
 
 const STATEMENTS: i32 = 6;
 const TEXT_BYTES: usize = 15 << 20;
@@ -16,7 +17,7 @@ const TEXT_BYTES: usize = 15 << 20;
 #[test]
 fn large_statements_among_busy_processes_are_answered() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
     let gateway = || process(&place, "gateway-1")["incarnation"].clone();
@@ -39,8 +40,8 @@ fn large_statements_among_busy_processes_are_answered() {
     assert_eq!(gateway(), before, "the gateway was given up");
 }
 
-/// Every statement is answered as done.
-fn insert(place: &Place) {
+/// Inserts rows. Every statement must succeed.
+fn insert(place: &LocalCluster) {
     let gateway = process(place, "gateway-1");
     let address = gateway["bound"]["sql"].as_str().unwrap().parse::<std::net::SocketAddr>().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -1,4 +1,4 @@
-//! The command as a user meets it: real processes, real kills.
+//! Tests of the command as a user runs it, with real processes and real kills.
 
 mod backup;
 mod by_hand;

@@ -1,4 +1,5 @@
-//! What only an operator decides: routers added, taken out and given up, storage processes declared lost and replaced.
+//! Decisions of an operator: adding, removing and giving up routers, and replacing storage processes or
+//! declaring them lost.
 
 use std::{
     sync::Barrier,
@@ -6,24 +7,25 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testing::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::{is_mended, pid, process, status, turn},
-    command::{Place, Said, freeze, wait_for},
+    command::{CommandOutput, LocalCluster, freeze},
 };
 
 #[test]
 fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
     place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
 
-    // The leader and one more freeze: to the others they are gone.
+    // The leader and one more router freeze, so the others take them for gone.
     let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
     let (mut frozen, mut rest): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
     frozen.push(rest.pop().expect("two follow"));
@@ -50,7 +52,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     wait_for("it is written again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
     assert!(count(&place) >= 4, "what was acknowledged is there");
 
-    // The old ones thaw, are turned away, and come back as others.
+    // The old routers continue, are refused, and come back as new processes.
     for pid in &pids {
         kill_process(*pid, Signal::CONT).unwrap();
     }
@@ -72,7 +74,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
 #[test]
 fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
@@ -80,7 +82,7 @@ fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
     for pid in pids {
         kill_process(pid, Signal::KILL).unwrap();
     }
-    // They are started anew, and nobody can take them in.
+    // The killed routers are started again, but no router can accept them.
     wait_for("they are known to be gone", || {
         place.run(&["status"]).err.contains("gone for good: router-1, router-2")
     });
@@ -94,7 +96,7 @@ fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
 #[test]
 fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     let routers = ["router-1", "router-2", "router-3"];
@@ -104,20 +106,20 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
             written += 1;
             done(&place, &["sql", &format!("insert into log values ({written})")]);
         }
-        // The second time a storage process dies with them.
+        // The second time a storage process dies as well.
         let dying = routers.into_iter().chain((generation == 2).then_some("storage-2"));
         let pids: Vec<Pid> = dying.map(|name| pid(&process(&place, name))).collect();
         for pid in pids {
             kill_process(pid, Signal::KILL).unwrap();
         }
-        // Fresh ones are started, and cannot do anything by themselves.
+        // New routers start, but can do nothing by themselves.
         wait_for("it is known what may be done", || {
             let said = place.run(&["status"]);
             said.code == Some(1) && said.err.contains("`quorate router reform` would go on from the members")
         });
         for name in ["router-1", "gateway-1"] {
             wait_for("the reason is told", || {
-                // A process that is just being started again listens nowhere yet.
+                // A process that is starting has no address yet.
                 let Some(http) = process(&place, name)["bound"]["http"].as_str().map(str::to_owned) else {
                     return false;
                 };
@@ -148,11 +150,12 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
     place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
 }
 
-/// One router is taken out just when another freezes: two of three answer, but the change needs both of those that stay.
+/// A router is removed at the moment when another freezes. Two of three answer, but the change needs both
+/// remaining routers.
 #[test]
 fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
@@ -172,9 +175,9 @@ fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation()
     assert!(count(&place) >= 4, "what was acknowledged is there");
 }
 
-/// Freezes one router that follows, and has the leader take the other one out before it knows. Tells who leads and who is
-/// frozen if the change was begun; otherwise all is as before.
-fn half_changed(place: &Place) -> Option<(String, Pid)> {
+/// Freezes one following router, and makes the leader remove the other before it notices. If the change
+/// began, returns the leader's name and the frozen process. Otherwise everything is as before.
+fn half_changed(place: &LocalCluster) -> Option<(String, Pid)> {
     wait_for("the cluster is whole", || is_mended(place));
     let routers = status(place).into_iter().filter(|row| row["role"] == "router");
     let (leads, follow): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
@@ -190,12 +193,12 @@ fn half_changed(place: &Place) -> Option<(String, Pid)> {
     let operation = json!({ "remove_router": { "process": out.unwrap() } }).to_string();
     let frozen = pid(&follow[0]);
     freeze(frozen);
-    // It waits for the change to come about, which it does not if all goes well here.
+    // The request waits until the change is done. In this test the change should stay open.
     let operate = format!("http://{http}/operate");
     let asked = thread::spawn(move || ureq::post(operate).content_type("application/json").send(operation));
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(3) {
-        // The one that freezes may still have voted: only what stays open cannot be finished.
+        // The frozen router may still have voted. Only a change that stays open cannot be finished.
         let open = || !report()["routers_open"].is_null();
         if open()
             && (0..20).all(|_| {
@@ -212,12 +215,12 @@ fn half_changed(place: &Place) -> Option<(String, Pid)> {
     None
 }
 
-/// A storage process sleeps until another has taken its place. It is back in the same operating system process, with its rows until
-/// it has seen that others have them.
+/// A storage process sleeps until another has taken its place. It returns in the same operating-system
+/// process, and keeps its rows until it knows that others have them.
 #[test]
 fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
@@ -240,7 +243,7 @@ fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
 #[test]
 fn an_operator_moves_routers_and_ranges() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     let rows: Vec<String> = (1..=1000).map(|n| format!("({n})")).collect();
@@ -265,7 +268,7 @@ fn an_operator_moves_routers_and_ranges() {
     assert_eq!(count(&place), 1000);
     place.run(&["table", "replace", &holder]).failed(1, "is a standby");
 
-    // One that is taken out comes back as another, because the domain wants three.
+    // A removed router comes back as a new process, because the domain wants three.
     let leader = named(&place, |row| row["state"] == "leading");
     let before = process(&place, &leader);
     done(&place, &["router", "remove", &leader]);
@@ -279,12 +282,12 @@ fn an_operator_moves_routers_and_ranges() {
     place.run(&["router", "add", "127.0.0.1:1"]).failed(1, "no router of this domain answers");
 }
 
-/// Each of two operators has another router taken out at the same moment, of three: one of them is told that it came about, the
-/// other that too few would be left.
+/// Of three routers, two operators remove a different one each at the same moment. One command succeeds. The
+/// other is refused, because too few routers would be left.
 #[test]
 fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     up(&place);
     let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
     let (leads, follow): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
@@ -322,32 +325,32 @@ fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
     });
 }
 
-/// The routers that vote, as a router tells.
+/// Returns the voting routers, as a router reports them.
 fn voters(http: &str) -> Vec<String> {
     let said = ureq::get(format!("http://{http}/status")).call().unwrap().body_mut().read_to_string();
     let said: Value = serde_json::from_str(&said.unwrap()).unwrap();
     said["routers"].as_array().unwrap().iter().map(|voter| voter.as_str().unwrap().to_owned()).collect()
 }
 
-fn up(place: &Place) {
+fn up(place: &LocalCluster) {
     done(place, &["up", "--detach", "--memory", "--empty", "--port", "0"]);
     wait_for("the cluster is whole", || is_mended(place));
 }
 
 #[track_caller]
-fn done(place: &Place, words: &[&str]) -> Said {
+fn done(place: &LocalCluster, words: &[&str]) -> CommandOutput {
     let said = place.run(words);
     assert_eq!(said.code, Some(0), "{words:?}: {said:?}");
     said
 }
 
 #[track_caller]
-fn count(place: &Place) -> u64 {
+fn count(place: &LocalCluster) -> u64 {
     let said = done(place, &["sql", "--csv", "select count(*) from log"]);
     said.out.trim_start_matches("count\n").trim().parse().unwrap()
 }
 
-fn named(place: &Place, is: impl Fn(&Value) -> bool) -> String {
+fn named(place: &LocalCluster, is: impl Fn(&Value) -> bool) -> String {
     let row = status(place).into_iter().find(|row| is(row)).expect("there is one");
     row["name"].as_str().unwrap().to_owned()
 }

@@ -1,28 +1,28 @@
-//! Tables on disks: every process of a cluster is killed at once, and what was acknowledged is there.
+//! Tables on disk: every process of a cluster is killed at once, and all acknowledged writes survive.
 
-use std::{net::TcpListener, thread};
+use std::thread;
 
+use quorate_testing::{free_ports, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    by_hand::{Machines, Running},
+    by_hand::{Machines, RunningProcess},
     cluster::turn,
-    command::wait_for,
 };
 
-/// Two storage processes without replicas, so that every row is on one disk alone.
+/// Two storage processes without replicas, so that every row is on only one disk.
 const STORAGE: [usize; 2] = [6, 7];
 
 struct Cluster {
-    routers: Vec<Running>,
-    storage: Vec<Running>,
-    gateway: Running,
-    _super: Running,
+    routers: Vec<RunningProcess>,
+    storage: Vec<RunningProcess>,
+    gateway: RunningProcess,
+    _super: RunningProcess,
 }
 
 impl Cluster {
-    /// All of it, those that wait for others first.
+    /// Starts all processes. Those that wait for others start first.
     fn start(machines: &Machines, ports: [u16; 2]) -> Cluster {
         let gateway = machines.member(4, "gateway-1");
         let storage =
@@ -48,10 +48,7 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
     let _turn = turn();
     let mut machines = Machines::new();
     machines.storage = STORAGE.len();
-    let ports = {
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        free.each_ref().map(|listener| listener.local_addr().unwrap().port())
-    };
+    let ports = free_ports();
     let mut cluster = Cluster::start(&machines, ports);
     wait_for("a table is there", || {
         cluster.gateway.sql("create table if not exists kept (k int primary key, n int)").is_ok()
@@ -60,7 +57,7 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
     let before = cluster.incarnations();
     let mut acknowledged = 1;
     for kill in 1..=3 {
-        // Writers are in the middle of it when everything goes.
+        // Everything is killed in the middle of writes.
         let gateway = &cluster.gateway;
         let id = format!("set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f58{kill}-1'");
         let once = format!("{id}; update kept set n = n + 1 where k = 0");
@@ -84,10 +81,10 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
         assert_eq!(cluster.incarnations(), before, "they are who they were");
         let there = format!("select 1 / (count(*) - {acknowledged}) from kept");
         assert_eq!(cluster.gateway.sql(&there), Err(String::from("22012")), "{acknowledged} rows are there");
-        // The ranges know the write of before, and do it no more.
+        // The ranges recognise the earlier write and do not repeat it.
         assert_eq!(cluster.gateway.sql(&once), Ok(()));
         let sum = format!("select 1 / (sum(n) - {kill}) from kept");
         assert_eq!(cluster.gateway.sql(&sum), Err(String::from("22012")), "it was done once");
     }
-    wait_for("all routers are well", || cluster.routers.iter().all(Running::is_well));
+    wait_for("all routers are well", || cluster.routers.iter().all(RunningProcess::is_well));
 }

@@ -1,4 +1,4 @@
-//! Queries that are under way when storage processes are killed, and results that clients do not take.
+//! Queries that run while storage processes are killed, and results that clients do not read.
 
 use std::{
     collections::BTreeMap,
@@ -7,18 +7,19 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::SinkExt;
+use quorate_testing::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{is_mended, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 const ROWS: i32 = 100_000;
 
-/// A query that no index and no shared pass makes quick. It takes longer the more often bodies are repeated.
+/// Returns a query that neither an index nor a shared pass speeds up. It takes longer for a larger `times`.
 fn long(times: u32) -> String {
     format!(
         "select count(*) from t where repeat(body, {times}) like '%a%b%c%d%e%f%g%' or repeat(body, {}) like '%x_y%z%'",
@@ -26,13 +27,13 @@ fn long(times: u32) -> String {
     )
 }
 
-/// The query takes at least so long, so that processes are killed while it is there.
+/// Shortest time of the query, so that processes are killed while it runs.
 const LONG: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn a_query_outlives_one_process_and_ends_with_the_second() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
@@ -45,7 +46,7 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             .await
             .unwrap();
         fill(&client).await;
-        // The first question waits until the rows are in their places.
+        // The first query waits until the rows are in place.
         let count: i64 = client.query_one("select count(*) from t", &[]).await.unwrap().get(0);
         assert_eq!(count, i64::from(ROWS));
         let mut times = 40;
@@ -58,7 +59,7 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             times *= 2;
         };
 
-        // One is killed while the queries are there: none fails.
+        // One process is killed while the queries run, and no query fails.
         let before = serving(&place);
         let asked: Vec<_> = (0..4).map(|_| ask(&address, times)).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -74,7 +75,8 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             "nobody else died"
         );
 
-        // Two are killed: the queries may have done it. They are not asked of the others, who live and have all rows.
+        // Two processes are killed. The queries may have caused it, so the remaining processes do not get
+        // them, although they have all rows.
         let asked: Vec<_> = (0..4).map(|_| ask(&address, times)).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
         for victim in after.values().take(2) {
@@ -105,7 +107,7 @@ async fn fill(client: &Client) {
     assert_eq!(copy.finish().await.unwrap(), ROWS as u64);
 }
 
-/// Letters without much of a pattern.
+/// Returns letters without an obvious pattern.
 fn body(n: i32) -> String {
     let mut state = n as u64;
     let letter = |_| {
@@ -115,7 +117,7 @@ fn body(n: i32) -> String {
     (0..64).map(letter).collect()
 }
 
-/// A query on a connection of its own.
+/// Runs a query on its own connection.
 fn ask(address: &str, times: u32) -> tokio::task::JoinHandle<Result<i64, tokio_postgres::Error>> {
     let address = address.to_owned();
     tokio::spawn(async move {
@@ -124,8 +126,8 @@ fn ask(address: &str, times: u32) -> tokio::task::JoinHandle<Result<i64, tokio_p
     })
 }
 
-/// The storage processes that serve, by name.
-fn serving(place: &Place) -> BTreeMap<String, Value> {
+/// Returns the serving storage processes by name.
+fn serving(place: &LocalCluster) -> BTreeMap<String, Value> {
     let rows = status(place).into_iter();
     let rows = rows.filter(|row| row["role"] == "storage" && row["state"] == "serving");
     rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row)).collect()
@@ -137,7 +139,7 @@ fn kill(process: &Value) {
     kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
 }
 
-fn gateway(place: &Place) -> String {
+fn gateway(place: &LocalCluster) -> String {
     let gateway = status(place).into_iter().find(|row| row["name"] == "gateway-1").unwrap();
     gateway["bound"]["sql"].as_str().unwrap().to_owned()
 }

@@ -1,4 +1,5 @@
-//! What `up` writes down may be hindered in any way; the cluster goes on, and is written down again.
+//! The files that `up` writes may fail in any way. The cluster keeps working, and `up` writes them again
+//! later.
 
 use std::{
     fs::{self, File},
@@ -6,19 +7,20 @@ use std::{
     process::Stdio,
 };
 
+use quorate_testing::wait_for;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::{
     cluster::{pid, process, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 #[test]
 fn a_cluster_outlives_its_records() {
     let _turn = turn();
-    let place = Place::new();
-    // Whoever writes to this is told that the disk is full.
+    let place = LocalCluster::new();
+    // Every write to this device fails with "disk full".
     let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
     let small =
         ["up", "--memory", "--empty", "--port", "0", "--routers", "1", "--storage", "1", "--replicas", "1"];
@@ -27,12 +29,12 @@ fn a_cluster_outlives_its_records() {
     wait_for("rows are taken", || place.run(&["sql", "insert into kept values (1)"]).code == Some(0));
     let file = |name: &str| place.data_dir().join(name);
 
-    // Somebody moves a log away.
+    // Somebody removes a log.
     let before = killed(&place, "super-1", || fs::remove_file(file("super-1.log")).unwrap());
     comes_back(&place, &before);
     assert!(fs::read_to_string(file("super-1.log")).unwrap().contains("started"), "it has a log again");
 
-    // Nothing can be written.
+    // No file can be written.
     let names = ["super-1.log", "super-1.toml", "cluster.json.new"];
     let before = killed(&place, "super-1", || {
         for name in names {
@@ -58,7 +60,7 @@ fn a_cluster_outlives_its_records() {
     assert!(up.wait().unwrap().success());
 }
 
-/// How the children of a process were called.
+/// Returns the command lines of a process's children.
 fn children(parent: u32) -> impl Iterator<Item = String> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let parent = format!("\nPPid:\t{parent}\n");
@@ -68,16 +70,16 @@ fn children(parent: u32) -> impl Iterator<Item = String> {
     processes.filter(of_parent).filter_map(|path| fs::read_to_string(path.join("cmdline")).ok())
 }
 
-/// Kills a process behind something that is done to the records, and returns what it was.
-fn killed(place: &Place, victim: &str, hinder: impl FnOnce()) -> Value {
+/// Kills a process after `hinder` has changed the files. Returns its earlier status.
+fn killed(place: &LocalCluster, victim: &str, hinder: impl FnOnce()) -> Value {
     let before = process(place, victim);
     hinder();
     kill_process(pid(&before), Signal::KILL).unwrap();
     before
 }
 
-/// Waits until `status` shows it running as another.
-fn comes_back(place: &Place, before: &Value) {
+/// Waits until `status` shows the process serving with a new incarnation.
+fn comes_back(place: &LocalCluster, before: &Value) {
     let name = before["name"].as_str().unwrap();
     wait_for(&format!("{name} comes back"), || {
         let rows = crate::cluster::status(place);

@@ -1,25 +1,27 @@
-//! What ranges remember of large answers, while the processes that remember it are killed one after another.
+//! The large answers that ranges remember, while the processes that hold them are killed one after another.
 
 use std::collections::BTreeMap;
 
+use quorate_testing::wait_for;
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{is_mended, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
-/// Each answers a mebibyte: more than one message can carry, and more than one range keeps.
+/// Number of writes. The answer to each is one mebibyte. Together the answers exceed what a message can carry
+/// and what a range keeps.
 const WRITES: u64 = 80;
-/// What a range keeps of answers, and how many ranges a storage process holds.
+/// Most bytes of answers that a range keeps, and the number of ranges of a storage process.
 const REMEMBERED_BYTES_MAX: u64 = 64 << 20;
 const RANGES: u64 = 3;
 
 #[test]
 fn large_answers_are_remembered_within_a_bound_and_move_with_their_range() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster is whole", || is_mended(&place));
@@ -43,7 +45,7 @@ fn large_answers_are_remembered_within_a_bound_and_move_with_their_range() {
         let former = others.remove(&victim);
         let killed = place.run(&["kill", &victim]);
         assert_eq!(killed.code, Some(0), "{killed:?}");
-        // Its place is taken by a spare one, or by itself in its next life if that is there sooner.
+        // A spare takes its place, or its own next life if that is faster.
         wait_for(&format!("{victim} is replaced"), || {
             let now = serving(&place);
             now.get(&victim) != former.as_ref() && now.len() == others.len() + 1 && is_mended(&place)
@@ -63,15 +65,15 @@ fn large_answers_are_remembered_within_a_bound_and_move_with_their_range() {
     });
 }
 
-/// The incarnations of the storage processes that serve, by name.
-fn serving(place: &Place) -> BTreeMap<String, Value> {
+/// Returns the incarnations of the serving storage processes, by name.
+fn serving(place: &LocalCluster) -> BTreeMap<String, Value> {
     let rows = status(place).into_iter();
     let rows = rows.filter(|row| row["role"] == "storage" && row["state"] == "serving");
     rows.map(|row| (row["name"].as_str().unwrap().to_owned(), row["incarnation"].clone())).collect()
 }
 
-/// The bytes of answers that each of them remembers.
-fn remembered(place: &Place) -> BTreeMap<String, u64> {
+/// Returns the bytes of answers that each of them remembers.
+fn remembered(place: &LocalCluster) -> BTreeMap<String, u64> {
     let serving = serving(place);
     let rows = status(place).into_iter();
     let rows = rows.filter_map(|row| {
@@ -87,7 +89,7 @@ fn remembered(place: &Place) -> BTreeMap<String, u64> {
     rows.collect()
 }
 
-async fn connect(place: &Place) -> Client {
+async fn connect(place: &LocalCluster) -> Client {
     let gateway = status(place).into_iter().find(|row| row["name"] == "gateway-1").unwrap();
     let (host, port) = gateway["bound"]["sql"].as_str().unwrap().rsplit_once(':').unwrap();
     let options = format!("host={host} port={port} user=quorate dbname=quorate connect_timeout=5");

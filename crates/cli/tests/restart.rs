@@ -1,4 +1,4 @@
-//! Processes that are restarted while statements go on: nobody notices, and each comes back as who it was.
+//! Processes are restarted while statements continue. No client notices, and each process keeps its identity.
 
 use std::{
     sync::{
@@ -8,15 +8,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use quorate_testing::wait_for;
 use rustix::process::{Signal, kill_process};
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{pid, process, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
-async fn connect(place: &Place) -> Client {
+async fn connect(place: &LocalCluster) -> Client {
     let gateway = process(place, "gateway-1");
     let address: std::net::SocketAddr = gateway["bound"]["sql"].as_str().unwrap().parse().unwrap();
     let options = format!("host={} port={} user=quorate application_name=kept", address.ip(), address.port());
@@ -25,12 +26,12 @@ async fn connect(place: &Place) -> Client {
     client
 }
 
-/// Everything is restarted under writers that never connect again. No statement fails, all rows are there, and the processes
-/// with a disk are who they were.
+/// All processes are restarted while writers never reconnect. No statement fails, all rows are there, and the
+/// processes with a disk keep their identities.
 #[test]
 fn a_rolling_restart_is_not_noticed() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     assert_eq!(place.run(&["up", "--detach", "--empty", "--port", "0"]).code, Some(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let before = status(&place);
@@ -77,18 +78,19 @@ fn a_rolling_restart_is_not_noticed() {
     }
 }
 
-/// A gateway leaves its connections to the program that follows: what a session has set and prepared is there, a block is finished
-/// first, and one that is not finished in time is told.
+/// A gateway passes its connections to the next program. Settings and prepared statements of a session stay.
+/// An open transaction block may finish first, and a client whose block does not finish in time gets an
+/// error.
 #[test]
 fn a_gateway_keeps_its_clients() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = ["up", "--detach", "--memory", "--empty", "--port", "0"];
     assert_eq!(place.run(&up).code, Some(0));
     place.run(&["restart", "storage-1"]).failed(1, "has no disk");
     place.run(&["restart", "--rolling"]).failed(1, "has no disk");
     place.run(&["restart", "nobody"]).failed(1, "no process is called nobody");
-    place.run(&["restart"]).failed(2, "<PROCESS>");
+    place.run(&["restart"]).failed(2, "Give its name, or --rolling for all of them: router-1");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let (idle, busy, stuck) = (connect(&place).await, connect(&place).await, connect(&place).await);
@@ -122,7 +124,7 @@ fn a_gateway_keeps_its_clients() {
             busy.query_one("select v from t where k = 1", &[]).await.unwrap().get::<_, &str>(0),
             "one"
         );
-        // Cancelled by the number and the secret that it was told before.
+        // The cancellation uses the number and the secret from before the restart.
         let cancel = idle.cancel_token();
         cancel.cancel_query(NoTls).await.unwrap();
         let error = stuck.batch_execute("commit").await.unwrap_err();

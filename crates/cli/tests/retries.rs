@@ -1,4 +1,5 @@
-//! Writes that are sent again under an id, over a real cluster with two gateways, as `docs/operating.md` says.
+//! Writes that are repeated under an id, over a real cluster with two gateways, as `docs/operating.md`
+//! describes.
 
 use std::{
     io::{BufRead, BufReader},
@@ -9,25 +10,26 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::SinkExt;
+use quorate_testing::wait_for;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{is_mended, pid, process, status, turn},
-    command::{Place, freeze, wait_for},
+    command::{LocalCluster, freeze},
 };
 
 const OPERATING: &str = include_str!("../../../docs/operating.md");
 
-/// A gateway beside the one of `up`.
+/// A gateway in addition to the one of `up`.
 struct Gateway {
     child: Child,
     address: String,
 }
 
 impl Gateway {
-    fn start(place: &Place) -> Gateway {
+    fn start(place: &LocalCluster) -> Gateway {
         let file = place.data_dir().join("gateway-1.toml");
         let mut words = vec!["node", "--config", file.to_str().unwrap(), "--set", "supervised=false"];
         for own in ["name=gateway-2", "node=99", "listen=127.0.0.1:0", "http_listen=127.0.0.1:0"] {
@@ -57,7 +59,7 @@ async fn connect(address: &str) -> Option<Client> {
     Some(client)
 }
 
-/// A connection that takes statements.
+/// Returns a connection that accepts statements.
 async fn connected(address: impl Fn() -> Option<String>) -> Client {
     let began = std::time::Instant::now();
     loop {
@@ -72,7 +74,7 @@ async fn connected(address: impl Fn() -> Option<String>) -> Client {
     }
 }
 
-/// The example of a made-up id, as it stands in the documentation: the setting and the statement.
+/// Returns the documentation's example of a made-up id: the setting and the statement.
 fn documented() -> (&'static str, &'static str) {
     let (_, example) = OPERATING.split_once("```sql\nSET quorate.request_id").expect("the example is there");
     let (example, _) = example.split_once("```").expect("it ends");
@@ -93,7 +95,7 @@ async fn rows(client: &Client) -> i64 {
 #[test]
 fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
     let create = place.run(&["sql", "create table payments (id bigint primary key, cents bigint)"]);
@@ -121,7 +123,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         }
         assert!(hung.is_err_and(|_| true), "it was answered without a majority");
 
-        // The same through the other gateway: applied once in all, and a driver may say it as often as it likes.
+        // The same write through the other gateway is applied only once, however often a driver repeats it.
         let client = connected(|| Some(second.address.clone())).await;
         client.batch_execute(set).await.unwrap();
         let mut attempts = 0;
@@ -133,7 +135,8 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         }
         assert_eq!(rows(&client).await, 1);
 
-        // And through the first one, once it is back. Another statement under the id is refused there, wherever it goes.
+        // The same holds through the first gateway, once it is back. It refuses another statement under the
+        // same id.
         let client = connected(first).await;
         client.batch_execute(set).await.unwrap();
         assert_eq!(client.execute(insert.trim_end_matches(';'), &[]).await.unwrap(), 1);
@@ -141,7 +144,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
             client.batch_execute(set).await.unwrap();
             let other = format!("insert into payments values ({}, 1)", 1000 + other);
             assert_eq!(code(&client.batch_execute(&other).await.unwrap_err()), "22023");
-            // It stays set, so that nothing is sent under a fresh id by mistake.
+            // The setting stays, so that no statement is sent under a new id by mistake.
             assert_eq!(code(&client.batch_execute(&other).await.unwrap_err()), "22023");
         }
         client.batch_execute("RESET quorate.request_id").await.unwrap();
@@ -150,11 +153,11 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
     });
 }
 
-/// So many rows of a kilobyte that a gateway has to put most of them aside before it is sent the last.
+/// Number of rows of a kilobyte. The gateway must put most of them aside before it gets the last one.
 const LOADED: i64 = 20_000;
 const LINES_AT_ONCE: usize = 100;
 
-/// Sends the rows of the load; returns whether the gateway stayed for all of them.
+/// Sends rows of the load. Returns whether the gateway survived all of them.
 async fn send(copy: &mut (impl SinkExt<Bytes, Error = tokio_postgres::Error> + Unpin), rows: i64) -> bool {
     for first in (0..rows).step_by(LINES_AT_ONCE) {
         let lines: String =
@@ -169,10 +172,10 @@ async fn send(copy: &mut (impl SinkExt<Bytes, Error = tokio_postgres::Error> + U
 #[test]
 fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     assert_eq!(place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]).code, Some(0));
     wait_for("the cluster is whole", || is_mended(&place));
-    // Without a key, rows that are loaded twice are there twice.
+    // The table has no key, so rows that are loaded twice are there twice.
     let create = "create table payments (id bigint, note text) with (partition_by = 'hash(id)')";
     let create = place.run(&["sql", create]);
     assert_eq!(create.code, Some(0), "{create:?}");
@@ -180,7 +183,8 @@ fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
     let first = || process(&place, "gateway-1")["bound"]["sql"].as_str().map(str::to_owned);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        // The gateway dies when half is put aside; then when all is, and what became of it is open.
+        // In the first round the gateway dies when it has put half of the rows aside. In the second it dies
+        // after all rows, so the outcome is unknown.
         for (round, sent) in [(1, LOADED / 2), (2, LOADED)] {
             wait_for("the cluster is whole", || is_mended(&place));
             let set = format!("set quorate.request_id = '5e0c9a1d47b36f8210c4e7d2a9b3f586-{round}'");
@@ -207,7 +211,7 @@ fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
                 assert!(hung.is_err(), "it was answered without a majority: {hung:?}");
             }
 
-            // The same through the other gateway, as often as one likes.
+            // The same load through the other gateway may be repeated any number of times.
             let client = connected(|| Some(second.address.clone())).await;
             if round == 1 {
                 assert_eq!(rows(&client).await, 0, "what was put aside is not seen");

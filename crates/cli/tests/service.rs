@@ -1,28 +1,41 @@
-//! Services by the command: hosts are real processes, which are killed.
+//! Services by the command. Hosts are real processes, which are killed.
 
 use std::{
     io::{BufRead, BufReader},
     net::TcpListener,
     process::{Child, Stdio},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
+use quorate::{
+    Error, Wait,
+    service::{
+        Export,
+        ready::key_value::{KeyValue, KeyValueRequest},
+    },
+};
+use quorate_testing::wait_for;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_for};
+use crate::command::{CommandOutput, LocalCluster, freeze};
 
-/// `quorate service host`, or `restore`. It is killed when it is dropped.
+/// A `quorate service host` or `restore` process, which is killed when this is dropped.
 struct Host {
     child: Child,
-    /// Where it listens, and where it serves HTTP.
+    /// Address for other hosts, and address for HTTP.
     address: String,
     http: String,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Host {
-    fn start(place: &Place, words: &[&str]) -> Host {
+    fn start(place: &LocalCluster, words: &[&str]) -> Host {
         let mut command = place.command(&[&["service"], words].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (lines, out) = (Arc::new(Mutex::new(Vec::new())), child.stdout.take().unwrap());
@@ -55,14 +68,14 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Three hosts of a service; the first leads.
-fn three(place: &Place, service: &str) -> Vec<Host> {
+/// Starts three hosts of a service. The first one leads.
+fn three(place: &LocalCluster, service: &str) -> Vec<Host> {
     let first = Host::start(place, &["host", service, "--found"]);
     let mut hosts = vec![first];
     for _ in 0..2 {
@@ -74,40 +87,40 @@ fn three(place: &Place, service: &str) -> Vec<Host> {
 }
 
 /// Runs a command at the doors of these hosts.
-fn at(place: &Place, hosts: &[Host], words: &[&str]) -> Said {
+fn at(place: &LocalCluster, hosts: &[Host], words: &[&str]) -> CommandOutput {
     let doors: Vec<&str> = hosts.iter().map(|host| host.http.as_str()).collect();
     place.run(&[&["service"], words, &["--at", &doors.join(",")]].concat())
 }
 
-/// What it prints.
+/// Checks that a command succeeded, and returns its output.
 #[track_caller]
-fn done(said: Said) -> String {
+fn done(said: CommandOutput) -> String {
     assert_eq!(said.code, Some(0), "{said:?}");
     said.out.trim_end().to_owned()
 }
 
-/// What the hosts say of their services.
-fn listed(place: &Place, hosts: &[Host]) -> Vec<Value> {
+/// Returns the hosts' reports about their services.
+fn listed(place: &LocalCluster, hosts: &[Host]) -> Vec<Value> {
     let told = done(at(place, hosts, &["list", "--json"]));
     told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 #[test]
 fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
-    let place = Place::new();
+    let place = LocalCluster::new();
     let mut hosts = three(&place, "counter");
     let call = |hosts: &[Host], request: &str, key: &str| {
         at(&place, hosts, &["call", "counter", request, "--key", key])
     };
     assert_eq!(done(call(&hosts, r#"{"add": 1}"#, "first")), "1");
 
-    // The leader dies, and the call is sent again under its key.
+    // The leader dies, and the call is repeated under its key.
     drop(hosts.remove(0));
     assert_eq!(done(call(&hosts, r#"{"add": 1}"#, "first")), "1");
     assert_eq!(done(call(&hosts, r#"{"add": 1}"#, "second")), "2");
     assert_eq!(done(at(&place, &hosts, &["call", "counter", r#""read""#])), "2");
 
-    // One comes and takes its place, and another one is spare until it is told otherwise.
+    // A new host replaces it, and another new host stays spare until it is added.
     for _ in 0..2 {
         hosts.push(Host::start(&place, &["host", "counter", "--join", &hosts[0].address]));
     }
@@ -125,14 +138,14 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     let (old, new) = (hosts[index].address.clone(), hosts[named("spare")].address.clone());
     let leader = hosts.remove(leader);
     let index = hosts.iter().position(|host| host.address == old).unwrap();
-    // Asked at a replica: others know the set as it was.
+    // Only a replica is asked, because other hosts may know an older set.
     let asked = |words: &[&str]| at(&place, std::slice::from_ref(&leader), words);
     let replicas = done(asked(&["replace", "counter", &old, &new]));
     assert!(replicas.contains(&new) && !replicas.contains(&old), "{replicas}");
     asked(&["replace", "counter", "127.0.0.1:1", &new]).failed(1, "rejected: no replica");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     asked(&["add", "counter", &free]).failed(1, "nobody was found at");
-    // The old one comes back as another process, at another port, and is spare.
+    // The old host comes back as another process at another port, and is spare.
     let spare = || {
         let told = listed(&place, &hosts[index..=index]).remove(0);
         let is_back = told["state"] == "spare" && told["address"] != old.as_str();
@@ -143,7 +156,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     let all: Value = serde_json::from_str(&all).unwrap();
     assert_eq!(all["replicas"].as_array().map(Vec::len), Some(4), "{all}");
 
-    // One of them is withdrawn, and its command ends well.
+    // One host's replica is withdrawn, and the host's command exits with 0.
     let mut withdrawn = hosts.remove(index);
     hosts.push(leader);
     done(place.run(&["service", "withdraw", "counter", "--at", &withdrawn.http]));
@@ -159,7 +172,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
 
 #[test]
 fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
-    let place = Place::new();
+    let place = LocalCluster::new();
     let file = place.data_dir().with_extension("export");
     let file = file.to_str().unwrap();
     for (service, put, read, there) in [
@@ -173,7 +186,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
     ] {
         let mut hosts = three(&place, service);
         assert_eq!(done(at(&place, &hosts, &["call", service, put])), "null");
-        // The host that leads is found among all of them.
+        // The leading host is found among all of them.
         hosts.rotate_left(1);
         let told = done(at(&place, &hosts, &["export", service, file, "--json"]));
         let told: Value = serde_json::from_str(&told).unwrap();
@@ -186,7 +199,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
         let hosts = [restored, joined];
         let sets: Vec<Value> = listed(&place, &hosts).iter().map(|it| it["set"].clone()).collect();
         assert!(sets[0] == sets[1] && sets[0] != told["set"], "it is another set: {sets:?}");
-        // The one that joined has the state, too.
+        // The host that joined has the state, too.
         let joined = at(&place, &hosts[1..], &["call", service, read]);
         assert_eq!(done(joined), there);
     }
@@ -194,7 +207,7 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
 
 #[test]
 fn hosts_on_disk_go_on_when_all_of_them_are_killed() {
-    let place = Place::new();
+    let place = LocalCluster::new();
     let directories: Vec<String> =
         (0..3).map(|number| place.data_dir().join(number.to_string()).display().to_string()).collect();
     let first = Host::start(&place, &["host", "scheduler", "--found", "--directory", &directories[0]]);
@@ -225,7 +238,7 @@ fn hosts_on_disk_go_on_when_all_of_them_are_killed() {
 
 #[test]
 fn mistakes_are_told_by_name() {
-    let place = Place::new();
+    let place = LocalCluster::new();
     let host = Host::start(&place, &["host", "counter", "--found", "--replicas", "1"]);
     wait_for("it leads", || host.leads());
     let hosts = [host];
@@ -245,8 +258,128 @@ fn mistakes_are_told_by_name() {
     place.run(&["service", "list", "--at", &free]).failed(1, "no host answers");
     let other = place.run(&["service", "host", "scheduler", "--name", "counter", "--join", &seed]);
     other.failed(1, "first state");
-    // One host that is gone does not matter to a call that others can take.
+    // A host that is gone does not matter if another can take the call.
     let both = format!("{free},{}", hosts[0].http);
     let said = place.run(&["service", "call", "counter", r#""read""#, "--at", &both]);
     assert_eq!(said.out.trim_end(), u64::MAX.to_string());
+}
+
+/// Returns the number of times that the leader is paused, about four seconds each. `QUORATE_PAUSES=150` takes
+/// ten minutes.
+fn pauses() -> u32 {
+    std::env::var("QUORATE_PAUSES").map_or(2, |pauses| pauses.parse().expect("QUORATE_PAUSES is a number"))
+}
+
+/// Writes rising numbers until `stop` is set. Returns the last acknowledged one. A write of unknown outcome
+/// is repeated, so that no later one overtakes it.
+fn write_on(stop: &AtomicBool, count: &AtomicU64, mut write: impl FnMut(u64) -> Result<(), Error>) -> u64 {
+    let mut last = 0;
+    for number in 1.. {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return last;
+            }
+            match write(number) {
+                Ok(()) => break,
+                Err(Error::NotSent { .. } | Error::Aborted { .. } | Error::MaybeApplied { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        last = number;
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    unreachable!("numbers do not end")
+}
+
+/// Stops the writers when it is dropped, also by a panic, because the scope waits for them.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A paused leader undoes the changes that were not agreed on, and no others. In the end all replicas have
+/// the same state, with all acknowledged writes.
+#[test]
+fn transactions_and_writes_go_on_while_leaders_are_paused() {
+    let place = LocalCluster::new();
+    let directories: Vec<String> =
+        (0..3).map(|number| place.data_dir().join(number.to_string()).display().to_string()).collect();
+    let host = |words: &[&str]| Host::start(&place, &[&["host", "key-value"], words].concat());
+    let mut hosts = vec![host(&["--found", "--directory", &directories[0]])];
+    for directory in &directories[1..] {
+        let seed = hosts[0].address.clone();
+        hosts.push(host(&["--join", &seed, "--directory", directory]));
+    }
+    wait_for("all are replicas", || hosts[0].says("3 replicas, led from here"));
+    let addresses: Vec<String> = hosts.iter().map(|host| host.address.clone()).collect();
+    let store = quorate::connect(addresses).wait().unwrap().service::<KeyValue>("key-value").unwrap();
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
+    let put = |key: &str, number: u64| KeyValueRequest::Put(key.to_owned(), number.to_string());
+
+    let last: Vec<(Vec<String>, u64)> = thread::scope(|scope| {
+        let running = Stop(&stop);
+        let mut writers = Vec::new();
+        for writer in 0..4 {
+            let (store, stop, count) = (&store, &stop, &count);
+            writers.push(scope.spawn(move || {
+                let key = format!("plain {writer}");
+                let last = write_on(stop, count, |number| store.call(&put(&key, number)).wait().map(drop));
+                (vec![key], last)
+            }));
+            writers.push(scope.spawn(move || {
+                let keys = ["one", "other"].map(|which| format!("transaction {writer} {which}"));
+                let last = write_on(stop, count, |number| {
+                    let mut transaction = store.begin();
+                    for key in &keys {
+                        transaction.call(&put(key, number)).wait()?;
+                    }
+                    transaction.commit().wait()
+                });
+                (keys.to_vec(), last)
+            }));
+        }
+        for round in 0..pauses() {
+            let leads = |hosts: &[Host]| listed(&place, hosts).iter().position(|it| it["state"] == "leads");
+            let mut leader = None;
+            wait_for("one leads", || {
+                leader = leads(&hosts);
+                leader.is_some()
+            });
+            let leader = Pid::from_child(&hosts[leader.unwrap()].child);
+            freeze(leader);
+            thread::sleep(Duration::from_secs(3));
+            kill_process(leader, Signal::CONT).unwrap();
+            let before = count.load(Ordering::Relaxed);
+            wait_for(&format!("writes go on after pause {round}"), || {
+                count.load(Ordering::Relaxed) > before + 50
+            });
+        }
+        drop(running);
+        writers.into_iter().map(|writer| writer.join().unwrap()).collect()
+    });
+
+    for (keys, last) in last {
+        let values = keys.iter().map(|key| store.call(&KeyValueRequest::Get(key.clone())).wait().unwrap());
+        let values: Vec<u64> = values.map(|value| value.map_or(0, |value| value.parse().unwrap())).collect();
+        assert!(values.iter().all(|value| *value == values[0]), "{keys:?}: {values:?}");
+        // The write after the last acknowledged one may have taken effect.
+        assert!(values[0] == last || values[0] == last + 1, "{keys:?}: {} and not {last}", values[0]);
+    }
+    let changes = || listed(&place, &hosts).iter().map(|it| it["changes"].as_u64()).collect::<Vec<_>>();
+    wait_for("all have the same changes", || changes().windows(2).all(|two| two[0] == two[1]));
+    let states = hosts.iter().map(|host| {
+        let file = place.data_dir().with_extension("export");
+        let words = ["service", "export", "key-value", file.to_str().unwrap(), "--at", &host.http];
+        done(place.run(&words));
+        let export = Export::read(&file).unwrap();
+        (export.changes(), export.state().to_vec())
+    });
+    let states: Vec<(u64, Vec<u8>)> = states.collect();
+    assert!(
+        states.windows(2).all(|two| two[0] == two[1]),
+        "the replicas differ at the same number of changes"
+    );
 }

@@ -1,5 +1,5 @@
-//! Maps of each strategy as Redis clients meet them, and what clients got while processes were killed: the verdict is what the strategy
-//! promises.
+//! Maps of each strategy for Redis clients. Clients work while processes are killed, and the verdict on their
+//! history is the strategy's promise.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -8,16 +8,17 @@ use std::{
 };
 
 use quorate_history::{History, Operation, Verdict, check};
+use quorate_testing::wait_for;
 use serde_json::Value as Json;
 
 use crate::{
     cells::{Redis, doors, work},
     cluster::{process, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
-/// True once all processes of a cluster of tables do their work.
-fn is_whole(place: &Place) -> bool {
+/// Whether all processes of a cluster of tables do their work.
+fn is_whole(place: &LocalCluster) -> bool {
     let rows = status(place);
     let works = |row: &Json| ["leading", "following", "serving"].iter().any(|state| row["state"] == *state);
     rows.len() == 8
@@ -25,18 +26,18 @@ fn is_whole(place: &Place) -> bool {
         && rows.iter().all(works)
 }
 
-/// Cells, and a cluster of tables for those strategies that need one.
-struct Town {
-    cells: Place,
-    tables: Option<Place>,
+/// Cells, and a cluster of tables for the strategies that need one.
+struct MapCluster {
+    cells: LocalCluster,
+    tables: Option<LocalCluster>,
     doors: Vec<String>,
 }
 
-impl Town {
-    /// Its cells have a map `m` of this strategy, and all of them take part in it.
-    fn with(strategy: &str) -> Town {
+impl MapCluster {
+    /// Starts a cluster whose cells have a map `m` of this strategy and all take part in it.
+    fn with(strategy: &str) -> MapCluster {
         let tables = (strategy != "service").then(|| {
-            let place = Place::new();
+            let place = LocalCluster::new();
             let numbers = ["--storage", "2", "--standby", "0", "--replicas", "2"];
             let up = ["up", "--detach", "--memory", "--empty", "--port", "0"];
             let up = place.run(&[&up[..], &numbers].concat());
@@ -44,7 +45,7 @@ impl Town {
             wait_for("the tables are there", || is_whole(&place));
             place
         });
-        let cells = Place::new();
+        let cells = LocalCluster::new();
         let mut up = vec!["up", "--detach", "--memory", "--cells", "3", "--port", "0"];
         let routers = tables.as_ref().map(|place| {
             let routers = status(place).into_iter().filter(|row| row["role"] == "router");
@@ -57,7 +58,7 @@ impl Town {
         let up = cells.run(&up);
         assert_eq!(up.code, Some(0), "{up:?}");
         let doors = doors(&cells);
-        let town = Town { cells, tables, doors };
+        let town = MapCluster { cells, tables, doors };
         town.client(0, "main").check(&format!("QUORATE CREATE m STRATEGY {strategy}"), "OK");
         town.await_all();
         town
@@ -69,7 +70,7 @@ impl Town {
         client
     }
 
-    /// Waits until each cell takes part, and knows of all the others.
+    /// Waits until each cell takes part in the map and knows all other cells.
     fn await_all(&self) {
         for cell in 1..=3 {
             wait_for(&format!("cell-{cell} takes part"), || {
@@ -86,8 +87,8 @@ impl Town {
         }
     }
 
-    /// Clients work at all cells while processes are killed, each once all is well again. Each connection is a client of its own: what is
-    /// promised to a session holds at one cell.
+    /// Lets clients work at all cells while processes are killed, each after the cluster is whole again. Each
+    /// connection is its own client, because the promises to a session hold at one cell.
     fn record(&self) -> History {
         let (began, stop) = (Instant::now(), AtomicBool::new(false));
         let operations: Vec<Operation> = thread::scope(|scope| {
@@ -96,7 +97,7 @@ impl Town {
                 scope.spawn(move || work(number, doors, "m", began, stop))
             };
             let clients: Vec<_> = (0..6).map(client).collect();
-            // Clients work undisturbed for a while; nothing rests on how long.
+            // Clients work undisturbed for a while. Nothing depends on how long.
             let pause = || thread::sleep(Duration::from_millis(500));
             pause();
             if let Some(tables) = &self.tables {
@@ -131,8 +132,8 @@ impl Town {
     }
 }
 
-/// Commands on strings that maps of all strategies but partial quorums have.
-fn strings(town: &Town) {
+/// Tests string commands that maps of all strategies but partial quorums have.
+fn strings(town: &MapCluster) {
     let [mut one, mut two] = [0, 1].map(|cell| town.client(cell, "m"));
     one.check("SET a 1 NX", "OK");
     wait_for("the others have it", || two.ask(&["GET", "a"]).unwrap() == "1");
@@ -163,7 +164,7 @@ fn strings(town: &Town) {
     two.check("DBSIZE", "1");
     two.refused("RENAME a b", "not supported");
     two.check("PING", "PONG");
-    // In a pipeline each command sees those before it.
+    // In a pipeline each command sees the commands before it.
     let mut pipeline = Vec::new();
     for n in 0..100 {
         pipeline.extend(format!("SET p {n}\r\nGET p\r\n").into_bytes());
@@ -176,8 +177,8 @@ fn strings(town: &Town) {
     two.check("DEL p a", "2");
 }
 
-/// Commands that only maps of services and groups have.
-fn hashes(town: &Town) {
+/// Tests commands that only maps of services and groups have.
+fn hashes(town: &MapCluster) {
     let mut client = town.client(2, "m");
     client.check("GETSET a 1", "(nil)");
     client.check("SET a 2 GET", "1");
@@ -196,7 +197,7 @@ fn hashes(town: &Town) {
     client.check("DEL a h", "1");
 }
 
-/// Values that no write is behind, and sessions that went back in time.
+/// Returns the number of values that nobody wrote, and of reads that broke the two session guarantees.
 fn strays(history: &History) -> (u64, u64, u64) {
     let report = check(history);
     let sessions = report.measures.as_ref().map(|measures| measures.sessions);
@@ -207,12 +208,12 @@ fn strays(history: &History) -> (u64, u64, u64) {
 #[test]
 fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
     let _turn = turn();
-    let town = Town::with("service");
+    let town = MapCluster::with("service");
     strings(&town);
     hashes(&town);
     let report = check(&town.record());
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
-    // Without a cluster of tables the other strategies say what they lack; and a map that is gone is gone.
+    // Without a cluster of tables, other strategies report what they lack. A dropped map is gone.
     let mut client = town.client(0, "m");
     client.check("QUORATE CREATE g STRATEGY group", "OK");
     client.check("QUORATE MAP g", "OK");
@@ -232,12 +233,12 @@ fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
 #[test]
 fn sessions_of_a_map_of_a_group_never_go_back() {
     let _turn = turn();
-    let town = Town::with("group");
+    let town = MapCluster::with("group");
     strings(&town);
     hashes(&town);
     let history = town.record();
     assert_eq!(strays(&history), (0, 0, 0));
-    // In the end all copies are the same.
+    // In the end all copies are equal.
     let copies = || {
         let mut clients = [0, 1, 2].map(|cell| town.client(cell, "m"));
         clients.each_mut().map(|client| client.ask(&["MGET", "k0", "k1", "k2"]).unwrap())
@@ -252,37 +253,54 @@ fn sessions_of_a_map_of_a_group_never_go_back() {
 #[test]
 fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
     let _turn = turn();
-    let town = Town::with("ordered");
+    let town = MapCluster::with("ordered");
     strings(&town);
     let mut client = town.client(2, "m");
     client.refused("HSET h x 1", "a hash, in an ordered map");
     client.refused("GETSET a 1", "ordered map");
     client.refused("SCAN 0", "SQL tells the keys");
     client.check("MSET a 1 b two", "OK");
-    // SQL sees it as a table.
+    // SQL shows the map as a table.
     let tables = town.tables.as_ref().unwrap();
     let rows = tables.run(&["sql", "select key, value from m order by key"]);
     assert!(rows.code == Some(0) && rows.out.contains("two"), "{rows:?}");
+    // A table of another shape stays untouched. Once it is dropped, the map creates its own.
+    let sql = |text: &str| {
+        let done = tables.run(&["sql", text]);
+        assert_eq!(done.code, Some(0), "{text}: {done:?}");
+        done.out
+    };
+    sql("create table taken (id int primary key, expires timestamptz)");
+    sql("insert into taken values (17, '2001-01-01')");
+    client.check("QUORATE CREATE taken STRATEGY ordered", "OK");
+    client.check("QUORATE MAP taken", "OK");
+    client.refused("SET a 1", "is not this map's");
+    client.refused("GET a", "is not this map's");
+    assert!(sql("select id from taken").contains("17"));
+    sql("drop table taken");
+    wait_for("the map has its own table", || client.ask(&["SET", "a", "1"]).unwrap() == "OK");
+    assert!(sql("select key from taken").contains('a'));
+    client.check("QUORATE DROP taken", "OK");
     let report = check(&town.record());
     assert_eq!(report.verdict, Verdict::Atomic, "{report}");
     town.down();
 }
 
-/// A map of a service that is kept on disk is there after all processes were killed, and counts on.
+/// A map of a service on disk survives the kill of all processes, and its counter continues.
 #[test]
 fn a_map_of_a_service_is_kept_on_disk() {
     let _turn = turn();
-    let cells = Place::new();
+    let cells = LocalCluster::new();
     let up = ["up", "--detach", "--cells", "3", "--port", "0"];
     assert_eq!(cells.run(&up).code, Some(0));
-    let mut town = Town { doors: doors(&cells), cells, tables: None };
+    let mut town = MapCluster { doors: doors(&cells), cells, tables: None };
     town.client(0, "main").check("QUORATE CREATE m STRATEGY service", "OK");
     town.await_all();
     let mut client = town.client(1, "m");
     for n in 1..=20 {
         client.check("INCR n", &n.to_string());
     }
-    // One after the other, each with its successor in its place.
+    // The cells restart one after another in place.
     let restarted = town.cells.run(&["restart", "--rolling"]);
     assert_eq!(restarted.code, Some(0), "{restarted:?}");
     town.await_all();

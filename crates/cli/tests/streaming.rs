@@ -1,5 +1,5 @@
-//! A long result streams: no process holds it whole, a client that is slow holds up nobody but itself, and one that
-//! pauses for longer than any patience still gets every row.
+//! A long result streams. No process holds all of it, a slow client delays only itself, and a client that
+//! pauses longer than any patience still gets every row.
 
 use std::{
     fs,
@@ -8,23 +8,24 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::{SinkExt, TryStreamExt};
+use quorate_testing::wait_for;
 use serde_json::Value;
 use tokio_postgres::{Client, NoTls};
 
 use crate::{
     cluster::{is_mended, status, turn},
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 const ROWS: i64 = 64_000;
 const ROW_BYTES: usize = 1_000;
-/// What a process may grow by: half of what the result takes.
+/// Largest growth of a process in bytes: half of the size of the result.
 const GROWTH_MAX: u64 = 32 << 20;
 
 #[test]
 fn a_long_result_streams() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let up = place.run(&["up", "--detach", "--memory", "--empty", "--port", "0"]);
     assert_eq!(up.code, Some(0), "{up:?}");
     wait_for("the cluster stands", || is_mended(&place));
@@ -72,7 +73,7 @@ fn text(n: i64) -> String {
     format!("{n:0ROW_BYTES$}")
 }
 
-async fn read(place: &Place, client: &Client, other: &Client, strength: &str) {
+async fn read(place: &LocalCluster, client: &Client, other: &Client, strength: &str) {
     let before = memory(place);
     let rows = client.query_raw("select n, t from long", Vec::<i32>::new()).await.unwrap();
     let mut rows = std::pin::pin!(rows);
@@ -84,7 +85,7 @@ async fn read(place: &Place, client: &Client, other: &Client, strength: &str) {
         assert_eq!(t, text(n));
         count += 1;
         if count == 1_000 {
-            // Longer than a read may go without news, while others are served.
+            // Longer than a read may go without progress while other clients are served.
             tokio::time::sleep(Duration::from_secs(3)).await;
             let began = Instant::now();
             let answer = other.query_one("select count(*) from long", &[]).await.unwrap();
@@ -104,8 +105,8 @@ async fn read(place: &Place, client: &Client, other: &Client, strength: &str) {
     assert_eq!(count, ROWS);
 }
 
-/// What gateways and storage processes hold, in bytes.
-fn memory(place: &Place) -> Vec<(String, u64)> {
+/// Returns the resident memory of gateways and storage processes, in bytes.
+fn memory(place: &LocalCluster) -> Vec<(String, u64)> {
     let of = |row: &Value| {
         let name = row["name"].as_str()?;
         let status = fs::read_to_string(format!("/proc/{}/status", row["pid"])).ok()?;

@@ -1,18 +1,16 @@
-//! A storage process that is a gateway as well: two members in one process of the operating system.
+//! A storage process that is also a gateway: two members in one operating-system process.
 
-use std::net::TcpListener;
-
+use quorate_testing::{free_ports, wait_for};
 use rustix::process::Signal;
 use tokio_postgres::NoTls;
 
 use crate::{
-    by_hand::{Machines, Running, refused},
+    by_hand::{Machines, RunningProcess, refused},
     cluster::turn,
-    command::wait_for,
 };
 
-/// Starts it, or its next life, with both doors.
-fn together(machines: &Machines, port: u16, sql: u16) -> Running {
+/// Starts the process, or its next life, with both doors.
+fn together(machines: &Machines, port: u16, sql: u16) -> RunningProcess {
     machines.durable_storage_with(6, port, &format!("sql_listen = \"127.0.0.1:{sql}\""))
 }
 
@@ -22,10 +20,7 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
     let machines = Machines::new();
     let _routers = [machines.router(1), machines.router(2), machines.router(3)];
     let _super = machines.member(5, "super-1");
-    let [port, sql] = {
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        free.each_ref().map(|listener| listener.local_addr().unwrap().port())
-    };
+    let [port, sql] = free_ports();
     let mut both = together(&machines, port, sql);
     wait_for("a table is there", || both.sql("create table if not exists kept (k int primary key)").is_ok());
     wait_for("both members are well", || both.is_well() && both.get("gateway/health").0 == 200);
@@ -38,7 +33,7 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
         assert!(both.get(at).1.contains(&format!("role=\"{role}\"")), "{at}");
     }
 
-    // Both die at once, and come back: the rows from the disk, the door with the process.
+    // Both members die at once and come back: the rows from the disk, and the door with the process.
     for kill in 1..=2 {
         assert_eq!(both.sql(&format!("insert into kept values ({kill})")), Ok(()));
         both.signal(Signal::KILL);
@@ -50,7 +45,7 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
         assert_eq!(both.sql(&there), Err(String::from("22012")), "all rows are there");
     }
 
-    // Restarted in its place, its clients stay connected.
+    // The process restarts in place, and its clients stay connected.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
         let (client, connection) = tokio_postgres::connect(&both.options(), NoTls).await.unwrap();

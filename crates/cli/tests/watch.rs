@@ -1,17 +1,18 @@
-//! The last minute of what clients of cells got, as `quorate watch` tells it.
+//! The last minute of clients of cells, as `quorate watch` shows it.
 
+use quorate_testing::wait_for;
 use serde_json::Value as Json;
 
 use crate::{
     cells::{Redis, doors},
     cluster::turn,
-    command::{Place, wait_for},
+    command::LocalCluster,
 };
 
 #[test]
 fn stale_reads_of_the_last_minute_are_told() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     let far = "0-1=60,0-2=60,1-2=60";
     let up = ["up", "--detach", "--memory", "--port", "0", "--cells", "3", "--sites", "3", "--distance", far];
     assert_eq!(place.run(&up).code, Some(0));
@@ -29,7 +30,7 @@ fn stale_reads_of_the_last_minute_are_told() {
     for client in [&mut near, &mut away] {
         client.check("QUORATE MAP geo", "OK");
     }
-    // The same value again and again: the instrument tells writes apart all the same.
+    // All writes have the same value, and the instrument still distinguishes them.
     for _ in 0..10 {
         near.check("SET key value", "OK");
         away.check("GET key", "value");
@@ -65,7 +66,7 @@ fn stale_reads_of_the_last_minute_are_told() {
 #[test]
 fn who_has_no_cells_is_told_so() {
     let _turn = turn();
-    let place = Place::new();
+    let place = LocalCluster::new();
     place.run(&["watch", "--once"]).failed(1, "no cluster");
     place.run(&["watch", "--once", "--cells", "127.0.0.1:1"]).failed(1, "127.0.0.1:1 does not tell");
 }

@@ -1,7 +1,9 @@
-//! The end of a run, the same for the programs `quorate` and `quorate-instruments`.
+//! The end of a run, common to the programs `quorate` and `quorate-instruments`.
 //!
-//! Exit codes: 0, 1 (failed), 2 (usage). A reader that closes the pipe has seen enough, which is no failure. Other codes are
-//! those of single subcommands, which return them as an [`ExitCode`] or say them as a [`Coded`] error.
+//! Exit codes: 0, 1 (failed), 2 (usage). The code says whether the command did its work, not whether the
+//! result could be printed. So commands that change something report the change by [`report!`]. A reader that
+//! closes the pipe early is no failure. A subcommand with further codes returns them as an [`ExitCode`] or as
+//! a [`Coded`] error.
 
 use std::{
     error::Error,
@@ -10,7 +12,7 @@ use std::{
     process::ExitCode,
 };
 
-/// A mistake in how the command was used: exits with 2.
+/// A mistake in the use of the command. The program exits with 2.
 #[derive(Debug)]
 pub struct Usage(pub String);
 
@@ -22,12 +24,12 @@ impl fmt::Display for Usage {
 
 impl Error for Usage {}
 
-/// A failure with an exit code of its own, by which other programs know it.
+/// A failure with its own exit code, by which other programs recognise it.
 #[derive(Debug)]
 pub struct Coded {
-    /// The exit code.
+    /// Exit code.
     pub code: u8,
-    /// The failure, and who must act.
+    /// Description of the failure, and who must act.
     pub why: String,
 }
 
@@ -39,16 +41,41 @@ impl fmt::Display for Coded {
 
 impl Error for Coded {}
 
-/// Writes a line to standard output. An error if it cannot be written: [`exit`] says nothing of one whose reader is gone, of which
-/// `println!` would make a panic.
+/// Writes a line to standard output, or returns the error. `println!` would panic if the reader is gone.
+/// [`exit`] ignores that error.
 #[macro_export]
-macro_rules! say {
+macro_rules! print_line {
     ($($words:tt)*) => {
         ::std::io::Write::write_fmt(&mut ::std::io::stdout(), format_args!("{}\n", format_args!($($words)*)))
     };
 }
 
-/// Tells on standard error what failed, if anything did. The code to exit with.
+/// Reports a finished change as a line on standard output. The exit code does not depend on the report: if
+/// the line cannot be written, a note goes to standard error, unless the reader is gone.
+#[macro_export]
+macro_rules! report {
+    ($($words:tt)*) => {
+        $crate::report_line(format_args!($($words)*))
+    };
+}
+
+/// Implements [`report!`].
+pub fn report_line(line: fmt::Arguments<'_>) {
+    let mut out = io::stdout();
+    if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        log_stderr(format_args!("it is done, and cannot be told on standard output: {error}"));
+    }
+}
+
+/// Writes a line to standard error and ignores a failure to do so. `eprintln!` would panic if the disk under
+/// a log is full.
+pub fn log_stderr(what: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "quorate: {what}");
+}
+
+/// Reports a failure on standard error and returns the exit code of the program.
 pub fn exit(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     let error = match outcome {
         Ok(code) => return code,
@@ -60,8 +87,7 @@ pub fn exit(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     if is_unread(&error) {
         return ExitCode::SUCCESS;
     }
-    // `eprintln!` would panic where the disk under the log is full.
-    let _ = writeln!(io::stderr(), "quorate: {error:#}");
+    log_stderr(format_args!("{error:#}"));
     if error.is::<Usage>() {
         ExitCode::from(2)
     } else if let Some(coded) = error.downcast_ref::<Coded>() {

@@ -1,18 +1,20 @@
-//! How sure a proportion is: confidence intervals by bootstrap over keys.
+//! Confidence intervals of a proportion, by bootstrap over keys.
 //!
-//! Operations on one key depend on each other and keys hardly do, so it is keys that are drawn, with replacement, as many as there are.
+//! Operations on one key depend on each other, and keys hardly do. Each resample therefore draws keys, with
+//! replacement, as many as the history has.
 
-/// What a key adds to the proportion.
+/// The contribution of one key to the proportion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyShare {
-    /// Its operations.
+    /// Number of operations on the key.
     pub operations: u64,
-    /// Those that are inconsistent.
+    /// Number of inconsistent operations among them.
     pub inconsistent: u64,
 }
 
-/// The interval in which the middle 95 % of the proportions of `resamples` drawn sets of keys lie. `draw(n)` returns a random
-/// number below `n`. `None` with fewer than two keys, which say nothing about how keys differ.
+/// Returns the interval that holds the middle 95 % of the proportions of `resamples` resamples. `draw(n)`
+/// returns a random number below `n`. Returns `None` for fewer than two keys, which do not show how keys
+/// differ, and for zero resamples.
 pub fn confidence(
     keys: &[KeyShare],
     resamples: usize,

@@ -1,22 +1,22 @@
-//! Checking: every key on its own, then all together.
+//! Checks every key on its own and adds the results up.
 
 use crate::decide::{self, Decide};
-use crate::history::{Family, History, KeyHistory, NOTHING, Step, Verb};
+use crate::history::{Family, History, KeyHistory, KeyStep, NOTHING, Verb};
 use crate::operation::Value;
 use crate::proportion::{Weight, lightest};
 use crate::report::{KeyReport, Measures, Method, Report, Score, Verdict};
-use crate::search::Answer;
+use crate::search::SearchAnswer;
 use crate::session::Sessions;
 use crate::staleness;
-use crate::witness::{Exhibit, Witness};
+use crate::witness::{EvidenceOperation, Witness};
 use crate::zone::{Zone, Zones, distance, worst};
 
-/// What a check takes into account.
+/// Settings of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// ε: by how much the difference of two recorded times may be wrong because two hosts' clocks differ.
+    /// ε: largest error, in nanoseconds, of the difference of two times that different hosts recorded.
     pub clock_error: u64,
-    /// How many steps the general search may take for one key before it answers "unknown".
+    /// Steps that the general search may take for one key before it answers "unknown".
     pub search_steps: u64,
 }
 
@@ -31,7 +31,7 @@ impl Default for Options {
 /// ```
 /// use quorate_history::{History, Operation, Score, Verdict, check};
 ///
-/// // The second read returns what had been replaced 5 ns before it began.
+/// // The second read returns a value that had been replaced 5 ns before the read began.
 /// let history: History = [
 ///     Operation::write(1, "x", "old", 0, 10),
 ///     Operation::write(1, "x", "new", 20, 30),
@@ -49,12 +49,14 @@ pub fn check(history: &History) -> Report {
     check_with(history, &Options::default())
 }
 
-/// How many steps every key gets before any gets more. One hard key does not hold up a verdict that another can give.
+/// Steps that the search takes for every key before it takes more for any. A hard key thus cannot delay a
+/// verdict that an easier key already gives.
 pub const GLANCE_STEPS: u64 = 50_000;
 
 /// Checks a whole history under the given options.
 ///
-/// Once a key is found not to be atomic, so is the history, and searches that are still open after [`GLANCE_STEPS`] are left so.
+/// As soon as one key is not atomic, the history is not. Keys whose search is still open after
+/// [`GLANCE_STEPS`] then stay undecided.
 pub fn check_with(history: &History, options: &Options) -> Report {
     let mut report = Report::new();
     let mut unfinished = Vec::new();
@@ -74,13 +76,13 @@ pub fn check_with(history: &History, options: &Options) -> Report {
     report
 }
 
-/// Checks one key. Keys are independent of each other, so a host may check them on as many threads as it likes.
+/// Checks one key. Keys are independent, so a host may check them in parallel.
 pub fn check_key(key: &KeyHistory, options: &Options) -> KeyReport {
     let mut check = KeyCheck::new(key, options);
     check.advance(options.search_steps).unwrap_or_else(|| check.give_up())
 }
 
-/// The check of one key in pieces, for a host that has a clock and wants to stop.
+/// The check of one key in pieces, for a host that watches the time and may stop early.
 pub struct KeyCheck<'a> {
     key: &'a KeyHistory,
     options: Options,
@@ -88,40 +90,44 @@ pub struct KeyCheck<'a> {
 }
 
 impl<'a> KeyCheck<'a> {
-    /// Nothing is done yet.
+    /// Creates a check that has done no work yet.
     pub fn new(key: &'a KeyHistory, options: &Options) -> Self {
         Self { key, options: *options, search: None }
     }
 
-    /// Goes on for at most so many steps of the general search; zones need none.
+    /// Continues the general search for at most `steps` steps and returns the report once the key is decided.
+    /// Zones decide in one call, whatever `steps` is.
     pub fn advance(&mut self, steps: u64) -> Option<KeyReport> {
         if self.key.has_distinct_writes() {
             return Some(by_zones(self.key, &self.options, &mut Sessions::default()));
         }
         let orphans = orphan_reads(self.key);
         if let Some(orphan) = orphans.first() {
-            let witness = Witness::Orphan { read: Exhibit::of(self.key, orphan) };
+            let witness = Witness::Orphan { read: EvidenceOperation::of(self.key, orphan) };
             return Some(self.searched(Verdict::NotAtomic, orphans.len() as u64, Some(witness)));
         }
         match self.search.get_or_insert_with(|| decide::search(self.key)).advance(steps) {
-            Answer::Linearizable => Some(self.searched(Verdict::Atomic, 0, None)),
-            Answer::NotLinearizable(end) => {
-                let exhibits = |indices: Vec<usize>| {
-                    indices.into_iter().map(|index| Exhibit::of(self.key, &self.key.steps[index])).collect()
+            SearchAnswer::Linearizable => Some(self.searched(Verdict::Atomic, 0, None)),
+            SearchAnswer::NotLinearizable(end) => {
+                let evidence_operations = |indices: Vec<usize>| {
+                    indices
+                        .into_iter()
+                        .map(|index| EvidenceOperation::of(self.key, &self.key.steps[index]))
+                        .collect()
                 };
-                let witness = Witness::Stuck {
+                let witness = Witness::NoOrder {
                     ordered: end.ordered,
                     operations: self.key.len(),
-                    prefix: exhibits(end.prefix),
-                    candidates: exhibits(end.candidates),
+                    prefix: evidence_operations(end.prefix),
+                    candidates: evidence_operations(end.candidates),
                 };
                 Some(self.searched(Verdict::NotAtomic, 0, Some(witness)))
             }
-            Answer::OutOfSteps => None,
+            SearchAnswer::OutOfSteps => None,
         }
     }
 
-    /// The report if the search is not gone on with.
+    /// Returns the report of an abandoned search, with the verdict "unknown".
     pub fn give_up(&self) -> KeyReport {
         self.searched(Verdict::Unknown, 0, None)
     }
@@ -140,34 +146,38 @@ impl<'a> KeyCheck<'a> {
     }
 }
 
-/// The values of a lightest set of clusters without which a key with distinct writes is atomic: those that
-/// [`Measures::inconsistent_operations`] counts. `None` is "nothing", which was then read too late.
+/// Returns the inconsistent values of a key with distinct writes: the values of a lightest set of clusters
+/// without which the key is atomic. [`Measures::inconsistent_operations`] counts the operations of this set.
+/// `None` in the result is the initial value, "nothing".
 ///
 /// # Panics
 /// If the key does not [have distinct writes](KeyHistory::has_distinct_writes).
 pub fn inconsistent_values(key: &KeyHistory) -> Vec<Option<&Value>> {
     let Zones { mut written, orphans } = Zones::of(key);
-    let future: Vec<Zone> = written.extract_if(.., |zone| zone.future() > 0).collect();
+    let future: Vec<Zone> = written.extract_if(.., |zone| zone.future_read_lead() > 0).collect();
     let lightest = lightest(&written, 0, Weight::Operations).into_iter().map(|index| &written[index]);
     lightest.chain(&orphans).chain(&future).map(|zone| key.value(zone.value)).collect()
 }
 
-/// For each value of a key with distinct writes (`None` is "nothing"): how many reads returned it, and its Γ, the largest of the
-/// pairs it is in. A value that nobody wrote has an infinite one.
+/// Returns for each value of a key with distinct writes the number of reads that returned it, and its Γ: the
+/// largest Γ of all pairs that the value is in. `None` is "nothing". A value that nobody wrote has an
+/// infinite Γ.
 ///
 /// # Panics
 /// If the key does not [have distinct writes](KeyHistory::has_distinct_writes).
 pub fn gammas(key: &KeyHistory) -> Vec<(Option<&Value>, u32, Score)> {
     let Zones { written, orphans } = Zones::of(key);
     let worst = worst(&written);
-    let finite =
-        written.iter().zip(&worst).map(|(zone, it)| (zone, Score::Finite(it.gamma.max(zone.future()))));
+    let finite = written
+        .iter()
+        .zip(&worst)
+        .map(|(zone, it)| (zone, Score::Finite(it.gamma.max(zone.future_read_lead()))));
     let all = finite.chain(orphans.iter().map(|zone| (zone, Score::Infinite)));
     all.map(|(zone, gamma)| (key.value(zone.value), zone.reads, gamma)).collect()
 }
 
-/// The reads of a register that returned what nobody wrote. Of other objects the search finds them.
-fn orphan_reads(key: &KeyHistory) -> Vec<&Step> {
+/// Returns the reads of a register whose value nobody wrote. For other objects the search finds such reads.
+fn orphan_reads(key: &KeyHistory) -> Vec<&KeyStep> {
     if key.family() != Family::Register {
         return Vec::new();
     }
@@ -186,14 +196,14 @@ pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessi
     let orphan_reads: u64 = orphans.iter().map(|zone| u64::from(zone.reads)).sum();
 
     let worst = worst(&written);
-    let future: Vec<Zone> = written.iter().copied().filter(|zone| zone.future() > 0).collect();
+    let future: Vec<Zone> = written.iter().copied().filter(|zone| zone.future_read_lead() > 0).collect();
     let conflicting: Vec<Zone> = written
         .iter()
         .zip(&worst)
-        .filter(|(zone, worst)| worst.gamma > 0 && zone.future() == 0)
+        .filter(|(zone, worst)| worst.gamma > 0 && zone.future_read_lead() == 0)
         .map(|(zone, _)| *zone)
         .collect();
-    let gamma_future = future.iter().map(Zone::future).max().unwrap_or(0);
+    let gamma_future = future.iter().map(Zone::future_read_lead).max().unwrap_or(0);
     let gamma_pairs = worst.iter().map(|worst| worst.gamma).max().unwrap_or(0);
     let gamma = gamma_pairs.max(gamma_future);
     let sound = orphans.is_empty() && future.is_empty();
@@ -220,7 +230,8 @@ pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessi
     measures.possible_operations = measures.inconsistent_operations;
     if options.clock_error > 0 {
         let slack = i64::try_from(options.clock_error).unwrap_or(i64::MAX);
-        // Certain: what remains although every difference were smaller by ε. Possible: what may be although none looks so.
+        // Certain: inconsistent even if every time difference were smaller by ε. Possible: inconsistent if
+        // every difference were larger by ε.
         let future_by = |zone: &&Zone, slack: i64| {
             zone.reads > 0 && distance(zone.read_finish_min.saturating_add(slack), zone.write_start) > 0
         };
@@ -241,8 +252,8 @@ pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessi
     let witness = if let Some(orphan) = orphans.first() {
         Some(Witness::orphan(key, orphan))
     } else if gamma_future >= gamma_pairs {
-        // An atomic key has neither, and nothing to show.
-        future.iter().max_by_key(|zone| zone.future()).map(|zone| Witness::future_read(key, zone))
+        // The list is empty for an atomic key, which needs no witness.
+        future.iter().max_by_key(|zone| zone.future_read_lead()).map(|zone| Witness::future_read(key, zone))
     } else {
         let most = written.iter().zip(&worst).max_by_key(|(_, worst)| worst.gamma);
         most.map(|(zone, worst)| Witness::conflict(key, zone, &written[worst.partner], worst.gamma))
@@ -259,7 +270,8 @@ pub(crate) fn by_zones(key: &KeyHistory, options: &Options, sessions: &mut Sessi
     }
 }
 
-/// The weight of the lightest set without which nothing conflicts; `bound` clusters are in it whatever the others do.
+/// Returns the weight of the lightest set of zones whose removal leaves no conflict. The clusters in `bound`
+/// are always part of the set.
 fn removed<'a>(zones: &[Zone], bound: impl Iterator<Item = &'a Zone>, slack: i64, weight: Weight) -> u64 {
     let weight_of = |zone: &Zone| if weight == Weight::One { 1 } else { u64::from(zone.operations) };
     let chosen: u64 = lightest(zones, slack, weight).into_iter().map(|index| weight_of(&zones[index])).sum();

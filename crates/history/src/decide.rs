@@ -1,28 +1,28 @@
-//! From a key's packed operations to a search with the model that fits them.
+//! Translates the packed operations of a key into a search with the model that fits them.
 
-use crate::history::{FOREVER, Family, KeyHistory, NOTHING, Step, ValueId, Verb};
+use crate::history::{FOREVER, Family, KeyHistory, KeyStep, NOTHING, ValueId, Verb};
 use crate::model::{
     List, ListOperation, Queue, QueueOperation, Register, RegisterOperation, Set, SetOperation, Text,
     TextOperation,
 };
 use crate::operation::Value;
-use crate::search::{Answer, Model, Search, Timed};
+use crate::search::{Model, Search, SearchAnswer, Timed};
 
-/// A search whose model is chosen.
+/// A search of any model, behind one type.
 pub(crate) trait Decide: Send {
-    fn advance(&mut self, steps: u64) -> Answer;
+    fn advance(&mut self, steps: u64) -> SearchAnswer;
 }
 
 impl<M> Decide for Search<M>
 where
     M: Model<State: Send, Operation: Send> + Send,
 {
-    fn advance(&mut self, steps: u64) -> Answer {
+    fn advance(&mut self, steps: u64) -> SearchAnswer {
         Search::advance(self, steps)
     }
 }
 
-/// The search for a key.
+/// Returns the search for a key, with the model of the key's kind of object.
 pub(crate) fn search(key: &KeyHistory) -> Box<dyn Decide> {
     match key.family() {
         Family::Register => with(Register, key, register),
@@ -33,11 +33,11 @@ pub(crate) fn search(key: &KeyHistory) -> Box<dyn Decide> {
     }
 }
 
-fn with<M>(model: M, key: &KeyHistory, translate: impl Fn(&Step) -> M::Operation) -> Box<dyn Decide>
+fn with<M>(model: M, key: &KeyHistory, translate: impl Fn(&KeyStep) -> M::Operation) -> Box<dyn Decide>
 where
     M: Model<State: Send, Operation: Send> + Send + 'static,
 {
-    let timed = |step: &Step| Timed {
+    let timed = |step: &KeyStep| Timed {
         start: step.start,
         finish: (step.finish != FOREVER).then_some(step.finish),
         operation: translate(step),
@@ -45,7 +45,7 @@ where
     Box::new(Search::new(model, key.steps.iter().map(timed).collect()))
 }
 
-fn register(step: &Step) -> RegisterOperation {
+fn register(step: &KeyStep) -> RegisterOperation {
     match step.verb {
         Verb::Read => RegisterOperation::Read(step.value),
         Verb::Write => RegisterOperation::Write(step.value),
@@ -55,8 +55,8 @@ fn register(step: &Step) -> RegisterOperation {
     }
 }
 
-/// The answers, if nothing was ever replaced.
-fn answers(key: &KeyHistory) -> impl Iterator<Item = &Step> {
+/// Returns the reads of a key that only grows. Returns none if some write replaced the whole value.
+fn answers(key: &KeyHistory) -> impl Iterator<Item = &KeyStep> {
     let grows = key.steps.iter().all(|step| step.verb != Verb::Write);
     key.steps.iter().filter(move |step| grows && step.verb == Verb::Read)
 }
@@ -71,7 +71,7 @@ fn longest_list(key: &KeyHistory) -> Box<[ValueId]> {
     lists.max_by_key(Vec::len).unwrap_or_default().into()
 }
 
-fn text(key: &KeyHistory, step: &Step) -> TextOperation {
+fn text(key: &KeyHistory, step: &KeyStep) -> TextOperation {
     let text = key.value(step.value).map_or_else(String::new, Value::to_string).into();
     match step.verb {
         Verb::Read => TextOperation::Read(text),
@@ -81,7 +81,7 @@ fn text(key: &KeyHistory, step: &Step) -> TextOperation {
     }
 }
 
-fn list(key: &KeyHistory, step: &Step) -> ListOperation {
+fn list(key: &KeyHistory, step: &KeyStep) -> ListOperation {
     match step.verb {
         Verb::Read => ListOperation::Read(elements(key, step.value).collect()),
         Verb::Write => ListOperation::Write(elements(key, step.value).collect()),
@@ -90,7 +90,7 @@ fn list(key: &KeyHistory, step: &Step) -> ListOperation {
     }
 }
 
-fn set(key: &KeyHistory, step: &Step) -> SetOperation {
+fn set(key: &KeyHistory, step: &KeyStep) -> SetOperation {
     match step.verb {
         Verb::Read => {
             let mut values: Vec<ValueId> = elements(key, step.value).collect();
@@ -103,7 +103,7 @@ fn set(key: &KeyHistory, step: &Step) -> SetOperation {
     }
 }
 
-fn queue(step: &Step) -> QueueOperation {
+fn queue(step: &KeyStep) -> QueueOperation {
     match step.verb {
         Verb::Enqueue => QueueOperation::Enqueue(step.value),
         Verb::Dequeue if step.value == NOTHING => QueueOperation::DequeueNothing,
@@ -113,7 +113,8 @@ fn queue(step: &Step) -> QueueOperation {
     }
 }
 
-/// The numbers of a list's values. One that nobody wrote gets a number that no value has.
+/// Returns the numbers of a list's values. A value that no operation wrote gets `ValueId::MAX`, which no
+/// written value has.
 fn elements(key: &KeyHistory, list: ValueId) -> impl Iterator<Item = ValueId> {
     let values: &[Value] = match key.value(list) {
         None => &[],

@@ -1,7 +1,7 @@
 //! All recorded operations, grouped by key and packed.
 //!
-//! Consistency is a property of each key alone (linearizability is local), so the key is the unit of everything: of
-//! memory layout, of checking, of parallelism. Values are numbered within their key; an operation is 40 bytes.
+//! Linearizability is local: a history has it exactly if each key has it. So memory layout, checks and
+//! parallelism all work by key. Values are numbered within their key, and an operation takes 40 bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use thiserror::Error;
 use crate::format::Record;
 use crate::operation::{Action, NANOS_MAX, Nanos, Operation, Outcome, Value};
 
-/// An operation that cannot be part of any history.
+/// An operation that cannot occur in any history.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Impossible {
-    /// It ended before it began.
+    /// The operation ended before it began.
     #[error("finish {finish} is before start {start}")]
     FinishBeforeStart {
         /// Recorded start.
@@ -23,37 +23,37 @@ pub enum Impossible {
         /// Recorded finish.
         finish: Nanos,
     },
-    /// A time too large to calculate with.
+    /// A time beyond `NANOS_MAX`, with which calculations could overflow.
     #[error("time {0} is out of range: nanoseconds must lie within ±{NANOS_MAX}")]
     TimeOutOfRange(Nanos),
-    /// An answered operation without the time of its answer.
+    /// An answered operation has no finish time.
     #[error("an operation of outcome ok needs its finish time")]
     FinishMissing,
-    /// No model has all of these.
+    /// No kind of object offers all operations found on one key.
     #[error("key {key:?} has {found} beside {others}, which no one kind of object offers")]
     MixedKinds {
         /// The key.
         key: Box<str>,
-        /// What this operation does.
+        /// Name of this operation.
         found: &'static str,
-        /// What the ones before it do.
+        /// Names of the earlier operations on the key.
         others: String,
     },
 }
 
-/// What kind of object a key is, by what is done with it.
+/// The kind of object that a key is, judged by the operations on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Register,
-    /// Appends and reads of texts.
+    /// A text, which is appended to and read.
     Text,
-    /// Appends and reads of lists.
+    /// A list, which is appended to and read.
     List,
     Set,
     Queue,
 }
 
-/// Which operations occur together; one bit each.
+/// The operations that occur on a key, as one bit for each kind.
 mod offer {
     pub(super) const READ: u8 = 1;
     pub(super) const WRITE: u8 = 2;
@@ -71,28 +71,28 @@ mod offer {
         (QUEUE, "enqueue or dequeue"),
     ];
 
-    /// Registers, texts and lists, sets, queues.
+    /// The operations of a register, of a text or a list, of a set, and of a queue.
     pub(super) const KINDS: [u8; 4] = [READ | WRITE | CAS, READ | WRITE | APPEND, READ | SET, QUEUE];
 }
 
-/// A value's number within its key.
+/// Number of a value within its key.
 pub(crate) type ValueId = u32;
 
-/// "Nothing": what a key holds at first and after a delete.
+/// Number of "nothing", which a key holds at first and after a delete.
 pub(crate) const NOTHING: ValueId = 0;
 
-/// Before and after everything.
+/// Times before and after all others.
 pub(crate) const BEGINNING: Nanos = Nanos::MIN;
 pub(crate) const FOREVER: Nanos = Nanos::MAX;
 
-/// What a packed operation did; the values are in `value` and `other`.
+/// The kind of a packed operation. Its values are in `value` and `other`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Read,
     Write,
-    /// `value` is written if `other` is there.
+    /// Writes `value` if the key holds `other`.
     Cas,
-    /// A compare-and-set that was answered "something else than `other` is there".
+    /// A compare-and-set whose answer was that the key does not hold `other`.
     CasRefused,
     /// A compare-and-set of unknown outcome.
     CasUnknown,
@@ -101,15 +101,15 @@ pub(crate) enum Verb {
     Remove,
     Enqueue,
     Dequeue,
-    /// Nobody knows whether something was taken, nor what.
+    /// A dequeue of unknown outcome: it may have taken a value, and nobody knows which.
     DequeueUnknown,
 }
 
-/// A packed operation. Those that failed and reads that were never answered are not kept.
+/// A packed operation. Failed operations and unanswered reads are not kept.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct KeyStep {
     pub start: Nanos,
-    /// [`FOREVER`] if the outcome is unknown.
+    /// End of the operation, or [`FOREVER`] if its outcome is unknown.
     pub finish: Nanos,
     pub value: ValueId,
     pub other: ValueId,
@@ -121,17 +121,18 @@ pub(crate) struct Step {
 #[derive(Clone, Debug)]
 pub struct KeyHistory {
     pub(crate) key: Box<str>,
-    /// Value `v` has number `v`'s position plus one; zero is [`NOTHING`].
+    /// The values. The value at index `i` has number `i + 1`, because zero is [`NOTHING`].
     values: IndexSet<Value, FxBuildHasher>,
-    pub(crate) steps: Vec<Step>,
-    /// Whether zones can decide: only reads and writes, every value written at most once, never "nothing".
+    pub(crate) steps: Vec<KeyStep>,
+    /// Whether zones can decide: all operations are reads and writes, no value is written twice, and none
+    /// deletes.
     pub(crate) distinct: bool,
     written: Vec<bool>,
-    /// Which operations occur.
+    /// Bits of [`offer`] for the operations that occur.
     offers: u8,
     /// Whether a list was read or written.
     lists: bool,
-    /// Whether the key held "nothing" at first. Not so where this is a later piece of a stream.
+    /// Whether the key held "nothing" at first. False for later pieces of a stream.
     pub(crate) from_nothing: bool,
 }
 
@@ -149,12 +150,12 @@ impl KeyHistory {
         }
     }
 
-    /// The key.
+    /// Returns the key.
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// How many operations count: those that failed and reads that were never answered do not.
+    /// Returns the number of operations that count. Failed operations and unanswered reads do not count.
     pub fn len(&self) -> usize {
         self.steps.len()
     }
@@ -164,13 +165,14 @@ impl KeyHistory {
         self.steps.is_empty()
     }
 
-    /// Whether it consists of reads and writes only and no value was written twice, so that zones decide and measure it.
+    /// Whether all operations are reads and writes and no value was written twice, so that zones decide and
+    /// measure.
     pub fn has_distinct_writes(&self) -> bool {
         self.distinct
     }
 
-    /// Takes out the reads and writes that `leaves` names.
-    pub(crate) fn take(&mut self, leaves: impl Fn(&Step) -> bool) -> Self {
+    /// Splits off the reads and writes for which `leaves` is true.
+    pub(crate) fn take(&mut self, leaves: impl Fn(&KeyStep) -> bool) -> Self {
         let mut pieces = [Self::new(&self.key), Self::new(&self.key)];
         for step in &self.steps {
             let piece = &mut pieces[usize::from(leaves(step))];
@@ -178,7 +180,7 @@ impl KeyHistory {
             if step.verb == Verb::Write {
                 piece.written[value as usize] = true;
             }
-            piece.steps.push(Step { value, ..*step });
+            piece.steps.push(KeyStep { value, ..*step });
         }
         let [stay, mut leave] = pieces;
         leave.from_nothing = self.from_nothing;
@@ -186,11 +188,11 @@ impl KeyHistory {
         leave
     }
 
-    /// The operations that count, in the order in which they were pushed.
+    /// Iterates over the operations that count, in the order of their `push`.
     pub fn operations(&self) -> impl Iterator<Item = Operation> {
         self.steps.iter().map(|step| {
             let value = |id| self.value(id).cloned();
-            // A compare-and-set may write an empty list, which is nothing.
+            // A compare-and-set may write an empty list, which is stored as "nothing".
             let written = |id| value(id).unwrap_or_else(|| Vec::new().into());
             let action = match step.verb {
                 Verb::Read => Action::Read(value(step.value)),
@@ -218,7 +220,7 @@ impl KeyHistory {
         })
     }
 
-    /// The value behind a number; `None` behind [`NOTHING`].
+    /// Returns the value with this number, or `None` for [`NOTHING`].
     pub(crate) fn value(&self, id: ValueId) -> Option<&Value> {
         self.values.get_index((id as usize).checked_sub(1)?)
     }
@@ -238,7 +240,7 @@ impl KeyHistory {
         }
     }
 
-    /// How many numbers are in use, [`NOTHING`] included.
+    /// Returns how many numbers are in use, including [`NOTHING`].
     pub(crate) fn numbers(&self) -> usize {
         self.values.len() + 1
     }
@@ -256,7 +258,8 @@ impl KeyHistory {
         ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key")
     }
 
-    /// What was read or written: an empty list is nothing, as a key holds it before the first append.
+    /// Returns the number of a value read or written. An empty list is "nothing", because that is the state
+    /// of a key before the first append.
     fn number_of(&mut self, value: Option<Value>) -> ValueId {
         let value = value.filter(|value| !matches!(value, Value::List(values) if values.is_empty()));
         value.map_or(NOTHING, |value| self.number(value))
@@ -316,12 +319,12 @@ impl KeyHistory {
             }
             _ => self.distinct = false,
         }
-        self.steps.push(Step { start, finish, value, other, client, verb });
+        self.steps.push(KeyStep { start, finish, value, other, client, verb });
         Ok(())
     }
 }
 
-/// Recorded operations of any number of clients and keys.
+/// The recorded operations of any number of clients and keys.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     keys: Vec<KeyHistory>,
@@ -331,15 +334,16 @@ pub struct History {
 }
 
 impl History {
-    /// A history without operations.
+    /// Creates a history without operations.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds one operation, in any order.
+    /// Adds one operation. Operations may come in any order.
     ///
-    /// One that failed did not happen, and a read without an answer says nothing: both are counted as
-    /// [`left_out`](Self::left_out) and not kept. An update of unknown outcome is kept as ending never.
+    /// A failed operation did not happen, and a read without an answer proves nothing. Both are counted in
+    /// [`left_out`](Self::left_out) and not kept. An update of unknown outcome is kept as an operation
+    /// without an end.
     pub fn push(&mut self, operation: Operation) -> Result<(), Impossible> {
         let Some(finish) = admit(&operation)? else {
             self.left_out += 1;
@@ -357,7 +361,7 @@ impl History {
         self.keys[index].push(client, action, start, finish, outcome)
     }
 
-    /// Adds what a line of a file said.
+    /// Adds one record of a file.
     pub fn record(&mut self, record: Record) -> Result<(), Impossible> {
         match record {
             Record::Operation(operation) => self.push(operation),
@@ -368,13 +372,15 @@ impl History {
         }
     }
 
-    /// Says how far the clock of `host` may be off true time, in either direction.
+    /// Declares the clock error of `host`: the largest deviation from true time in nanoseconds, in either
+    /// direction.
     pub fn declare_clock(&mut self, host: &str, error: u64) {
         let known = self.clocks.entry(host.into()).or_default();
         *known = error.max(*known);
     }
 
-    /// ε: how wrong the difference of two times may be, which is the sum of the two largest errors of different hosts.
+    /// Returns ε, the largest error of the difference of two recorded times: the sum of the two largest clock
+    /// errors. One clock has no error against itself, so ε is zero with fewer than two hosts.
     pub fn clock_error(&self) -> u64 {
         let mut errors: Vec<u64> = self.clocks.values().copied().collect();
         errors.sort_unstable_by(|a, b| b.cmp(a));
@@ -384,12 +390,12 @@ impl History {
         }
     }
 
-    /// The keys in the order of their first operation.
+    /// Returns the keys in the order of their first operation.
     pub fn keys(&self) -> &[KeyHistory] {
         &self.keys
     }
 
-    /// How many operations count.
+    /// Returns the number of operations that count.
     pub fn len(&self) -> usize {
         self.keys.iter().map(KeyHistory::len).sum()
     }
@@ -399,13 +405,14 @@ impl History {
         self.keys.is_empty()
     }
 
-    /// How many operations were pushed and do not count: failed ones, and reads that were never answered.
+    /// Returns the number of operations that were pushed and do not count: failed operations and unanswered
+    /// reads.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 }
 
-/// When the operation ends for those that judge it; `None` if it does not count.
+/// Returns the end of the operation for the check, or `None` if the operation does not count.
 pub(crate) fn admit(operation: &Operation) -> Result<Option<Nanos>, Impossible> {
     let Operation { start, finish, outcome, action, .. } = operation;
     for time in [Some(*start), *finish].into_iter().flatten() {
@@ -429,7 +436,7 @@ impl FromIterator<Operation> for History {
     /// Collects operations that are known to be possible.
     ///
     /// # Panics
-    /// If one is [`Impossible`].
+    /// If an operation is [`Impossible`].
     fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
         let mut history = Self::new();
         for operation in operations {

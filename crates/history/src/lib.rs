@@ -1,25 +1,29 @@
-//! Recorded operations and how consistent they were.
+//! Judges how consistent a recorded history of operations is.
 //!
-//! Clients record what they did — which operation, on which key, from when to when, with what answer — and this crate says what
-//! that shows: whether the history is *atomic* (linearizable), what proportion of its operations is inconsistent, by how
-//! much time (Γ), and which operations show it. It is the measure of 004 (§II.B and appendix), and the judge of
-//! everything else here.
+//! Clients record their operations: the key, the start, the end and the answer of each. From these records
+//! this crate computes whether the history is *atomic* (linearizable), which proportion of its operations is
+//! inconsistent, by how much time (Γ), and which operations prove it. The measures are those of 004 (§II.B
+//! and appendix). Tests and measurements of all other crates are judged by them.
 //!
-//! * [`operation`] is one operation; [`History`] is all of them by key; a [`Recorder`] makes them; [`mod@format`] reads and writes files.
-//! * [`check()`] judges. Where every value of a key was written once, *zones* decide and measure in O(n log n); elsewhere a
-//!   search for an order decides, and may answer "unknown".
-//! * A [`Report`] has the numbers and a [`Witness`] for the worst key.
+//! * [`operation`] defines one operation, and [`History`] holds all operations by key. A [`Recorder`] records
+//!   them, and [`mod@format`] reads and writes files of them.
+//! * [`check()`] judges. If no value of a key was written twice, *zones* decide and measure in O(n log n).
+//!   For all other keys a search looks for an explaining order. It may answer "unknown".
+//! * A [`Report`] holds the numbers, and a [`Witness`] for the worst key.
 //!
 //! # Conventions
 //!
-//! * Times are integer nanoseconds. An operation is a closed interval: one that ends at the instant another begins may come after it.
-//! * The initial value, "nothing", is a write before everything. Failed operations never happened; a read without an answer says
-//!   nothing; an update of unknown outcome may take effect at any time from its start on, or never.
+//! * Times are integer nanoseconds. An operation is a closed interval: an operation that ends at the instant
+//!   another begins may come after it.
+//! * The initial value, "nothing", counts as a write before everything. Failed operations did not happen. A
+//!   read without an answer is ignored. An update of unknown outcome may take effect at any time after its
+//!   start, or never.
 //! * **Γ**: every operation is stretched by γ/2 at *either* end. So Γ of two conflicting values is
 //!   `min(s_a − f_b, s_b − f_a)`, always a whole number of nanoseconds.
-//! * A read that ended before its write began is inconsistent in itself, by the time between. A read of a value that nobody wrote
-//!   (an *orphan*) is inconsistent by no finite time, and counted apart as well.
-//! * ε, the clocks' error, bounds how wrong the *difference* of two recorded times may be. Γ is then known to ±ε.
+//! * A read that ended before its write began is inconsistent on its own, by the time between the two. A read
+//!   of a value that nobody wrote (an *orphan*) is inconsistent by an infinite time, and is also counted
+//!   separately.
+//! * ε, the clocks' error, bounds the error of the *difference* of two recorded times. Γ is then known to ±ε.
 //!
 //! ```
 //! use quorate_history::{History, Operation, Verdict, check};
@@ -31,14 +35,14 @@
 //!
 //! let report = check(&history);
 //! assert_eq!(report.verdict, Verdict::NotAtomic);
-//! // Of the four times that decide, W(b)'s start and W(a)'s end are the closest: 2 ns, and the read is 2 ns late.
+//! // Γ = min(s_a − f_b, s_b − f_a) = min(22 − 20, 12 − 10).
 //! assert_eq!(report.measures.unwrap().gamma_finite, 2);
 //! println!("{report}"); // with a drawing of the two zones
 //! # Ok::<(), quorate_history::Impossible>(())
 //! ```
 //!
-//! This crate has no clock, thread or random source: a host passes times in and checks keys on its own threads
-//! ([`check_key`]). It imports nothing else of Quorate.
+//! This crate has no clock, no threads and no random source. A host passes times in and may check keys on its
+//! own threads ([`check_key`]). This crate imports nothing else of Quorate.
 
 mod bootstrap;
 mod check;
@@ -67,4 +71,4 @@ pub use recorder::{Call, Lines, Recorder, Tape};
 pub use report::{KeyReport, Measures, Method, Report, Score, Verdict};
 pub use session::SessionViolations;
 pub use stream::Stream;
-pub use witness::{Exhibit, Witness, ZoneEvidence};
+pub use witness::{EvidenceOperation, Witness, ZoneEvidence};

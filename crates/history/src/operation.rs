@@ -1,20 +1,20 @@
-//! What a client did: one operation on one key.
+//! One operation of a client on a key.
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeSeq, Serializer};
 
-/// A point in time in nanoseconds, on whatever clock the recording used.
+/// A point in time in nanoseconds, on the clock of the recording.
 pub type Nanos = i64;
 
-/// Times further than this from the clock's zero are refused, so that sums never overflow. It is the year 2096 in
-/// nanoseconds since 1970.
+/// Largest accepted distance of a time from the clock's zero, so that sums never overflow. In nanoseconds
+/// since 1970 it is the year 2096.
 pub const NANOS_MAX: Nanos = 4_000_000_000_000_000_000;
 
-/// A written or returned value: a text, or a list of values (what a read of an appended-to key returns).
+/// A written or returned value: a text, or the list of values that a read of an appendable key returns.
 ///
-/// Numbers are kept as their decimal text, so that `1` and `"1"` in a file are the same value.
+/// A number counts as the text that stands in the file, digit by digit: `1` and `"1"` are the same value, `1`
+/// and `1.0` are two.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// A single value.
@@ -77,83 +77,40 @@ impl Serialize for Value {
     }
 }
 
-impl<'de> Deserialize<'de> for Value {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-        impl<'de> serde::de::Visitor<'de> for Visitor {
-            type Value = Value;
-
-            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-                out.write_str("a string, a number, a boolean or a list of them")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Value, E> {
-                Ok(text.into())
-            }
-
-            fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-                Ok(number.into())
-            }
-
-            fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
-                Ok(number.to_string().into())
-            }
-
-            fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
-                Ok(number.to_string().into())
-            }
-
-            fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
-                Ok(flag.to_string().into())
-            }
-
-            fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
-                let mut values = Vec::new();
-                while let Some(value) = list.next_element::<Value>()? {
-                    if matches!(value, Value::List(_)) {
-                        return Err(A::Error::custom("lists do not nest"));
-                    }
-                    values.push(value);
-                }
-                Ok(values.into())
-            }
-        }
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-/// What an operation asked for and, where it is an answer that matters, what it was answered.
+/// The request of an operation and, if the check needs it, the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Read, and what it returned; `None` means "there is nothing".
+    /// A read with the value it returned. `None` means "nothing".
     Read(Option<Value>),
-    /// Write this value.
+    /// Writes this value.
     Write(Value),
-    /// Compare-and-set: write `new` if the key holds `expected`.
+    /// Compare-and-set: writes `new` if the key holds `expected`.
     Cas {
-        /// The value that must be there; `None` means "nothing".
+        /// Value that the key must hold. `None` means "nothing".
         expected: Option<Value>,
-        /// The value to write then.
+        /// Value to write.
         new: Value,
-        /// Whether the comparison held. `false` is an answer too: at that moment the key held something else.
+        /// Whether the key held `expected`. `false` is an answer, too: the key held another value at that
+        /// moment.
         matched: bool,
     },
-    /// Write "nothing".
+    /// Writes "nothing".
     Delete,
-    /// Append this value to the list (or text) under the key.
+    /// Appends this value to the list or text under the key.
     Append(Value),
-    /// Add this value to the set under the key.
+    /// Adds this value to the set under the key.
     Add(Value),
-    /// Remove this value from the set under the key.
+    /// Removes this value from the set under the key.
     Remove(Value),
-    /// Put this value at the end of the queue under the key.
+    /// Puts this value at the end of the queue under the key.
     Enqueue(Value),
-    /// Take the first value of the queue under the key, and what was taken; `None` means that the queue was empty.
+    /// Takes the first value of the queue under the key. Holds the value taken, or `None` if the queue was
+    /// empty.
     Dequeue(Option<Value>),
 }
 
 impl Action {
-    /// The operation's name in files.
+    /// Returns the operation's name in files.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Read(_) => "read",
@@ -172,43 +129,44 @@ impl Action {
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It took effect and was answered.
+    /// The operation took effect and was answered.
     Ok,
-    /// It certainly did not take effect. Such an operation is no part of what happened and is left out.
+    /// The operation certainly did not take effect. The check leaves it out.
     Failed,
-    /// It may have taken effect, or may yet: a time-out, a broken connection, a client that was killed.
+    /// The operation may have taken effect, or may do so later, for example after a time-out, a broken
+    /// connection or the kill of a client.
     Unknown,
 }
 
 /// One operation of one client on one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who did it. A client is a sequence: it starts its next operation on a key after the last one ended.
+    /// Number of the client. A client starts its next operation on a key after the previous one ended.
     pub client: u64,
-    /// On which key.
+    /// The key.
     pub key: Box<str>,
-    /// What it did.
+    /// The request, with its answer.
     pub action: Action,
-    /// When it was sent, at the client.
+    /// Time at which the client sent the request.
     pub start: Nanos,
-    /// When its answer arrived at the client; `None` if none did.
+    /// Time at which the client received the answer, or `None` if it received none.
     pub finish: Option<Nanos>,
-    /// How it ended.
+    /// How the operation ended.
     pub outcome: Outcome,
 }
 
 impl Operation {
-    /// A write that was answered.
+    /// Returns an answered write.
     pub fn write(client: u64, key: &str, value: impl Into<Value>, start: Nanos, finish: Nanos) -> Self {
         Self::answered(client, key, Action::Write(value.into()), start, finish)
     }
 
-    /// A read that returned a value, or `None` for nothing.
+    /// Returns an answered read. `value` is `None` if the read found nothing.
     pub fn read(client: u64, key: &str, value: Option<Value>, start: Nanos, finish: Nanos) -> Self {
         Self::answered(client, key, Action::Read(value), start, finish)
     }
 
-    /// An operation that took effect and was answered.
+    /// Returns an operation that took effect and was answered.
     pub fn answered(client: u64, key: &str, action: Action, start: Nanos, finish: Nanos) -> Self {
         Self { client, key: key.into(), action, start, finish: Some(finish), outcome: Outcome::Ok }
     }

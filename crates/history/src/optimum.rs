@@ -1,20 +1,22 @@
-//! The fewest single operations without which a key is atomic: the measure of 004 without its rule that whole clusters go.
+//! The smallest number of single operations without which a key is atomic. 004 removes only whole clusters.
+//! This measure has no such rule.
 //!
-//! A read may be taken out alone; a write takes its reads with it, which would else be of a value that nobody wrote. No efficient
-//! method is known. Whatever set is right, it must hold one of the operations (four at most) that make a given conflict, so a search
-//! branches on those, bounded by the best set found so far. That settles small histories, and says so when it does not.
+//! A read may be removed alone. A write takes its reads with it, because they would otherwise return a value
+//! that nobody wrote. No efficient method is known. Any solution must remove one of the at most four
+//! operations that cause a given conflict. The search therefore branches on these operations, bounded by the
+//! best solution so far. It settles small histories and reports if it runs out of steps.
 
-use crate::history::{KeyHistory, NOTHING, Step, Verb};
+use crate::history::{KeyHistory, KeyStep, NOTHING, Verb};
 use crate::zone::{Zone, Zones, worst};
 
-/// The fewest operations to take out of a key with distinct writes so that the rest is atomic; `None` if that was not found
-/// in `steps` branches.
+/// Returns the smallest number of operations whose removal makes a key with distinct writes atomic. Returns
+/// `None` if `steps` branches did not suffice.
 ///
 /// # Panics
 /// If the key does not [have distinct writes](KeyHistory::has_distinct_writes).
 pub fn fewest_operations(key: &KeyHistory, steps: u64) -> Option<u64> {
     let orphans = Zones::of(key).orphans;
-    let is_orphan = |step: &Step| orphans.iter().any(|zone| zone.value == step.value);
+    let is_orphan = |step: &KeyStep| orphans.iter().any(|zone| zone.value == step.value);
     let gone: Vec<bool> = key.steps.iter().map(is_orphan).collect();
     let removed = gone.iter().filter(|gone| **gone).count() as u64;
     let mut removal = Removal { key, gone, best: u64::MAX, steps };
@@ -30,7 +32,7 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Tries all ways to mend what is left, `removed` operations being gone.
+    /// Tries all ways to resolve the remaining conflicts, after `removed` operations were removed.
     fn branch(&mut self, removed: u64) {
         self.steps = self.steps.saturating_sub(1);
         if self.steps == 0 || removed >= self.best {
@@ -48,11 +50,11 @@ impl Removal<'_> {
         }
     }
 
-    /// The operations one of which must go because of some violation that is left.
+    /// Returns operations of which one must be removed, because they cause one of the remaining violations.
     fn culprits(&self) -> Vec<usize> {
         let left = || self.key.steps.iter().zip(&self.gone).filter(|(_, gone)| !**gone).map(|(step, _)| step);
         let Zones { written, .. } = Zones::of_steps(self.key, left());
-        let find = |zone: &Zone, which: &dyn Fn(&Step) -> bool| {
+        let find = |zone: &Zone, which: &dyn Fn(&KeyStep) -> bool| {
             let found = |index: &usize| {
                 let step = &self.key.steps[*index];
                 !self.gone[*index] && step.value == zone.value && which(step)
@@ -60,8 +62,8 @@ impl Removal<'_> {
             (0..self.key.len()).find(found)
         };
         let mut culprits: Vec<usize> = Vec::new();
-        if let Some(zone) = written.iter().find(|zone| zone.future() > 0) {
-            // The read goes in any case: alone, or with its write.
+        if let Some(zone) = written.iter().find(|zone| zone.future_read_lead() > 0) {
+            // The read has to go in any case, alone or with its write.
             culprits
                 .extend(find(zone, &|step| step.verb == Verb::Read && step.finish == zone.read_finish_min));
         } else {
@@ -79,9 +81,9 @@ impl Removal<'_> {
         culprits
     }
 
-    /// Takes out an operation, and with a write its reads; returns what was taken.
+    /// Removes an operation, and with a write also its reads. Returns the removed operations.
     fn take_out(&mut self, index: usize) -> Vec<usize> {
-        let Step { verb, value, .. } = self.key.steps[index];
+        let KeyStep { verb, value, .. } = self.key.steps[index];
         assert!(verb == Verb::Read || value != NOTHING, "the initial value is not written by an operation");
         let goes = |other: &usize| match verb {
             Verb::Write => self.key.steps[*other].value == value,

@@ -1,19 +1,20 @@
-//! The proportion of inconsistent operations: the lightest set of clusters to take away so that no conflict is left
+//! The proportion of inconsistent operations: the lightest set of clusters whose removal leaves no conflict
 //! (004 §II.B after Golab, Li and Shah).
 //!
-//! What stays is a set of forward zones that do not overlap, with all backward zones that lie in none of them. A backward zone
-//! inside one kept forward zone is inside no other, so a forward zone is worth its own weight less that of the backward
-//! zones inside it, and the best choice is weighted interval scheduling. O(n log n).
+//! The clusters that stay are a set of forward zones that do not overlap, and all backward zones that lie in
+//! none of them. A backward zone inside a kept forward zone lies inside no other kept one. So keeping a
+//! forward zone gains its own weight less the weight of the backward zones inside it. The best choice is
+//! weighted interval scheduling, in O(n log n).
 
 use crate::operation::Nanos;
 use crate::zone::Zone;
 
-/// What a cluster weighs.
+/// The weight of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// Its operations, as in 004.
+    /// Number of operations in the cluster, as in 004.
     Operations,
-    /// One.
+    /// One for each cluster.
     One,
 }
 
@@ -26,14 +27,16 @@ impl Weight {
     }
 }
 
-/// The indices of a lightest set of zones without which the rest has no conflict.
+/// Returns the indices of a lightest set of zones whose removal leaves no conflict.
 ///
-/// `slack` is added to every first finish: zero for the times as recorded; the clock error ε for the conflicts that no error
-/// explains away; −ε for all that an error could hide. With a negative slack a backward zone can touch two
-/// neighbours and is then counted against both, which makes the result an upper bound rather than the minimum.
+/// `slack` is added to every first finish. Zero takes the times as recorded. The clock error ε finds the
+/// conflicts that no clock error can explain. −ε finds all conflicts that a clock error could hide. With a
+/// negative slack a backward zone can touch two neighbours and counts against both, so the result is then an
+/// upper bound and not the minimum.
 pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize> {
     let first_finish = |zone: &Zone| zone.first_finish().saturating_add(slack);
-    // With a negative slack the first finish of a lone operation may come to lie before its start.
+    // With a negative slack the first finish of a lone operation may lie before its start. The operation
+    // still counts as backward.
     let is_forward = |zone: &Zone| first_finish(zone) < zone.last_start() && !zone.is_lone_operation();
 
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
@@ -42,7 +45,8 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     }
     forward.sort_by_key(|&index| (zones[index].last_start(), index));
 
-    // Weight of the backward zones inside each forward one: those with f_b < s_a less those that also have s_b <= f_a.
+    // Weight of the backward zones b inside each forward zone a: zones with f_b < s_a, less those that also
+    // have s_b <= f_a.
     let mut inside = vec![0; forward.len()];
     let mut last_starts: Vec<Nanos> = backward.iter().map(|&index| zones[index].last_start()).collect();
     last_starts.sort_unstable();
@@ -58,7 +62,8 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
         *inside = seen.total() - seen.sum(not_after);
     }
 
-    // best[i]: the most weight that the first i forward zones can keep; compatible[i]: how many of them end before i begins.
+    // `best[i]` is the largest weight that the first `i` forward zones can keep. `compatible[i]` is the
+    // number of zones that end before zone `i` begins.
     let ends: Vec<Nanos> = forward.iter().map(|&index| zones[index].last_start()).collect();
     let mut best = vec![0i64; forward.len() + 1];
     let mut compatible = vec![0; forward.len()];
@@ -84,8 +89,9 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     kept.reverse();
     for &index in &backward {
         let inner = &zones[index];
-        // The kept zones are disjoint: of those that end after the inner one's first finish, only the first can begin before its last start
-        // unless slack is negative; then any of them will do, and it is again the first that begins earliest.
+        // Kept zones are disjoint. Of the kept zones that end after the inner first finish, only the first
+        // can begin before the inner last start. With negative slack several may. The first one still begins
+        // earliest, so testing it is enough.
         let outer = kept.partition_point(|outer| outer.last_start() <= first_finish(inner));
         if kept.get(outer).is_some_and(|outer| first_finish(outer) < inner.last_start()) {
             removed.push(index);
@@ -94,7 +100,7 @@ pub(crate) fn lightest(zones: &[Zone], slack: i64, weight: Weight) -> Vec<usize>
     removed
 }
 
-/// Prefix sums with updates in O(log n).
+/// A Fenwick tree: prefix sums with updates in O(log n).
 pub(crate) struct FenwickTree {
     sums: Vec<i64>,
     total: i64,
@@ -114,7 +120,7 @@ impl FenwickTree {
         }
     }
 
-    /// The sum of the first `len` entries.
+    /// Returns the sum of the first `len` entries.
     pub(crate) fn sum(&self, len: usize) -> i64 {
         let (mut at, mut sum) = (len, 0);
         while at > 0 {

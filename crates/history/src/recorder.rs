@@ -1,9 +1,10 @@
 //! Recording at the client.
 //!
-//! Each client has a [`Recorder`] of its own, so that nothing is shared and nothing locks; the tapes are merged at the end.
-//! The clock is the caller's: it passes `now`. Every operation is put on the tape *before* it is sent and again when it ended, so
-//! that a client that is killed leaves a write of unknown outcome behind, and never a read of a value that nobody
-//! seems to have written.
+//! Each client has its own [`Recorder`], so that clients share nothing and take no locks. The tapes are
+//! merged at the end. The caller owns the clock and passes `now`. The recorder puts every operation on the
+//! tape *before* the client sends it, and again at its end. A killed client therefore leaves a write of
+//! unknown outcome on the tape. Without that record, a read of its value would seem to return a value that
+//! nobody wrote.
 //!
 //! ```
 //! use quorate_history::{Action, History, Recorder, Verdict, check};
@@ -23,13 +24,13 @@ use std::io::{self, Write};
 use crate::format::json;
 use crate::operation::{Action, Nanos, Operation, Outcome, Value};
 
-/// Where a recorder puts what it records.
+/// The place where a recorder stores operations.
 pub trait Tape {
-    /// Why recording failed.
+    /// Error of the storage.
     type Error;
-    /// An operation is about to be sent.
+    /// Stores an operation that is about to be sent.
     fn started(&mut self, operation: &Operation) -> Result<(), Self::Error>;
-    /// It ended.
+    /// Stores an operation that ended.
     fn ended(&mut self, operation: Operation) -> Result<(), Self::Error>;
 }
 
@@ -46,14 +47,15 @@ impl Tape for Vec<Operation> {
     }
 }
 
-/// A tape of JSON lines. Start records are flushed before the operation may be sent.
+/// A tape of JSON lines. Each start record is flushed before `started` returns, so before the operation is
+/// sent.
 #[derive(Debug)]
 pub struct Lines<W: Write> {
     out: W,
 }
 
 impl<W: Write> Lines<W> {
-    /// Writes to `out`, beginning with whose clock it is and how far that may be off.
+    /// Writes to `out`, and first the host's clock error in nanoseconds.
     pub fn new(mut out: W, host: &str, clock_error: u64) -> io::Result<Self> {
         json::write_clock(&mut out, host, clock_error)?;
         Ok(Self { out })
@@ -73,7 +75,7 @@ impl<W: Write> Tape for Lines<W> {
     }
 }
 
-/// An operation that was started and has not ended.
+/// A started operation that has not ended.
 #[derive(Debug)]
 #[must_use = "an operation that never ends is of unknown outcome"]
 pub struct Call(usize);
@@ -88,12 +90,12 @@ pub struct Recorder<T: Tape> {
 }
 
 impl Recorder<Vec<Operation>> {
-    /// Records in memory.
+    /// Creates a recorder that records in memory.
     pub fn in_memory(client: u64) -> Self {
         Self::new(client, Vec::new())
     }
 
-    /// Everything recorded; what has not ended is of unknown outcome.
+    /// Returns everything recorded. Operations that have not ended have an unknown outcome.
     pub fn into_operations(mut self) -> Vec<Operation> {
         self.tape.extend(self.open.into_iter().flatten());
         self.tape
@@ -101,12 +103,13 @@ impl Recorder<Vec<Operation>> {
 }
 
 impl<T: Tape> Recorder<T> {
-    /// Records on `tape`.
+    /// Creates a recorder that records on `tape`.
     pub fn new(client: u64, tape: T) -> Self {
         Self { client, tape, open: Vec::new(), free: Vec::new() }
     }
 
-    /// Call this before sending. A read is `Action::Read(None)` and a dequeue `Action::Dequeue(None)` until they are answered.
+    /// Records a request. Call this before sending it. Until it is answered, a read is `Action::Read(None)`
+    /// and a dequeue `Action::Dequeue(None)`.
     pub fn start(&mut self, key: &str, action: Action, now: Nanos) -> Result<Call, T::Error> {
         let outcome = Outcome::Unknown;
         let operation =
@@ -120,12 +123,12 @@ impl<T: Tape> Recorder<T> {
         Ok(Call(index))
     }
 
-    /// It took effect.
+    /// Records that the operation took effect.
     pub fn ok(&mut self, call: Call, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Ok, |_| {})
     }
 
-    /// A read, or a dequeue, returned this.
+    /// Records the answer of a read or a dequeue.
     ///
     /// # Panics
     /// If the operation is neither.
@@ -136,10 +139,10 @@ impl<T: Tape> Recorder<T> {
         })
     }
 
-    /// A compare-and-set was answered: it found what it expected, or not.
+    /// Records the answer of a compare-and-set: `true` if the key held the expected value.
     ///
     /// # Panics
-    /// If the operation is no compare-and-set.
+    /// If the operation is not a compare-and-set.
     pub fn compared(&mut self, call: Call, answer: bool, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Ok, |action| match action {
             Action::Cas { matched, .. } => *matched = answer,
@@ -147,17 +150,17 @@ impl<T: Tape> Recorder<T> {
         })
     }
 
-    /// It certainly did not take effect and never will.
+    /// Records that the operation did not take effect and never will.
     pub fn failed(&mut self, call: Call, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Failed, |_| {})
     }
 
-    /// Nobody knows: it timed out, or the connection broke.
+    /// Records that the outcome is unknown, for example after a time-out or a broken connection.
     pub fn unknown(&mut self, call: Call) -> Result<(), T::Error> {
         self.end(call, None, Outcome::Unknown, |_| {})
     }
 
-    /// The tape, as it is: what has not ended is only there as started.
+    /// Returns the tape. Operations that have not ended appear on it only as started.
     pub fn into_tape(self) -> T {
         self.tape
     }

@@ -1,4 +1,4 @@
-//! What a check found.
+//! The result of a check.
 
 use std::fmt;
 
@@ -11,16 +11,16 @@ use crate::witness::Witness;
 /// Whether a history is atomic (linearizable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It is.
+    /// The history is atomic.
     Atomic,
-    /// The search ran out of steps, or the clocks' error could explain what is wrong.
+    /// Undecided: the search ran out of steps, or the clocks' error could explain every violation.
     Unknown,
-    /// It is not.
+    /// The history is not atomic.
     NotAtomic,
 }
 
 impl Serialize for Verdict {
-    /// `true`, `false` or `"unknown"`.
+    /// Serializes as `true`, `false` or `"unknown"`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Atomic => serializer.serialize_bool(true),
@@ -30,17 +30,18 @@ impl Serialize for Verdict {
     }
 }
 
-/// A score that may be beyond any number: a length in nanoseconds, or k.
+/// A score that may be infinite: a time in nanoseconds, or k.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Score {
-    /// This much.
+    /// A finite amount.
     Finite(u64),
-    /// No amount mends it: somebody read a value that nobody wrote, or (for Δ and k) before it was written.
+    /// No amount suffices: a read returned a value that nobody wrote, or (for Δ and k) that was not written
+    /// yet.
     Infinite,
 }
 
 impl Score {
-    /// The number, unless infinite.
+    /// Returns the amount, or `None` if infinite.
     pub fn finite(self) -> Option<u64> {
         match self {
             Self::Finite(amount) => Some(amount),
@@ -59,7 +60,7 @@ impl fmt::Display for Score {
 }
 
 impl Serialize for Score {
-    /// A number, or `"infinity"`.
+    /// Serializes as a number or as `"infinity"`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Finite(amount) => serializer.serialize_u64(*amount),
@@ -68,33 +69,35 @@ impl Serialize for Score {
     }
 }
 
-/// The numbers, for one key or for many together.
+/// The measures of one key, or of many keys together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measures {
-    /// The size of a lightest set of operations, made of whole clusters, without which the rest is atomic (004 §II.B).
+    /// Number of operations in a lightest set of whole clusters without which the rest is atomic (004 §II.B).
     pub inconsistent_operations: u64,
-    /// The size of a smallest set of values with the same effect.
+    /// Number of values in a smallest set of clusters with the same effect.
     pub inconsistent_values: u64,
-    /// Γ: the history is atomic once every operation is stretched by γ/2 at either end, exactly if γ ≥ Γ.
+    /// Γ in nanoseconds: stretching every operation by γ/2 at either end makes the history atomic exactly if
+    /// γ ≥ Γ.
     pub gamma: Score,
-    /// Γ without the reads of values that nobody wrote.
+    /// Γ in nanoseconds, computed without the reads of values that nobody wrote.
     pub gamma_finite: u64,
-    /// Δ: the history is atomic once every read begins δ earlier, exactly if δ ≥ Δ.
+    /// Δ in nanoseconds: letting every read begin δ earlier makes the history atomic exactly if δ ≥ Δ.
     pub delta: Score,
-    /// A lower bound on k, where every read returns one of the last k values written. 1 exactly if atomic.
+    /// Lower bound of k, where every read returns one of the last k values written. It is 1 exactly if the
+    /// history is atomic.
     pub k: Score,
-    /// Reads that a regular register could not have answered so.
+    /// Number of reads whose answer a regular register could not give.
     pub irregular_reads: u64,
-    /// Broken session guarantees.
+    /// Number of broken session guarantees.
     pub sessions: SessionViolations,
-    /// Inconsistent operations whatever the clocks' error was, and at most with it.
+    /// Lower bound of the inconsistent operations, for any clock errors within the given bound.
     pub certain_operations: u64,
-    /// An upper bound of the inconsistent operations, had every clock error hidden what it can.
+    /// Upper bound of the inconsistent operations, for any clock errors within the given bound.
     pub possible_operations: u64,
 }
 
 impl Measures {
-    /// Of operations that are atomic.
+    /// The measures of atomic operations.
     pub(crate) const ATOMIC: Self = Self {
         inconsistent_operations: 0,
         inconsistent_values: 0,
@@ -123,39 +126,39 @@ impl Measures {
     }
 }
 
-/// How a key was decided.
+/// The method that decided a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By zones: reads and writes, every value written once.
+    /// Zones, for reads and writes of values that are written once.
     Zones,
-    /// By searching for an order, because values repeat or there are other operations than reads and writes.
+    /// A search for an order, because values repeat or the key has operations other than reads and writes.
     Search,
 }
 
-/// What was found about one key.
+/// The result for one key.
 #[derive(Clone, Debug)]
 pub struct KeyReport {
     /// The key.
     pub key: Box<str>,
-    /// Operations that count.
+    /// Number of operations that count.
     pub operations: u64,
-    /// Distinct values, of which "nothing" is one if it was read.
+    /// Number of distinct values. "Nothing" is one of them if a read returned it.
     pub values: u64,
-    /// How it was decided.
+    /// Method that decided the key.
     pub method: Method,
-    /// Whether it is atomic.
+    /// Whether the key is atomic.
     pub verdict: Verdict,
-    /// Reads of values that nobody wrote.
+    /// Number of reads of values that nobody wrote.
     pub orphan_reads: u64,
-    /// The numbers. A search decides without measuring: there are none unless it found the key atomic.
+    /// Measures of the key. A search decides without measuring, so it gives measures only for an atomic key.
     pub measures: Option<Measures>,
-    /// What shows that it is not atomic.
+    /// Evidence that the key is not atomic.
     pub witness: Option<Witness>,
 }
 
 impl KeyReport {
-    /// Adds what was found about a later piece of the same key.
-    pub(crate) fn join(&mut self, later: Self) {
+    /// Adds the result for a later piece of the same key.
+    pub(crate) fn append_piece(&mut self, later: Self) {
         let gamma = |report: &Self| report.measures.map(|measures| measures.gamma);
         if gamma(&later) > gamma(self) {
             self.witness = later.witness;
@@ -170,31 +173,31 @@ impl KeyReport {
     }
 }
 
-/// What was found about a whole history.
+/// The result for a whole history.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// Operations that count.
+    /// Number of operations that count.
     pub operations: u64,
-    /// Distinct values over all keys.
+    /// Number of distinct values, over all keys.
     pub values: u64,
-    /// Keys.
+    /// Number of keys.
     pub keys: u64,
-    /// Keys that needed the general search.
+    /// Number of keys that needed the general search.
     pub searched_keys: u64,
     /// Whether every key is atomic.
     pub verdict: Verdict,
-    /// Reads of values that nobody wrote.
+    /// Number of reads of values that nobody wrote.
     pub orphan_reads: u64,
-    /// The numbers, unless some key could not be measured.
+    /// Measures of all keys together, or `None` if some key could not be measured.
     pub measures: Option<Measures>,
-    /// What each measured key adds to the proportion, for [`confidence`](crate::confidence).
+    /// Contribution of each measured key to the proportion, for [`confidence`](crate::confidence).
     pub shares: Vec<KeyShare>,
-    /// The keys that are not atomic or not decided, the worst first.
+    /// Reports on the keys that are not atomic or undecided, the worst first after `rank`.
     pub suspects: Vec<KeyReport>,
 }
 
 impl Report {
-    /// A report on no operations.
+    /// Creates the report on an empty history.
     pub fn new() -> Self {
         Self {
             operations: 0,
@@ -209,7 +212,7 @@ impl Report {
         }
     }
 
-    /// Adds what was found about a key.
+    /// Adds the result for a key.
     pub fn add(&mut self, key: KeyReport) {
         self.operations += key.operations;
         self.values += key.values;
@@ -230,7 +233,7 @@ impl Report {
         }
     }
 
-    /// Puts the worst suspects first: by Γ, then by inconsistent operations, then by name.
+    /// Sorts the suspects, the worst first: by verdict, Γ, inconsistent operations and name.
     pub fn rank(&mut self) {
         self.suspects.sort_by(|a, b| {
             let badness = |report: &KeyReport| {
@@ -241,17 +244,17 @@ impl Report {
         });
     }
 
-    /// The proportion of inconsistent operations, 004's measure.
+    /// Returns the proportion of inconsistent operations (004), or `None` if some key could not be measured.
     pub fn proportion(&self) -> Option<f64> {
         Some(ratio(self.measures?.inconsistent_operations, self.operations))
     }
 
-    /// The proportion of inconsistent values.
+    /// Returns the proportion of inconsistent values, or `None` if some key could not be measured.
     pub fn proportion_values(&self) -> Option<f64> {
         Some(ratio(self.measures?.inconsistent_values, self.values))
     }
 
-    /// Panics with the witness unless the history is atomic: for tests.
+    /// For tests: panics with the witness unless the history is atomic.
     #[track_caller]
     pub fn assert_atomic(&self) {
         assert!(self.verdict == Verdict::Atomic, "{self}");

@@ -1,16 +1,20 @@
-//! The general question: is there any order of the operations that explains every answer?
+//! The general question: does any order of the operations explain every answer?
 //!
-//! A depth-first search after Wing and Gong with Lowe's memory. The operations that may come next are those that began before the first
-//! of the remaining ones ended. One is taken, applied to a sequential [`Model`], and struck off; if none can be, the last choice is
-//! undone. What was reached is remembered as (which operations are struck off, state), so that no such place is searched twice.
+//! The search is depth-first, after Wing and Gong, with Lowe's memory. An operation may come next if it began
+//! before the first end of any remaining operation. The search takes such an operation, applies it to a
+//! sequential [`Model`] and strikes it off. If no operation fits, the search undoes its last choice. It
+//! remembers every place, which is the set of struck-off operations with the state, so that it explores no
+//! place twice.
 //!
-//! Three things keep it small:
-//! * *Reads first.* An operation that never changes the state, if it can come now, can come now in every solution: it is
-//!   taken without an alternative, and not remembered.
-//! * *Compressed memory.* The struck-off set is a position, below which everything is struck off, and a short bit window above it.
-//! * *Unknown outcomes are optional.* The search is over when every answered operation is struck off.
+//! Three things keep the search small:
+//! * *Reads first.* An operation that never changes the state, and that fits now, fits now in every solution.
+//!   The search takes it without an alternative and does not remember it.
+//! * *Compressed memory.* The struck-off set is a position below which every operation is struck off, and a
+//!   short window of bits above it.
+//! * *Unknown outcomes are optional.* The search ends when every answered operation is struck off.
 //!
-//! The problem is NP-complete, so the search counts its steps, can be left and gone on with, and its host may stop it.
+//! The problem is NP-complete. The search therefore counts its steps and works in pieces, so that its host
+//! may stop it.
 
 use std::hash::Hash;
 
@@ -20,86 +24,89 @@ use smallvec::SmallVec;
 
 use crate::operation::Nanos;
 
-/// What operations do when they happen one after another.
+/// The sequential behaviour of an object.
 pub trait Model {
-    /// What the object holds.
+    /// Contents of the object.
     type State: Clone + Eq + Hash;
-    /// What is asked and what was answered.
+    /// A request with its answer.
     type Operation;
 
-    /// What it holds at first.
+    /// Returns the initial contents.
     fn initial(&self) -> Self::State;
 
-    /// What it holds after the operation, or `None` if the operation could not have been answered as it was. An operation of unknown
-    /// outcome need never happen, so it should be possible only where it has an effect.
+    /// Returns the contents after the operation, or `None` if the object cannot give the operation's answer
+    /// in this state. An operation of unknown outcome need never happen, so `apply` should accept it only in
+    /// states that it changes.
     fn apply(&self, state: &Self::State, operation: &Self::Operation) -> Option<Self::State>;
 
     /// Whether the operation never changes any state.
     fn is_read(&self, operation: &Self::Operation) -> bool;
 }
 
-/// An operation and its interval.
+/// An operation with its interval.
 #[derive(Clone, Copy, Debug)]
 pub struct Timed<T> {
-    /// When it began.
+    /// Start of the operation.
     pub start: Nanos,
-    /// When it ended; `None` if its outcome is unknown.
+    /// End of the operation, or `None` if its outcome is unknown.
     pub finish: Option<Nanos>,
     /// The operation.
     pub operation: T,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// There is an order.
+pub enum SearchAnswer {
+    /// An order exists.
     Linearizable,
-    /// There is none.
+    /// No order exists.
     NotLinearizable(DeadEnd),
-    /// Not yet decided.
+    /// The search ran out of steps.
     OutOfSteps,
 }
 
-/// The furthest a search came. Operations are indices into what the search was given.
+/// The longest order that a search found. Operations are indices into the input of the search.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeadEnd {
-    /// How many operations were in order.
+    /// Number of operations in the order.
     pub ordered: usize,
-    /// The last of them.
+    /// The last operations of the order.
     pub prefix: Vec<usize>,
-    /// Those of which one had to come next.
+    /// Operations of which one had to come next.
     pub candidates: Vec<usize>,
 }
 
-/// How many operations of the prefix a dead end keeps.
+/// Longest prefix that a dead end keeps, in operations.
 const PREFIX_MAX: usize = 6;
 const CANDIDATES_MAX: usize = 12;
 
-/// A place in the search: what is struck off, and the state.
+/// A place in the search: the struck-off set and the state.
 #[derive(PartialEq, Eq, Hash)]
-struct Place {
+struct Visited {
     state: u32,
     base: u32,
     bits: SmallVec<[u64; 2]>,
 }
 
-struct Frame {
+struct SearchFrame {
     operation: u32,
     state_before: u32,
     high_before: u32,
-    /// A read that was taken because it could be.
-    forced: bool,
+    /// Whether the operation was a read, taken without an alternative.
+    is_forced_read: bool,
 }
 
-/// A search that can be run in pieces.
+/// A search that runs in pieces.
 pub struct Search<M: Model> {
     model: M,
     operations: Vec<Timed<M::Operation>>,
-    /// Positions are by beginning; answered operations have the first `answered` of them, the others follow.
+    /// Index of the operation at each position. Answered operations come first, then the others, each sorted
+    /// by start.
     by_position: Vec<u32>,
     answered: usize,
     answered_left: usize,
-    // A list of events: 2·position is a beginning, 2·position + 1 an end. The head and tail come after all of them.
+    // `next` and `previous` link the events in the order of time: 2·position is a start, 2·position + 1 an
+    // end. The head and the tail have the two numbers after all events.
     next: Vec<u32>,
     previous: Vec<u32>,
     struck: Vec<u64>,
@@ -107,16 +114,16 @@ pub struct Search<M: Model> {
     high: usize,
     states: IndexSet<M::State, FxBuildHasher>,
     state: u32,
-    seen: FxHashSet<Place>,
-    stack: Vec<Frame>,
-    /// The event to try next, or `None` on arrival at a new place.
+    seen: FxHashSet<Visited>,
+    stack: Vec<SearchFrame>,
+    /// The event to try next, or `None` if the search has just reached a new place.
     cursor: Option<u32>,
     furthest: DeadEnd,
     done: Option<bool>,
 }
 
 impl<M: Model> Search<M> {
-    /// A search over operations in any order.
+    /// Creates a search. The operations may come in any order.
     pub fn new(model: M, operations: Vec<Timed<M::Operation>>) -> Self {
         let count = u32::try_from(operations.len()).expect("fewer than 2^32 operations");
         let mut by_position: Vec<u32> = (0..count).collect();
@@ -126,7 +133,7 @@ impl<M: Model> Search<M> {
         });
         let answered = operations.iter().filter(|timed| timed.finish.is_some()).count();
 
-        // At one instant beginnings come before ends: intervals are closed.
+        // At equal times starts come before ends, because intervals are closed.
         let mut events: Vec<(Nanos, bool, u32)> = Vec::with_capacity(2 * operations.len());
         for (position, &index) in (0u32..).zip(&by_position) {
             let timed = &operations[index as usize];
@@ -167,22 +174,23 @@ impl<M: Model> Search<M> {
         }
     }
 
-    /// Goes on for at most so many steps. A step is one application of the model.
-    pub fn advance(&mut self, steps: u64) -> Answer {
+    /// Continues for at most `steps` steps. A step is one application of the model.
+    pub fn advance(&mut self, steps: u64) -> SearchAnswer {
         let mut left = steps;
         while self.done.is_none() {
             if left == 0 {
-                return Answer::OutOfSteps;
+                return SearchAnswer::OutOfSteps;
             }
             self.turn(&mut left);
         }
         match self.done {
-            Some(true) => Answer::Linearizable,
-            _ => Answer::NotLinearizable(self.furthest.clone()),
+            Some(true) => SearchAnswer::Linearizable,
+            _ => SearchAnswer::NotLinearizable(self.furthest.clone()),
         }
     }
 
-    /// Arrives at a place, or tries the next candidates there until one can be taken or none is left.
+    /// Enters a new place, or continues at the current one: takes the first candidate that fits, or goes back
+    /// if none does.
     fn turn(&mut self, left: &mut u64) {
         let mut event = match self.cursor {
             Some(event) => event,
@@ -221,7 +229,7 @@ impl<M: Model> Search<M> {
         self.back();
     }
 
-    /// Takes every read that can come now.
+    /// Takes every read that fits now.
     fn take_reads(&mut self, left: &mut u64) {
         let mut event = self.next[self.head() as usize];
         while !self.is_end(event) {
@@ -231,7 +239,7 @@ impl<M: Model> Search<M> {
             if self.model.is_read(operation) {
                 *left = left.saturating_sub(1);
                 if self.model.apply(&self.states[self.state as usize], operation).is_some() {
-                    // Its own end may be what comes next, and is struck off with it.
+                    // Strike the read's own end with it, if that is the next event.
                     if event == 2 * position + 1 {
                         event = self.next[event as usize];
                     }
@@ -241,9 +249,14 @@ impl<M: Model> Search<M> {
         }
     }
 
-    fn strike(&mut self, position: u32, state: u32, forced: bool) {
+    fn strike(&mut self, position: u32, state: u32, is_forced_read: bool) {
         let high_before = u32::try_from(self.high).expect("a position");
-        self.stack.push(Frame { operation: position, state_before: self.state, high_before, forced });
+        self.stack.push(SearchFrame {
+            operation: position,
+            state_before: self.state,
+            high_before,
+            is_forced_read,
+        });
         self.state = state;
         self.struck[position as usize / 64] |= 1 << (position % 64);
         self.unlink(2 * position);
@@ -257,9 +270,12 @@ impl<M: Model> Search<M> {
         }
     }
 
-    /// Undoes the last choice and goes on behind it; without one, the search is over.
+    /// Undoes the last choice and continues with the event after it. Without a choice to undo, no order
+    /// exists.
     fn back(&mut self) {
-        while let Some(Frame { operation: position, state_before, high_before, forced }) = self.stack.pop() {
+        while let Some(SearchFrame { operation: position, state_before, high_before, is_forced_read }) =
+            self.stack.pop()
+        {
             self.state = state_before;
             self.high = high_before as usize;
             self.struck[position as usize / 64] &= !(1 << (position % 64));
@@ -269,7 +285,7 @@ impl<M: Model> Search<M> {
                 self.base = self.base.min(position as usize);
             }
             self.relink(2 * position);
-            if !forced {
+            if !is_forced_read {
                 self.cursor = Some(self.next[2 * position as usize]);
                 return;
             }
@@ -277,18 +293,20 @@ impl<M: Model> Search<M> {
         self.done = Some(false);
     }
 
-    /// Whether this place is new.
+    /// Remembers the current place. Returns whether it is new.
     fn remember(&mut self) -> bool {
         let mut bits: SmallVec<[u64; 2]> = SmallVec::new();
-        // First the operations of unknown outcome, always as many words, then the window above the base.
+        // The operations of unknown outcome come first and always take the same number of words. The window
+        // above the base follows.
         bits.extend(self.window(self.answered, self.operations.len()));
         bits.extend(self.window(self.base, self.high));
         let base = u32::try_from(self.base).expect("a position");
-        self.seen.insert(Place { state: self.state, base, bits })
+        self.seen.insert(Visited { state: self.state, base, bits })
     }
 
-    /// The struck-off bits of the positions from `from` to `to`, in whole words. What follows `to` in the last word tells no two
-    /// places apart: it is zero, or belongs to operations of unknown outcome, which have a window of their own.
+    /// Returns the struck-off bits of the positions from `from` to `to`, in whole words. The bits after `to`
+    /// in the last word do not affect equality of places. They are zero, or belong to operations of unknown
+    /// outcome, which have their own window.
     fn window(&self, from: usize, to: usize) -> impl Iterator<Item = u64> {
         (from..to).step_by(64).map(move |at| {
             let (word, shift) = (at / 64, at % 64);
@@ -324,7 +342,7 @@ impl<M: Model> Search<M> {
         self.next.len() as u32 - 2
     }
 
-    /// Whether no further operation may come now: an end, or the end of the list.
+    /// Whether the event ends the candidates: it is an operation's end, or the tail of the list.
     fn is_end(&self, event: u32) -> bool {
         event % 2 == 1
     }

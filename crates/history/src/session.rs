@@ -1,45 +1,45 @@
-//! Session guarantees: what a client may expect from its own operations on a key.
+//! Session guarantees: the promises to a client about its own operations on a key.
 //!
-//! Both count a read only if it breaks the guarantee in *every* order of the writes that respects real time: a value is
-//! certainly older than another if its write finished before the other's began. Writes of unknown outcome promise
-//! their client nothing.
+//! Both guarantees count a read only if it breaks them in *every* order of the writes that respects real
+//! time. A value is certainly older than another if its write finished before the other write began. Writes
+//! of unknown outcome promise their client nothing.
 //!
-//! A client is a sequence: its operations on a key follow one another, also where the clock shows the same instant. Operations
-//! of one client that overlap are not ordered among themselves.
+//! The operations of a client on a key are a sequence, even if the clock shows the same instant for two of
+//! them. Overlapping operations of one client are not ordered.
 
 use rustc_hash::FxHashMap;
 
 use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, Verb};
 use crate::operation::Nanos;
 
-/// Reads that broke a session guarantee.
+/// Numbers of reads that broke a session guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SessionViolations {
-    /// Reads that returned a value certainly older than what the same client had written before.
+    /// Reads that returned a value certainly older than an earlier write of the same client.
     pub read_your_writes: u64,
-    /// Reads that returned a value certainly older than what the same client had read before.
+    /// Reads that returned a value certainly older than an earlier read of the same client.
     pub monotonic_reads: u64,
 }
 
-/// What a client has seen of a key. It outlives the pieces in which a stream is checked.
+/// The latest values of a key that a client wrote and read. A stream keeps this state from piece to piece.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    /// When the last operation finished.
+struct ClientTimes {
+    /// End of the client's last operation.
     finish: Nanos,
-    /// The latest start of an own write.
+    /// Latest start of a write of this client.
     written: Nanos,
-    /// The latest start of a write whose value was read.
+    /// Latest start of a write whose value this client read.
     read: Nanos,
 }
 
 /// The sessions of all clients of one key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions {
-    clients: FxHashMap<u64, Seen>,
+    clients: FxHashMap<u64, ClientTimes>,
 }
 
 impl Sessions {
-    /// Goes on with the operations of `key`, all of which follow what was seen before.
+    /// Counts the violations in `key`, whose operations follow all operations counted earlier.
     pub(crate) fn observe(&mut self, key: &KeyHistory) -> SessionViolations {
         let mut writes = vec![(FOREVER, FOREVER); key.numbers()];
         if key.from_nothing {
@@ -59,16 +59,16 @@ impl Sessions {
         let mut violations = SessionViolations::default();
         for step in steps {
             let (write_start, write_finish) = writes[step.value as usize];
-            let seen = self.clients.entry(step.client).or_insert(Seen {
+            let seen = self.clients.entry(step.client).or_insert(ClientTimes {
                 finish: BEGINNING,
                 written: BEGINNING,
                 read: BEGINNING,
             });
             if step.finish == FOREVER || write_start == FOREVER {
-                continue; // an unknown write, or a value nobody wrote
+                continue; // a write of unknown outcome, or a value that nobody wrote
             }
             if step.start < seen.finish {
-                continue; // not in sequence
+                continue; // overlaps the client's last operation
             }
             seen.finish = step.finish;
             if step.verb == Verb::Write {

@@ -1,22 +1,25 @@
-//! How stale reads were: Δ, the bound on k, and regularity.
+//! The staleness of reads: Δ, the bound on k, and regularity.
 //!
-//! All three look at pairs of clusters that conflict, so they are computed over the conflicting zones only.
+//! The three measures concern pairs of clusters that conflict, so only the conflicting zones are examined.
 
 use crate::history::{BEGINNING, FOREVER, KeyHistory, ValueId, Verb};
 use crate::operation::Nanos;
 use crate::proportion::FenwickTree;
 use crate::zone::{Zone, distance};
 
-/// Δ: by how much all reads would have to begin earlier for no conflict to be left (Golab, Li and Shah).
+/// Returns Δ: the time by which all reads must begin earlier so that no conflict is left (Golab, Li and
+/// Shah).
 ///
-/// Beginning earlier moves a zone's last start down, but never below its write's start, so a conflict of *a* and *b* can be
-/// dissolved by letting *b* come first, for `s_b − f_a`, only if `w_b <= f_a`. Of the two ways at least one is open, and the
-/// cheaper open one counts. Where both are open that is Γ of the pair; where one is closed, it is more. So the maximum
-/// over all pairs is the largest of Γ and of the price of the pairs that have one way only, which two sorted passes find.
+/// Letting reads begin earlier moves a zone's last start down, but not below the start of its write. A
+/// conflict of *a* and *b* is resolved by letting *b* come first. That costs `s_b − f_a` and is possible only
+/// if `w_b <= f_a`. At least one of the two directions is possible, and the cheaper possible one counts. If
+/// both are possible, the cost is Γ of the pair, and otherwise it is more. So the result is the maximum of Γ
+/// and of the costs of the pairs with only one direction. Two sorted passes find these costs.
 ///
-/// A read that finished before its write began is not mended by any Δ; `zones` must not hold such.
+/// No Δ mends a read that finished before its write began, so `zones` must not contain such reads.
 pub(crate) fn delta(zones: &[Zone], gamma: u64) -> u64 {
-    // Partners whose write began after this zone's first finish: this zone has to give way to the earliest f among them.
+    // A pair has one direction only if `b` cannot come first, because its write began after the first finish
+    // of `a`. Then `a` comes first, and the costliest such `b` has the earliest first finish.
     let mut by_write: Vec<(Nanos, Nanos)> =
         zones.iter().map(|zone| (zone.write_start, zone.first_finish())).collect();
     by_write.sort_unstable();
@@ -32,8 +35,8 @@ pub(crate) fn delta(zones: &[Zone], gamma: u64) -> u64 {
     })
 }
 
-/// A lower bound on k, where a read returns one of the last k values written: one more than the writes that lie
-/// wholly between the first finish and the last read start of some value.
+/// Returns a lower bound of k, where every read returns one of the last k values written. Some value has a
+/// first finish and a last read start with `k − 1` whole writes between them.
 pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     if zones.is_empty() {
         return 1;
@@ -47,7 +50,7 @@ pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
     writes.sort_unstable();
     let mut starts: Vec<Nanos> = writes.iter().map(|(_, start)| *start).collect();
     starts.sort_unstable();
-    // A value that was not read has its last start before everything.
+    // The last read start of a value without reads lies before everything.
     let mut queries: Vec<(Nanos, Nanos)> =
         zones.iter().map(|zone| (zone.read_start_max, zone.first_finish())).collect();
     queries.sort_unstable();
@@ -62,12 +65,13 @@ pub(crate) fn k(key: &KeyHistory, zones: &[Zone]) -> u64 {
         let not_after = starts.partition_point(|start| *start <= first_finish);
         most = most.max(seen.total() - seen.sum(not_after));
     }
-    // Conflicts mean that no order lets every read return the last value.
+    // A conflict means that no order lets every read return the last value, so k is at least 2.
     most.unsigned_abs().max(1) + 1
 }
 
-/// For every value of `zones`, the instant from which on a read of it is not regular: some other write had begun after the
-/// value's write was finished, and is finished too (Lamport's regularity, for several writers).
+/// Returns for each value of `zones` the latest start of a regular read of it. When a later read starts,
+/// another write has ended that began after the value's write ended (Lamport's regularity, for several
+/// writers).
 fn replaced<'a>(key: &KeyHistory, zones: impl Iterator<Item = &'a Zone>) -> Vec<(ValueId, Nanos)> {
     let mut writes: Vec<(Nanos, Nanos)> = key
         .steps
@@ -89,12 +93,12 @@ fn replaced<'a>(key: &KeyHistory, zones: impl Iterator<Item = &'a Zone>) -> Vec<
         .collect()
 }
 
-/// How many reads are not regular, apart from those of values nobody wrote.
+/// Returns the number of reads that are not regular, without the reads of values that nobody wrote.
 pub(crate) fn irregular_reads(key: &KeyHistory, conflicting: &[Zone], future: &[Zone]) -> u64 {
     if conflicting.is_empty() && future.is_empty() {
         return 0;
     }
-    // Per value: reads must start no later than the first and finish no earlier than the second.
+    // Limits of the reads of each value: the latest start and the earliest finish of a regular read.
     let mut limits = vec![(FOREVER, BEGINNING); key.numbers()];
     for (value, instant) in replaced(key, conflicting.iter().chain(future)) {
         limits[value as usize].0 = instant;

@@ -1,20 +1,22 @@
-//! Judging while it is recorded, in bounded memory.
+//! Judges operations while they are recorded, in bounded memory.
 //!
-//! Only zones that conflict have anything to do with each other, so a key's history can be judged in *pieces*, provided that no conflict
-//! is cut: a cut at an instant is good if every zone that begins before it also ends before it. The operations of all zones
-//! before the cut are judged like a history of their own and forgotten; sums are added, maxima compared, and the sessions of
-//! the clients carried on. So the numbers are those of the whole history — as long as no operation of a forgotten zone comes later.
+//! Zones affect each other only by conflicts, so a key's history can be judged in *pieces* if no conflict is
+//! cut. A cut at an instant is valid if every zone that begins before it also ends before it. The stream
+//! judges the operations of all zones before the cut like a separate history, and then forgets them. It adds
+//! up sums, keeps the larger of two maxima, and carries the sessions of the clients on. The numbers are those
+//! of the whole history if no operation of a forgotten zone comes later.
 //!
-//! That is what the *horizon* is for. With `now` the latest finish seen, a zone may be forgotten once its value has been
-//! replaced for longer than the horizon. What comes after all — an operation recorded too late, a read staler than
-//! the horizon — is counted as [`Stream::past_horizon`]; the read then looks like one of a value that nobody wrote. While
-//! that count is zero, the result is exactly the offline one.
+//! The *horizon* makes such late operations rare. Let `now` be the latest finish seen. A zone may be
+//! forgotten once its value has been replaced for longer than the horizon. An operation may still come later,
+//! because it was recorded too late or is a read staler than the horizon. [`Stream::past_horizon`] counts
+//! such operations, and such a read looks like a read of a value that nobody wrote. While the count is zero,
+//! the result equals that of a check of the whole history.
 //!
-//! Memory: the operations of the last horizon, the current value of each key, a few words per key and client, and the values that were
-//! read in the first piece and that nobody had written.
+//! Memory: the operations of the last horizon, the current value of each key, a few words per key and client,
+//! and the values without a known write that reads of the first piece returned.
 //!
-//! A key whose values repeat, or that is no register, cannot be judged so: its operations are counted, and its verdict is
-//! [`Verdict::Unknown`](crate::Verdict::Unknown).
+//! Zones cannot judge a key whose values repeat or that is no register. The stream counts the operations of
+//! such a key, and the verdict is [`Verdict::Unknown`](crate::Verdict::Unknown).
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,10 +27,10 @@ use crate::report::{KeyReport, Method, Report, Verdict};
 use crate::session::Sessions;
 use crate::zone::{Zone, Zones};
 
-/// How many operations a key must hold before it is looked through for pieces, unless told otherwise.
+/// Default number of operations that a key must hold before the stream looks for a cut.
 const LIVE_MIN: usize = 128;
 
-/// Judges operations as they come.
+/// Judges operations as they arrive.
 pub struct Stream {
     options: Options,
     horizon: i64,
@@ -45,20 +47,21 @@ pub struct Stream {
 struct KeyStream {
     live: KeyHistory,
     sessions: Sessions,
-    /// What the forgotten pieces showed.
+    /// Result for the forgotten pieces.
     report: Option<KeyReport>,
-    /// Everything before has been forgotten.
+    /// Latest cut. All zones before it are forgotten.
     cut: Nanos,
-    /// Values of the first piece that were read, and that nobody had written until then. Reads of such in later pieces are counted.
+    /// Values of the first piece that were read and not yet written. Later operations on such a value may be
+    /// too late.
     orphans: FxHashSet<Value>,
-    /// Look through the key again when it holds so many operations.
-    look_at: usize,
-    /// Operations counted since the key turned out not to be judgeable by zones.
-    unjudged: Option<u64>,
+    /// Number of operations at which the stream looks for the next cut.
+    cut_after_operations: usize,
+    /// Number of operations of this key, once it turned out that zones cannot judge it.
+    unjudged_operations: Option<u64>,
 }
 
 impl Stream {
-    /// A stream that forgets what was replaced more than `horizon` nanoseconds ago.
+    /// Creates a stream that forgets values replaced more than `horizon` nanoseconds ago.
     pub fn new(horizon: u64, options: &Options) -> Self {
         Self {
             options: *options,
@@ -74,13 +77,14 @@ impl Stream {
         }
     }
 
-    /// Looks through a key as soon as it holds so many operations: fewer mean less memory and more work.
-    pub fn look_at(mut self, operations: usize) -> Self {
+    /// Sets how many operations a key must hold before the stream looks for a cut. A smaller number saves
+    /// memory and costs work.
+    pub fn cut_after_operations(mut self, operations: usize) -> Self {
         self.live_min = operations.max(1);
         self
     }
 
-    /// Takes one operation, in any order that keeps within the horizon.
+    /// Adds one operation. Operations may come in any order within the horizon.
     pub fn push(&mut self, operation: Operation) -> Result<(), Impossible> {
         let Some(finish) = admit(&operation)? else {
             self.left_out += 1;
@@ -97,19 +101,20 @@ impl Stream {
                     report: None,
                     cut: BEGINNING,
                     orphans: FxHashSet::default(),
-                    look_at: self.live_min,
-                    unjudged: None,
+                    cut_after_operations: self.live_min,
+                    unjudged_operations: None,
                 });
                 self.key_numbers.insert(key, self.keys.len() - 1);
                 self.keys.len() - 1
             }
         };
         let stream = &mut self.keys[index];
-        if let Some(unjudged) = &mut stream.unjudged {
-            *unjudged += 1;
+        if let Some(unjudged_operations) = &mut stream.unjudged_operations {
+            *unjudged_operations += 1;
             return Ok(());
         }
-        // Late: it ended before the cut, or it wrote what was read before the cut.
+        // The operation is late if it ended before the cut, or if it wrote a value that was read before the
+        // cut.
         let was_read = matches!(&action, Action::Write(value) if stream.orphans.contains(value));
         self.past_horizon += u64::from(finish <= stream.cut || was_read);
         stream.live.push(client, action, start, finish, outcome)?;
@@ -117,39 +122,40 @@ impl Stream {
         self.live_max = self.live_max.max(self.live);
         if !stream.live.has_distinct_writes() {
             self.live -= stream.live.len() as u64;
-            stream.unjudged = Some(stream.live.len() as u64);
+            stream.unjudged_operations = Some(stream.live.len() as u64);
             stream.live = KeyHistory::new(stream.live.key());
-        } else if stream.live.len() >= stream.look_at {
+        } else if stream.live.len() >= stream.cut_after_operations {
             let before = stream.live.len();
             let settled = self.now.saturating_sub(self.horizon);
             self.past_horizon += stream.forget(settled, &self.options);
-            stream.look_at = self.live_min.max(2 * stream.live.len());
+            stream.cut_after_operations = self.live_min.max(2 * stream.live.len());
             self.live -= (before - stream.live.len()) as u64;
         }
         Ok(())
     }
 
-    /// How many operations came too late to be judged with those they belong to, or may have. Zero: the result is exact.
+    /// Returns the number of operations that may have come too late to be judged with their cluster. If it is
+    /// zero, the result is exact.
     pub fn past_horizon(&self) -> u64 {
         self.past_horizon
     }
 
-    /// The most operations that were held at once.
+    /// Returns the largest number of operations held at once.
     pub fn live_max(&self) -> u64 {
         self.live_max
     }
 
-    /// How many operations do not count: failed ones, and reads that were never answered.
+    /// Returns the number of operations that do not count: failed operations and unanswered reads.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Judges what is left, and reports.
+    /// Judges the remaining operations. Returns the report and the final [`Self::past_horizon`].
     pub fn finish(mut self) -> (Report, u64) {
         let mut report = Report::new();
         for mut stream in std::mem::take(&mut self.keys) {
-            if let Some(unjudged) = stream.unjudged {
-                report.add(not_judged(stream, unjudged));
+            if let Some(unjudged_operations) = stream.unjudged_operations {
+                report.add(not_judged(stream, unjudged_operations));
                 continue;
             }
             let rest = std::mem::replace(&mut stream.live, KeyHistory::new(""));
@@ -162,7 +168,8 @@ impl Stream {
 }
 
 impl KeyStream {
-    /// Judges and forgets what was settled before `settled`. Returns how many reads may belong to something forgotten earlier.
+    /// Judges and forgets the zones that ended before `settled`. Returns the number of reads that may belong
+    /// to a forgotten zone.
     fn forget(&mut self, settled: Nanos, options: &Options) -> u64 {
         let Some(cut) = self.find_cut(settled, options) else { return 0 };
         let Zones { written, orphans } = Zones::of(&self.live);
@@ -180,10 +187,12 @@ impl KeyStream {
         self.judge(&piece, options)
     }
 
-    /// The latest instant such that whatever begins before it is over before it and will not come again.
+    /// Returns the latest valid cut: every zone that begins before it has ended before it and gets no more
+    /// operations.
     fn find_cut(&self, settled: Nanos, options: &Options) -> Option<Nanos> {
         let slack = i64::try_from(options.clock_error).unwrap_or(i64::MAX);
-        // From when on each value had been replaced: the earliest finish of a write that began after the value was there.
+        // For each value, the instant since which it has certainly been replaced: the earliest finish of a
+        // write that began after the value's first finish.
         let mut writes: Vec<(Nanos, Nanos)> = self
             .live
             .steps
@@ -201,14 +210,14 @@ impl KeyStream {
             let later = writes.partition_point(|(start, _)| *start <= first_finish);
             writes.get(later).map_or(FOREVER, |(_, finish)| *finish)
         };
-        // "Nothing" may be read until something was written, whether it was read so far or not.
+        // Until some write ends, a later read may return "nothing", even if no read has returned it so far.
         if self.live.from_nothing && replaced(BEGINNING) >= settled {
             return None;
         }
 
         let Zones { written, orphans } = Zones::of(&self.live);
-        // Where each zone begins for the sake of cutting, and its end, if it is over. The value of an orphan is awaited no longer than its
-        // reads are unsettled.
+        // Begin and end of each zone, for finding a cut. A zone without an end is still open. The zone of an
+        // orphan ends with its last read, so its missing write delays a cut only until the reads are settled.
         let begin = |zone: &Zone| zone.first_finish().saturating_sub(slack);
         let ends = written.iter().map(|zone| {
             let over = replaced(zone.first_finish()) < settled;
@@ -232,23 +241,24 @@ impl KeyStream {
         cut.filter(|cut| *cut > self.cut)
     }
 
-    /// Judges a piece and adds it to what is known. Returns how many of its orphan reads may be of forgotten values.
+    /// Judges a piece and adds its result. Returns the number of orphan reads that may be reads of forgotten
+    /// values.
     fn judge(&mut self, piece: &KeyHistory, options: &Options) -> u64 {
         let found = by_zones(piece, options, &mut self.sessions);
         let doubtful = if piece.from_nothing { 0 } else { found.orphan_reads };
         match &mut self.report {
-            Some(report) => report.join(found),
+            Some(report) => report.append_piece(found),
             None => self.report = Some(found),
         }
         doubtful
     }
 }
 
-fn not_judged(stream: KeyStream, unjudged: u64) -> KeyReport {
+fn not_judged(stream: KeyStream, unjudged_operations: u64) -> KeyReport {
     let before = stream.report.as_ref();
     KeyReport {
         key: stream.live.key().into(),
-        operations: unjudged + before.map_or(0, |report| report.operations),
+        operations: unjudged_operations + before.map_or(0, |report| report.operations),
         values: before.map_or(0, |report| report.values),
         method: Method::Search,
         verdict: before.map_or(Verdict::Unknown, |report| report.verdict.max(Verdict::Unknown)),

@@ -1,117 +1,118 @@
-//! The evidence: which operations show that a key is not atomic, and a drawing of them.
+//! The evidence that a key is not atomic: the operations that prove it, and a drawing of them.
 
 use std::fmt;
 
-use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, Step, ValueId, Verb};
+use crate::history::{BEGINNING, FOREVER, KeyHistory, KeyStep, NOTHING, ValueId, Verb};
 use crate::operation::{Nanos, Value};
 use crate::zone::Zone;
 
-/// An operation as evidence.
+/// An operation, as evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exhibit {
-    /// What it was, as in `W(a)`.
+pub struct EvidenceOperation {
+    /// Short form of the operation, as in `W(a)`.
     pub label: String,
-    /// When it began; `None`: before everything.
+    /// Start of the operation, or `None` for the initial value, which comes before everything.
     pub start: Option<Nanos>,
-    /// When it ended; `None`: never, as far as is known.
+    /// End of the operation, or `None` if its outcome is unknown.
     pub finish: Option<Nanos>,
 }
 
-/// Two operations of one cluster that bound its zone.
+/// The two operations of one cluster that bound its zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneEvidence {
-    /// The value; `None` is "nothing".
+    /// Value of the cluster. `None` is "nothing".
     pub value: Option<Value>,
-    /// The operation that ended first: from then on the value had been there.
-    pub first: Exhibit,
-    /// The operation that began last: until then it had to be there, or to come.
-    pub last: Exhibit,
-    /// The end of the first.
+    /// Operation that ended first. The value was written before its end.
+    pub first: EvidenceOperation,
+    /// Operation that began last. At its start the value was still to come, or was there.
+    pub last: EvidenceOperation,
+    /// End of `first`.
     pub first_finish: Option<Nanos>,
-    /// The beginning of the last.
+    /// Start of `last`.
     pub last_start: Option<Nanos>,
 }
 
-/// Why a key is not atomic.
+/// The proof that a key is not atomic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Witness {
-    /// Each of two values would have to be replaced by the other.
+    /// Two values conflict: each would have to replace the other.
     Conflict {
-        /// One of them.
+        /// One of the values.
         a: Box<ZoneEvidence>,
-        /// The other.
+        /// The other value.
         b: Box<ZoneEvidence>,
-        /// Γ of the two.
+        /// Γ of the two values, in nanoseconds.
         gamma: u64,
     },
-    /// A value was returned before its write began.
+    /// A read returned a value before its write began.
     FutureRead {
         /// The read.
-        read: Exhibit,
+        read: EvidenceOperation,
         /// The write.
-        write: Exhibit,
-        /// By how much.
+        write: EvidenceOperation,
+        /// Time from the end of the read to the start of the write, in nanoseconds.
         gamma: u64,
     },
-    /// A value was returned that nobody wrote.
+    /// A read returned a value that nobody wrote.
     Orphan {
         /// The read.
-        read: Exhibit,
+        read: EvidenceOperation,
     },
-    /// The search ended here in every order it tried.
-    Stuck {
-        /// The most operations that could be put in an order.
+    /// The search found no order. These are the data of its longest attempt.
+    NoOrder {
+        /// Number of operations in the longest order found.
         ordered: usize,
-        /// Of how many.
+        /// Number of operations on the key.
         operations: usize,
-        /// The last of them.
-        prefix: Vec<Exhibit>,
-        /// The operations one of which had to come next and none could.
-        candidates: Vec<Exhibit>,
+        /// The last operations of the longest order.
+        prefix: Vec<EvidenceOperation>,
+        /// Operations of which one had to come next. None of them fits.
+        candidates: Vec<EvidenceOperation>,
     },
 }
 
 impl Witness {
-    /// The first orphan read of a key.
+    /// Returns the witness of an orphan read: the read of the value that ended first.
     pub(crate) fn orphan(key: &KeyHistory, orphan: &Zone) -> Self {
         let read = first(key, |step| step.value == orphan.value, |step| step.finish);
-        Self::Orphan { read: Exhibit::of(key, read) }
+        Self::Orphan { read: EvidenceOperation::of(key, read) }
     }
 
-    /// The read of `zone` that finished longest before the write began.
+    /// Returns the witness of a future read: the read of `zone` that finished longest before the write began.
     pub(crate) fn future_read(key: &KeyHistory, zone: &Zone) -> Self {
         let read = first(key, |step| step.value == zone.value && step.verb == Verb::Read, |step| step.finish);
         let write =
             first(key, |step| step.value == zone.value && step.verb == Verb::Write, |step| step.start);
         Self::FutureRead {
-            read: Exhibit::of(key, read),
-            write: Exhibit::of(key, write),
-            gamma: zone.future(),
+            read: EvidenceOperation::of(key, read),
+            write: EvidenceOperation::of(key, write),
+            gamma: zone.future_read_lead(),
         }
     }
 
-    /// Two conflicting zones.
+    /// Returns the witness of two conflicting zones.
     pub(crate) fn conflict(key: &KeyHistory, a: &Zone, b: &Zone, gamma: u64) -> Self {
         Self::Conflict { a: Box::new(evidence(key, a)), b: Box::new(evidence(key, b)), gamma }
     }
 
-    /// All operations shown, in the order of their beginning.
-    pub fn exhibits(&self) -> Vec<&Exhibit> {
+    /// Returns all operations of the evidence, sorted by start.
+    pub fn evidence_operations(&self) -> Vec<&EvidenceOperation> {
         let mut all = match self {
             Self::Conflict { a, b, .. } => vec![&a.first, &a.last, &b.first, &b.last],
             Self::FutureRead { read, write, .. } => vec![read, write],
             Self::Orphan { read } => vec![read],
-            Self::Stuck { prefix, candidates, .. } => prefix.iter().chain(candidates).collect(),
+            Self::NoOrder { prefix, candidates, .. } => prefix.iter().chain(candidates).collect(),
         };
-        all.sort_by_key(|exhibit| (exhibit.start, exhibit.finish.unwrap_or(FOREVER)));
+        all.sort_by_key(|operation| (operation.start, operation.finish.unwrap_or(FOREVER)));
         all.dedup();
         all
     }
 
-    /// Draws the operations, and the zones of a conflict, on a time axis `width` columns wide.
+    /// Draws the operations, and the zones of a conflict, on a time axis of `width` columns.
     pub fn drawing(&self, width: usize) -> String {
-        let exhibits = self.exhibits();
-        let times = exhibits.iter().flat_map(|exhibit| [exhibit.start, exhibit.finish]).flatten();
+        let evidence_operations = self.evidence_operations();
+        let times =
+            evidence_operations.iter().flat_map(|operation| [operation.start, operation.finish]).flatten();
         let (Some(earliest), Some(latest)) = (times.clone().min(), times.max()) else { return String::new() };
         let span = latest.abs_diff(earliest).max(1);
         let columns = width.clamp(20, 400);
@@ -119,8 +120,12 @@ impl Witness {
             let at = u128::from(time.abs_diff(earliest)) * (columns as u128 - 1) / u128::from(span);
             usize::try_from(at).expect("within the width")
         };
-        let label_width =
-            exhibits.iter().map(|exhibit| exhibit.label.chars().count()).max().unwrap_or(0).max(8);
+        let label_width = evidence_operations
+            .iter()
+            .map(|operation| operation.label.chars().count())
+            .max()
+            .unwrap_or(0)
+            .max(8);
         let mut lines = vec![format!("{:label_width$}  {earliest} ns … +{span} ns", "")];
         let mut bar =
             |label: &str, start: Option<Nanos>, finish: Option<Nanos>, [left, fill, right]: [char; 3]| {
@@ -136,14 +141,14 @@ impl Witness {
                 }
                 lines.push(line);
             };
-        for exhibit in exhibits {
-            bar(&exhibit.label, exhibit.start, exhibit.finish, ['├', '─', '┤']);
+        for operation in evidence_operations {
+            bar(&operation.label, operation.start, operation.finish, ['├', '─', '┤']);
         }
         if let Self::Conflict { a, b, .. } = self {
             for zone in [a, b] {
                 let label = format!("zone {}", shown(zone.value.as_ref()));
                 let (from, to) = (zone.first_finish, zone.last_start);
-                // A missing first finish is the initial value's: before everything.
+                // Only the initial value has no first finish. It counts as before everything.
                 if zone.first_finish.is_none_or(|first| zone.last_start.is_some_and(|last| first < last)) {
                     bar(&label, from, to, ['╞', '═', '╡']);
                 } else {
@@ -166,8 +171,9 @@ impl fmt::Display for Witness {
                 write!(out, "{} ended {gamma} ns before {} began", read.label, write.label)?;
             }
             Self::Orphan { read } => write!(out, "{} returned what nobody wrote", read.label)?,
-            Self::Stuck { ordered, operations, candidates, .. } => {
-                let candidates: Vec<&str> = candidates.iter().map(|exhibit| exhibit.label.as_str()).collect();
+            Self::NoOrder { ordered, operations, candidates, .. } => {
+                let candidates: Vec<&str> =
+                    candidates.iter().map(|operation| operation.label.as_str()).collect();
                 let candidates = candidates.join(", ");
                 write!(
                     out,
@@ -179,8 +185,8 @@ impl fmt::Display for Witness {
     }
 }
 
-impl Exhibit {
-    pub(crate) fn of(key: &KeyHistory, step: &Step) -> Self {
+impl EvidenceOperation {
+    pub(crate) fn of(key: &KeyHistory, step: &KeyStep) -> Self {
         Self {
             label: format!("{} by {}", label(key, step), step.client),
             start: Some(step.start),
@@ -193,7 +199,7 @@ impl Exhibit {
     }
 }
 
-fn label(key: &KeyHistory, step: &Step) -> String {
+fn label(key: &KeyHistory, step: &KeyStep) -> String {
     let value = |id: ValueId| shown(key.value(id));
     match step.verb {
         Verb::Read => format!("R({})", value(step.value)),
@@ -211,7 +217,7 @@ fn label(key: &KeyHistory, step: &Step) -> String {
     }
 }
 
-/// A value for people: short, and ∅ for nothing.
+/// Formats a value for people: shortened, and ∅ for "nothing".
 pub(crate) fn shown(value: Option<&Value>) -> String {
     const LENGTH_MAX: usize = 24;
     let Some(value) = value else { return "∅".into() };
@@ -222,21 +228,21 @@ pub(crate) fn shown(value: Option<&Value>) -> String {
     }
 }
 
-fn first(key: &KeyHistory, which: impl Fn(&Step) -> bool, by: impl Fn(&Step) -> Nanos) -> &Step {
+fn first(key: &KeyHistory, which: impl Fn(&KeyStep) -> bool, by: impl Fn(&KeyStep) -> Nanos) -> &KeyStep {
     key.steps.iter().filter(|step| which(step)).min_by_key(|step| by(step)).expect("a cluster has operations")
 }
 
 fn evidence(key: &KeyHistory, zone: &Zone) -> ZoneEvidence {
-    let bound = |by: fn(&Step) -> Nanos| first(key, |step| step.value == zone.value, by);
+    let bound = |by: fn(&KeyStep) -> Nanos| first(key, |step| step.value == zone.value, by);
     let last = bound(|step| -step.start);
     ZoneEvidence {
         value: key.value(zone.value).cloned(),
         first: if zone.value == NOTHING {
-            Exhibit::initial()
+            EvidenceOperation::initial()
         } else {
-            Exhibit::of(key, bound(|step| step.finish))
+            EvidenceOperation::of(key, bound(|step| step.finish))
         },
-        last: Exhibit::of(key, last),
+        last: EvidenceOperation::of(key, last),
         first_finish: (zone.first_finish() > BEGINNING).then_some(zone.first_finish()),
         last_start: Some(zone.last_start()),
     }

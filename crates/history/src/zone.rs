@@ -1,28 +1,32 @@
-//! Zones: what the operations on one value say about when that value was there.
+//! Zones: the times at which a value was there, derived from the operations on it.
 //!
-//! A *cluster* is the write of a value and all reads that returned it. Let `f` be the earliest finish in it and `s` the
-//! latest start. All of cluster *a* up to some operation must come before some operation of cluster *b* exactly if
-//! `f_a < s_b`. Values that are written once are replaced for good, so *a* before *b* and *b* before *a* cannot both be:
-//! the two *conflict* ⇔ `f_a < s_b && f_b < s_a` (004 §II.B after Gibbons and Korach).
+//! A *cluster* is the write of a value with all reads that returned it. Let `f` be its earliest finish and
+//! `s` its latest start. Some operation of cluster *a* must come before some operation of cluster *b* exactly
+//! if `f_a < s_b`. A value that is written once never comes back after it was replaced. So *a* before *b* and
+//! *b* before *a* cannot both hold: the two *conflict* ⇔ `f_a < s_b && f_b < s_a` (004 §II.B after Gibbons
+//! and Korach).
 //!
-//! That no two clusters conflict is also enough. Suppose the relation has a longer cycle. Take the cluster with the
-//! earliest `f` on it: every cluster on the cycle starts after somebody's `f`, hence after this one, so this one
-//! comes before its own predecessor on the cycle, and the two conflict. Without cycles there is an order of the clusters,
-//! and within a cluster the write goes first — possible unless a read finished before the write began.
+//! If no two clusters conflict, the history is atomic. To see this, suppose that the relation "before" has a
+//! longer cycle. Take the cluster on the cycle with the earliest `f`. Every cluster on the cycle starts after
+//! the `f` of its predecessor, and hence after the earliest `f`. So the taken cluster comes before its own
+//! predecessor, and the two conflict. Without cycles the clusters have an order. Within a cluster the write
+//! goes first, which is possible unless a read finished before the write began.
 //!
-//! A zone with `f < s` is *forward*: the value was certainly there from `f` to `s`. Otherwise it is *backward*.
-//! Two conflict exactly if two forward zones overlap or a backward one lies strictly inside a forward one.
+//! A zone with `f < s` is *forward*: the value was certainly there from `f` to `s`. Any other zone is
+//! *backward*. Two zones conflict exactly if both are forward and overlap, or if a backward one lies strictly
+//! inside a forward one.
 //!
-//! Ties: an operation is its closed interval, so one that finishes at the instant another starts may come after it.
+//! Ties: an operation is a closed interval, so an operation that finishes at the instant another starts may
+//! come after it.
 
-use crate::history::{BEGINNING, FOREVER, KeyHistory, NOTHING, Step, ValueId, Verb};
+use crate::history::{BEGINNING, FOREVER, KeyHistory, KeyStep, NOTHING, ValueId, Verb};
 use crate::operation::Nanos;
 
-/// One cluster, summed up.
+/// Summary of one cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zone {
     pub value: ValueId,
-    /// Recorded operations in the cluster. The initial value's write is not one.
+    /// Number of recorded operations in the cluster. The initial value's write is not recorded.
     pub operations: u32,
     pub reads: u32,
     pub write_start: Nanos,
@@ -42,49 +46,51 @@ impl Zone {
         read_start_max: BEGINNING,
     };
 
-    /// `f`: from here on the value has been there.
+    /// Returns `f`: by this time the value had been written.
     pub(crate) fn first_finish(&self) -> Nanos {
         self.write_finish.min(self.read_finish_min)
     }
 
-    /// `s`: until here the value was still to come or was there.
+    /// Returns `s`: at this time the value was still to come, or was there.
     pub(crate) fn last_start(&self) -> Nanos {
         self.write_start.max(self.read_start_max)
     }
 
-    /// Whether it is a point in time whatever the clocks say: with a single operation it never is a forward zone. The initial value's
-    /// write is one that is not counted.
+    /// Whether the cluster is a single recorded operation, which is no forward zone at any clock error. The
+    /// cluster of the initial value also has a write that is not recorded, so it never counts as one
+    /// operation.
     pub(crate) fn is_lone_operation(&self) -> bool {
         self.operations == 1 && self.write_start != BEGINNING
     }
 
-    /// How long before the write began the earliest impossible read ended; zero if there is none.
-    pub(crate) fn future(&self) -> u64 {
+    /// Returns how long before the write the first impossible read ended, in nanoseconds. Returns zero if no
+    /// read is impossible.
+    pub(crate) fn future_read_lead(&self) -> u64 {
         if self.reads == 0 { 0 } else { distance(self.read_finish_min, self.write_start) }
     }
 }
 
-/// How far `to` lies after `from`, zero if it does not.
+/// Returns how far `to` lies after `from` in nanoseconds, or zero if it does not.
 pub(crate) fn distance(from: Nanos, to: Nanos) -> u64 {
     if from < to { to.abs_diff(from) } else { 0 }
 }
 
 /// The clusters of one key.
 pub(crate) struct Zones {
-    /// Values that were written, and "nothing" where it was read.
+    /// Clusters with a write. The cluster of "nothing" is here if a read returned it.
     pub written: Vec<Zone>,
-    /// Values that were read and that nobody wrote.
+    /// Clusters of values that nobody wrote.
     pub orphans: Vec<Zone>,
 }
 
 impl Zones {
-    /// Groups the reads and writes of a key with distinct writes.
+    /// Groups the operations of a key with distinct writes.
     pub(crate) fn of(key: &KeyHistory) -> Self {
         Self::of_steps(key, key.steps.iter())
     }
 
-    /// Groups some of them.
-    pub(crate) fn of_steps<'a>(key: &KeyHistory, steps: impl Iterator<Item = &'a Step>) -> Self {
+    /// Groups the given operations of a key with distinct writes.
+    pub(crate) fn of_steps<'a>(key: &KeyHistory, steps: impl Iterator<Item = &'a KeyStep>) -> Self {
         assert!(key.has_distinct_writes(), "zones need distinct writes");
         let mut zones = vec![Zone::EMPTY; key.numbers()];
         if key.from_nothing {
@@ -112,24 +118,24 @@ impl Zones {
     }
 }
 
-/// The score of one zone: how much it disagrees with the zone it disagrees with most.
+/// The score of one zone: its Γ with the zone that it conflicts with most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Worst {
-    /// Γ of the zone: `max over the others of max(0, min(s_a − f_b, s_b − f_a))`.
+pub(crate) struct ZoneScore {
+    /// Γ of the zone in nanoseconds: `max over the others of max(0, min(s_a − f_b, s_b − f_a))`.
     pub gamma: u64,
-    /// The index of the zone where the maximum lies, if Γ is positive.
+    /// Index of the zone that gives the maximum. Meaningful only if Γ is positive.
     pub partner: usize,
 }
 
-/// Γ of every zone, in O(n log n): entry `i` belongs to `zones[i]`.
+/// Returns Γ of every zone in O(n log n). Entry `i` belongs to `zones[i]`.
 ///
-/// With the zones sorted by `f` and `best(i)` the largest `s` among the first `i`, a zone `x` scores the maximum over `i` of
-/// `min(s_x − f_i, best(i) − f_x)`. The first term falls with `i` and the second rises, so the maximum lies where they
-/// cross, which a binary search finds.
-pub(crate) fn worst(zones: &[Zone]) -> Vec<Worst> {
+/// Sort the zones by `f`, and let `best(i)` be the largest `s` among the first `i`. Zone `x` scores the
+/// maximum over `i` of `min(s_x − f_i, best(i) − f_x)`. The first term falls with `i` and the second rises.
+/// So the maximum lies where they cross, and a binary search finds it.
+pub(crate) fn worst(zones: &[Zone]) -> Vec<ZoneScore> {
     struct Prefix {
         first_finish: Nanos,
-        // The zones with the largest and second largest last start up to here.
+        // The zones with the largest and the second largest last start, up to this one.
         best: (Nanos, u32),
         second: (Nanos, u32),
     }
@@ -157,14 +163,15 @@ pub(crate) fn worst(zones: &[Zone]) -> Vec<Worst> {
                 let (partner_start, partner) = other(&prefixes[at]);
                 let gamma = distance(prefixes[at].first_finish, last_start)
                     .min(distance(first_finish, partner_start));
-                Worst { gamma, partner: partner as usize }
+                ZoneScore { gamma, partner: partner as usize }
             };
             let crossing = prefixes.partition_point(|prefix| {
-                // Not yet crossed: best − f_x < s_x − f_i, in arithmetic that cannot overflow.
+                // Before the crossing: best − f_x < s_x − f_i. The arithmetic of 128 bits cannot overflow.
                 i128::from(other(prefix).0) - i128::from(first_finish)
                     < i128::from(last_start) - i128::from(prefix.first_finish)
             });
-            let at = |at: usize| if at < prefixes.len() { score(at) } else { Worst { gamma: 0, partner: 0 } };
+            let at =
+                |at: usize| if at < prefixes.len() { score(at) } else { ZoneScore { gamma: 0, partner: 0 } };
             let (before, here) = (at(crossing.wrapping_sub(1)), at(crossing));
             if before.gamma > here.gamma { before } else { here }
         })

@@ -1,10 +1,10 @@
-//! The hand-made cases, as they are drawn in `docs/consistency.md`.
+//! The hand-made cases that `docs/consistency.md` draws.
 
 use quorate_history::{History, Operation, Outcome, Score, Verdict, check};
 
 const PAGE: &str = include_str!("../../../docs/consistency.md");
 
-/// Reads a drawing: one operation a line, its label first; a column is a nanosecond.
+/// Parses a drawing: one operation a line, with its label first. A column is a nanosecond.
 fn drawn(drawing: &str) -> History {
     let mut history = History::new();
     for (client, line) in (1..).zip(drawing.lines()) {
@@ -25,7 +25,7 @@ fn drawn(drawing: &str) -> History {
     history
 }
 
-/// What is found, in the words of the page.
+/// Returns the result of a check, in the words of the page.
 fn told(drawing: &str) -> String {
     let report = check(&drawn(drawing));
     let measures = report.measures.expect("distinct values are measured");
@@ -55,7 +55,7 @@ fn every_drawing_of_the_page_is_judged_as_the_page_says() {
     assert!(cases >= 16, "only {cases} drawings were found");
 }
 
-/// 004, figure 1: W(b) must take effect before W(a) and W(a) before R(b). Without b the rest is atomic.
+/// 004, figure 1: W(b) must take effect before W(a), and W(a) before R(b). Without b the rest is atomic.
 #[test]
 fn the_papers_example_is_two_ninths() {
     let (_, part) = PAGE.split_once("**004, figure 1.**").expect("it is on the page");

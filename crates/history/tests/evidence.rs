@@ -1,12 +1,12 @@
-//! A report shows numbers, witnesses, and the worst first.
+//! Tests of reports: their numbers, their witnesses, and the order of suspects.
 
 use quorate_history::{
     Action, GLANCE_STEPS, History, KeyShare, Operation, Options, Outcome, Report, Score, Value, Verdict,
     Witness, check, check_key, check_with, confidence, fewest_operations, inconsistent_values,
 };
 
-/// Writes are `W value start finish`, reads `R value start finish`, by a client each; a value `-` is nothing, a finish `?`
-/// is not known.
+/// Parses operations: `W value start finish` is a write and `R value start finish` a read. Each operation has
+/// its own client. The value `-` is "nothing", and the finish `?` is unknown.
 fn history(operations: &[&str]) -> History {
     keyed("x", operations).into_iter().collect()
 }
@@ -62,7 +62,8 @@ fn a_history_gives_back_what_was_pushed() {
 
 #[test]
 fn one_hard_key_holds_up_no_verdict() {
-    // Fourteen concurrent writes of three values, and two reads that cannot both be: every order is tried.
+    // Fourteen concurrent writes of three values, and two reads that contradict each other: the search tries
+    // every order.
     let hard = |key: &str| -> Vec<Operation> {
         let writes = (0..14).map(|client| Operation::write(client, key, client % 3, 0, 100));
         let read = |value: u64, at| Operation::read(99, key, Some(value.into()), at, at + 1);
@@ -73,7 +74,7 @@ fn one_hard_key_holds_up_no_verdict() {
     let glance = Options { search_steps: GLANCE_STEPS, ..Options::default() };
     let glanced = check_with(&hard("hard").into_iter().collect(), &glance);
     assert_eq!(glanced.verdict, Verdict::Unknown, "it takes more than a glance");
-    // Nobody need know of it once another key is not atomic.
+    // The hard key stays undecided as soon as another key is not atomic.
     let wrong = keyed("wrong", &["W a 0 1", "W b 2 3", "R a 4 5"]);
     let both = check(&hard("hard").into_iter().chain(wrong).collect());
     assert_eq!((both.verdict, both.searched_keys, both.keys), (Verdict::NotAtomic, 1, 2));
@@ -91,7 +92,8 @@ fn the_worst_keys_come_first() {
     let more = Operation::read(4, "d", Some("b".into()), 16, 20);
     let all = [late("c", 1), late("b", 5), late("a", 5), late("d", 5)].into_iter().flatten();
     let report = check(&all.chain([of_nobody, more]).collect());
-    // By Γ, which is infinite where nobody wrote what was read; then by how much is wrong; then by name.
+    // Suspects are sorted by Γ, then by the number of inconsistent operations, then by name. Γ is infinite
+    // for a key with an orphan read.
     let keys: Vec<&str> = report.suspects.iter().map(|key| &*key.key).collect();
     assert_eq!(keys, ["orphan", "d", "a", "b", "c"]);
     assert_eq!((report.searched_keys, report.keys), (0, 5));
@@ -102,7 +104,7 @@ fn the_worst_keys_come_first() {
 #[test]
 fn proportions_are_of_operations_and_of_values() {
     let report = check(&history(&["W a 0 1", "R a 2 3", "W b 4 5", "R a 6 7", "R b 8 9", "R c 8 9"]));
-    // a has three operations, b has two, c was written by nobody.
+    // Value a has three operations and b has two. Nobody wrote c.
     assert_eq!(report.proportion(), Some(3.0 / 6.0));
     assert_eq!(report.proportion_values(), Some(2.0 / 3.0));
     assert_eq!(report.shares, [KeyShare { operations: 6, inconsistent: 3 }]);
@@ -147,10 +149,10 @@ fn the_values_to_take_out_are_named() {
 fn a_read_of_the_future_is_shown_with_its_write() {
     let text = witness(&["R a 4 6", "R a 3 5", "W a 9 10", "R a 11 12", "W b 0 1", "R b 2 3"]).to_string();
     assert!(text.starts_with("R(a) by 2 ended 4 ns before W(a) by 3 began\n"), "{text}");
-    // The one that came earliest, of the value with the earliest.
+    // Both values were read before their writes. The witness is the read with the larger Γ.
     let text = witness(&["R a 4 6", "W a 9 10", "R b 1 2", "W b 9 10"]).to_string();
     assert!(text.starts_with("R(b) by 3 ended 7 ns before W(b) by 4 began\n"), "{text}");
-    // Something worse is shown instead: a and b conflict by 19 ns.
+    // The larger of a conflict's Γ and a future read's Γ is shown. Here a and b conflict by 19 ns.
     let conflict = ["W a 100 101", "W b 120 130", "R a 150 160"];
     let text = witness(&[&["R c 4 6", "W c 24 25"], &conflict[..]].concat()).to_string();
     assert!(text.contains("conflict, Γ = 19 ns"), "{text}");
@@ -175,7 +177,7 @@ fn an_atomic_key_has_nothing_to_show() {
     }
 }
 
-/// However far clocks may be off, a value that nobody read cannot be wrong.
+/// A value that nobody read cannot be inconsistent, however large the clock error is.
 #[test]
 fn writes_that_nobody_read_are_consistent_on_any_clock() {
     let history = history(&["W a 0 10", "W b 5 15", "W c 30 40"]);
@@ -196,7 +198,7 @@ fn the_order_in_which_operations_are_recorded_says_nothing() {
     assert_eq!((measures.sessions.read_your_writes, measures.sessions.monotonic_reads), (1, 1));
 }
 
-/// The first line says how many nanoseconds twenty columns are.
+/// Checks a drawing of twenty columns. Its first line gives the time span in nanoseconds.
 fn drawn(operations: &[&str], expected: &str) {
     let drawing = witness(operations).drawing(20);
     let drawing: Vec<&str> = drawing.lines().map(str::trim_end).collect();
@@ -247,7 +249,7 @@ zone a     │
 zone ∅     ═══════════════════╡
 ";
     drawn(&["W a 100 ?", "R a 103 103", "R - 119 119"], long);
-    // What is too short for a column has the mark of its end where it has no beginning.
+    // An operation shorter than a column shows its end mark if it has no start.
     let short = "
            0 ns … +1000 ns
 initially  ────────────────────
@@ -267,11 +269,11 @@ W(a) by 2                     ├
 
 #[test]
 fn a_search_shows_the_order_that_came_furthest() {
-    // In the first order that is tried b comes last; then the read of a cannot come.
+    // In the first order that the search tries, b comes last. Then the read of a does not fit.
     let found = witness(&["W - 0 1", "W a 10 20", "W b 10 20", "R a 21 22", "R b 23 24"]);
     let text = found.to_string();
     assert!(text.starts_with("4 of 5 operations can be ordered, then none of R(b) by 5\n"), "{text}");
-    let Witness::Stuck { prefix, .. } = found else { panic!("{text}") };
+    let Witness::NoOrder { prefix, .. } = found else { panic!("{text}") };
     assert_eq!(prefix[0].label, "delete by 1");
 }
 
@@ -279,13 +281,13 @@ fn a_search_shows_the_order_that_came_furthest() {
 fn a_search_shows_where_it_ended() {
     let text = witness(&["W a 0 1", "W b 2 3", "W - 4 5", "R a 6 7", "R - 8 9"]).to_string();
     assert!(text.starts_with("3 of 5 operations can be ordered, then none of R(a) by 4\n"), "{text}");
-    let Witness::Stuck { ordered, operations, prefix, candidates } =
+    let Witness::NoOrder { ordered, operations, prefix, candidates } =
         witness(&["E a 0 1", "E b 2 3", "D a 4 5", "D a 6 8", "D - 7 9"])
     else {
         panic!("a queue is searched")
     };
-    let labels = |exhibits: &[quorate_history::Exhibit]| {
-        exhibits.iter().map(|exhibit| exhibit.label.clone()).collect::<Vec<_>>().join(", ")
+    let labels = |evidence_operations: &[quorate_history::EvidenceOperation]| {
+        evidence_operations.iter().map(|operation| operation.label.clone()).collect::<Vec<_>>().join(", ")
     };
     assert_eq!((ordered, operations), (3, 5));
     assert_eq!(labels(&prefix), "enqueue(a) by 1, enqueue(b) by 2, dequeue → a by 3");
@@ -294,7 +296,7 @@ fn a_search_shows_where_it_ended() {
 
 #[test]
 fn the_fewest_operations_are_found_or_not() {
-    // Two reads come before their write: both go, and the write may stay.
+    // Two reads end before their write begins. Both are removed, and the write may stay.
     let history = history(&["R a 0 1", "R a 0 2", "W a 3 4", "R a 5 6"]);
     let key = &history.keys()[0];
     assert_eq!(fewest_operations(key, 1_000), Some(2));

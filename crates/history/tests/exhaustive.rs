@@ -1,4 +1,4 @@
-//! Random small histories, where everything the crate computes can be had by trying everything.
+//! Compares every result of the crate with exhaustive search, on random small histories.
 
 use quorate_history::{Measures, Options, Score, Stream, Verdict, check, check_with, fewest_operations};
 use rand::{RngExt, SeedableRng};
@@ -6,7 +6,7 @@ use rand_pcg::Pcg64;
 
 use crate::twins::{Tiny, all, history, is_atomic, operation, reads_earlier, stretched, tiny};
 
-/// How many histories: some seconds' worth without optimisation.
+/// Number of histories: a few seconds of work in a debug build.
 const HISTORIES: u64 = 120_000;
 
 fn check_all(claim: impl Fn(&[Tiny], &quorate_history::Report)) {
@@ -20,7 +20,7 @@ fn check_all(claim: impl Fn(&[Tiny], &quorate_history::Report)) {
         let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| claim(&ops, &report)));
         assert!(attempt.is_ok(), "seed {seed}: {ops:#?}\n{report:#?}");
     }
-    // The histories are no use unless they are of both kinds.
+    // The histories are useful only if many are consistent and many are not.
     assert!(
         inconsistent > HISTORIES / 10 && inconsistent < HISTORIES * 9 / 10,
         "{inconsistent} inconsistent"
@@ -31,7 +31,7 @@ fn measures(report: &quorate_history::Report) -> Measures {
     report.measures.expect("distinct values are measured")
 }
 
-/// The clusters as bit sets of operations.
+/// Returns the clusters as bit sets of operations.
 fn clusters(ops: &[Tiny]) -> Vec<u32> {
     let bits = |value| (0..ops.len()).filter(|&i| ops[i].value == value).fold(0, |bits, i| bits | 1 << i);
     (0..=ops.len() as u64 + 1).map(bits).filter(|bits| *bits != 0).collect()
@@ -72,7 +72,7 @@ fn cluster_removal() {
     });
 }
 
-/// A history stretched by Γ passes, by Γ − 1 fails.
+/// Stretched by Γ, a history is atomic. Stretched by Γ − 1, it is not.
 #[test]
 fn gamma() {
     check_all(|ops, report| match measures(report).gamma {
@@ -85,7 +85,7 @@ fn gamma() {
     });
 }
 
-/// With reads begun Δ earlier it passes, Δ − 1 earlier it fails.
+/// A history is atomic if its reads begin Δ earlier, and not if they begin Δ − 1 earlier.
 #[test]
 fn delta() {
     check_all(|ops, report| match measures(report).delta {
@@ -161,13 +161,13 @@ fn k_is_a_lower_bound() {
     assert!(loose * 20 < tight, "tight {tight}, loose {loose}");
 }
 
-/// Regularity, session guarantees and clock errors, each by its definition.
+/// Regularity, session guarantees and clock errors agree with their definitions.
 #[test]
 fn what_reads_may_expect() {
     check_all(|ops, report| {
         let measures = measures(report);
         let write_of = |value| ops.iter().find(|op| op.is_write && op.value == value);
-        // When the write of what was read began and ended; the initial value was there before everything.
+        // Returns the start and finish of a value's write. The initial value was there before everything.
         let written = |value| match value {
             0 => Some((i64::MIN, i64::MIN)),
             value => write_of(value).map(|write| (write.start, write.finish)),
@@ -181,7 +181,7 @@ fn what_reads_may_expect() {
             let between =
                 |write: &Tiny| write.is_write && write.start > write_finish && write.finish < read.start;
             irregular += u64::from(write_start > read.finish || ops.iter().any(between));
-            // A client's operations come in its order, at any speed.
+            // The operations of a client are in its order, even at equal times.
             let before = || ops[..index].iter().filter(|op| op.client == read.client && op.finish < i64::MAX);
             own += u64::from(before().any(|op| op.is_write && write_finish < op.start));
             let newer =
@@ -194,7 +194,7 @@ fn what_reads_may_expect() {
     });
 }
 
-/// Two hosts whose clocks differ by up to ε: whatever truth lies behind a record, its numbers lie within what is reported.
+/// The clocks of two hosts differ by up to ε. The true numbers lie within the reported bounds.
 #[test]
 fn clock_errors_bound_the_truth() {
     let mut certain = 0;
@@ -227,7 +227,7 @@ fn clock_errors_bound_the_truth() {
     assert!(certain > 4_000, "only {certain} histories are certainly inconsistent");
 }
 
-/// A stream that forgets as early as its horizon allows says what a check of everything says.
+/// A stream that forgets as early as its horizon allows has the same result as a check of the whole history.
 #[test]
 fn streaming() {
     let (mut exact, mut forgot) = (0u64, 0u64);
@@ -238,7 +238,7 @@ fn streaming() {
         let mut recorded = ops.clone();
         recorded.sort_by_key(|op| if op.finish == i64::MAX { op.start } else { op.finish });
         let horizon = random.random_range(0..8);
-        let mut stream = Stream::new(horizon, &Options::default()).look_at(2);
+        let mut stream = Stream::new(horizon, &Options::default()).cut_after_operations(2);
         recorded.iter().for_each(|op| stream.push(operation(op)).expect("possible"));
         let held = stream.live_max();
         let (report, past) = stream.finish();

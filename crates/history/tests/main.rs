@@ -1,4 +1,5 @@
-//! The checker against hand-made cases, against exhaustive search, and against a checker that others wrote.
+//! Compares the checker with hand-made cases, with exhaustive search and with Porcupine, an independent
+//! checker.
 
 mod cases;
 mod evidence;

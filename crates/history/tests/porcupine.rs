@@ -1,6 +1,7 @@
-//! Agreement with porcupine, a checker that others wrote, on its own published histories and on random ones.
+//! Compares verdicts with Porcupine, an independent checker, on its published histories and on random ones.
 //!
-//! Needs `go` and its module proxy; without them the tests say that they skipped. Nothing that is fetched is kept here.
+//! The tests need `go` and its module proxy. Without them they report that they were skipped. Nothing that is
+//! fetched is stored in the repository.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,11 +17,11 @@ use rand_pcg::Pcg64;
 
 struct Porcupine {
     program: PathBuf,
-    /// Where its module lies, with its tests and their histories.
+    /// Directory of Porcupine's module, with its tests and their histories.
     module: PathBuf,
 }
 
-/// Porcupine, built once; `None`, and a word about it, where that cannot be done.
+/// Builds Porcupine once. Returns `None`, and prints the reason, if it cannot be built here.
 fn porcupine() -> Option<&'static Porcupine> {
     static BUILT: OnceLock<Option<Porcupine>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
@@ -54,10 +55,10 @@ fn porcupine() -> Option<&'static Porcupine> {
 }
 
 impl Porcupine {
-    /// What it says about each file: `true`, `false` or `"unknown"`.
+    /// Returns Porcupine's verdict on each file: `true`, `false` or `"unknown"`.
     fn judge(&self, files: &[PathBuf]) -> Vec<serde_json::Value> {
         let output =
-            Command::new(&self.program).arg("-timeout").arg("20s").args(files).output().expect("it runs");
+            Command::new(&self.program).arg("-timeout").arg("100s").args(files).output().expect("it runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let lines = String::from_utf8(output.stdout).expect("text");
         let answer =
@@ -97,7 +98,8 @@ fn shown(verdict: Verdict) -> serde_json::Value {
     serde_json::to_value(verdict).expect("a verdict is JSON")
 }
 
-/// Porcupine's own tests name the verdict for each published history; it and we must both find it.
+/// Porcupine's tests state the verdict of each published history. Porcupine and this crate must both reach
+/// it.
 #[test]
 fn published_histories_are_judged_as_published() {
     let Some(porcupine) = porcupine() else { return };
@@ -133,7 +135,8 @@ fn published_histories_are_judged_as_published() {
     eprintln!("{} published histories judged as published", published.len());
 }
 
-/// Clients on a few keys of a store that is atomic but for now and then a stale read or a lost write.
+/// Returns a random history of a few clients and keys. The store is atomic except for occasional stale reads
+/// and lost writes.
 fn random_history(random: &mut impl Rng) -> Vec<Operation> {
     struct Event {
         at: i64,

@@ -1,13 +1,13 @@
-//! The general search against trying everything, for every kind of object.
+//! Compares the general search with exhaustive search, for every kind of object.
 
 use quorate_history::{Action, History, Operation, Outcome, Value, Verdict, check};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// What an object holds, told naively.
+/// Contents of an object, in the simplest form.
 type State = Vec<String>;
 
-/// What happens to `state`, or `None` if the answer cannot be.
+/// Returns the state after `operation`, or `None` if its answer is impossible.
 fn happen(state: &State, operation: &Operation) -> Option<State> {
     let texts = |value: &Option<Value>| match value {
         None => vec![],
@@ -84,7 +84,7 @@ fn random_history(random: &mut impl Rng, kind: u32) -> Vec<Operation> {
                 let expected = (draw(6) > 0).then(|| few(&mut draw));
                 Action::Cas { expected, new: few(&mut draw), matched: draw(3) > 0 }
             }
-            // Repeated writes only, so that short histories are often atomic.
+            // Few distinct values, so that writes repeat and short histories are often atomic.
             (1, 0..6) => Action::Read((draw(8) > 0).then(|| few(&mut draw))),
             (1, _) => Action::Write(few(&mut draw)),
             (2, 0..4) => Action::Read(list(&mut draw)),
@@ -126,28 +126,29 @@ fn any_kind_of_object_is_decided_as_by_trying_everything() {
     }
 }
 
-/// A search that was left in the middle comes to the same answer.
+/// A search that runs in pieces reaches the same answer.
 #[test]
 fn a_search_can_be_gone_on_with() {
     use quorate_history::model::{
         Register,
         RegisterOperation::{Read, Write},
     };
-    use quorate_history::search::{Answer, Search, Timed};
+    use quorate_history::search::{Search, SearchAnswer, Timed};
     let timed = |start, finish, operation| Timed { start, finish: Some(finish), operation };
-    // Ten concurrent writes of two values, then reads that need them in turn, the last one impossibly.
+    // Ten concurrent writes of two values, then reads that alternate between them. The last read is
+    // impossible.
     let mut operations: Vec<_> = (0..10).map(|i| timed(0, 100, Write(1 + i % 2))).collect();
     operations.extend((0..9).map(|i| timed(i, 100, Read(1 + (i as u32) % 2))));
     operations.push(timed(101, 102, Read(1)));
     operations.push(timed(103, 104, Read(2)));
     let whole = Search::new(Register, operations.clone()).advance(u64::MAX);
-    assert!(matches!(whole, Answer::NotLinearizable(_)));
+    assert!(matches!(whole, SearchAnswer::NotLinearizable(_)));
     let mut pieces = Search::new(Register, operations);
     let mut turns = 0;
     let answer = loop {
         turns += 1;
         match pieces.advance(1) {
-            Answer::OutOfSteps => {}
+            SearchAnswer::OutOfSteps => {}
             answer => break answer,
         }
     };
@@ -166,22 +167,23 @@ fn out_of_steps_is_unknown() {
     assert_eq!((report.verdict, report.measures), (Verdict::Unknown, None));
 }
 
-/// Places that differ only in operations far above the first open one are different places.
+/// Places that differ only in operations far above the base are different places.
 #[test]
 fn a_long_search_tells_its_places_apart() {
     let write = |value: &str, start, finish| Operation::write(1, "x", value, start, finish);
     let read = |value: &str, at| Operation::read(2, "x", Some(value.into()), at, at + 1);
-    // 63 writes one after another; then one that can only come last, which stays open behind them.
+    // 63 writes in a row. The next write can only come last and stays open behind them.
     let mut operations: Vec<Operation> =
         (0..63).map(|at| write(["p", "q"][at as usize % 2], at, at)).collect();
     operations.push(write("last", 99, 1_000));
-    // The short write of a must come first. The long one is tried before it, and leads to the same value and nowhere.
+    // The short write of a must come first. The search tries the long write first, which gives the same value
+    // but leads nowhere.
     operations.extend([write("a", 100, 200), write("a", 101, 110), write("b", 101, 105), read("b", 120)]);
     operations.extend([read("a", 140), read("last", 1_001)]);
     operations.extend((0..128).map(|at| write(["p", "q"][at as usize % 2], 2_000 + at, 2_000 + at)));
     let report = check(&operations.into_iter().collect());
     assert_eq!((report.verdict, report.searched_keys), (Verdict::Atomic, 1), "{report}");
-    // As many operations as bits.
+    // As many operations as a word has bits.
     let exactly = (0..64).map(|at| write("p", at, at));
     assert_eq!(check(&exactly.collect()).verdict, Verdict::Atomic);
 }
@@ -196,7 +198,7 @@ fn texts_grow_by_what_is_appended() {
     assert_eq!(verdict(&[append("a", 0), append("b", 2), read("a", 3)]), Verdict::NotAtomic);
 }
 
-/// A key that is compared and set is a register, whatever it holds.
+/// A key with compare-and-set operations is a register, whatever values it holds.
 #[test]
 fn a_register_may_hold_lists() {
     let list =
@@ -215,7 +217,7 @@ fn a_register_may_hold_lists() {
     let set = [Action::Write(list(&["a"])), cas(&["a"], &["b", "a"])];
     assert_eq!(verdict([&set[..], &[read(&["b", "a"])]].concat()), Verdict::Atomic);
     assert_eq!(verdict([&set[..], &[read(&["a", "b"])]].concat()), Verdict::NotAtomic);
-    // An empty list that was written is read as nothing, or as an empty list.
+    // An empty list that was written reads as "nothing" or as an empty list.
     for empty in [Action::Read(None), read(&[])] {
         let written = vec![Action::Write(list(&["a"])), Action::Write(list(&[])), empty.clone()];
         assert_eq!(verdict(written), Verdict::Atomic, "{empty:?}");

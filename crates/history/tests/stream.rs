@@ -1,4 +1,4 @@
-//! A stream that forgets says the same as a check of everything.
+//! A stream that forgets has the same result as a check of the whole history.
 
 use quorate_history::{
     Action, History, Operation, Options, Outcome, Report, Stream, Value, Verdict, check_with,
@@ -6,7 +6,8 @@ use quorate_history::{
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-/// Some clients on a few keys of a store where a read may be some versions old, in the order in which they ended.
+/// Returns the operations of a few clients on a few keys, sorted by end. A read may return one of several
+/// older versions.
 fn recorded(random: &mut impl Rng, operations: usize, stale: f64) -> Vec<Operation> {
     let clients = random.random_range(2..10usize);
     let mut now = vec![0i64; clients];
@@ -40,7 +41,7 @@ fn recorded(random: &mut impl Rng, operations: usize, stale: f64) -> Vec<Operati
     }
     let mut operations: Vec<_> = timed.into_iter().map(|(_, operation)| operation).collect();
     operations.sort_by_key(|operation| operation.finish);
-    // Files of several hosts are merged only roughly.
+    // Swaps some neighbours, because files of several hosts are merged only approximately.
     for at in 1..operations.len() {
         if random.random_bool(0.2) {
             operations.swap(at - 1, at);
@@ -106,7 +107,7 @@ fn what_comes_after_the_horizon_is_counted() {
     operations.push(Operation::read(2, "x", Some(Value::from(3)), 9_991, 9_992));
     let (report, past, _) = streamed(&operations, 100, &Options::default());
     assert_eq!((report.verdict, past), (Verdict::NotAtomic, 1));
-    // A write recorded long after it ended.
+    // A write that was recorded long after it ended.
     operations.pop();
     operations.push(Operation::write(2, "x", 5_000, 12, 14));
     let (_, past, _) = streamed(&operations, 100, &Options::default());
@@ -120,26 +121,26 @@ fn repeated_values_are_not_judged_in_a_stream() {
     assert_eq!((report.verdict, report.measures, report.operations), (Verdict::Unknown, None, 2));
 }
 
-/// One write ended and another began at the same instant: neither has certainly replaced the other.
+/// One write ended at the instant another began, so neither has certainly replaced the other.
 #[test]
 fn a_value_that_may_still_be_there_is_kept() {
     let mut operations = vec![Operation::write(1, "x", "a", 0, 10), Operation::write(2, "x", "b", 10, 20)];
     operations.extend((100..110i64).map(|at| Operation::read(3, "y", None, at, at)));
-    // Between these two the key is looked through.
+    // The stream looks for a cut between these two operations.
     operations.extend([15, 16].map(|at| Operation::read(1, "x", Some("b".into()), at, at)));
     operations.push(Operation::read(1, "x", Some("a".into()), 108, 108));
-    let mut stream = Stream::new(5, &Options::default()).look_at(2);
+    let mut stream = Stream::new(5, &Options::default()).cut_after_operations(2);
     operations.into_iter().for_each(|operation| stream.push(operation).expect("possible"));
     let (report, past) = stream.finish();
     assert_eq!((report.verdict, report.orphan_reads, past), (Verdict::NotAtomic, 0, 0));
 }
 
-/// A value that nobody wrote is waited for as long as the horizon says, and no longer.
+/// The stream waits for the write of an orphan read for the horizon, and no longer.
 #[test]
 fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
     let writes: Vec<Operation> =
         (0..10_000i64).map(|i| Operation::write(1, "x", i as u64, 10 * i, 10 * i + 5)).collect();
-    // In a later piece the value may be one that was forgotten.
+    // In a later piece, the value of an orphan read may be a forgotten value.
     for (after, doubtful) in [(9, 0), (300, 1)] {
         let at = 10 * after as i64 - 5;
         let mut operations = writes.clone();
@@ -147,14 +148,14 @@ fn reads_of_what_nobody_wrote_are_not_held_for_ever() {
         let (report, past, live) = streamed(&operations, 1_000, &Options::default());
         assert!(live < 1_000, "{live} operations were held");
         assert_eq!((report.verdict, report.orphan_reads, past), (Verdict::NotAtomic, 1, doubtful));
-        // Its write comes too late: a check of everything would have seen it.
+        // The write comes too late. A check of the whole history would have used it.
         operations.push(Operation::write(3, "x", "of nobody", 99_990, 99_999));
         let (_, past, _) = streamed(&operations, 1_000, &Options::default());
         assert_eq!(past, 1);
     }
 }
 
-/// The write of what was read is awaited for the horizon after the last read began.
+/// The stream waits for the write of a value until the horizon after the start of the value's last read.
 #[test]
 fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
     let told = |written_after: usize| {
@@ -163,21 +164,22 @@ fn a_write_that_is_recorded_after_its_reads_is_in_time_within_the_horizon() {
         operations.insert(10, Operation::read(2, "x", Some("slow".into()), 97, 98));
         operations.insert(15, Operation::read(2, "x", Some("slow".into()), 137, 138));
         operations.insert(written_after, Operation::write(3, "x", "slow", 90, 140));
-        let mut stream = Stream::new(100, &Options::default()).look_at(1);
+        let mut stream = Stream::new(100, &Options::default()).cut_after_operations(1);
         operations.into_iter().for_each(|operation| stream.push(operation).expect("possible"));
         let (report, past) = stream.finish();
         (report.orphan_reads, past > 0)
     };
-    // The second read began at 137. It is settled once an operation has ended behind 237, and judged when the key is looked at next.
+    // The second read began at 137. It is settled once an operation ends after 237, and judged when the
+    // stream next looks for a cut.
     assert_eq!(told(28), (0, false));
     assert_eq!(told(29), (2, true));
 }
 
-/// What is still there was there from 25 on: the cut is before.
+/// The current value has been there since 25, so the cut lies before 25.
 #[test]
 fn an_operation_is_late_if_it_ended_before_the_cut() {
     let past = |operation: Operation| {
-        let mut stream = Stream::new(100, &Options::default()).look_at(4);
+        let mut stream = Stream::new(100, &Options::default()).cut_after_operations(4);
         for at in [0, 10, 20, 1_000] {
             stream.push(Operation::write(1, "x", at as u64, at, at + 5)).expect("possible");
         }
@@ -190,11 +192,11 @@ fn an_operation_is_late_if_it_ended_before_the_cut() {
     assert_eq!(counts, [1, 1, 0, 0, 0]);
 }
 
-/// The worst piece is shown, and the first of those that are equally bad.
+/// The stream shows its worst piece, and of equally bad pieces the first.
 #[test]
 fn a_stream_shows_its_worst_piece() {
     let shown = |gammas: &[i64]| {
-        let mut stream = Stream::new(100, &Options::default()).look_at(1);
+        let mut stream = Stream::new(100, &Options::default()).cut_after_operations(1);
         for (piece, gamma) in (0..).zip(gammas) {
             let (at, old, new) = (10_000 * piece, format!("old{piece}"), format!("new{piece}"));
             stream.push(Operation::write(1, "x", &*old, at, at + 10)).expect("possible");

@@ -1,25 +1,25 @@
-//! The slow and obvious twins of what the crate computes: they try everything.
+//! Slow and obvious versions of the crate's computations. They try everything.
 
 use quorate_history::{Action, History, Operation, Outcome, Value};
 use rand::{Rng, RngExt};
 
-/// An operation of a tiny history on one key; value 0 is "nothing". Times are in half nanoseconds, so that stretching by an odd γ
-/// is exact.
+/// An operation of a tiny history on one key. Value 0 is "nothing". Times are in half nanoseconds, so that
+/// stretching by an odd γ is exact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiny {
     pub(crate) client: u64,
     pub(crate) is_write: bool,
     pub(crate) value: u64,
     pub(crate) start: i64,
-    /// `i64::MAX` for a write of unknown outcome.
+    /// End of the operation, or `i64::MAX` for a write of unknown outcome.
     pub(crate) finish: i64,
 }
 
-/// Whether the chosen operations (a bit each) can be put in an order that explains every answer.
+/// Whether some order of the chosen operations (one bit each) explains every answer.
 pub(crate) fn is_atomic(ops: &[Tiny], chosen: u32) -> bool {
     fn extend(ops: &[Tiny], left: u32, holds: u64) -> bool {
         let indices = || (0..ops.len()).filter(move |i| left & (1 << i) != 0);
-        // Writes of unknown outcome need not ever happen.
+        // Writes of unknown outcome need not happen.
         if indices().all(|i| ops[i].finish == i64::MAX) {
             return true;
         }
@@ -32,12 +32,12 @@ pub(crate) fn is_atomic(ops: &[Tiny], chosen: u32) -> bool {
     extend(ops, chosen, 0)
 }
 
-/// All operations chosen.
+/// Chooses all operations.
 pub(crate) fn all(ops: &[Tiny]) -> u32 {
     (1 << ops.len()) - 1
 }
 
-/// Every operation stretched by `gamma`/2 nanoseconds at either end.
+/// Stretches every operation by `gamma`/2 nanoseconds at either end.
 pub(crate) fn stretched(ops: &[Tiny], gamma: i64) -> Vec<Tiny> {
     let stretch = |op: &Tiny| Tiny {
         start: op.start - gamma,
@@ -47,13 +47,14 @@ pub(crate) fn stretched(ops: &[Tiny], gamma: i64) -> Vec<Tiny> {
     ops.iter().map(stretch).collect()
 }
 
-/// Every read begun `delta` nanoseconds earlier.
+/// Lets every read begin `delta` nanoseconds earlier.
 pub(crate) fn reads_earlier(ops: &[Tiny], delta: i64) -> Vec<Tiny> {
     let earlier = |op: &Tiny| Tiny { start: op.start - if op.is_write { 0 } else { 2 * delta }, ..*op };
     ops.iter().map(earlier).collect()
 }
 
-/// A random history: a few clients that each do one operation after another, values written once, reads of anything.
+/// Returns a random history. Each client does one operation after another, values are written once, and reads
+/// return any value.
 pub(crate) fn tiny(random: &mut impl Rng, operations: usize) -> Vec<Tiny> {
     let clients = random.random_range(1..=4);
     let mut now = [0i64; 4];
@@ -76,19 +77,19 @@ pub(crate) fn tiny(random: &mut impl Rng, operations: usize) -> Vec<Tiny> {
             finish: if unknown { i64::MAX } else { 2 * finish },
         });
     }
-    // What reads return: usually something written, sometimes nothing, rarely what nobody wrote.
+    // A read usually returns a written value, sometimes "nothing", and rarely a value that nobody wrote.
     for op in ops.iter_mut().filter(|op| !op.is_write) {
         op.value = if random.random_bool(0.02) { values + 1 } else { random.random_range(0..=values) };
     }
     ops
 }
 
-/// The same history for the crate, in whole nanoseconds.
+/// Converts the history for the crate, in whole nanoseconds.
 pub(crate) fn history(ops: &[Tiny]) -> History {
     ops.iter().map(operation).collect()
 }
 
-/// One operation for the crate.
+/// Converts one operation for the crate.
 pub(crate) fn operation(op: &Tiny) -> Operation {
     let value = (op.value > 0).then(|| Value::from(op.value));
     let unknown = op.finish == i64::MAX;

@@ -1,4 +1,4 @@
-//! `quorate check`: how consistent a recorded history was.
+//! `quorate check`: judges how consistent a recorded history is.
 
 use std::io::{self, IsTerminal, Write as _};
 use std::path::PathBuf;
@@ -12,59 +12,61 @@ use quorate_history::{History, Options, Report, Stream, Verdict};
 use quorate_lab::judge::{fewest, judge};
 use serde::Serialize;
 
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, log_stderr, print_line};
 
 mod html;
 mod input;
 mod table;
 
-use input::Source;
+use input::HistorySource;
 
-/// Says whether a recorded history was atomic (linearizable), how many of its operations were inconsistent, by how much time,
-/// and which operations show it.
+/// Judges a recorded history: whether it is atomic (linearizable), how many of its operations are
+/// inconsistent, by how much time, and which operations prove it.
 ///
-/// Exits with 0 if it was atomic, 1 if not, 2 if the files cannot be read, 3 if that remains unknown.
+/// Exits with 0 if the history is atomic, 1 if it is not, 2 if the files cannot be read, and 3 if the answer
+/// is unknown. A history without operations is unknown.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Recorded histories, merged; `-` is standard input.
+    /// Recorded histories, which are merged. `-` is standard input.
     #[arg(required = true)]
     files: Vec<PathBuf>,
-    /// How the files are written: json, text, edn or watca. Without it, each file's first line tells.
+    /// Format of the files: json, text, edn or watca. By default the first line of each file decides.
     #[arg(long)]
     format: Option<Format>,
-    /// Print one JSON object instead of a table.
+    /// Prints one JSON object instead of a table.
     #[arg(long)]
     json: bool,
-    /// Write a page with the timelines of the worst keys to this file.
+    /// Writes a page with the timelines of the worst keys to this file.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// By how many nanoseconds the difference of two recorded times may be wrong, because clocks differ. Without it, what
-    /// the files say about their hosts' clocks.
+    /// Largest error of the difference of two recorded times, in nanoseconds, because clocks differ. By
+    /// default it follows from the clock errors that the files declare.
     #[arg(long, value_name = "NS")]
     clock_error: Option<u64>,
-    /// Take a failed compare-and-set of a Jepsen history to have found another value, rather than to say nothing.
+    /// Takes a failed compare-and-set of a Jepsen history as proof of another value. By default such an
+    /// operation proves nothing.
     #[arg(long)]
     failed_cas_observed: bool,
-    /// How many seconds the search may take where values repeat or objects are no registers.
+    /// Seconds that the search may take, for keys whose values repeat or that are no registers.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     time_limit: u64,
-    /// Judge while reading and forget what is settled, in memory that does not grow with the files.
+    /// Judges while reading and forgets settled operations, so that memory does not grow with the files.
     #[arg(long, conflicts_with = "html")]
     stream: bool,
-    /// With --stream: for how many nanoseconds after it was replaced a value is still remembered.
+    /// With --stream: nanoseconds for which a replaced value is remembered.
     #[arg(long, value_name = "NS", default_value_t = 10_000_000_000, requires = "stream")]
     horizon: u64,
-    /// How many of the worst keys to show.
+    /// Number of worst keys to show.
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
-    /// Check on as many threads; by default as many as there are cores.
+    /// Number of threads. By default one for each core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }
 
-/// The keys of `--json`, which scripts rely on.
+/// The object that `--json` prints. Scripts rely on its keys.
 #[derive(Serialize)]
-struct Answer {
+struct CheckSummary {
     operations: u64,
     keys: u64,
     atomic: Verdict,
@@ -80,30 +82,42 @@ struct Answer {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let begin = Instant::now();
-    let Judged { report, history, left_out, clock_error } =
+    let CheckedHistory { mut report, history, left_out, clock_error } =
         if args.stream { stream(args)? } else { whole(args)? };
+    if report.operations == 0 {
+        // A recording that failed must not look like a correct store.
+        report.verdict = Verdict::Unknown;
+        log_stderr(match left_out {
+            0 => "there is no operation to judge, so nothing is known",
+            _ => {
+                "no operation counts: all failed, or are reads that were never answered; so nothing is known"
+            }
+        });
+    }
     let seconds = begin.elapsed().as_secs_f64();
 
     if let (Some(path), Some(history)) = (&args.html, &history) {
         let page = html::page(history, &report, args.top);
-        // Exit code 1 would say that the history is not atomic.
+        // Exit code 1 would mean that the history is not atomic.
         std::fs::write(path, page).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
     }
     let show = || -> io::Result<()> {
         if args.json {
-            return say!("{}", serde_json::to_string(&answer(&report, seconds))?);
+            return print_line!("{}", serde_json::to_string(&answer(&report, seconds))?);
         }
         let table = table::table(&report, left_out, clock_error, args.top, seconds);
         io::stdout().write_all(table.as_bytes())?;
         match history.as_ref().and_then(|history| fewest(history, &report)) {
             Some(fewest) => {
-                say!("at least {fewest} operations have to go, taken singly, for the rest to be atomic")
+                print_line!(
+                    "at least {fewest} operations have to go, taken singly, for the rest to be atomic"
+                )
             }
             None => Ok(()),
         }
     };
     match show() {
-        // The exit code still says what the verdict is.
+        // The exit code still tells the verdict.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         shown => shown?,
     }
@@ -114,20 +128,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-struct Judged {
+struct CheckedHistory {
     report: Report,
-    /// Unless it was forgotten while it was judged.
+    /// The history, or `None` if it was forgotten while it was judged.
     history: Option<History>,
     left_out: u64,
     clock_error: u64,
 }
 
-/// Reads everything, then judges it.
-fn whole(args: &Args) -> anyhow::Result<Judged> {
+/// Reads all files and then judges the history.
+fn whole(args: &Args) -> anyhow::Result<CheckedHistory> {
     let progress = progress(args);
     let mut history = History::new();
     for path in &args.files {
-        let Some(mut source) = Source::open(path, args.format, failed_cas(args), &progress)? else {
+        let Some(mut source) = HistorySource::open(path, args.format, failed_cas(args), &progress)? else {
+            log_stderr(format_args!("{}: it is empty", path.display()));
             continue;
         };
         source.read_into(&mut history)?;
@@ -140,15 +155,19 @@ fn whole(args: &Args) -> anyhow::Result<Judged> {
     let deadline = Instant::now() + Duration::from_secs(args.time_limit);
     let report = judge(&history, &options, threads, Some(deadline));
     let left_out = history.left_out();
-    Ok(Judged { report, history: Some(history), left_out, clock_error })
+    Ok(CheckedHistory { report, history: Some(history), left_out, clock_error })
 }
 
-/// Judges while reading; several files are merged by time.
-fn stream(args: &Args) -> anyhow::Result<Judged> {
+/// Judges while reading. Several files are merged by time.
+fn stream(args: &Args) -> anyhow::Result<CheckedHistory> {
     let progress = progress(args);
     let mut sources = Vec::new();
     for path in &args.files {
-        sources.extend(Source::open(path, args.format, failed_cas(args), &progress)?);
+        let source = HistorySource::open(path, args.format, failed_cas(args), &progress)?;
+        if source.is_none() {
+            log_stderr(format_args!("{}: it is empty", path.display()));
+        }
+        sources.extend(source);
     }
     let clock_error = args.clock_error.unwrap_or(0);
     let mut stream = Stream::new(args.horizon, &Options { clock_error, ..Options::default() });
@@ -169,27 +188,27 @@ fn stream(args: &Args) -> anyhow::Result<Judged> {
     let left_out = stream.left_out();
     let (report, past_horizon) = stream.finish();
     if past_horizon > 0 {
-        eprintln!(
-            "quorate: {past_horizon} operations came later than the horizon allows; \
+        log_stderr(format_args!(
+            "{past_horizon} operations came later than the horizon allows; \
              the numbers are exact only with a larger --horizon"
-        );
+        ));
     }
-    Ok(Judged { report, history: None, left_out, clock_error })
+    Ok(CheckedHistory { report, history: None, left_out, clock_error })
 }
 
 fn failed_cas(args: &Args) -> FailedCas {
     if args.failed_cas_observed { FailedCas::Observed } else { FailedCas::Ignored }
 }
 
-fn note_torn(source: &Source) {
+fn note_torn(source: &HistorySource) {
     if let Some(torn) = source.torn() {
-        eprintln!("quorate: {torn}");
+        log_stderr(torn);
     }
 }
 
-fn answer(report: &Report, seconds: f64) -> Answer {
+fn answer(report: &Report, seconds: f64) -> CheckSummary {
     let measures = report.measures;
-    Answer {
+    CheckSummary {
         operations: report.operations,
         keys: report.keys,
         atomic: report.verdict,
@@ -204,7 +223,7 @@ fn answer(report: &Report, seconds: f64) -> Answer {
     }
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// Returns a progress bar, which is hidden unless standard error is a terminal.
 fn progress(args: &Args) -> ProgressBar {
     if !io::stderr().is_terminal() {
         return ProgressBar::hidden();

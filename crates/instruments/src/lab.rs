@@ -1,4 +1,4 @@
-//! `quorate lab`: the figures of the sources, run and judged.
+//! `quorate lab`: runs figures of the sources and judges their claims.
 
 use std::{
     fs,
@@ -17,55 +17,56 @@ use quorate_lab::{
     quorate_program, record, report, source,
 };
 
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, print_line};
 
-/// Runs figures of the sources that Quorate is made of, on real processes, and says which of their claims hold here.
+/// Runs figures of the papers that Quorate is made of, on real processes, and tells which of their claims
+/// hold here.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    task: Task,
+    task: LabTask,
 }
 
 #[derive(Subcommand)]
-enum Task {
+enum LabTask {
     List(ListArgs),
     Run(RunArgs),
     Report(ReportArgs),
     Forward(ForwardArgs),
 }
 
-/// Shows the figures, their claims, and what came of them.
+/// Lists the figures with their claims and verdicts.
 #[derive(clap::Args)]
 struct ListArgs {
     #[command(flatten)]
     results: ResultsArgs,
-    /// One JSON object a line for each claim.
+    /// Prints one JSON object a line for each claim.
     #[arg(long)]
     json: bool,
 }
 
-/// Runs a figure and keeps its results.
+/// Runs a figure and stores its results.
 #[derive(clap::Args)]
 struct RunArgs {
-    /// The figure, as `quorate lab list` names it, or a source, all of whose figures are meant.
+    /// Name of a figure, as in `quorate lab list`, or of a source to run all of its figures.
     figure: String,
-    /// How many times.
+    /// Number of runs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
-    /// Seconds of each of its phases.
+    /// Duration of each phase, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0)]
     phase: f64,
-    /// Connections that write at the same time.
+    /// Number of connections that write concurrently.
     #[arg(long, default_value_t = 32)]
     clients: usize,
     #[command(flatten)]
     running: Running,
-    /// Operations a second where the figure has a rate, instead of the source's.
+    /// Operations a second, for figures that have a rate. By default the source's rate.
     #[arg(long)]
     rate: Option<f64>,
     #[command(flatten)]
     results: ResultsArgs,
-    /// One JSON object for each run.
+    /// Prints one JSON object for each run.
     #[arg(long)]
     json: bool,
 }
@@ -73,49 +74,51 @@ struct RunArgs {
 /// Writes a page with all figures, claims and curves.
 #[derive(clap::Args)]
 struct ReportArgs {
-    /// Where to.
+    /// File for the page.
     #[arg(long, default_value = "lab.html")]
     page: PathBuf,
     #[command(flatten)]
     results: ResultsArgs,
 }
 
-/// Forwards between the nodes of a Cassandra on this machine, as if they were at sites far from each other.
+/// Forwards between the nodes of a Cassandra cluster on this machine, as if the nodes were at distant sites.
 ///
-/// Each node listens at an address of its own and tells others another one, where the forwarder listens (`bench/cassandra start DIR --sites` starts
-/// both). It runs until it is killed.
+/// Each node listens at its own address and announces another one to the other nodes. The forwarder listens
+/// at the announced addresses (`bench/cassandra start DIR --sites` starts both). It runs until it is killed.
 #[derive(clap::Args)]
 struct ForwardArgs {
-    /// A node: the address that it tells the other nodes, and the one at which it listens, both with ports. The first is at site 0, the next
-    /// at 1.
+    /// A node: its announced address and its listening address, both with ports. The first node is at site 0,
+    /// the next at site 1.
     #[arg(long = "node", value_name = "BROADCAST=LISTEN", required = true)]
     nodes: Vec<Node>,
-    /// Listens here for distances: one line with commas for each connection.
+    /// Address at which the forwarder accepts changes of distances: each connection sends one line, separated
+    /// by commas.
     #[arg(long, value_name = "HOST:PORT")]
     door: SocketAddr,
-    /// Distance of two sites, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with commas.
+    /// One-way distance of two sites in milliseconds: `0-1=18.5`, or `0-1=18.5~2` for up to 2 random
+    /// milliseconds more. Repeat the option, or separate by commas.
     #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<Between>,
 }
 
 #[derive(clap::Args)]
 struct ResultsArgs {
-    /// Where results are kept, one JSON object a line.
+    /// File with the results, one JSON object a line.
     #[arg(long, default_value = "lab.jsonl")]
     results: PathBuf,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.task {
-        Task::List(args) => list(&args),
-        Task::Run(args) => run_figure(&args),
-        Task::Report(args) => {
+        LabTask::List(args) => list(&args),
+        LabTask::Run(args) => run_figure(&args),
+        LabTask::Report(args) => {
             let page = report::page(&record::read(&args.results.results)?)?;
             fs::write(&args.page, page).with_context(|| args.page.display().to_string())?;
-            say!("{}", args.page.display())?;
+            print_line!("{}", args.page.display())?;
             Ok(())
         }
-        Task::Forward(args) => {
+        LabTask::Forward(args) => {
             let forwarder = Forwarder::start(args.nodes)?;
             forwarder.place(&args.distances)?;
             let door = TcpListener::bind(args.door).with_context(|| format!("--door {}", args.door))?;
@@ -142,7 +145,7 @@ fn list(args: &ListArgs) -> Result<()> {
                     "figure": figure.id(), "store": store, "claim": claim.says, "theirs": judged.theirs,
                     "ours": judged.ours, "runs": own.len(), "verdict": judged.verdict.to_string(),
                 });
-                say!("{line}")?;
+                print_line!("{line}")?;
                 continue;
             }
             let number = |value: Option<f64>| value.map_or(String::from("-"), |value| format!("{value:.2}"));
@@ -157,7 +160,7 @@ fn list(args: &ListArgs) -> Result<()> {
         }
     }
     if !args.json {
-        say!("{table}")?;
+        print_line!("{table}")?;
     }
     Ok(())
 }
@@ -191,24 +194,24 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     if meant.is_empty() {
         return Err(Usage(refusals.join("\n")).into());
     }
-    refusals.iter().for_each(|refusal| eprintln!("{refusal}"));
+    refusals.iter().for_each(quorate_command::log_stderr);
     record::open(&args.results.results)?;
     let mut wrong = 0;
     for figure in meant {
         for _ in 0..args.runs {
             let record = figure.run(&setting).with_context(|| format!("figure {}", figure.id()))?;
             record::append(&args.results.results, &record)?;
-            wrong += u64::from(!record.account.is_right());
+            wrong += u64::from(!record.account.is_complete());
             if args.json {
-                say!("{}", serde_json::to_string(&record)?)?;
+                print_line!("{}", serde_json::to_string(&record)?)?;
                 continue;
             }
-            say!("{}: {}", figure.id(), figure.title())?;
+            print_line!("{}: {}", figure.id(), figure.title())?;
             for (name, value) in &record.values {
-                say!("{name:24} {value:.3}")?;
+                print_line!("{name:24} {value:.3}")?;
             }
             let account = record.account;
-            say!(
+            print_line!(
                 "{} writes acknowledged, {} lost, {} doubled",
                 account.acknowledged,
                 account.lost,

@@ -1,8 +1,8 @@
 //! The instruments: `quorate watch`, `check`, `tune`, `sim`, `bench` and `lab`.
 //!
-//! They are a program of their own, which `quorate` runs, so that whoever runs a cluster neither builds nor carries the
-//! simulator and the laboratory. One file a subcommand; each has its `Args` and a `run`. Those of `bench` are the laboratory's.
-//! Exit codes: 0, 1 (failed), 2 (usage); `check` adds 3 (unknown).
+//! The instruments are a separate program, which `quorate` runs, so that a cluster's machines need neither
+//! the simulator nor the laboratory. Each subcommand has a file with its `Args` and a `run`. Those of `bench`
+//! are in the laboratory. Exit codes: 0, 1 (failed), 2 (usage). `check` adds 3 (unknown).
 
 mod check;
 mod lab;

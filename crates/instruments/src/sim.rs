@@ -1,4 +1,5 @@
-//! `quorate sim`: a cluster in a virtual world where everything goes wrong, decided by a seed.
+//! `quorate sim`: simulates a cluster in a virtual world where everything goes wrong. A seed decides each
+//! run.
 
 mod graphs;
 mod latency;
@@ -10,44 +11,46 @@ use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate_sim::{Mutation, Report, Scenario, Sweep, run, sweep};
 
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, print_line};
 
-/// Simulates a scenario under faults and judges what it shows. A seed decides everything: the same seed is the same run.
+/// Simulates a scenario under faults and judges the result. A seed decides everything, so the same seed gives
+/// the same run.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    apart: Option<Apart>,
-    /// `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`, `replies`, `service`, `table`, `together`, `token`, or the path of a scenario file.
+    apart: Option<OtherSimulation>,
+    /// Scenario: `accidents`, `domains`, `ecast`, `group`, `paxos`, `power`, `quorum`, `refound`, `reform`,
+    /// `replies`, `service`, `table`, `together`, `token`, or the path of a scenario file.
     #[arg(required = true)]
     scenario: Option<String>,
-    /// With disks: processes come back from them, power is cut, writes are torn and lost, bytes rot. For `paxos`, `ecast`,
-    /// `service` and `quorum`.
+    /// Adds disks: processes restart from them, power is cut, writes are torn and lost, and bytes rot. For
+    /// `paxos`, `ecast`, `service` and `quorum`.
     #[arg(long)]
     disk: bool,
-    /// Replay this one seed.
+    /// Replays this seed.
     #[arg(long, conflicts_with_all = ["seeds", "from"])]
     seed: Option<u64>,
-    /// How many seeds to sweep.
+    /// Number of seeds to sweep.
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// The first seed of the sweep.
+    /// First seed of the sweep.
     #[arg(long, default_value_t = 0)]
     from: u64,
-    /// How many runs at a time; one for each processor unless given.
+    /// Number of concurrent runs. By default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Break this rule on purpose, to see the seeds catch it.
+    /// Breaks this rule on purpose, to see the seeds detect it.
     #[arg(long)]
     mutation: Option<String>,
-    /// One JSON object instead of text.
+    /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// What is not swept by seeds.
+/// Simulations that are not swept by seeds.
 #[derive(clap::Subcommand)]
-enum Apart {
+enum OtherSimulation {
     Graphs(graphs::Args),
     Latency(latency::Args),
 }
@@ -60,8 +63,8 @@ impl Args {
 
 pub(crate) fn run_scenario(args: Args) -> Result<()> {
     match &args.apart {
-        Some(Apart::Graphs(args)) => return graphs::run(args),
-        Some(Apart::Latency(args)) => return latency::run(args),
+        Some(OtherSimulation::Graphs(args)) => return graphs::run(args),
+        Some(OtherSimulation::Latency(args)) => return latency::run(args),
         None => {}
     }
     let scenario = scenario(args.name(), args.disk)?;
@@ -107,7 +110,7 @@ fn mutation(name: &str) -> Result<Mutation> {
 fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Result<()> {
     let report = run(scenario, seed, mutation);
     if args.json {
-        say!(
+        print_line!(
             "{}",
             serde_json::json!({
                 "scenario": args.name(), "seed": seed, "failure": report.failure, "steps": report.steps,
@@ -117,9 +120,9 @@ fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation
         )?;
     } else {
         for (what, count) in &report.counts {
-            say!("{count:>10}  {what}")?;
+            print_line!("{count:>10}  {what}")?;
         }
-        say!(
+        print_line!(
             "seed {seed}: {} steps, {:.1} s of virtual time, trace {:016x}",
             report.steps,
             report.span.as_secs_f64(),
@@ -164,7 +167,7 @@ fn sweep_seeds(
     Ok(())
 }
 
-/// Runs that were done, of so many, on a terminal.
+/// Returns a bar that shows finished and failed runs. It is hidden unless standard error is a terminal.
 fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
     let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}} failed, {{eta}} left");
@@ -184,7 +187,7 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
         let counts: serde_json::Map<_, _> = (sweep.counts.iter())
             .map(|(what, (count, runs))| (what.clone(), serde_json::json!({ "count": count, "runs": runs })))
             .collect();
-        say!(
+        print_line!(
             "{}",
             serde_json::json!({
                 "scenario": args.name(), "seeds": sweep.seeds, "steps": sweep.steps,
@@ -194,12 +197,12 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
         return Ok(());
     }
     for (what, (count, runs)) in &sweep.counts {
-        say!("{count:>10} in {runs:>5} runs  {what}")?;
+        print_line!("{count:>10} in {runs:>5} runs  {what}")?;
     }
     for report in &sweep.failures {
-        say!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default())?;
+        print_line!("\n{}\n  {}", replay(report.seed), report.failure.as_deref().unwrap_or_default())?;
     }
-    say!(
+    print_line!(
         "\n{} seeds, {} steps, {:.0} s of virtual time: {} failed",
         sweep.seeds,
         sweep.steps,
@@ -209,7 +212,7 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// A sweep ends early after so many failures.
+/// Failures after which a sweep stops.
 const FAILURES_MAX: usize = 10;
-/// A shorter sweep may miss what a scenario expects.
+/// Number of seeds below which a sweep may miss events that a scenario expects.
 const SEEDS_TO_SEE_ALL: u64 = 200;

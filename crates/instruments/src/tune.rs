@@ -1,4 +1,4 @@
-//! `quorate tune`: finds and holds the setting of the dial at which a store keeps an agreement.
+//! `quorate tune`: finds the setting of the dial at which a store keeps an agreement, and holds it.
 
 use std::{io::IsTerminal as _, time::Duration};
 
@@ -6,63 +6,66 @@ use anyhow::{Context, Result, anyhow, bail};
 use comfy_table::{Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate::maps::Level;
-use quorate_lab::store::Place;
+use quorate_lab::store::StoreAddress;
 use quorate_tune::{
-    Agreement, Choice, Controller, Distribution, Ends, Estimate, Line, Load, Phase, Round, Setting, Standing,
-    Tried, Window, Workload, hold, workload::WORKLOADS,
+    Agreement, Choice, Controller, Distribution, Estimate, LevelEnds, Line, LineStatus, Load, Phase, Setting,
+    Tried, Window, WindowResult, Workload, hold, workload::WORKLOADS,
 };
 use serde_json::json;
 
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, print_line};
 
-/// Finds and holds the setting of the dial at which a quorum store keeps an agreement on latency and consistency.
+/// Finds the setting of the dial at which a quorum store keeps an agreement on latency and consistency, and
+/// holds it.
 ///
-/// Clients work on a map of their own: all keys are written first. Each window of what they got is judged, and the dial is turned
-/// until the upper end of the 95 % interval of each line keeps it: between the weak level and the strong one, by strong operations on
-/// the keys that are read and written most, or by delays. A model of the store, from the latencies that clients see, proposes settings.
-/// At the end it tells what each setting gave.
-/// It fails (exit code 1) if the agreement is not kept at the end.
+/// Clients work on a map of their own, whose keys are written first. Each window of their results is judged.
+/// The dial is turned until the upper end of each line's 95 % interval keeps the line. A setting lies between
+/// the weak and the strong level: it makes the operations on the most read and written keys strong, or it
+/// delays operations. A model of the store proposes settings, from the latencies that clients see. At the end
+/// the command shows the results of each setting. It exits with 1 if the agreement is not kept at the end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The store: `quorate://HOST:PORT[,HOST:PORT…][/MAP]`, the Redis doors of cells, over which clients are spread; or
-    /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`, where they work on a table of their own.
+    /// The store. `quorate://HOST:PORT[,HOST:PORT…][/MAP]` names the Redis doors of cells, over which clients
+    /// are spread. `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]` names nodes, where clients work on a table
+    /// of their own.
     #[arg(long)]
-    store: Place,
-    /// The agreement, the most important line first: `p95<=10ms,inconsistent<=0.5%`. Lines are of `pNN`, `mean`, `inconsistent`,
-    /// `gamma_pNN` and `throughput>=`; `min p99` looks for the fastest setting that keeps them.
+    store: StoreAddress,
+    /// The agreement, with the most important line first: `p95<=10ms,inconsistent<=0.5%`. A line bounds
+    /// `pNN`, `mean`, `inconsistent`, `gamma_pNN` or `throughput>=`. `min p99` looks for the fastest setting
+    /// that keeps all lines.
     #[arg(long)]
     sla: String,
-    /// What clients do: `004`, or `a`, `b`, `c`, `d` or `f` of YCSB.
+    /// Workload of the clients: `004`, or `a`, `b`, `c`, `d` or `f` of YCSB.
     #[arg(long, default_value = "004", value_parser = workload)]
     workload: Workload,
-    /// Keys.
+    /// Number of keys.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: Option<u64>,
-    /// How often keys are chosen: uniform, zipfian or latest.
+    /// Distribution of the chosen keys: uniform, zipfian or latest.
     #[arg(long, value_parser = distribution)]
     distribution: Option<Distribution>,
-    /// Clients.
+    /// Number of clients.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u64).range(1..=4096))]
     clients: u64,
-    /// Operations a second of all clients together; 0: as many as they can.
+    /// Operations a second of all clients together. 0 means as many as they can.
     #[arg(long, default_value_t = 3_000.0)]
     rate: f64,
-    /// The weak level.
+    /// Level of the operations that are not strong.
     #[arg(long, default_value = "one", value_parser = level)]
     weak: Level,
-    /// The strong level.
+    /// Level of the strong operations.
     #[arg(long, default_value = "quorum", value_parser = level)]
     strong: Level,
-    /// Chooses the strong operations by chance, whatever their key.
+    /// Chooses the strong operations at random, whatever their key.
     #[arg(long)]
     by_chance: bool,
-    /// Seconds of a window.
+    /// Length of a window, in seconds.
     #[arg(long, default_value_t = 2.0)]
     window: f64,
-    /// Seconds in all; 0: until it is interrupted.
+    /// Duration in seconds. 0 means until interrupted.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
-    /// One JSON object for each window, and one at the end.
+    /// Prints one JSON object for each window, and one at the end.
     #[arg(long)]
     json: bool,
 }
@@ -90,12 +93,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     workload.keys = args.keys.unwrap_or(workload.keys);
     workload.distribution = args.distribution.unwrap_or(workload.distribution);
     let choice = if args.by_chance { Choice::Chance } else { Choice::Heat };
-    let ends = Ends { weak: args.weak, strong: args.strong, choice };
+    let ends = LevelEnds { weak: args.weak, strong: args.strong, choice };
 
     let connect = args.store.clients()?;
     let mut controller = Controller::new(agreement.clone(), ends);
     let load = Load::new(&*connect, args.clients, &workload, controller.dials(), args.rate);
-    let shown = Shown::new(&args, &agreement, ends)?;
+    let shown = TuneOutput::new(&args, &agreement, ends)?;
     let (mut last, mut told_it) = (None, Ok(()));
     hold(&load, &mut controller, Duration::from_secs_f64(args.window), |round| {
         told_it = shown.round(round);
@@ -110,7 +113,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let broken: Vec<String> = agreement
         .lines
         .iter()
-        .filter(|line| controller.standing(line, setting, window) == Standing::Broken)
+        .filter(|line| controller.status(line, setting, window) == LineStatus::Broken)
         .map(|line| told(line, window))
         .collect();
     match controller.phase() {
@@ -123,23 +126,23 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// A line with what was measured.
+/// Formats a line with its measured value.
 fn told(line: &Line, window: &Window) -> String {
     let Estimate { value, low, high } = line.measure.of(window);
     let shown = |value| line.measure.shown(value);
     format!("{line} is {} ({} to {})", shown(value), shown(low), shown(high))
 }
 
-/// Output for a person, or for a program.
-struct Shown<'a> {
+/// The output, for a person or a program.
+struct TuneOutput<'a> {
     args: &'a Args,
     agreement: &'a Agreement,
-    ends: Ends,
+    ends: LevelEnds,
     bar: Option<ProgressBar>,
 }
 
-impl<'a> Shown<'a> {
-    fn new(args: &'a Args, agreement: &'a Agreement, ends: Ends) -> Result<Shown<'a>> {
+impl<'a> TuneOutput<'a> {
+    fn new(args: &'a Args, agreement: &'a Agreement, ends: LevelEnds) -> Result<TuneOutput<'a>> {
         let bar = (!args.json && std::io::stderr().is_terminal()).then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
@@ -150,12 +153,12 @@ impl<'a> Shown<'a> {
             bar
         });
         if !args.json {
-            say!("{agreement}: levels {} to {}", ends.weak.name(), ends.strong.name())?;
+            print_line!("{agreement}: levels {} to {}", ends.weak.name(), ends.strong.name())?;
         }
-        Ok(Shown { args, agreement, ends, bar })
+        Ok(TuneOutput { args, agreement, ends, bar })
     }
 
-    fn round(&self, round: &Round<'_>) -> Result<()> {
+    fn round(&self, round: &WindowResult<'_>) -> Result<()> {
         let window = round.window;
         if self.args.json {
             let mut object = json!({
@@ -163,14 +166,14 @@ impl<'a> Shown<'a> {
                 "let_go": round.let_go, "predicted": self.predicted(round),
             });
             add(&mut object, self.figures(round.controller, round.setting, window));
-            say!("{object}")?;
+            print_line!("{object}")?;
             return Ok(());
         }
         let lines = self.agreement.lines.iter().map(|line| {
-            let sign = match round.controller.standing(line, round.setting, window) {
-                Standing::Kept => "✓",
-                Standing::Open => "?",
-                Standing::Broken => "✗",
+            let sign = match round.controller.status(line, round.setting, window) {
+                LineStatus::Kept => "✓",
+                LineStatus::Open => "?",
+                LineStatus::Broken => "✗",
             };
             let predicted = match round.controller.predicted() {
                 Some(window) => format!(" (predicted {})", line.measure.shown(line.measure.value(window))),
@@ -186,7 +189,7 @@ impl<'a> Shown<'a> {
         let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));
         match &self.bar {
             Some(bar) => bar.println(&told),
-            None => say!("{told}")?,
+            None => print_line!("{told}")?,
         }
         if let Some(bar) = &self.bar {
             bar.set_message(format!(
@@ -198,8 +201,8 @@ impl<'a> Shown<'a> {
         Ok(())
     }
 
-    /// The model's value of each line, in their order; null without a model.
-    fn predicted(&self, round: &Round<'_>) -> Option<Vec<f64>> {
+    /// Returns the model's value for each line, in their order, or `None` without a model.
+    fn predicted(&self, round: &WindowResult<'_>) -> Option<Vec<f64>> {
         let window = round.controller.predicted()?;
         Some(self.agreement.lines.iter().map(|line| line.measure.value(window)).collect())
     }
@@ -207,8 +210,8 @@ impl<'a> Shown<'a> {
     fn figures(&self, controller: &Controller, setting: Setting, window: &Window) -> serde_json::Value {
         let lines = self.agreement.lines.iter().map(|line| {
             let Estimate { value, low, high } = line.measure.of(window);
-            let standing = format!("{:?}", controller.standing(line, setting, window)).to_lowercase();
-            json!({ "line": line.to_string(), "value": value, "low": low, "high": high, "standing": standing })
+            let status = format!("{:?}", controller.status(line, setting, window)).to_lowercase();
+            json!({ "line": line.to_string(), "value": value, "low": low, "high": high, "standing": status })
         });
         json!({
             "lines": lines.collect::<Vec<_>>(), "operations": window.operations(), "failed": window.failed,
@@ -219,7 +222,8 @@ impl<'a> Shown<'a> {
         })
     }
 
-    /// All settings that were tried since the ends were measured last, the fastest first: the store's curve.
+    /// Prints all settings tried since the ends were last measured, the fastest first. They are the store's
+    /// curve.
     fn end(&self, controller: &Controller) -> Result<()> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -234,7 +238,7 @@ impl<'a> Shown<'a> {
                 object
             });
             let held = controller.phase() == Phase::Hold;
-            say!(
+            print_line!(
                 "{}",
                 json!({
                     "tune": "end", "agreement": self.agreement.to_string(), "held": held, "phase": controller.phase(),
@@ -268,7 +272,7 @@ impl<'a> Shown<'a> {
                 note.to_owned(),
             ]);
         }
-        say!("\n{table}")?;
+        print_line!("\n{table}")?;
         Ok(())
     }
 }
@@ -288,7 +292,7 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// The setting farthest below the straight line between the fastest setting and the most consistent one.
+/// Returns the setting farthest below the straight line from the fastest setting to the most consistent one.
 fn knee(tried: &[&Tried]) -> Option<Setting> {
     let point = |tried: &Tried| (tried.window.mean().value, tried.window.proportion().value);
     let fastest = point(tried.first()?);

@@ -1,4 +1,4 @@
-//! `quorate watch`: the consistency and latency that clients of cells got in the last minute.
+//! `quorate watch`: shows the consistency and latency that clients of cells got in the last minute.
 
 use std::{
     thread,
@@ -6,38 +6,43 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use quorate::maps::Lately;
-use quorate_command::{Usage, say};
+use quorate::maps::RecentOperations;
+use quorate_command::{Usage, log_stderr, print_line};
 use quorate_tune::{Estimate, LastMinute, Measure};
 use serde_json::{Value, json};
 
-/// Shows how consistent the last minute was, and how fast: of all operations that clients of a cluster's cells asked for.
+/// Shows the consistency and latency of all operations that clients asked of a cluster's cells in the last
+/// minute.
 ///
-/// Cells remember them, of all keys or of a sample; each operation counts for as long as its cell took for it. A line tells the
-/// proportion of inconsistent operations with its 95 % interval, and by how long the most inconsistent hundredth of the reads was out of date (Γ).
-/// Keys with hashes and counters are left out. `quorate tune` holds an agreement on such figures, with clients of its own.
+/// Cells remember the operations on all keys or on a sample. An operation counts for as long as its cell
+/// took. A line shows the operations of the last second (OPS/S). The other columns cover the time under LAST:
+/// the proportion of inconsistent operations with its 95 % interval, the time by which the most inconsistent
+/// hundredth of the reads was out of date (Γ P99), and the median (READS, WRITES) and 99th percentile (P99)
+/// of the latencies. Keys with hashes and counters are left out. `quorate tune` holds an agreement on such
+/// measures, with its own clients.
 ///
 /// Exits with 1 if no cell answers.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Addresses at which cells tell of themselves over HTTP, `HOST:PORT`: all of the cluster's. `quorate` names those of the local cluster.
+    /// HTTP addresses of all cells of the cluster, `HOST:PORT`. `quorate` fills in those of the local
+    /// cluster.
     #[arg(long, value_delimiter = ',', required = true)]
     cells: Vec<String>,
-    /// Tells it once, and ends.
+    /// Prints one line and ends.
     #[arg(long)]
     once: bool,
-    /// Seconds from one line to the next.
+    /// Seconds between lines.
     #[arg(long, default_value_t = 2.0)]
     every: f64,
-    /// One JSON object a line.
+    /// Prints one JSON object a line.
     #[arg(long)]
     json: bool,
 }
 
-/// A cell may take so long to tell.
+/// Longest time that a cell may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Lines after which it is said again what stands in them.
+/// Lines after which the header is printed again.
 const LINES_PER_HEADER: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -47,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
     let agent: ureq::Agent = agent.into();
     let mut silent = Vec::new();
-    for line in 0.. {
+    for shown in 0.. {
         let mut told = Vec::new();
         let mut failed = Vec::new();
         for cell in &args.cells {
@@ -60,17 +65,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             bail!("{}", failed.join("\n"));
         }
         if failed != silent {
-            failed.iter().for_each(|why| eprintln!("{why}"));
+            failed.iter().for_each(log_stderr);
             silent = failed;
         }
         let minute = LastMinute::new(&told);
         if args.json {
-            say!("{}", object(&minute, told.len()))?;
+            print_line!("{}", object(&minute, told.len()))?;
         } else {
-            if line % LINES_PER_HEADER == 0 {
-                say!("{HEADER}")?;
+            if shown % LINES_PER_HEADER == 0 {
+                print_line!("{}", line(HEADER))?;
             }
-            say!("{}", row(&minute))?;
+            print_line!("{}", row(&minute))?;
         }
         if args.once {
             break;
@@ -80,14 +85,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A cell's memory, by this machine's clock.
-fn ask(agent: &ureq::Agent, cell: &str) -> Result<Lately> {
+/// Fetches a cell's memory and converts its times to this machine's clock.
+fn ask(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
     let began = wall();
     let mut response = agent.get(format!("http://{cell}/recent")).call()?;
     let text = response.body_mut().with_config().limit(BYTES_MAX).read_to_string()?;
     let ended = wall();
-    let mut lately: Lately = serde_json::from_str(&text).context("this is no cell's word")?;
-    // Its clock is known to within half the time that asking took.
+    let mut lately: RecentOperations = serde_json::from_str(&text).context("this is no cell's word")?;
+    // The cell's clock is known only to half the time of the request, so smaller offsets are kept.
     let off = lately.now_ns - i64::midpoint(began, ended);
     if off.abs() > (ended - began) / 2 {
         lately.since_ns -= off;
@@ -100,14 +105,24 @@ fn ask(agent: &ureq::Agent, cell: &str) -> Result<Lately> {
     Ok(lately)
 }
 
-/// No cell's word is longer.
-const BYTES_MAX: u64 = 64 << 20;
+/// Longest answer of a cell, in bytes.
+const BYTES_MAX: u64 = 16 << 20;
 
 fn wall() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
-const HEADER: &str = "LAST      OPS/S     KEYS  INCONSISTENT               Γ P99       READS P50   P99         WRITES P50  P99         FAILED";
+/// Width of each column. It fits the widest usual value, so that columns do not move.
+const WIDTHS: [usize; 10] = [6, 8, 13, 29, 8, 8, 8, 8, 8, 0];
+
+/// Names of the columns. OPS/S covers the last second, and all other columns the time under LAST.
+const HEADER: [&str; 10] =
+    ["LAST", "OPS/S", "KEYS", "INCONSISTENT", "Γ P99", "READS", "P99", "WRITES", "P99", "FAILED"];
+
+fn line(columns: [impl std::fmt::Display; 10]) -> String {
+    let padded = columns.iter().zip(WIDTHS).map(|(column, width)| format!("{:<width$}", column.to_string()));
+    padded.collect::<Vec<_>>().join("  ")
+}
 
 fn row(minute: &LastMinute) -> String {
     let window = &minute.window;
@@ -129,19 +144,21 @@ fn row(minute: &LastMinute) -> String {
         0 => String::new(),
         count => format!("   {count} left out"),
     };
-    format!(
-        "{:<8}  {:<8.0}  {keys:<4}  {inconsistent:<25}  {gamma:<10}  {:<10}  {:<10}  {:<10}  {:<10}  {}{left_out}",
+    line([
         match window.span.as_secs_f64() {
             short @ ..10.0 => format!("{short:.1} s"),
             long => format!("{long:.0} s"),
         },
-        minute.per_second(),
+        format!("{:.0}", minute.last_second()),
+        keys,
+        inconsistent,
+        gamma,
         time(minute.reads(0.5)),
         time(minute.reads(0.99)),
         time(minute.writes(0.5)),
         time(minute.writes(0.99)),
-        window.failed,
-    )
+        format!("{}{left_out}", window.failed),
+    ])
 }
 
 fn object(minute: &LastMinute, cells: usize) -> Value {
@@ -150,10 +167,38 @@ fn object(minute: &LastMinute, cells: usize) -> Value {
     let micros = |seconds: Option<f64>| seconds.map(|it| it * 1e6);
     json!({
         "watch": "minute", "cells": cells, "seconds": window.span.as_secs_f64(), "operations": window.operations(),
-        "per_second": minute.per_second(), "keys": minute.keys, "one_in": minute.one_in, "left_out": minute.left_out,
+        "per_second": minute.per_second(), "last_second": minute.last_second(), "keys": minute.keys, "one_in": minute.one_in, "left_out": minute.left_out,
         "failed": window.failed, "inconsistent": value, "inconsistent_low": low, "inconsistent_high": high,
         "gamma_p99_ms": window.gamma(0.99).value * 1e3,
         "reads_p50_us": micros(minute.reads(0.5)), "reads_p99_us": micros(minute.reads(0.99)),
         "writes_p50_us": micros(minute.writes(0.5)), "writes_p99_us": micros(minute.writes(0.99)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_keep_their_places() {
+        let place = |line: &str, word: &str| line.find(word).map(|at| line[..at].chars().count());
+        let usual = [
+            "60 s",
+            "63000",
+            "12345 (1/64)",
+            "0.0331% (0.0123% to 0.0512%)",
+            "250µs",
+            "1",
+            "2",
+            "3",
+            "4",
+            "x",
+        ];
+        let header = line(HEADER);
+        for (name, word) in
+            [("KEYS", "12345"), ("INCONSISTENT", "0.0331%"), ("Γ P99", "250µs"), ("FAILED", "x")]
+        {
+            assert_eq!(place(&line(usual), word), place(&header, name), "{name}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
-//! Routers on disks: all are killed at once, and go on.
+//! Routers on disks: all are killed at once and restart.
 
 use crate::command::run;
 
-/// The long form is `quorate bench paxos --kills 100`.
+/// The long version is `quorate bench paxos --kills 100`.
 #[test]
 fn nothing_acknowledged_is_lost_when_all_routers_are_killed_at_once() {
     let told = run(&["bench", "paxos", "--kills", "6", "--json"]);

@@ -1,4 +1,4 @@
-//! The instruments as a user meets them.
+//! Tests of the instruments as a user runs them.
 
 mod check;
 mod command;

@@ -1,4 +1,4 @@
-//! What a source claims of a figure, and what the measurements say to it.
+//! Claims of a source about a figure, and their comparison with the measurements.
 
 use std::fmt;
 
@@ -8,24 +8,24 @@ use crate::{record::Record, source::Values};
 pub struct Claim {
     /// The sentence, shortened.
     pub says: &'static str,
-    /// The value in [`Record::values`] that decides.
+    /// The name of the deciding value in [`Record::values`].
     pub value: &'static str,
-    /// How the value is compared.
+    /// The comparison with the source's value.
     pub compared: Compared,
 }
 
-/// How a measured value is compared with the source's.
+/// A comparison of a measured value with the source's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Compared {
-    /// Smaller is better than the source's value of this name.
+    /// At most the source's value of this name; smaller is better.
     AtMost(&'static str),
-    /// It equals the source's value of this name up to this part of it; more is better.
+    /// At least this fraction of the source's value of this name; larger is better.
     AtLeast(&'static str, f64),
-    /// It is at least this number: the source compares two of its own measurements, without a value.
+    /// At least this number. For claims that compare two of the source's own measurements, without a value.
     Above(f64),
 }
 
-/// What came of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
     /// Every run is better than the source by a tenth or more.
@@ -55,11 +55,11 @@ impl fmt::Display for Verdict {
 /// A claim with its verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
     /// The source's value, if it gives one.
     pub theirs: Option<f64>,
-    /// The least, the median and the largest of what was measured.
+    /// The smallest, the median and the largest measured value.
     pub ours: Option<[f64; 3]>,
 }
 
@@ -91,7 +91,7 @@ impl Claim {
         let reaches =
             |value: f64, limit: f64| if smaller_is_better { value <= limit } else { value >= limit };
         let good = measured.iter().filter(|value| reaches(**value, limit)).count();
-        let verdict = if good == 0 || !records.iter().all(|record| record.account.is_right()) {
+        let verdict = if good == 0 || !records.iter().all(|record| record.account.is_complete()) {
             Verdict::Differs
         } else if good < measured.len() {
             Verdict::Undecided
@@ -107,7 +107,7 @@ impl Claim {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Account;
+    use crate::record::RowAudit;
 
     fn runs(values: &[f64]) -> Vec<Record> {
         let record =
@@ -141,7 +141,7 @@ mod tests {
         let source = Values::from_iter([(String::from("theirs"), 3.0)]);
         let claim = Claim { says: "", value: "silence", compared: Compared::AtMost("theirs") };
         let mut runs = runs(&[1.0, 1.0]);
-        runs[1].account = Account { lost: 1, ..runs[1].account };
+        runs[1].account = RowAudit { lost: 1, ..runs[1].account };
         assert_eq!(claim.judge(&source, &runs).verdict, Verdict::Differs);
     }
 }

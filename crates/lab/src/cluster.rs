@@ -1,6 +1,7 @@
-//! Real processes of a cluster, started from configurations of their own and stopped one by one.
+//! Real processes of a cluster, each started from its own configuration and stopped singly.
 //!
-//! `quorate up` starts again whatever dies. An experiment that is about what happens meanwhile starts its processes itself.
+//! `quorate up` restarts processes that die. An experiment about the time until then starts its processes
+//! itself.
 
 use std::{
     fs,
@@ -15,10 +16,10 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long a cluster may take to stand.
+/// Time within which a cluster must be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster, and the directory that its configurations and logs are in. All processes end when it is dropped.
+/// A cluster, and the directory of its configurations and logs. Dropping it ends all processes.
 pub struct Cluster {
     place: TempDir,
     program: PathBuf,
@@ -36,12 +37,13 @@ struct Process {
 }
 
 impl Cluster {
-    /// Starts so many routers and storage processes, two supers and a gateway, and waits until they answer.
+    /// Starts `routers` routers and `storage` storage processes, two supers and a gateway, and waits until
+    /// they answer.
     pub fn start(program: PathBuf, routers: usize, storage: usize) -> Result<Cluster> {
         let place = tempfile::tempdir()?;
         let roles = [("router", routers), ("super", 2), ("storage", storage), ("gateway", 1)];
         let names = roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)));
-        // All ports are held until all are known, so that none is given twice.
+        // All ports stay bound until all are known, so that no port is assigned twice.
         let held: Vec<(&'static str, usize, [TcpListener; 3])> = names
             .map(|(role, number)| Ok((role, number, [free_port()?, free_port()?, free_port()?])))
             .collect::<Result<_>>()?;
@@ -104,7 +106,7 @@ impl Cluster {
         let child = Command::new(&self.program)
             .args(["node", "--config"])
             .arg(self.path(&name, "toml"))
-            // Open as long as this process lives: it ends with it, however that ends.
+            // The pipe closes when this process ends, however it ends, and the child ends with it.
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -113,7 +115,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Waits until routers, storage processes and gateway do their work.
+    /// Waits until routers, storage processes and gateway are ready.
     fn wait_until_whole(&self) -> Result<()> {
         let states = |role| self.of(role).map(state).collect::<Vec<_>>();
         let began = Instant::now();
@@ -133,22 +135,22 @@ impl Cluster {
         }
     }
 
-    /// Whether the gateway says that it can do its work.
+    /// Whether the gateway reports that it is ready.
     fn is_well(&self) -> bool {
         self.of("gateway").all(|gateway| ask(gateway, "health").is_ok())
     }
 
-    /// Where SQL is spoken.
+    /// Returns the gateway's SQL address.
     pub fn sql(&self) -> SocketAddr {
         self.of("gateway").next().expect("every cluster has a gateway").sql
     }
 
-    /// The router that leads.
+    /// Returns the name of the leading router.
     pub fn lead(&self) -> Result<String> {
         self.router("leading")
     }
 
-    /// A router that follows.
+    /// Returns the name of a following router.
     pub fn follower(&self) -> Result<String> {
         self.router("following")
     }
@@ -167,7 +169,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Starts a process again, as a new one at the same addresses, and waits until it does its work.
+    /// Starts a process again, as a new one at the same addresses, and waits until it reports the state
+    /// `until`.
     pub fn replace(&mut self, name: &str, until: &str) -> Result<()> {
         let index = self.processes.iter().position(|process| process.name == name);
         let index = index.with_context(|| format!("no process is called {name}"))?;
@@ -190,7 +193,7 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         for child in self.processes.iter_mut().filter_map(|process| process.child.as_mut()) {
-            // It may have ended by itself.
+            // The process may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -201,7 +204,7 @@ fn free_port() -> Result<TcpListener> {
     TcpListener::bind("127.0.0.1:0").context("no port is free")
 }
 
-/// What a process says that it is doing, if it answers.
+/// Returns the state that a process reports, if it answers.
 fn state(process: &Process) -> Option<String> {
     let status: Value = serde_json::from_str(&ask(process, "status").ok()?).ok()?;
     Some(status.get("state")?.as_str()?.to_owned())

@@ -1,4 +1,4 @@
-//! The threads and the clock of a check, which the history itself does not have.
+//! The threads and the time limit of a check, which the history crate leaves to its callers.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use quorate_history::{GLANCE_STEPS, History, KeyCheck, Options, Report, Verdict, fewest_operations};
 
-/// How many steps of a search go between two looks at the clock.
+/// Number of search steps between two looks at the clock.
 const STEPS_BETWEEN_LOOKS: u64 = 20_000;
 
-/// Checks all keys on `threads` threads. Searches that are not done at the deadline, or once another key has settled the
-/// verdict, answer "unknown".
+/// Checks all keys on `threads` threads. Searches that are unfinished at the deadline, or when another key
+/// has settled the verdict, answer "unknown".
 pub fn judge(history: &History, options: &Options, threads: usize, deadline: Option<Instant>) -> Report {
     let report = Mutex::new(Report::new());
     let open = Mutex::new(Vec::new());
@@ -53,7 +53,8 @@ pub fn judge(history: &History, options: &Options, threads: usize, deadline: Opt
     report
 }
 
-/// The fewest operations, taken singly, without which all is atomic; only where that is quickly found.
+/// Returns the smallest number of operations whose removal, one at a time, makes the history atomic. `None`
+/// if the search would take long.
 pub fn fewest(history: &History, report: &Report) -> Option<u64> {
     const OPERATIONS_MAX: usize = 200;
     const STEPS: u64 = 2_000;

@@ -1,23 +1,24 @@
 //! The laboratory: figures of the five sources as experiments, and measurements of Quorate itself.
 //!
-//! **Promise.** A figure is run by one command on real processes, its results are kept as one JSON object a line, and each
-//! claim that its source makes is judged against what was measured: *matched*, *beaten*, *differs*, *undecided* or *missing*.
-//! A run whose own history is wrong (a row lost or doubled) proves nothing, and its claims differ.
+//! **Promise.** One command runs a figure on real processes, and keeps its results as one JSON object a line.
+//! Each claim of the source is judged against the measurements: *matched*, *beaten*, *differs*, *undecided*
+//! or *missing*. A run whose own history is wrong (a row lost or doubled) proves nothing, and its claims
+//! differ.
 //!
-//! **Shape.** One file a figure ([`figures`]): where the source has it, what is varied, how it is run, what it claims, how it is
-//! drawn. The source's values stand in `sources/SOURCE.toml`, with the sentence that gives them.
+//! **Shape.** One file a figure ([`figures`]): its section in the source, the varied setting, the method, the
+//! claims, the drawing. The source's values are in `sources/SOURCE.toml`, each with its sentence.
 //!
 //! | module | promise |
 //! |---|---|
 //! | [`figures`] | the experiments, and the list of them |
-//! | [`claim`] | what a source says of a figure, and the verdict |
-//! | [`record`] | results of one run, as they are kept |
+//! | [`claim`] | the claims of a source about a figure, and the verdicts |
+//! | [`record`] | the stored results of one run |
 //! | [`source`] | values that a source gives |
 //! | [`cluster`] | real processes of a cluster, killed and started again one by one |
-//! | [`report`] | one page with all of it, without anything that would have to be fetched |
+//! | [`report`] | one self-contained page with all results |
 //! | [`forwarder`] | distances between the nodes of a Cassandra on one machine |
 //! | [`bench`](mod@bench) | `quorate bench`: measurements of Quorate itself, one file or folder each |
-//! | [`judge`] | how consistent a history was, found on several threads within a time |
+//! | [`judge`] | judges the consistency of a history on several threads within a time limit |
 
 pub mod bench;
 pub mod claim;
@@ -38,22 +39,22 @@ use anyhow::{Result, ensure};
 
 pub use bench::Running;
 
-/// How a figure is run.
+/// The setting in which a figure is run.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// The `quorate` program that it starts its processes with.
+    /// The `quorate` program that starts the processes.
     pub program: PathBuf,
-    /// How long each phase of an experiment takes, in seconds.
+    /// Duration of each phase of an experiment, in seconds.
     pub phase_seconds: f64,
-    /// Connections that write at the same time.
+    /// Number of connections that write concurrently.
     pub clients: usize,
-    /// The store, where it is not one that the figure starts.
+    /// The store, if the figure does not start its own.
     pub running: Running,
-    /// Operations a second where the figure has a rate, instead of the source's.
+    /// Operations a second, instead of the source's rate, for figures with a rate.
     pub rate: Option<f64>,
 }
 
-/// The `quorate` program that starts clusters, beside the one that runs.
+/// Returns the `quorate` program that starts clusters; it lies in the directory of the running program.
 pub fn quorate_program() -> Result<PathBuf> {
     let program = env::current_exe()?.with_file_name("quorate");
     ensure!(

@@ -1,4 +1,4 @@
-//! The results of one run, as they are kept: one JSON object a line.
+//! The stored results of one run: one JSON object a line.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +19,18 @@ use crate::store::CELLS;
 pub struct Record {
     /// The figure, as `SOURCE/FIGURE`.
     pub figure: String,
-    /// The store that it ran on; `quorate` for one that the figure starts.
+    /// The store of the run; `quorate` if the figure started its own.
     #[serde(default = "own_store", skip_serializing_if = "is_own_store")]
     pub store: String,
-    /// When it ended, in seconds since 1970.
+    /// The end of the run, in seconds since 1970.
     pub at: u64,
     /// The version of the program.
     pub version: String,
     /// The command that repeats it.
     pub command: String,
-    /// Where it ran.
+    /// The machine of the run.
     pub machine: Machine,
-    /// What was set.
+    /// The settings of the run, by name.
     pub setting: BTreeMap<String, f64>,
     /// The values that claims are judged by.
     pub values: BTreeMap<String, f64>,
@@ -39,34 +39,34 @@ pub struct Record {
     /// The standard errors of the points of those curves that have them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, Vec<f64>>,
-    /// Instants worth a mark, in the unit of the curves' first axis.
+    /// Marked instants with their texts, in the unit of the curves' first axis.
     pub marks: Vec<(f64, String)>,
-    /// Whether everything that was acknowledged is there, once.
-    pub account: Account,
+    /// The check that every acknowledged row is there once.
+    pub account: RowAudit,
 }
 
 /// The machine of a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct Machine {
-    /// Its processors' name.
+    /// The name of the machine's processors.
     pub processor: String,
-    /// How many there are.
+    /// Number of processors.
     pub processors: usize,
 }
 
-/// What became of the rows that a run had acknowledged.
+/// The result of looking for the rows that a run had acknowledged.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-pub struct Account {
-    /// How many rows were acknowledged.
+pub struct RowAudit {
+    /// Number of acknowledged rows.
     pub acknowledged: u64,
-    /// How many of these are not there.
+    /// Number of acknowledged rows that are missing.
     pub lost: u64,
-    /// How many rows are there more than once.
+    /// Number of rows that are there more than once.
     pub doubled: u64,
 }
 
 impl Record {
-    /// A record of this figure, of a run that ends now on this machine. Nothing is in it yet.
+    /// Creates an empty record of this figure, for a run that ends now on this machine.
     pub fn new(figure: &str, command: String) -> Record {
         Record {
             figure: figure.to_owned(),
@@ -80,20 +80,20 @@ impl Record {
             series: BTreeMap::new(),
             errors: BTreeMap::new(),
             marks: Vec::new(),
-            account: Account::default(),
+            account: RowAudit::default(),
         }
     }
 }
 
-impl Account {
-    /// Whether nothing is lost or doubled.
-    pub fn is_right(self) -> bool {
+impl RowAudit {
+    /// Whether no row is lost or doubled.
+    pub fn is_complete(self) -> bool {
         self.lost == 0 && self.doubled == 0
     }
 }
 
 impl Machine {
-    /// This one.
+    /// Describes the machine of this process.
     pub fn here() -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
@@ -112,7 +112,7 @@ fn is_own_store(name: &str) -> bool {
     name == CELLS
 }
 
-/// The records of a figure by the store that they were taken on, our own first, also where it has none.
+/// Returns the records of a figure by store. Our own store comes first, even without records.
 pub fn by_store(records: &[Record], figure: &str) -> Vec<(String, Vec<Record>)> {
     let mut stores = vec![(own_store(), Vec::new())];
     for record in records.iter().filter(|record| record.figure == figure) {
@@ -124,29 +124,29 @@ pub fn by_store(records: &[Record], figure: &str) -> Vec<(String, Vec<Record>)> 
     stores
 }
 
-/// The name of a figure on a store.
+/// Returns the name of a figure on a store.
 pub fn titled(figure: &str, store: &str) -> String {
     if is_own_store(store) { figure.to_owned() } else { format!("{figure} on {store}") }
 }
 
-/// The present instant, in seconds since 1970.
+/// Returns the present time, in seconds since 1970.
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Appends a record to a file, which need not be there.
+/// Appends a record to a file, and creates the file if needed.
 pub fn append(path: &Path, record: &Record) -> Result<()> {
     let line = serde_json::to_string(record)? + "\n";
     open(path)?.write_all(line.as_bytes()).with_context(|| path.display().to_string())
 }
 
-/// Opens a file for records at its end: also before they are there, lest the run be for nothing.
+/// Opens a file for appending records. Called before a run, so that a bad path fails before the work.
 pub fn open(path: &Path) -> Result<File> {
     let file = OpenOptions::new().create(true).append(true).open(path);
     file.with_context(|| path.display().to_string())
 }
 
-/// All records of a file; none if it is not there.
+/// Returns all records of a file; none if the file does not exist.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -175,7 +175,7 @@ impl Record {
             series: BTreeMap::from([(String::from("writes"), vec![(0.0, 1.0), (0.1, 2.0)])]),
             errors: BTreeMap::new(),
             marks: vec![(0.05, String::from("lead router killed"))],
-            account: Account { acknowledged: 2, lost: 0, doubled: 0 },
+            account: RowAudit { acknowledged: 2, lost: 0, doubled: 0 },
         }
     }
 }

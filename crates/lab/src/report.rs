@@ -1,4 +1,4 @@
-//! One page with every figure: what its source claims, what was measured, and the curves. Nothing has to be fetched.
+//! One self-contained page with every figure: the source's claims, the measurements, and the curves.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ figure { margin: 1rem 0 } svg { max-width: 100%; height: auto }
 small, footer { color: #666 }
 code { background: #f4f4f4; padding: .1rem .3rem }";
 
-/// The page for these records.
+/// Returns the page for these records.
 pub fn page(records: &[Record]) -> Result<String> {
     let mut sections = String::new();
     for figure in figures::ALL {
@@ -105,7 +105,7 @@ fn section(out: &mut String, figure: &dyn Figure, store: &str, records: &[Record
     Ok(())
 }
 
-/// A part of a record, as an SVG element; none if it has no points.
+/// Draws a part of a record as an SVG element; `None` if it has no points.
 fn drawing(panel: &Panel, record: &Record) -> Option<String> {
     let own = |name: &String| {
         let (of, rest) = name.split_once('/').unwrap_or(("", name));
@@ -140,11 +140,11 @@ fn drawing(panel: &Panel, record: &Record) -> Option<String> {
         );
     }
     let svg = kuva::render_to_svg(plots, layout);
-    // An element of a page has no prologue.
+    // An SVG element within a page must not have an XML prologue.
     svg.find("<svg").map(|begin| svg[begin..].to_owned())
 }
 
-/// One of a record's series, by its name in the drawing.
+/// A series of a record, by its name in the drawing.
 struct Series<'a> {
     name: String,
     points: &'a [(f64, f64)],
@@ -163,7 +163,7 @@ fn curves(series: &[Series<'_>]) -> Vec<Plot> {
     series.iter().zip(COLORS.iter().cycle()).map(curve).collect()
 }
 
-/// A box for each series that has points, and the points themselves: a box alone does not show the outermost ones.
+/// Draws a box for each series that has points, and the points, because a box alone hides the outliers.
 fn boxes(series: &[Series<'_>]) -> Vec<Plot> {
     let drawn = series.iter().filter(|it| !it.points.is_empty()).fold(BoxPlot::new(), |plot, it| {
         plot.with_group(it.name.clone(), it.points.iter().map(|point| point.1))

@@ -1,15 +1,15 @@
-//! Values that the sources give, as `sources/SOURCE.toml` has them.
+//! The values that the sources give, read from `sources/SOURCE.toml`.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 
-/// The values that a source gives of one figure, by name.
+/// The values of one figure in its source, by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values(BTreeMap<String, f64>);
 
 impl Values {
-    /// One of them.
+    /// Returns the value of this name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }
@@ -21,7 +21,7 @@ impl FromIterator<(String, f64)> for Values {
     }
 }
 
-/// The text of a source's file.
+/// Returns the text of a source's file.
 fn text(source: &str) -> Result<&'static str> {
     Ok(match source {
         "000" => include_str!("../sources/000.toml"),
@@ -32,7 +32,7 @@ fn text(source: &str) -> Result<&'static str> {
     })
 }
 
-/// What the source says of a figure, which is called `SOURCE/FIGURE`.
+/// Returns the source's values of the figure `SOURCE/FIGURE`.
 pub fn values(id: &str) -> Result<Values> {
     let (source, figure) = id.split_once('/').with_context(|| format!("{id} is not SOURCE/FIGURE"))?;
     let whole: toml::Table = text(source)?.parse()?;

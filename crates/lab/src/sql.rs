@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio_postgres::{Client, NoTls};
 
-/// A small runtime for a client.
+/// Creates a single-threaded runtime for a client.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
@@ -17,7 +17,7 @@ pub(crate) async fn connect(address: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// Connects to a gateway; the connection lasts while the future that is handed out runs.
+/// Connects to a gateway. The connection works while the caller runs the returned future.
 pub(crate) async fn open(address: &str) -> Result<(Client, impl Future<Output = ()> + Send + use<>)> {
     let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
     let mut config = tokio_postgres::Config::new();

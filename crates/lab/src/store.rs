@@ -1,4 +1,4 @@
-//! Stores by their address: where clients of an experiment work.
+//! Stores by their address, for the clients of an experiment.
 
 use std::{
     str::FromStr,
@@ -14,50 +14,50 @@ use quorate_tune::Connect;
 
 /// The address of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StoreAddress {
     /// `quorate://HOST:PORT,HOST:PORT/MAP`: a map of cells.
     Cells(Doors, String),
-    /// `cassandra://HOST:PORT,HOST:PORT/KEYSPACE`: a cluster of Cassandra, and how it is spoken to.
+    /// `cassandra://HOST:PORT,HOST:PORT/KEYSPACE`: a cluster of Cassandra, and the options of its clients.
     #[cfg(feature = "cassandra")]
     Cassandra(Options),
 }
 
-/// A store that can be given maps, each with keys of its own.
+/// A store in which experiments can create maps, each with keys of its own.
 pub trait Maps: Sync {
-    /// Its name in figures.
+    /// Returns the store's name in figures.
     fn name(&self) -> &'static str;
-    /// The nodes that are known.
+    /// Returns the number of known nodes.
     fn nodes(&self) -> usize;
-    /// Makes a map.
-    fn create(&self, map: &str, kept: &Kept) -> Result<()>;
-    /// The way by which clients connect to a map.
+    /// Creates a map.
+    fn create(&self, map: &str, replication: &Replication) -> Result<()>;
+    /// Returns the connector of clients to a map.
     fn clients(&self, map: &str) -> Result<Box<Connect<'static>>>;
-    /// Drops a map and all that is in it.
+    /// Drops a map and its contents.
     fn drop_map(&self, map: &str) -> Result<()>;
 }
 
-/// The way in which a map is kept. Words are as `QUORATE CREATE` has them.
+/// The replication of a map, in the words of `QUORATE CREATE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum Replication {
     /// By partial quorums.
     Quorum {
         /// Copies of each key.
         copies: String,
-        /// The way in which reads deal with replicas that differ.
+        /// The reaction of reads to replicas that differ.
         repair: String,
     },
-    /// By another strategy of this name.
+    /// Another strategy, by name.
     Otherwise(String),
 }
 
-impl Kept {
-    /// By partial quorums.
-    pub fn quorum(copies: impl Into<String>, repair: impl Into<String>) -> Kept {
-        Kept::Quorum { copies: copies.into(), repair: repair.into() }
+impl Replication {
+    /// Returns replication by partial quorums.
+    pub fn quorum(copies: impl Into<String>, repair: impl Into<String>) -> Replication {
+        Replication::Quorum { copies: copies.into(), repair: repair.into() }
     }
 }
 
-/// The Redis doors of cells, as `HOST:PORT`. Clients are spread over them.
+/// The Redis doors of cells, as `HOST:PORT`. Clients are distributed over them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doors(pub Vec<String>);
 
@@ -69,17 +69,17 @@ pub(crate) const CELLS: &str = "quorate";
 #[cfg(feature = "cassandra")]
 const CASSANDRA: &str = "cassandra";
 
-/// No operation takes longer, and no map takes longer to be known.
+/// Upper bound of an operation, and of the time until all cells know a map.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The table that clients of an address work on.
+/// The table of the clients of an address.
 #[cfg(feature = "cassandra")]
 const TABLE: &str = "main";
 
-impl FromStr for Place {
+impl FromStr for StoreAddress {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Place, String> {
+    fn from_str(text: &str) -> Result<StoreAddress, String> {
         if text.starts_with("cassandra://") {
             return cassandra(text);
         }
@@ -94,66 +94,68 @@ impl FromStr for Place {
         if map.is_empty() || doors.iter().any(|door| !door.contains(':')) {
             return Err(form());
         }
-        Ok(Place::Cells(Doors(doors), map.to_owned()))
+        Ok(StoreAddress::Cells(Doors(doors), map.to_owned()))
     }
 }
 
 #[cfg(feature = "cassandra")]
-fn cassandra(text: &str) -> Result<Place, String> {
-    text.parse().map(Place::Cassandra).map_err(|error: quorate_cassandra::OptionsError| error.to_string())
+fn cassandra(text: &str) -> Result<StoreAddress, String> {
+    text.parse()
+        .map(StoreAddress::Cassandra)
+        .map_err(|error: quorate_cassandra::OptionsError| error.to_string())
 }
 
 #[cfg(not(feature = "cassandra"))]
-fn cassandra(text: &str) -> Result<Place, String> {
+fn cassandra(text: &str) -> Result<StoreAddress, String> {
     Err(format!(
         "'{text}': this program was built without Cassandra; build it with `cargo build --release --features cassandra`"
     ))
 }
 
-impl Place {
-    /// The store at this address.
+impl StoreAddress {
+    /// Opens the store at this address.
     pub fn open(&self) -> Result<Box<dyn Maps>> {
         match self {
-            Place::Cells(doors, _) => Ok(Box::new(doors.clone())),
+            StoreAddress::Cells(doors, _) => Ok(Box::new(doors.clone())),
             #[cfg(feature = "cassandra")]
-            Place::Cassandra(options) => Ok(Box::new(Cluster::connect(options)?)),
+            StoreAddress::Cassandra(options) => Ok(Box::new(Cluster::connect(options)?)),
         }
     }
 
-    /// The name of such stores in figures.
+    /// Returns the name of such stores in figures.
     pub fn name(&self) -> &'static str {
         match self {
-            Place::Cells(..) => CELLS,
+            StoreAddress::Cells(..) => CELLS,
             #[cfg(feature = "cassandra")]
-            Place::Cassandra(_) => CASSANDRA,
+            StoreAddress::Cassandra(_) => CASSANDRA,
         }
     }
 
-    /// Whether each client has one node.
+    /// Whether each client uses a single node.
     pub fn is_pinned(&self) -> bool {
         match self {
-            Place::Cells(..) => true,
+            StoreAddress::Cells(..) => true,
             #[cfg(feature = "cassandra")]
-            Place::Cassandra(options) => options.coordinators == Coordinators::Pinned,
+            StoreAddress::Cassandra(options) => options.coordinators == Coordinators::Pinned,
         }
     }
 
-    /// Copies of each key in a map that is made there, unless it is told otherwise.
+    /// Returns the default number of copies of each key in a new map.
     pub fn copies(&self) -> u8 {
         match self {
-            Place::Cells(..) => COPIES,
+            StoreAddress::Cells(..) => COPIES,
             #[cfg(feature = "cassandra")]
-            Place::Cassandra(options) => options.copies,
+            StoreAddress::Cassandra(options) => options.copies,
         }
     }
 
-    /// The way by which clients connect to the map of this address. Of Cassandra it is a table of registers, which is
-    /// created if it is not there.
+    /// Returns the connector of clients to the map of this address. For Cassandra the map is a table of
+    /// registers, which is created if needed.
     pub fn clients(&self) -> Result<Box<Connect<'static>>> {
         match self {
-            Place::Cells(doors, map) => doors.clients(map),
+            StoreAddress::Cells(doors, map) => doors.clients(map),
             #[cfg(feature = "cassandra")]
-            Place::Cassandra(options) => {
+            StoreAddress::Cassandra(options) => {
                 let cluster = Cluster::connect(options)?;
                 cluster.create_keyspace(options.copies)?;
                 cluster.create_table(TABLE, Repair::Blocking)?;
@@ -172,14 +174,14 @@ impl Maps for Doors {
         self.0.len()
     }
 
-    fn create(&self, map: &str, kept: &Kept) -> Result<()> {
+    fn create(&self, map: &str, replication: &Replication) -> Result<()> {
         let create = ["QUORATE", "CREATE", map];
-        match kept {
-            Kept::Quorum { copies, repair } => {
+        match replication {
+            Replication::Quorum { copies, repair } => {
                 let options = ["COPIES", copies, "REPAIR", repair];
                 self.command(&self.0[0], &[&create[..], &options].concat())?;
             }
-            Kept::Otherwise(strategy) => {
+            Replication::Otherwise(strategy) => {
                 self.command(&self.0[0], &[&create[..], &["STRATEGY", strategy]].concat())?;
             }
         }
@@ -229,8 +231,8 @@ impl Maps for Cluster {
         Cluster::nodes(self)
     }
 
-    fn create(&self, map: &str, kept: &Kept) -> Result<()> {
-        let Kept::Quorum { copies, repair } = kept else {
+    fn create(&self, map: &str, replication: &Replication) -> Result<()> {
+        let Replication::Quorum { copies, repair } = replication else {
             anyhow::bail!("--strategy: Cassandra keeps all by partial quorums");
         };
         let copies: u8 =
@@ -265,21 +267,21 @@ mod tests {
     #[test]
     fn a_store_is_read_as_it_is_written() {
         let cells = |doors: &[&str], map: &str| {
-            Place::Cells(Doors(doors.iter().map(|it| (*it).to_owned()).collect()), map.to_owned())
+            StoreAddress::Cells(Doors(doors.iter().map(|it| (*it).to_owned()).collect()), map.to_owned())
         };
         assert_eq!("quorate://a:1,b:2/m".parse(), Ok(cells(&["a:1", "b:2"], "m")));
         assert_eq!("quorate://a:1".parse(), Ok(cells(&["a:1"], "main")));
         for text in ["", "a:1", "redis://a:1", "quorate://a", "quorate://a:1/", "quorate://"] {
-            let error = text.parse::<Place>().unwrap_err();
+            let error = text.parse::<StoreAddress>().unwrap_err();
             assert!(error.contains("cassandra://HOST"), "{error}");
         }
     }
 
     #[test]
     fn cassandra_is_there_or_is_said_to_be_missing() {
-        let place = "cassandra://a:1/k".parse::<Place>();
+        let place = "cassandra://a:1/k".parse::<StoreAddress>();
         if cfg!(feature = "cassandra") {
-            assert!(place.is_ok() && "cassandra://a".parse::<Place>().is_err());
+            assert!(place.is_ok() && "cassandra://a".parse::<StoreAddress>().is_err());
         } else {
             assert!(place.unwrap_err().contains("--features cassandra"));
         }

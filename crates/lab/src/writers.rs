@@ -1,5 +1,5 @@
-//! Clients that insert numbered rows one at a time, each as soon as the one before is acknowledged, and note when. Afterwards each
-//! acknowledged row is looked for.
+//! Clients that insert numbered rows, each row as soon as the one before is acknowledged, and note the times.
+//! Afterwards, a check looks for each acknowledged row.
 
 use std::{
     collections::BTreeMap,
@@ -15,35 +15,35 @@ use anyhow::{Context, Result, bail, ensure};
 use tokio::{runtime::Runtime, task::JoinHandle};
 use tokio_postgres::{Client, Statement};
 
-use crate::{record::Account, sql};
+use crate::{record::RowAudit, sql};
 
-/// How long a client may wait for an acknowledgement before something is wrong.
+/// Longest wait for an acknowledgement; a longer wait fails the run.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The clients, and when each had its writes acknowledged.
+/// The clients, and the times of their acknowledgements.
 pub(crate) struct Writers {
     at: Arc<str>,
     stop: Arc<AtomicBool>,
     clients: Vec<(Log, JoinHandle<()>)>,
 }
 
-/// All that was acknowledged.
+/// The acknowledged rows of all clients.
 pub(crate) struct Written {
-    /// When, in order.
+    /// The times of the acknowledgements, in order.
     pub(crate) instants: Vec<Instant>,
-    pub(crate) account: Account,
+    pub(crate) account: RowAudit,
 }
 
-/// What one client met.
-type Log = Arc<Mutex<Journal>>;
+/// The log of one client.
+type Log = Arc<Mutex<WriterLog>>;
 
 #[derive(Default)]
-struct Journal {
-    /// What was acknowledged, in its order.
+struct WriterLog {
+    /// Acknowledged rows, in order.
     acknowledged: Vec<Acknowledged>,
-    /// What it was last told when something was not.
-    trouble: String,
-    /// Statements that failed, and connections that were made.
+    /// The last error.
+    last_error: String,
+    /// Number of failed statements, and number of connections.
     failed: u64,
     connections: u64,
 }
@@ -55,7 +55,7 @@ struct Acknowledged {
 }
 
 impl Writers {
-    /// Makes the table and starts so many clients, each of which writes as fast as it is answered.
+    /// Creates the table and starts `clients` clients, each of which writes as fast as it gets answers.
     pub(crate) fn start(runtime: &Runtime, at: &str, clients: usize) -> Result<Writers> {
         runtime.block_on(create(at))?;
         let (at, stop): (Arc<str>, _) = (at.into(), Arc::new(AtomicBool::new(false)));
@@ -67,13 +67,13 @@ impl Writers {
         Ok(Writers { clients: (0..clients as i32).map(client).collect(), at, stop })
     }
 
-    /// Waits until each client had a write acknowledged after this time.
+    /// Waits until each client got an acknowledgement after this time.
     pub(crate) fn wait_for_all_since(&self, since: Instant) -> Result<()> {
         let began = Instant::now();
         for (client, (log, _)) in self.clients.iter().enumerate() {
             loop {
-                let (newest, trouble) = match log.lock() {
-                    Ok(log) => (log.acknowledged.last().map(|write| write.at), log.trouble.clone()),
+                let (newest, last_error) = match log.lock() {
+                    Ok(log) => (log.acknowledged.last().map(|write| write.at), log.last_error.clone()),
                     Err(_) => bail!("client {client} panicked"),
                 };
                 if newest.is_some_and(|at| at > since) {
@@ -81,7 +81,7 @@ impl Writers {
                 }
                 ensure!(
                     began.elapsed() < PATIENCE,
-                    "client {client} had nothing acknowledged for {} s; its last trouble: {trouble}",
+                    "client {client} had nothing acknowledged for {} s; its last trouble: {last_error}",
                     PATIENCE.as_secs()
                 );
                 thread::sleep(Duration::from_millis(1));
@@ -90,7 +90,7 @@ impl Writers {
         Ok(())
     }
 
-    /// Waits until any client had a write acknowledged after this time, and tells when the first was.
+    /// Waits until any client got an acknowledgement after this time. Returns the earliest.
     pub(crate) fn first_since(&self, since: Instant) -> Result<Instant> {
         loop {
             let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
@@ -106,17 +106,18 @@ impl Writers {
         }
     }
 
-    /// How many writes were acknowledged to all clients between two instants.
+    /// Returns the number of writes that all clients had acknowledged between two instants.
     pub(crate) fn acknowledged(&self, from: Instant, to: Instant) -> usize {
         let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
-        let between = |log: MutexGuard<'_, Journal>| {
+        let between = |log: MutexGuard<'_, WriterLog>| {
             let before = |at| log.acknowledged.partition_point(|write| write.at <= at);
             before(to) - before(from)
         };
         logs.map(between).sum()
     }
 
-    /// Since a kill, over all clients: the longest until the next acknowledged write, and the longest silence.
+    /// Returns two durations since a kill, each the longest of any client: the wait for the next acknowledged
+    /// write, and the longest silence.
     pub(crate) fn stood_still(&self, killed: Instant) -> (Duration, Duration) {
         let (mut next_write, mut silence) = (Duration::ZERO, Duration::ZERO);
         for (log, _) in &self.clients {
@@ -131,15 +132,15 @@ impl Writers {
         (next_write, silence)
     }
 
-    /// Statements that failed, and connections that had to be made anew, over all clients.
-    pub(crate) fn troubles(&self) -> (u64, u64) {
+    /// Returns the numbers of failed statements and of reconnections, over all clients.
+    pub(crate) fn failures(&self) -> (u64, u64) {
         let logs = self.clients.iter().filter_map(|(log, _)| log.lock().ok());
         logs.fold((0, 0), |(failed, again), log| {
             (failed + log.failed, again + log.connections.saturating_sub(1))
         })
     }
 
-    /// Ends them, and looks whether everything that was acknowledged is there once.
+    /// Stops the clients, and checks that every acknowledged row is there once.
     pub(crate) async fn stop(self) -> Result<Written> {
         self.stop.store(true, Ordering::Relaxed);
         let mut journals = Vec::new();
@@ -153,9 +154,9 @@ impl Writers {
         for row in connection.query("select client, number from acknowledged", &[]).await? {
             *there.entry((row.get(0), row.get(1))).or_default() += 1;
         }
-        let mut account = Account {
+        let mut account = RowAudit {
             doubled: there.values().filter(|count| **count > 1).count() as u64,
-            ..Account::default()
+            ..RowAudit::default()
         };
         let mut instants = Vec::new();
         for (client, journal) in (0..).zip(journals) {
@@ -170,7 +171,7 @@ impl Writers {
     }
 }
 
-/// Makes the table of what is acknowledged, as soon as the cluster takes it.
+/// Creates the table of acknowledged rows, as soon as the cluster accepts it.
 async fn create(at: &str) -> Result<()> {
     let table = "create table acknowledged (client int, number int) with (partition_by = 'hash(number)')";
     let began = Instant::now();
@@ -183,11 +184,11 @@ async fn create(at: &str) -> Result<()> {
     }
 }
 
-/// One client: connects, again whenever it must, and inserts numbers.
+/// Runs one client: connects, reconnects if needed, and inserts numbers.
 async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
-    let trouble = |what: String| {
+    let note_error = |what: String| {
         if let Ok(mut log) = log.lock() {
-            log.trouble = what;
+            log.last_error = what;
         }
     };
     let mut number = 0;
@@ -195,7 +196,7 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
         let (connection, insert) = match connect(&at).await {
             Ok(connected) => connected,
             Err(error) => {
-                trouble(format!("{error:#}"));
+                note_error(format!("{error:#}"));
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 continue;
             }
@@ -211,9 +212,9 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
                         log.acknowledged.push(Acknowledged { number, at: Instant::now() });
                     }
                 }
-                // Not sent, or perhaps applied: the next number is another row either way.
+                // The row was not sent, or perhaps applied; the next number is another row in both cases.
                 Err(error) => {
-                    trouble(format!("at number {number}: {error:?}"));
+                    note_error(format!("at number {number}: {error:?}"));
                     if let Ok(mut log) = log.lock() {
                         log.failed += 1;
                     }

@@ -1,4 +1,4 @@
-//! Channels, and the byte form of everything that travels on them.
+//! Channels, and the byte form of envelopes and records.
 //!
 //! ```text
 //! ┌──────────┬────────┬──────────────────────────┬───────┐
@@ -7,9 +7,10 @@
 //! └──────────┴────────┴──────────────────────────┴───────┘
 //! ```
 //!
-//! The header is the same for all receivers, so a message to several is encoded once. It says how long the body is, so a
-//! message that nobody takes can be passed over. The domain is folded to 32 bits there; a session opens only if all 128 are
-//! the same ([`Signal::Hail`]), and nothing is taken without a session.
+//! The header is the same for all receivers, so a message to several is encoded once. It holds the length of
+//! the body, so a receiver can skip a message without decoding it. It holds only a 32-bit fold of the domain;
+//! a session opens only if all 128 bits are equal ([`Signal::Hail`]), and without a session no message is
+//! accepted.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +20,14 @@ use quorate_protocol::{
     wire::{self, Wire, WireError},
 };
 
-/// The name of an endpoint in its domain. Endpoints that talk with each other have the same name in all their processes.
-/// Small numbers are given by the platform; a name for one founding of something is 64 random bits.
+/// The name of an endpoint in its domain. Endpoints that talk with each other have the same name in all their
+/// processes. The platform assigns small numbers; an endpoint that is founded at run time draws 64 random
+/// bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u64);
 
 impl EndpointId {
-    /// The routers of a domain, its tables and whoever reads and writes them.
+    /// The routers of a domain, its tables, and the processes that read and write them.
     pub const TABLES: EndpointId = EndpointId(1);
     /// The routers of a domain of maps, and its cells.
     pub const MAPS: EndpointId = EndpointId(2);
@@ -36,11 +38,11 @@ impl EndpointId {
 pub struct Channel {
     /// The domain.
     pub domain: DomainId,
-    /// The name in it.
+    /// The endpoint's name in the domain.
     pub endpoint: EndpointId,
 }
 
-/// A channel as headers name it.
+/// The short form of a channel in headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Tag {
     pub(crate) endpoint: u64,
@@ -57,7 +59,7 @@ pub(crate) fn fold(DomainId(id): DomainId) -> u32 {
     (id ^ (id >> 32) ^ (id >> 64) ^ (id >> 96)) as u32
 }
 
-/// A message in bytes: all of it, or all but a large payload that it ends with.
+/// An encoded message: all its bytes, or a head and a large payload that follows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
     pub(crate) head: Bytes,
@@ -72,22 +74,22 @@ impl Encoded {
     }
 
     /// The bytes in one piece.
-    pub(crate) fn whole(self) -> Bytes {
+    pub(crate) fn into_bytes(self) -> Bytes {
         match self.payload {
             None => self.head,
             Some(payload) => [&self.head[..], &payload[..]].concat().into(),
         }
     }
 
-    /// The message, if these bytes are one and nothing else.
+    /// Decodes the message. All bytes must belong to it.
     pub(crate) fn decode_as<M: Wire>(self) -> Result<M, WireError> {
-        let mut bytes = self.whole();
+        let mut bytes = self.into_bytes();
         let message = M::decode(&mut bytes)?;
         if bytes.is_empty() { Ok(message) } else { Err(WireError::Trailing(bytes.len())) }
     }
 }
 
-/// All the bytes there are: whatever holds them says where they end.
+/// The byte form has no length of its own: the enclosing form says where it ends.
 impl Wire for Encoded {
     fn encode(&self, out: &mut BytesMut) {
         wire::encode_whole(self, out);
@@ -103,49 +105,50 @@ impl Wire for Encoded {
     }
 }
 
-/// What one node sends another: a message of an endpoint, or a signal about a session of two of them. `M` are the messages
-/// of home endpoints, which are written straight to where they leave.
+/// A message from node to node: a message of an endpoint, or a signal about a session of two endpoints. `M`
+/// is the message type of typed endpoints, which is encoded straight into the link's buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Letter<M> {
+pub struct Envelope<M> {
     pub(crate) tag: Tag,
-    pub(crate) content: Content<M>,
+    pub(crate) content: EnvelopeContent<M>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Content<M> {
-    /// Not encoded yet, or from this process to itself. Never read from a link.
-    Home(M),
+pub(crate) enum EnvelopeContent<M> {
+    /// A message of a typed endpoint that is not encoded, or that goes to this process itself. Never decoded
+    /// from a link.
+    Typed(M),
     Encoded(Encoded),
     Signal(Signal),
 }
 
-/// How sessions between two endpoints begin and end; see [`session`](crate::session).
+/// A step in opening or ending a session between two endpoints; see [`session`](crate::session).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Asks for a session, or agrees to one.
     Hail {
-        /// The sender's number for it.
+        /// The sender's number for the session.
         number: u32,
-        /// The receiver's number, if this answers its hail; else 0.
+        /// The number of the receiver's hail that this answers, or 0.
         answers: u32,
-        /// The whole id of the domain.
+        /// The full id of the domain.
         domain: DomainId,
-        /// What the sender's policy has to show.
+        /// The pass of the sender's policy.
         pass: Bytes,
     },
-    /// The sender's session of this number has ended.
+    /// Ends the sender's session of this number.
     Bye { number: u32 },
-    /// The receiver's hail of this number is not agreed to: nobody is there, or the policy of whoever is shows this pass and
-    /// does not admit the receiver's.
+    /// Refuses the receiver's hail of this number, because no endpoint is there, or because its policy does
+    /// not admit the receiver's pass. `pass` is the refusing endpoint's pass.
     Refuse { number: u32, pass: Bytes },
 }
 
-/// Bytes in front of each body.
+/// Length of the header in front of each body, in bytes.
 pub const HEADER_BYTES: usize = 16;
 const LENGTH_AT: usize = 12;
 const SIGNAL: u32 = 1 << 31;
 
-impl<M: Wire> Wire for Letter<M> {
+impl<M: Wire> Wire for Envelope<M> {
     fn encode(&self, out: &mut BytesMut) {
         wire::encode_whole(self, out);
     }
@@ -156,9 +159,9 @@ impl<M: Wire> Wire for Letter<M> {
         out.put_u32_le(self.tag.domain);
         out.put_u32_le(0);
         let (payload, kind) = match &self.content {
-            Content::Home(message) => (message.encode_head(out), 0),
-            Content::Encoded(message) => (message.encode_head(out), 0),
-            Content::Signal(signal) => {
+            EnvelopeContent::Typed(message) => (message.encode_head(out), 0),
+            EnvelopeContent::Encoded(message) => (message.encode_head(out), 0),
+            EnvelopeContent::Signal(signal) => {
                 signal.encode(out);
                 (None, SIGNAL)
             }
@@ -183,11 +186,11 @@ impl<M: Wire> Wire for Letter<M> {
             if !body.is_empty() {
                 return Err(WireError::Trailing(body.len()));
             }
-            Content::Signal(signal)
+            EnvelopeContent::Signal(signal)
         } else {
-            Content::Encoded(Encoded { head: body, payload: None })
+            EnvelopeContent::Encoded(Encoded { head: body, payload: None })
         };
-        Ok(Letter { tag: Tag { endpoint, domain }, content })
+        Ok(Envelope { tag: Tag { endpoint, domain }, content })
     }
 }
 
@@ -229,7 +232,7 @@ impl Wire for Signal {
     }
 }
 
-/// No session has the number 0.
+/// Reads a session's number, which is never 0.
 fn take_number(input: &mut Bytes) -> Result<u32, WireError> {
     match wire::take_u32(input)? {
         0 => Err(WireError::Body),
@@ -241,38 +244,40 @@ const HAIL: u8 = 0;
 const BYE: u8 = 1;
 const REFUSE: u8 = 2;
 
-/// A record of an endpoint, and whose it is. In a journal, all endpoints of a process stand in one row.
+/// A record of an endpoint, with its channel. The journal of a process holds the records of all endpoints in
+/// one sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<R> {
-    /// Whose.
+pub struct JournalEntry<R> {
+    /// The endpoint that wrote the record.
     pub channel: Channel,
-    pub(crate) record: Written<R>,
+    pub(crate) record: RecordContent<R>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Written<R> {
-    /// Encoded only if there is a disk.
-    Home(R),
+pub(crate) enum RecordContent<R> {
+    /// Encoded only if the process has a disk.
+    Typed(R),
     Encoded(Bytes),
 }
 
-impl<R: Wire> Entry<R> {
-    /// The record as one of `T`, for the endpoint that is made again from it.
+impl<R: Wire> JournalEntry<R> {
+    /// Decodes the record as a `T`, for the endpoint that is restored from it.
     pub fn record<T: Wire>(&self) -> Result<T, WireError> {
         let mut bytes = match &self.record {
-            Written::Home(record) => {
+            RecordContent::Typed(record) => {
                 let mut bytes = BytesMut::new();
                 record.encode(&mut bytes);
                 bytes.freeze()
             }
-            Written::Encoded(bytes) => bytes.clone(),
+            RecordContent::Encoded(bytes) => bytes.clone(),
         };
         let record = T::decode(&mut bytes)?;
         if bytes.is_empty() { Ok(record) } else { Err(WireError::Trailing(bytes.len())) }
     }
 }
 
-/// The records of one endpoint with their tickets, in order and in bytes, among those of all endpoints of a process.
+/// Extracts the encoded records of one endpoint, with their tickets and in order, from the records of a
+/// process.
 pub fn records_of(
     channel: Channel,
     entries: impl IntoIterator<Item = (Ticket, Bytes)>,
@@ -280,38 +285,38 @@ pub fn records_of(
     Ok(records_by_channel(entries)?.remove(&channel).unwrap_or_default())
 }
 
-/// The records of each endpoint of a process with their tickets, in order and in bytes.
+/// Groups the encoded records of a process by endpoint, with their tickets and in order.
 pub fn records_by_channel(
     entries: impl IntoIterator<Item = (Ticket, Bytes)>,
 ) -> Result<BTreeMap<Channel, Vec<(Ticket, Bytes)>>, WireError> {
     let mut records = BTreeMap::<_, Vec<(Ticket, Bytes)>>::new();
     for (ticket, mut entry) in entries {
-        let (of, record) = opened(&mut entry)?;
+        let (of, record) = split_entry(&mut entry)?;
         records.entry(of).or_default().push((ticket, record));
     }
     Ok(records)
 }
 
-/// Whose a record is, and its bytes.
-fn opened(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
+/// Splits an encoded record into its channel and its body.
+fn split_entry(entry: &mut Bytes) -> Result<(Channel, Bytes), WireError> {
     let domain = DomainId(wire::take_u128(entry)?);
     let endpoint = EndpointId(wire::take_u64(entry)?);
     Ok((Channel { domain, endpoint }, std::mem::take(entry)))
 }
 
-/// The domain, the name, and all the bytes behind them; whatever holds an entry says where it ends.
-impl<R: Wire> Wire for Entry<R> {
+/// The byte form is the domain, the endpoint's name, and the record. The enclosing form says where it ends.
+impl<R: Wire> Wire for JournalEntry<R> {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u128_le(self.channel.domain.0);
         out.put_u64_le(self.channel.endpoint.0);
         match &self.record {
-            Written::Home(record) => record.encode(out),
-            Written::Encoded(bytes) => out.put_slice(bytes),
+            RecordContent::Typed(record) => record.encode(out),
+            RecordContent::Encoded(bytes) => out.put_slice(bytes),
         }
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        let (channel, record) = opened(input)?;
-        Ok(Entry { channel, record: Written::Encoded(record) })
+        let (channel, record) = split_entry(input)?;
+        Ok(JournalEntry { channel, record: RecordContent::Encoded(record) })
     }
 }

@@ -1,4 +1,4 @@
-//! Endpoints: a protocol as its node sees it, whatever its types.
+//! Endpoints: protocols of any type, in the form that their node needs.
 
 use std::{any::Any, sync::Arc};
 
@@ -11,18 +11,18 @@ use quorate_protocol::{
 use crate::channel::Encoded;
 
 /// A command or an event of some protocol.
-pub type Parcel = Box<dyn Any + Send>;
+pub type Payload = Box<dyn Any + Send>;
 
-/// A protocol in bytes: its messages and records are encoded, its commands and events are boxed. It has no values; it
-/// names the types that an [`Endpoint`] exchanges with its node.
+/// A protocol with untyped values: messages and records are bytes, commands and events are boxed. The type
+/// has no values; it names the types that an [`Endpoint`] exchanges with its node.
 #[derive(Clone, Copy, Debug)]
 pub enum Opaque {}
 
 impl Protocol for Opaque {
     type Message = Encoded;
     type Record = Encoded;
-    type Command = Parcel;
-    type Event = Parcel;
+    type Command = Payload;
+    type Event = Payload;
 
     fn handle(&mut self, _: &mut Context<'_>, _: Input<Self>, _: &mut dyn Sink<Self>) {
         match *self {}
@@ -33,9 +33,10 @@ impl Protocol for Opaque {
     }
 }
 
-/// A protocol of any type, to be added to a node at run time. [`Guest`] makes one of a [`Protocol`].
+/// A protocol of any type that can be added to a node at run time. [`Dynamic`] wraps a [`Protocol`] as one.
 pub trait Endpoint: Send {
-    /// As [`Protocol::handle`]. An error says that a message does not decode; then nothing was done.
+    /// Same as [`Protocol::handle`]. An error means that the message did not decode and that nothing was
+    /// done.
     fn handle(
         &mut self,
         cx: &mut Context<'_>,
@@ -43,20 +44,21 @@ pub trait Endpoint: Send {
         out: &mut dyn Sink<Opaque>,
     ) -> Result<(), WireError>;
 
-    /// As [`Protocol::deadline`].
+    /// Same as [`Protocol::deadline`].
     fn deadline(&self) -> Option<Time>;
 
-    /// As [`Protocol::gathering`].
+    /// Same as [`Protocol::gathering`].
     fn gathering(&self) -> Duration;
 
-    /// As [`Protocol::policy`].
+    /// Same as [`Protocol::policy`].
     fn policy(&self) -> Arc<dyn Policy>;
 }
 
-/// A protocol as an [`Endpoint`]. A command of another type than its own is a bug of the host, and ends it.
-pub struct Guest<P>(pub P);
+/// Wraps a protocol as an [`Endpoint`]. A command of a wrong type is a bug of the host, and ends the
+/// endpoint.
+pub struct Dynamic<P>(pub P);
 
-impl<P> Endpoint for Guest<P>
+impl<P> Endpoint for Dynamic<P>
 where
     P: Protocol + Send,
     P::Message: Wire,
@@ -74,7 +76,7 @@ where
             Input::Cast { from, message } => Input::Cast { from, message: message.decode_as()? },
             other => other.map(|_| unreachable!("messages are decoded above"), own_command::<P>),
         };
-        self.0.handle(cx, message, &mut InBytes(out));
+        self.0.handle(cx, message, &mut EncodingSink(out));
         Ok(())
     }
 
@@ -91,14 +93,14 @@ where
     }
 }
 
-fn own_command<P: Protocol<Command: 'static>>(command: Parcel) -> P::Command {
+fn own_command<P: Protocol<Command: 'static>>(command: Payload) -> P::Command {
     *command.downcast().expect("a host gives an endpoint commands of its own")
 }
 
-/// The sink of a protocol in a [`Guest`].
-struct InBytes<'a>(&'a mut dyn Sink<Opaque>);
+/// The sink of a protocol in a [`Dynamic`]: it encodes and boxes the outputs.
+struct EncodingSink<'a>(&'a mut dyn Sink<Opaque>);
 
-impl<P> Sink<P> for InBytes<'_>
+impl<P> Sink<P> for EncodingSink<'_>
 where
     P: Protocol,
     P::Message: Wire,
@@ -153,4 +155,10 @@ where
     fn adopt(&mut self, policy: Arc<dyn Policy>) {
         self.0.adopt(policy);
     }
+}
+
+pub(super) enum EndpointKind<H> {
+    /// Boxed, because otherwise the slot of a dynamic endpoint would be as large as the largest typed one.
+    Typed(Box<H>),
+    Dynamic(Box<dyn Endpoint>),
 }

@@ -6,116 +6,128 @@ use bytes::Bytes;
 use quorate_protocol::{Policy, ProcessId, Protocol, Ticket, wire::WireError};
 
 use crate::{
-    Occupant,
+    EndpointKind,
     channel::Channel,
-    endpoint::{Endpoint, Opaque, Parcel},
+    endpoint::{Endpoint, Opaque, Payload},
 };
 
-/// An endpoint that comes to a node.
-pub struct Newcomer<H: Protocol = Opaque> {
+/// An endpoint to be added to a node.
+pub struct NewEndpoint<H: Protocol = Opaque> {
     pub(crate) channel: Channel,
-    pub(crate) occupant: Occupant<H>,
+    pub(crate) endpoint: EndpointKind<H>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) vital: bool,
     pub(crate) recovered: Option<Ticket>,
 }
 
-impl<H: Protocol> Newcomer<H> {
-    /// A protocol of the type that the node knows.
-    pub fn home(channel: Channel, protocol: H) -> Self {
+impl<H: Protocol> NewEndpoint<H> {
+    /// Wraps a protocol of the type that the node knows at compile time.
+    pub fn typed(channel: Channel, protocol: H) -> Self {
         let policy = protocol.policy();
-        Newcomer::new(channel, Occupant::Home(Box::new(protocol)), policy)
+        NewEndpoint::new(channel, EndpointKind::Typed(Box::new(protocol)), policy)
     }
 
-    /// A protocol of any type ([`Guest`](crate::Guest)).
-    pub fn guest(channel: Channel, endpoint: impl Endpoint + 'static) -> Self {
+    /// Wraps a protocol of any type ([`Dynamic`](crate::Dynamic)).
+    pub fn dynamic(channel: Channel, endpoint: impl Endpoint + 'static) -> Self {
         let policy = endpoint.policy();
-        Newcomer::new(channel, Occupant::Guest(Box::new(endpoint)), policy)
+        NewEndpoint::new(channel, EndpointKind::Dynamic(Box::new(endpoint)), policy)
     }
 
-    fn new(channel: Channel, occupant: Occupant<H>, policy: Arc<dyn Policy>) -> Self {
-        Newcomer { channel, occupant, policy, vital: false, recovered: None }
+    fn new(channel: Channel, endpoint: EndpointKind<H>, policy: Arc<dyn Policy>) -> Self {
+        NewEndpoint { channel, endpoint, policy, vital: false, recovered: None }
     }
 
-    /// The process does not go on without it.
+    /// Marks the endpoint as vital: if it panics, the process ends.
     #[must_use]
     pub fn vital(self) -> Self {
-        Newcomer { vital: true, ..self }
+        NewEndpoint { vital: true, ..self }
     }
 
-    /// It was made again from records, of which this is the first.
+    /// Marks the endpoint as restored from records, of which `first` is the first.
     #[must_use]
     pub fn recovered(self, first: Ticket) -> Self {
-        Newcomer { recovered: Some(first), ..self }
+        NewEndpoint { recovered: Some(first), ..self }
     }
 }
 
-/// What a host asks of a node. Each of the last two ends in one event; the others as the endpoint's own commands do, or in
+/// Commands from a host to a node. [`Command::Add`], [`Command::Remove`] and [`Command::Retire`] each lead to
+/// exactly one event. A command for an endpoint leads to the endpoint's own events, or to
 /// [`Event::Unserved`].
 pub enum Command<H: Protocol = Opaque> {
-    /// For a home endpoint.
-    Home(Channel, H::Command),
-    /// For a guest.
-    Guest(Channel, Parcel),
-    /// Takes an endpoint in. Ends in [`Event::Added`] or [`Event::Occupied`].
-    Add(Newcomer<H>),
-    /// Ends an endpoint, or drops the records of one that has ended. Ends in [`Event::Ended`].
+    /// A command for a typed endpoint.
+    Typed(Channel, H::Command),
+    /// A command for a dynamic endpoint.
+    Dynamic(Channel, Payload),
+    /// Adds an endpoint. Leads to [`Event::Added`] or [`Event::Occupied`].
+    Add(NewEndpoint<H>),
+    /// Ends an endpoint and drops its records, or drops the records of one that has ended. Leads to
+    /// [`Event::Ended`].
     Remove(Channel),
+    /// Ends an endpoint and keeps its records, so that it can be restored from them. Leads to
+    /// [`Event::Ended`].
+    Retire(Channel),
+    /// Drops the records that an endpoint of this channel left when it ended. The endpoint there now, if any,
+    /// has written none itself.
+    Release(Channel),
 }
 
 /// Events of a node.
 pub enum Event<H: Protocol = Opaque> {
-    /// From a home endpoint.
-    Home(Channel, H::Event),
-    /// From a guest.
-    Guest(Channel, Parcel),
-    /// An endpoint is here.
+    /// An event of a typed endpoint.
+    Typed(Channel, H::Event),
+    /// An event of a dynamic endpoint.
+    Dynamic(Channel, Payload),
+    /// The endpoint was added.
     Added(Channel),
-    /// Another one is there already, or one whose domain has the same fold.
-    Occupied(Newcomer<H>),
-    /// An endpoint is here no more.
+    /// The endpoint was not added: its channel is occupied, or an endpoint with the same name belongs to a
+    /// domain with the same 32-bit fold.
+    Occupied(NewEndpoint<H>),
+    /// The endpoint has ended.
     Ended(Channel, Ending),
-    /// Nobody is there to take this command, or one of the other kind.
+    /// The command had no receiver: no endpoint is at its channel, or only one of the other kind (typed or
+    /// dynamic).
     Unserved(Command<H>),
-    /// A peer shows a pass that the endpoint's policy does not admit.
-    Stranger {
+    /// A peer showed a pass that the endpoint's policy does not admit.
+    PolicyMismatch {
         /// The endpoint.
         channel: Channel,
-        /// The peer's process.
+        /// The peer.
         peer: ProcessId,
-        /// What the endpoint shows.
+        /// The endpoint's pass.
         ours: Bytes,
-        /// What the peer shows.
+        /// The peer's pass.
         theirs: Bytes,
     },
-    /// A peer sent an endpoint what is no message; their session ended.
+    /// A peer sent an endpoint an undecodable message. Their session ended.
     Malformed {
         /// The endpoint.
         channel: Channel,
-        /// The peer's process.
+        /// The peer.
         peer: ProcessId,
-        /// The fault.
+        /// The decoding error.
         error: WireError,
     },
 }
 
-/// Why an endpoint is here no more.
+/// The reason why an endpoint ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The host removed it.
+    /// The host removed it and its records.
     Removed,
-    /// It panicked, saying this.
+    /// The host ended it, and its records are kept.
+    Retired,
+    /// The endpoint panicked with this message.
     Panicked(String),
 }
 
-/// Counts of what a node has dropped.
+/// Counts of the messages that a node has dropped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Letters for an endpoint that is not here.
+pub struct Counters {
+    /// Envelopes for an endpoint that is not present.
     pub absent: u64,
-    /// Letters of a domain that no endpoint here belongs to.
+    /// Envelopes of a domain that no endpoint belongs to.
     pub foreign: u64,
-    /// Messages without a session.
+    /// Messages without a present session.
     pub late: u64,
     /// Messages that did not decode.
     pub malformed: u64,

@@ -1,61 +1,72 @@
 //! One process, still pure: endpoints by channel, over one set of links.
 //!
-//! **Promise.** Each endpoint is a [`Protocol`] of its own, as if it had the process for itself. An endpoint to which nothing
-//! happens costs nothing: it is not called, not asked and not looped over.
+//! **Promise.** Each endpoint is a [`Protocol`] that runs as if it had the process to itself. An idle
+//! endpoint costs nothing: the node does not call it, ask it or loop over it.
 //!
-//! **Shape.** After quinn's `Endpoint`, which hands datagrams to the connections in a slab. A [`Node`] is itself a
-//! [`Protocol`], so whatever carries one protocol (the simulator, the real runtime) carries a process of many.
+//! **Shape.** The model is quinn's `Endpoint`, which passes datagrams to connections in a slab. A [`Node`] is
+//! itself a [`Protocol`], so anything that runs one protocol (the simulator, the real runtime) can run a
+//! process of many.
 //!
 //! ```text
 //!                        Node
-//!  Letter{channel, …} ─▶ directory ─▶ seat 0: home     the protocol `H`, known when this is compiled: called directly, and
-//!                                     seat 1: home     its messages are written straight to where they leave
-//!                                     seat 2: guest    any protocol in bytes (`Endpoint`), added at run time
-//!                    due: (time, seat) · touched: seats that got something · sessions by peer · records
+//!  Envelope{channel, …} ─▶ directory ─▶ slot 0: typed    the protocol `H`, known at compile time: called
+//!                                       slot 1: typed    directly, and encodes its messages in place
+//!                                       slot 2: dynamic  any protocol in bytes (`Endpoint`), added later
+//!              deadlines: (time, slot) · active: slots that got an input · sessions by peer · records
 //! ```
 //!
-//! **Links.** Processes have one link, which their endpoints share; two endpoints of one channel have a [`session`] on it. It
-//! opens when one of them has reached for the other's process, the processes are linked, and the [`Policy`] of each admits
-//! what the other shows. An endpoint is told `Linked` and `Unlinked` of its sessions, not of links. A node wants a link as
-//! long as one of its endpoints has reached for the peer, and gives it up once no endpoint has a session on it either.
-//! What breaks an endpoint's session (it leaves, its policy changes, a message does not decode) breaks no other.
+//! **Links.** Two processes have one link, which their endpoints share. Two endpoints of one channel have a
+//! [`session`] on it. A session opens when one of the endpoints has reached for the other's process, the
+//! processes are linked, and the [`Policy`] of each admits the other's pass. An endpoint gets `Linked` and
+//! `Unlinked` for its sessions, not for links. A node wants a link while one of its endpoints reaches for the
+//! peer, and gives it up when no endpoint has a session on it either. The end of one endpoint's session (it
+//! leaves, its policy changes, a message does not decode) ends no other session.
 //!
-//! **Time.** The instants that endpoints ask for are kept in order. Those of endpoints that got something since the last
-//! [`Input::Drained`] are asked for anew there; `Drained` goes to these alone.
+//! **Time.** The node keeps the deadlines of its endpoints in order. At each [`Input::Drained`] it asks the
+//! endpoints that have had an input since the last one for their new deadlines; only these endpoints get
+//! `Drained`.
 //!
-//! **Records** of all endpoints stand in one row, each with its channel, under tickets of one counter. `Persisted` goes to
-//! those whose records became durable. The row is collected up to the first record that some endpoint still needs: one that
-//! never collects holds the others' back.
+//! **Records** of all endpoints form one sequence, each with its channel, under tickets of one counter.
+//! `Persisted` goes to the endpoints whose records became durable. The node collects the sequence up to the
+//! first record that any endpoint still needs. So an endpoint that never collects also keeps the later
+//! records of the others.
 //!
-//! **A panic** ends the endpoint in which it happens: its sessions end, the host is told ([`Event::Ended`]), others go on. Its
-//! records are kept until the host removes it. One that is [vital](Newcomer::vital) (a router: the others cannot do without
-//! it) takes the process with it.
+//! **A panic** ends the endpoint in which it happens: its sessions end, the host gets [`Event::Ended`], and
+//! the other endpoints go on. The endpoint's records stay until the host removes or releases them
+//! ([`Command::Release`]), because after a panic that all replicas of a set share the journals must still
+//! allow a restart. A [vital](NewEndpoint::vital) endpoint is one that the others need, for example a router:
+//! its panic ends the process.
 //!
-//! **Bytes from outside.** A letter for an endpoint that is not there, of a domain that is not ours, or without a session is
-//! counted and dropped ([`Figures`]). A message that does not decode ends the session it came by.
+//! **Bytes from outside.** The node counts and drops an envelope for an absent endpoint, of a foreign domain,
+//! or without a session ([`Counters`]). A message that does not decode ends its session.
 //!
-//! **Relays stand above** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed is a `Relay<P>`, and no
-//! relay carries a node. Below the node one relay would do for all endpoints, with one row of beats. But it would have to know
-//! what each endpoint is in its own domain: links between two routers of a domain are never relayed, though the same two
-//! processes may be a router and a member in another domain, whose link must be. Above the node, that question is asked where
-//! it has an answer, domains that do not relay pay nothing, and a relay's rules hold as they stand: a session is to it what a
-//! link was. If it gives one up, and no other endpoint needs the link, the link goes with it and is made anew, as before.
+//! **Relays are above the node** ([`relay`](quorate_protocol::relay)): an endpoint whose links may be relayed
+//! is a `Relay<P>`, and no relay carries a node. Below the node one relay, with one set of heartbeats, would
+//! serve all endpoints. But it would have to know the role of each endpoint in its domain: a link between two
+//! routers of a domain is never relayed, though the same two processes may be a router and a member in
+//! another domain, whose link must be. Above the node each endpoint knows its own role, domains that do not
+//! relay pay nothing, and the relay's rules hold unchanged, with a session in place of a link. If a relay
+//! gives up a session and no other endpoint needs the link, the link ends, too, and is made again as usual.
 //!
-//! **Who may have a session** is each endpoint's own [`Policy`]; a node itself is linked with everybody. What a node shows is the
-//! pass of the endpoint without which it does not go on, so that a disk keeps it and this endpoint can be made again as the one
-//! that it was. A guest's pass is not kept: a guest that is made again from its records shows what these say.
+//! **Policies.** Each endpoint's own [`Policy`] decides who may have a session with it; the node itself links
+//! with everybody. The node shows the pass of its vital endpoint. So a disk keeps that pass, and the endpoint
+//! can be restored under it. A dynamic endpoint's pass is not kept: after a restore it shows the pass that
+//! its records imply.
 //!
-//! **Casts** bring messages only, and only within a session; like any cast they may be of an earlier session of the two endpoints.
+//! **Casts** carry messages only, and only within a session. Like any cast, one may belong to an earlier
+//! session of the same two endpoints.
 //!
-//! **Differs from one protocol alone.** What is sent aside right after a session opens may be lost
-//! ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
+//! **Differences from a protocol without a node.** A message sent aside right after a session opens may be
+//! lost ([`session`]). [`Input::Progress`] goes to every endpoint that has a session with the peer.
 
 mod channel;
-mod desk;
 mod endpoint;
 mod host;
+mod node;
+mod output;
 mod records;
 pub mod session;
+mod state;
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +78,6 @@ use std::{
     sync::Arc,
 };
 
-use bytes::Bytes;
 use quorate_protocol::{
     Context, Duration, Input, Policy, ProcessId, Protocol, Sink, Ticket, Time,
     seam::Anyone,
@@ -76,201 +86,154 @@ use quorate_protocol::{
 use rustc_hash::FxHashMap;
 use slab::Slab;
 
-use channel::{Content, Signal, Tag};
-use desk::{AsGuest, AsHome, Board, Desk, News};
-use session::Line;
+use channel::{EnvelopeContent, Signal, Tag};
+use output::{DynamicSink, EndpointOutput, TypedSink};
+use session::SessionState;
+
+use crate::{
+    endpoint::EndpointKind,
+    node::{EndpointSlot, Inbound, NodePolicy},
+    state::{NodeState, SessionEvent},
+};
 
 pub use channel::{
-    Channel, Encoded, EndpointId, Entry, HEADER_BYTES, Letter, records_by_channel, records_of,
+    Channel, Encoded, EndpointId, Envelope, HEADER_BYTES, JournalEntry, records_by_channel, records_of,
 };
-pub use endpoint::{Endpoint, Guest, Opaque, Parcel};
-pub use host::{Command, Ending, Event, Figures, Newcomer};
+pub use endpoint::{Dynamic, Endpoint, Opaque, Payload};
+pub use host::{Command, Counters, Ending, Event, NewEndpoint};
 
-/// A process: its endpoints, of which some are of the type `H`.
-pub struct Node<H: Protocol = Opaque> {
-    seats: Slab<Seat<H>>,
-    /// Looked up, never walked.
-    directory: FxHashMap<Tag, usize>,
-    /// What was looked up last: under load one letter is often for the same endpoint as the one before.
-    found: Option<(Tag, usize)>,
-    /// How many endpoints are here of each domain, folded.
-    domains: BTreeMap<u32, usize>,
-    /// When endpoints want to be called.
-    due: BTreeSet<(Time, usize)>,
-    /// Seats that got something since the last drain, in that order.
-    touched: Vec<usize>,
-    /// The least wish of those that got something before the last drain.
-    gathering: Duration,
-    board: Board,
-    figures: Figures,
-}
-
-struct Seat<H> {
-    channel: Channel,
-    occupant: Occupant<H>,
-    policy: Arc<dyn Policy>,
-    vital: bool,
-    sessions: desk::Sessions,
-    touched: bool,
-    /// As it stands in `due`.
-    deadline: Option<Time>,
-}
-
-enum Occupant<H> {
-    /// Behind a pointer, or the seat of each guest would be as large as the largest home.
-    Home(Box<H>),
-    Guest(Box<dyn Endpoint>),
-}
-
-/// An input for one endpoint.
-enum Inbound<H: Protocol> {
-    Message { from: ProcessId, content: Content<H::Message> },
-    Cast { from: ProcessId, content: Content<H::Message> },
-    Home(H::Command),
-    Guest(Parcel),
-    Other(Input<Opaque>),
-}
-
-impl<H> Default for Node<H>
-where
-    H: Protocol,
-    H::Message: Wire,
-{
-    fn default() -> Self {
-        Node::new()
-    }
-}
+pub use crate::node::Node;
 
 impl<H> Node<H>
 where
     H: Protocol,
     H::Message: Wire,
 {
-    /// A process without endpoints.
+    /// Makes a process without endpoints.
     pub fn new() -> Self {
         Node {
-            seats: Slab::new(),
+            slots: Slab::new(),
             directory: FxHashMap::default(),
-            found: None,
+            last_lookup: None,
             domains: BTreeMap::new(),
-            due: BTreeSet::new(),
-            touched: Vec::new(),
+            deadlines: BTreeSet::new(),
+            active: Vec::new(),
             gathering: Duration::ZERO,
-            board: Board::default(),
-            figures: Figures::default(),
+            state: NodeState::default(),
+            counters: Counters::default(),
         }
     }
 
-    /// A process with one endpoint.
-    pub fn with(newcomer: Newcomer<H>) -> Self {
+    /// Makes a process with one endpoint.
+    pub fn with(new_endpoint: NewEndpoint<H>) -> Self {
         let mut node = Node::new();
-        assert!(node.add(newcomer).is_ok(), "nobody else is there");
+        assert!(node.add(new_endpoint).is_ok(), "nobody else is there");
         node
     }
 
-    /// Takes an endpoint in, unless another one is there.
-    pub fn add(&mut self, newcomer: Newcomer<H>) -> Result<(), Newcomer<H>> {
-        let tag = newcomer.channel.tag();
+    /// Adds an endpoint. Returns it if its channel is occupied.
+    pub fn add(&mut self, new_endpoint: NewEndpoint<H>) -> Result<(), NewEndpoint<H>> {
+        let tag = new_endpoint.channel.tag();
         if self.directory.contains_key(&tag) {
-            return Err(newcomer);
+            return Err(new_endpoint);
         }
-        let Newcomer { channel, occupant, policy, vital, recovered } = newcomer;
+        let NewEndpoint { channel, endpoint, policy, vital, recovered } = new_endpoint;
         if let Some(first) = recovered {
-            self.board.records.need(channel, first);
+            self.state.records.need(channel, first);
         }
-        let sessions = desk::Sessions::new();
-        let seat = Seat { channel, occupant, policy, vital, sessions, touched: false, deadline: None };
-        let key = self.seats.insert(seat);
+        let sessions = crate::state::Sessions::new();
+        let slot = EndpointSlot { channel, endpoint, policy, vital, sessions, active: false, deadline: None };
+        let key = self.slots.insert(slot);
         self.directory.insert(tag, key);
         *self.domains.entry(tag.domain).or_default() += 1;
         self.schedule(key);
         Ok(())
     }
 
-    /// An endpoint is to come that is made again from its records, of which this is the first. Until then they are kept.
+    /// Keeps records from `first` on for an endpoint that will be added later and restored from them.
     pub fn expect(&mut self, channel: Channel, first: Ticket) {
-        self.board.records.need(channel, first);
+        self.state.records.need(channel, first);
     }
 
     /// The channels of all endpoints.
     pub fn channels(&self) -> impl Iterator<Item = Channel> + '_ {
-        self.seats.iter().map(|(_, seat)| seat.channel)
+        self.slots.iter().map(|(_, slot)| slot.channel)
     }
 
-    /// The home endpoint at a channel.
-    pub fn home(&self, channel: Channel) -> Option<&H> {
-        match &self.seats[self.seat(channel)?].occupant {
-            Occupant::Home(home) => Some(home),
-            Occupant::Guest(_) => None,
+    /// The typed endpoint at a channel, if there is one.
+    pub fn typed(&self, channel: Channel) -> Option<&H> {
+        match &self.slots[self.slot(channel)?].endpoint {
+            EndpointKind::Typed(typed) => Some(typed),
+            EndpointKind::Dynamic(_) => None,
         }
     }
 
-    /// Counts of what it has dropped.
-    pub fn figures(&self) -> Figures {
-        self.figures
+    /// Counts of dropped messages.
+    pub fn counters(&self) -> Counters {
+        self.counters
     }
 
-    fn seat(&self, channel: Channel) -> Option<usize> {
+    fn slot(&self, channel: Channel) -> Option<usize> {
         let key = *self.directory.get(&channel.tag())?;
-        (self.seats[key].channel == channel).then_some(key)
+        (self.slots[key].channel == channel).then_some(key)
     }
 
     fn find(&mut self, tag: Tag) -> Option<usize> {
-        if let Some((found, key)) = self.found
+        if let Some((found, key)) = self.last_lookup
             && found == tag
         {
             return Some(key);
         }
         let key = *self.directory.get(&tag)?;
-        self.found = Some((tag, key));
+        self.last_lookup = Some((tag, key));
         Some(key)
     }
 
-    /// Hands an input to one endpoint.
+    /// Passes an input to one endpoint.
     fn step(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
-        let seat = &mut self.seats[key];
-        if !std::mem::replace(&mut seat.touched, true) {
-            self.touched.push(key);
+        let slot = &mut self.slots[key];
+        if !std::mem::replace(&mut slot.active, true) {
+            self.active.push(key);
         }
         let from = if let Inbound::Message { from, .. } = inbound { Some(from) } else { None };
         let is_cast = matches!(inbound, Inbound::Cast { .. });
         let (me, now) = (cx.me, cx.now);
-        let Seat { channel, occupant, policy, sessions, vital, .. } = seat;
-        let (channel, vital, board) = (*channel, *vital, &mut self.board);
-        let mut desk = Desk { key, channel, vital, sessions, policy, board, out, me, now };
+        let EndpointSlot { channel, endpoint, policy, sessions, vital, .. } = slot;
+        let (channel, vital, state) = (*channel, *vital, &mut self.state);
+        let mut output = EndpointOutput { key, channel, vital, sessions, policy, state, out, me, now };
         let stepped = if vital {
-            Ok(occupant.step(cx, inbound, &mut desk))
+            Ok(endpoint.step(cx, inbound, &mut output))
         } else {
-            catch_unwind(AssertUnwindSafe(|| occupant.step(cx, inbound, &mut desk)))
+            catch_unwind(AssertUnwindSafe(|| endpoint.step(cx, inbound, &mut output)))
         };
         match stepped {
             Ok(Ok(())) => {}
-            Ok(Err(_)) if is_cast => self.figures.malformed += 1,
+            Ok(Err(_)) if is_cast => self.counters.malformed += 1,
             Ok(Err(error)) => {
                 let peer = from.expect("only messages are decoded");
-                self.figures.malformed += 1;
-                desk.end(peer);
-                let channel = desk.channel;
+                self.counters.malformed += 1;
+                output.end(peer);
+                let channel = output.channel;
                 out.emit(Event::Malformed { channel, peer, error });
             }
             Err(panic) => self.end(key, Ending::Panicked(panic_message(&*panic).to_owned()), out),
         }
     }
 
-    /// [`Node::step`], and what endpoints are to be told of sessions that began or ended by it.
+    /// Runs [`Node::step`], then reports the sessions that the step began or ended to their endpoints.
     fn give(&mut self, cx: &mut Context<'_>, key: usize, inbound: Inbound<H>, out: &mut dyn Sink<Self>) {
         self.step(cx, key, inbound, out);
         self.tell(cx, out);
     }
 
     fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        while let Some((key, news)) = self.board.news.pop_front() {
+        while let Some((key, news)) = self.state.session_events.pop_front() {
             let input = match news {
-                News::Linked(peer, session) => Input::Linked { peer, session },
-                News::Unlinked(peer) => Input::Unlinked { peer },
-                News::Stranger(peer, theirs) => {
-                    let Seat { channel, policy, .. } = &self.seats[key];
-                    out.emit(Event::Stranger { channel: *channel, peer, ours: policy.pass(), theirs });
+                SessionEvent::Linked(peer, session) => Input::Linked { peer, session },
+                SessionEvent::Unlinked(peer) => Input::Unlinked { peer },
+                SessionEvent::PolicyMismatch(peer, theirs) => {
+                    let EndpointSlot { channel, policy, .. } = &self.slots[key];
+                    out.emit(Event::PolicyMismatch { channel: *channel, peer, ours: policy.pass(), theirs });
                     continue;
                 }
             };
@@ -278,89 +241,95 @@ where
         }
     }
 
-    /// What a seat is lent while something of its sessions is done.
-    fn at_desk(
+    /// Runs `work` on a slot's output, for changes to its sessions.
+    fn with_output(
         &mut self,
         cx: &Context<'_>,
         key: usize,
         out: &mut dyn Sink<Self>,
-        work: impl FnOnce(&mut Desk<'_, H>),
+        work: impl FnOnce(&mut EndpointOutput<'_, H>),
     ) {
         let (me, now) = (cx.me, cx.now);
-        let Seat { channel, policy, sessions, vital, .. } = &mut self.seats[key];
-        let (channel, vital, board) = (*channel, *vital, &mut self.board);
-        work(&mut Desk { key, channel, vital, sessions, policy, board, out, me, now });
+        let EndpointSlot { channel, policy, sessions, vital, .. } = &mut self.slots[key];
+        let (channel, vital, state) = (*channel, *vital, &mut self.state);
+        work(&mut EndpointOutput { key, channel, vital, sessions, policy, state, out, me, now });
     }
 
     fn end(&mut self, key: usize, ending: Ending, out: &mut dyn Sink<Self>) {
-        let seat = self.seats.remove(key);
-        let tag = seat.channel.tag();
+        let slot = self.slots.remove(key);
+        let tag = slot.channel.tag();
         self.directory.remove(&tag);
-        self.found = None;
+        self.last_lookup = None;
         let left = self.domains.get_mut(&tag.domain).expect("every endpoint is counted");
         *left -= 1;
         if *left == 0 {
             self.domains.remove(&tag.domain);
         }
-        self.touched.retain(|touched| *touched != key);
-        if let Some(time) = seat.deadline {
-            self.due.remove(&(time, key));
+        self.active.retain(|active| *active != key);
+        if let Some(time) = slot.deadline {
+            self.deadlines.remove(&(time, key));
         }
-        self.board.vacate(key, seat.channel, seat.sessions, out);
+        self.state.forget_waiting(key, slot.channel, slot.sessions, out);
         if ending == Ending::Removed {
-            self.release(seat.channel, out);
+            self.release(slot.channel, out);
         }
-        // It may be in no state to be taken apart.
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(seat.occupant)));
-        out.emit(Event::Ended(seat.channel, ending));
+        // Dropping may panic again, because the endpoint may be in a broken state.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(slot.endpoint)));
+        out.emit(Event::Ended(slot.channel, ending));
     }
 
     fn release(&mut self, channel: Channel, out: &mut dyn Sink<Self>) {
-        if let Some((floor, kept)) = self.board.records.release(channel) {
+        if let Some((floor, kept)) = self.state.records.release(channel) {
             out.collect(floor, &kept);
         }
     }
 
-    /// Notes when an endpoint wants to be called next. What is noted may be earlier than that, and is looked at when it is due:
-    /// most deadlines move away with every message, and moving the note each time would cost more.
+    /// Updates an endpoint's entry in `deadlines`. An entry may be earlier than the endpoint's deadline; the
+    /// node checks the deadline when the entry is due. Most deadlines move later with every message, and
+    /// moving the entry each time would cost more.
     fn schedule(&mut self, key: usize) {
-        let seat = &mut self.seats[key];
-        let deadline = seat.occupant.deadline();
-        if seat.deadline.is_none_or(|noted| deadline.is_some_and(|wanted| wanted < noted)) {
-            if let Some(before) = std::mem::replace(&mut seat.deadline, deadline) {
-                self.due.remove(&(before, key));
+        let slot = &mut self.slots[key];
+        let deadline = slot.endpoint.deadline();
+        if slot.deadline.is_none_or(|noted| deadline.is_some_and(|wanted| wanted < noted)) {
+            if let Some(before) = std::mem::replace(&mut slot.deadline, deadline) {
+                self.deadlines.remove(&(before, key));
             }
             if let Some(time) = deadline {
-                self.due.insert((time, key));
+                self.deadlines.insert((time, key));
             }
         }
     }
 
     fn command(&mut self, cx: &mut Context<'_>, command: Command<H>, out: &mut dyn Sink<Self>) {
-        let is_home = |key: &usize| matches!(self.seats[*key].occupant, Occupant::Home(_));
+        let is_typed = |key: &usize| matches!(self.slots[*key].endpoint, EndpointKind::Typed(_));
         match command {
-            Command::Home(channel, command) => match self.seat(channel).filter(is_home) {
-                Some(key) => self.give(cx, key, Inbound::Home(command), out),
-                None => out.emit(Event::Unserved(Command::Home(channel, command))),
+            Command::Typed(channel, command) => match self.slot(channel).filter(is_typed) {
+                Some(key) => self.give(cx, key, Inbound::Typed(command), out),
+                None => out.emit(Event::Unserved(Command::Typed(channel, command))),
             },
-            Command::Guest(channel, command) => match self.seat(channel).filter(|key| !is_home(key)) {
-                Some(key) => self.give(cx, key, Inbound::Guest(command), out),
-                None => out.emit(Event::Unserved(Command::Guest(channel, command))),
+            Command::Dynamic(channel, command) => match self.slot(channel).filter(|key| !is_typed(key)) {
+                Some(key) => self.give(cx, key, Inbound::Dynamic(command), out),
+                None => out.emit(Event::Unserved(Command::Dynamic(channel, command))),
             },
-            Command::Add(newcomer) => {
-                let channel = newcomer.channel;
-                out.emit(match self.add(newcomer) {
+            Command::Add(new_endpoint) => {
+                let channel = new_endpoint.channel;
+                out.emit(match self.add(new_endpoint) {
                     Ok(()) => Event::Added(channel),
-                    Err(newcomer) => Event::Occupied(newcomer),
+                    Err(new_endpoint) => Event::Occupied(new_endpoint),
                 });
             }
-            Command::Remove(channel) => match self.seat(channel) {
+            Command::Remove(channel) => match self.slot(channel) {
                 Some(key) => self.end(key, Ending::Removed, out),
                 None => {
                     self.release(channel, out);
                     out.emit(Event::Ended(channel, Ending::Removed));
                 }
             },
+            Command::Retire(channel) => match self.slot(channel) {
+                Some(key) => self.end(key, Ending::Retired, out),
+                None => out.emit(Event::Ended(channel, Ending::Retired)),
+            },
+            Command::Release(channel) => self.release(channel, out),
         }
     }
 
@@ -368,69 +337,76 @@ where
         &mut self,
         cx: &mut Context<'_>,
         from: ProcessId,
-        Letter { tag, content }: Letter<H::Message>,
+        Envelope { tag, content }: Envelope<H::Message>,
         out: &mut dyn Sink<Self>,
     ) {
         let Some(key) = self.find(tag) else {
             if self.domains.contains_key(&tag.domain) {
-                self.figures.absent += 1;
+                self.counters.absent += 1;
             } else {
-                self.figures.foreign += 1;
+                self.counters.foreign += 1;
             }
-            return desk::refuse(from, tag, &content, out);
+            return crate::output::refuse(from, tag, &content, out);
         };
         match content {
-            Content::Signal(Signal::Hail { domain, .. }) if domain != self.seats[key].channel.domain => {
-                self.figures.foreign += 1;
-                desk::refuse(from, tag, &content, out);
+            EnvelopeContent::Signal(Signal::Hail { domain, .. })
+                if domain != self.slots[key].channel.domain =>
+            {
+                self.counters.foreign += 1;
+                crate::output::refuse(from, tag, &content, out);
             }
-            Content::Signal(signal) => {
-                self.at_desk(cx, key, out, |desk| desk.signal(from, signal));
+            EnvelopeContent::Signal(signal) => {
+                self.with_output(cx, key, out, |output| output.signal(from, signal));
                 self.tell(cx, out);
             }
-            content if from == cx.me || self.seats[key].sessions.get(&from).is_some_and(Line::stands) => {
+            content
+                if from == cx.me || self.slots[key].sessions.get(&from).is_some_and(SessionState::stands) =>
+            {
                 self.give(cx, key, Inbound::Message { from, content }, out);
             }
-            _ => self.figures.late += 1,
+            _ => self.counters.late += 1,
         }
     }
 
-    /// A letter that was cast: it opens and ends no session, and is taken only within one.
+    /// Takes an envelope that was cast. A cast neither opens nor ends a session, and is accepted only within
+    /// one.
     fn receive_cast(
         &mut self,
         cx: &mut Context<'_>,
         from: ProcessId,
-        Letter { tag, content }: Letter<H::Message>,
+        Envelope { tag, content }: Envelope<H::Message>,
         out: &mut dyn Sink<Self>,
     ) {
         match self.find(tag) {
-            _ if matches!(content, Content::Signal(_)) => self.figures.malformed += 1,
-            None if self.domains.contains_key(&tag.domain) => self.figures.absent += 1,
-            None => self.figures.foreign += 1,
-            Some(key) if from == cx.me || self.seats[key].sessions.get(&from).is_some_and(Line::stands) => {
+            _ if matches!(content, EnvelopeContent::Signal(_)) => self.counters.malformed += 1,
+            None if self.domains.contains_key(&tag.domain) => self.counters.absent += 1,
+            None => self.counters.foreign += 1,
+            Some(key)
+                if from == cx.me || self.slots[key].sessions.get(&from).is_some_and(SessionState::stands) =>
+            {
                 self.give(cx, key, Inbound::Cast { from, content }, out);
             }
-            Some(_) => self.figures.late += 1,
+            Some(_) => self.counters.late += 1,
         }
     }
 
     fn alarm(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        for (key, peer) in self.board.take_retries(cx.now) {
-            self.at_desk(cx, key, out, |desk| desk.hail(peer));
+        for (key, peer) in self.state.take_retries(cx.now) {
+            self.with_output(cx, key, out, |output| output.hail(peer));
         }
-        let touched = self.touched.clone();
-        for key in touched {
+        let active = self.active.clone();
+        for key in active {
             self.schedule(key);
         }
         let due: Vec<usize> =
-            self.due.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
+            self.deadlines.iter().take_while(|(time, _)| *time <= cx.now).map(|(_, key)| *key).collect();
         for key in due {
-            // One that came before it may have ended it.
-            let Some(seat) = self.seats.get_mut(key) else { continue };
-            if let Some(noted) = seat.deadline.take() {
-                self.due.remove(&(noted, key));
+            // An endpoint that ran earlier in this turn may have ended this one.
+            let Some(slot) = self.slots.get_mut(key) else { continue };
+            if let Some(noted) = slot.deadline.take() {
+                self.deadlines.remove(&(noted, key));
             }
-            if seat.occupant.deadline().is_some_and(|wanted| wanted <= cx.now) {
+            if slot.endpoint.deadline().is_some_and(|wanted| wanted <= cx.now) {
                 self.give(cx, key, Inbound::Other(Input::Deadline), out);
             } else {
                 self.schedule(key);
@@ -440,23 +416,23 @@ where
 
     fn drain(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let mut gathering = None;
-        let mut touched = std::mem::take(&mut self.touched);
-        for key in touched.drain(..) {
-            if !self.seats.contains(key) {
+        let mut active = std::mem::take(&mut self.active);
+        for key in active.drain(..) {
+            if !self.slots.contains(key) {
                 continue;
             }
             self.step(cx, key, Inbound::Other(Input::Drained), out);
-            if let Some(seat) = self.seats.get_mut(key) {
-                seat.touched = false;
-                let wish = seat.occupant.gathering();
+            if let Some(slot) = self.slots.get_mut(key) {
+                slot.active = false;
+                let wish = slot.endpoint.gathering();
                 gathering = Some(gathering.map_or(wish, |least: Duration| least.min(wish)));
                 self.schedule(key);
             }
         }
         self.gathering = gathering.unwrap_or_default();
-        // Its memory serves the next turn.
-        touched.append(&mut self.touched);
-        self.touched = touched;
+        // The emptied list keeps its memory for the next turn.
+        active.append(&mut self.active);
+        self.active = active;
         self.tell(cx, out);
     }
 }
@@ -466,8 +442,8 @@ where
     H: Protocol,
     H::Message: Wire,
 {
-    type Message = Letter<H::Message>;
-    type Record = Entry<H::Record>;
+    type Message = Envelope<H::Message>;
+    type Record = JournalEntry<H::Record>;
     type Command = Command<H>;
     type Event = Event<H>;
 
@@ -478,28 +454,28 @@ where
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => self.alarm(cx, out),
             Input::Persisted(ticket) => {
-                for key in self.board.records.persisted(ticket) {
-                    if self.seats.contains(key) {
+                for key in self.state.records.persisted(ticket) {
+                    if self.slots.contains(key) {
                         self.give(cx, key, Inbound::Other(Input::Persisted(ticket)), out);
                     }
                 }
             }
             Input::Linked { peer, .. } => {
-                for key in self.board.linked(peer) {
-                    self.at_desk(cx, key, out, |desk| desk.hail(peer));
+                for key in self.state.linked(peer) {
+                    self.with_output(cx, key, out, |output| output.hail(peer));
                 }
                 self.tell(cx, out);
             }
             Input::Unlinked { peer } => {
-                for key in self.board.unlinked(peer) {
-                    self.at_desk(cx, key, out, |desk| desk.unlinked(peer));
+                for key in self.state.unlinked(peer) {
+                    self.with_output(cx, key, out, |output| output.unlinked(peer));
                 }
-                self.board.settle(peer, out);
+                self.state.drop_unused_link(peer, out);
                 self.tell(cx, out);
             }
             Input::Progress { peer } => {
-                for key in self.board.with(peer) {
-                    if self.seats.get(key).is_some_and(|seat| seat.sessions[&peer].stands()) {
+                for key in self.state.with(peer) {
+                    if self.slots.get(key).is_some_and(|slot| slot.sessions[&peer].stands()) {
                         self.give(cx, key, Inbound::Other(Input::Progress { peer }), out);
                     }
                 }
@@ -509,10 +485,10 @@ where
     }
 
     fn deadline(&self) -> Option<Time> {
-        let is_settled = |(_, key): &&(Time, usize)| !self.seats[*key].touched;
-        let settled = self.due.iter().find(is_settled).map(|(time, _)| *time);
-        let touched = self.touched.iter().filter_map(|key| self.seats[*key].occupant.deadline()).min();
-        [settled, touched, self.board.retry_at()].into_iter().flatten().min()
+        let is_settled = |(_, key): &&(Time, usize)| !self.slots[*key].active;
+        let settled = self.deadlines.iter().find(is_settled).map(|(time, _)| *time);
+        let active = self.active.iter().filter_map(|key| self.slots[*key].endpoint.deadline()).min();
+        [settled, active, self.state.retry_at()].into_iter().flatten().min()
     }
 
     fn gathering(&self) -> Duration {
@@ -520,32 +496,12 @@ where
     }
 
     fn policy(&self) -> Arc<dyn Policy> {
-        let vital = self.seats.iter().find(|(_, seat)| seat.vital);
-        vital.map_or_else(|| Arc::new(Anyone) as Arc<dyn Policy>, |(_, seat)| Shown::by(&*seat.policy))
+        let vital = self.slots.iter().find(|(_, slot)| slot.vital);
+        vital.map_or_else(|| Arc::new(Anyone) as Arc<dyn Policy>, |(_, slot)| NodePolicy::by(&*slot.policy))
     }
 }
 
-/// What a node shows below its endpoints. It is linked with everybody.
-#[derive(Debug)]
-struct Shown(Bytes);
-
-impl Shown {
-    fn by(vital: &dyn Policy) -> Arc<dyn Policy> {
-        Arc::new(Shown(vital.pass()))
-    }
-}
-
-impl Policy for Shown {
-    fn pass(&self) -> Bytes {
-        self.0.clone()
-    }
-
-    fn admits(&self, _: &[u8]) -> bool {
-        true
-    }
-}
-
-impl<H> Occupant<H>
+impl<H> EndpointKind<H>
 where
     H: Protocol,
     H::Message: Wire,
@@ -554,76 +510,80 @@ where
         &mut self,
         cx: &mut Context<'_>,
         inbound: Inbound<H>,
-        desk: &mut Desk<'_, H>,
+        output: &mut EndpointOutput<'_, H>,
     ) -> Result<(), WireError> {
         match self {
-            Occupant::Home(home) => {
+            EndpointKind::Typed(typed) => {
                 let input = match inbound {
-                    Inbound::Message { from, content: Content::Home(message) } => {
+                    Inbound::Message { from, content: EnvelopeContent::Typed(message) } => {
                         Input::Receive { from, message }
                     }
-                    Inbound::Message { from, content: Content::Encoded(message) } => {
+                    Inbound::Message { from, content: EnvelopeContent::Encoded(message) } => {
                         Input::Receive { from, message: message.decode_as()? }
                     }
-                    Inbound::Cast { from, content: Content::Home(message) } => Input::Cast { from, message },
-                    Inbound::Cast { from, content: Content::Encoded(message) } => {
-                        Input::Cast { from, message: message.decode_as()? }
-                    }
-                    Inbound::Home(command) => Input::Command(command),
-                    Inbound::Other(input) => input.map(|_| unreachable!(), |_| unreachable!()),
-                    Inbound::Message { content: Content::Signal(_), .. }
-                    | Inbound::Cast { content: Content::Signal(_), .. }
-                    | Inbound::Guest(_) => {
-                        unreachable!("neither is given to a home")
-                    }
-                };
-                home.handle(cx, input, &mut AsHome(desk));
-                Ok(())
-            }
-            Occupant::Guest(guest) => {
-                let input = match inbound {
-                    Inbound::Message { from, content: Content::Encoded(message) } => {
-                        Input::Receive { from, message }
-                    }
-                    Inbound::Cast { from, content: Content::Encoded(message) } => {
+                    Inbound::Cast { from, content: EnvelopeContent::Typed(message) } => {
                         Input::Cast { from, message }
                     }
-                    // It was sent to itself by an endpoint that has ended since.
-                    Inbound::Message { content: Content::Home(_), .. }
-                    | Inbound::Cast { content: Content::Home(_), .. } => return Ok(()),
-                    Inbound::Guest(command) => Input::Command(command),
-                    Inbound::Other(input) => input,
-                    Inbound::Message { content: Content::Signal(_), .. }
-                    | Inbound::Cast { content: Content::Signal(_), .. }
-                    | Inbound::Home(_) => {
-                        unreachable!("neither is given to a guest")
+                    Inbound::Cast { from, content: EnvelopeContent::Encoded(message) } => {
+                        Input::Cast { from, message: message.decode_as()? }
+                    }
+                    Inbound::Typed(command) => Input::Command(command),
+                    Inbound::Other(input) => input.map(|_| unreachable!(), |_| unreachable!()),
+                    Inbound::Message { content: EnvelopeContent::Signal(_), .. }
+                    | Inbound::Cast { content: EnvelopeContent::Signal(_), .. }
+                    | Inbound::Dynamic(_) => {
+                        unreachable!("neither is given to a typed endpoint")
                     }
                 };
-                guest.handle(cx, input, &mut AsGuest(desk))
+                typed.handle(cx, input, &mut TypedSink(output));
+                Ok(())
+            }
+            EndpointKind::Dynamic(dynamic) => {
+                let input = match inbound {
+                    Inbound::Message { from, content: EnvelopeContent::Encoded(message) } => {
+                        Input::Receive { from, message }
+                    }
+                    Inbound::Cast { from, content: EnvelopeContent::Encoded(message) } => {
+                        Input::Cast { from, message }
+                    }
+                    // The endpoint that sent this message to itself has ended since.
+                    Inbound::Message { content: EnvelopeContent::Typed(_), .. }
+                    | Inbound::Cast { content: EnvelopeContent::Typed(_), .. } => return Ok(()),
+                    Inbound::Dynamic(command) => Input::Command(command),
+                    Inbound::Other(input) => input,
+                    Inbound::Message { content: EnvelopeContent::Signal(_), .. }
+                    | Inbound::Cast { content: EnvelopeContent::Signal(_), .. }
+                    | Inbound::Typed(_) => {
+                        unreachable!("neither is given to a dynamic endpoint")
+                    }
+                };
+                dynamic.handle(cx, input, &mut DynamicSink(output))
             }
         }
     }
 
-    /// A guest that panics when it is asked has none.
+    /// The deadline; `None` for a dynamic endpoint that panics when asked.
     fn deadline(&self) -> Option<Time> {
         match self {
-            Occupant::Home(home) => home.deadline(),
-            Occupant::Guest(guest) => catch_unwind(AssertUnwindSafe(|| guest.deadline())).unwrap_or_default(),
+            EndpointKind::Typed(typed) => typed.deadline(),
+            EndpointKind::Dynamic(dynamic) => {
+                catch_unwind(AssertUnwindSafe(|| dynamic.deadline())).unwrap_or_default()
+            }
         }
     }
 
-    /// A guest that panics when it is asked has none.
+    /// The time to gather; zero for a dynamic endpoint that panics when asked.
     fn gathering(&self) -> Duration {
         match self {
-            Occupant::Home(home) => home.gathering(),
-            Occupant::Guest(guest) => {
-                catch_unwind(AssertUnwindSafe(|| guest.gathering())).unwrap_or_default()
+            EndpointKind::Typed(typed) => typed.gathering(),
+            EndpointKind::Dynamic(dynamic) => {
+                catch_unwind(AssertUnwindSafe(|| dynamic.gathering())).unwrap_or_default()
             }
         }
     }
 }
 
-/// The message of a panic, as far as it is text.
+/// The text of a panic, or "no words" if it has none.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")

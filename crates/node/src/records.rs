@@ -1,4 +1,4 @@
-//! Records: one row for all endpoints of a process.
+//! The records of all endpoints of a process, in one sequence.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map::Entry};
 
@@ -6,21 +6,21 @@ use quorate_protocol::Ticket;
 
 use crate::channel::Channel;
 
-/// Whose records wait for the disk, and from where on each endpoint needs its own.
+/// The records that wait for the disk, and for each endpoint the first record that it needs.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    /// Records that are not known to be durable, and the seats that wrote them.
+    /// Records that are not known to be durable, with the slots that wrote them.
     waiting: VecDeque<(Ticket, usize)>,
-    /// The first record that an endpoint needs, and the same the other way round.
+    /// The first record that each endpoint needs; and the same pairs ordered by record.
     needed: BTreeMap<Channel, Ticket>,
     floors: BTreeSet<(Ticket, Channel)>,
-    /// Records before that which it needs all the same.
+    /// Earlier records that each endpoint needs in addition.
     kept: BTreeMap<Channel, Vec<Ticket>>,
     collected: Option<Ticket>,
 }
 
 impl Records {
-    /// An endpoint needs its records from `first` on, unless it needs earlier ones.
+    /// Keeps the endpoint's records from `first` on, unless earlier ones are kept already.
     pub(crate) fn need(&mut self, channel: Channel, first: Ticket) {
         if let Entry::Vacant(entry) = self.needed.entry(channel) {
             entry.insert(first);
@@ -28,31 +28,32 @@ impl Records {
         }
     }
 
-    pub(crate) fn written(&mut self, channel: Channel, seat: usize, ticket: Ticket) {
-        self.waiting.push_back((ticket, seat));
+    pub(crate) fn written(&mut self, channel: Channel, slot: usize, ticket: Ticket) {
+        self.waiting.push_back((ticket, slot));
         self.need(channel, ticket);
     }
 
-    /// Everything up to `ticket` is durable: the seats that wrote some of it, in the order of their first.
+    /// Notes that records up to `ticket` are durable. Returns the slots that wrote some of them, in the order
+    /// of their first ones.
     pub(crate) fn persisted(&mut self, ticket: Ticket) -> Vec<usize> {
-        let mut seats = Vec::new();
-        while let Some((_, seat)) = self.waiting.pop_front_if(|(waiting, _)| *waiting <= ticket) {
-            if !seats.contains(&seat) {
-                seats.push(seat);
+        let mut slots = Vec::new();
+        while let Some((_, slot)) = self.waiting.pop_front_if(|(waiting, _)| *waiting <= ticket) {
+            if !slots.contains(&slot) {
+                slots.push(slot);
             }
         }
-        seats
+        slots
     }
 
-    /// An endpoint needs nothing before `before` but what is `kept`. Returns the record before which nobody needs any, if that
-    /// is news, and which ones are needed all the same.
+    /// Releases the endpoint's records before `before`, except those in `kept`. If the first record that any
+    /// endpoint needs has advanced, returns it, with the earlier records that are still needed.
     pub(crate) fn collect(
         &mut self,
         channel: Channel,
         before: Ticket,
         kept: &[Ticket],
     ) -> Option<(Ticket, Vec<Ticket>)> {
-        // Not only where more may go: the first record of this life may be what takes the place of those of earlier ones.
+        // `needed` may equal `before`: the first record of this run may replace records of earlier runs.
         if let Some(needed) = self.needed.get_mut(&channel).filter(|needed| **needed <= before) {
             self.floors.remove(&(*needed, channel));
             *needed = before;
@@ -62,12 +63,12 @@ impl Records {
         self.floor()
     }
 
-    /// A seat is empty: nobody waits for its records. They are needed as before.
-    pub(crate) fn vacate(&mut self, seat: usize) {
-        self.waiting.retain(|(_, waiting)| *waiting != seat);
+    /// Forgets which records a removed endpoint waits for. Its records stay needed.
+    pub(crate) fn forget_waiting(&mut self, slot: usize) {
+        self.waiting.retain(|(_, waiting)| *waiting != slot);
     }
 
-    /// The records of an endpoint are needed no more.
+    /// Releases all records of the endpoint. Returns the same as [`Records::collect`].
     pub(crate) fn release(&mut self, channel: Channel) -> Option<(Ticket, Vec<Ticket>)> {
         let needed = self.needed.remove(&channel)?;
         self.floors.remove(&(needed, channel));

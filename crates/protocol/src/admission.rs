@@ -1,22 +1,23 @@
-//! Who is taken into a domain, and who is told why not.
+//! Admission: the conditions under which a process joins a domain, and the reasons for a refusal.
 //!
-//! Two things keep a process out. Its *node* may be in use: another process with the same number is a member, or a router, and
-//! nobody suspects it. A process that was started again waits until its former life has been removed, which takes no longer than
-//! noticing that its link broke; one that was started beside a living process ends. And its *terms* may differ: how many routers
-//! and storage processes the domain keeps, and how many replicas a row has, is decided by the configuration that founded it.
+//! Two facts keep a process out. First, its *node* may be in use: another process with the same number is a
+//! member, or a router, and nobody suspects it. A restarted process waits until its former life has been
+//! removed, which takes no longer than noticing that its link broke. A process that was started while its
+//! namesake lives ends. Second, its *terms* may differ: the configuration that founded the domain decides the
+//! numbers of routers and storage processes, and of replicas of a row.
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::Peer;
 
-/// What the founder decided for the whole domain.
+/// The founder's decisions for the whole domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terms {
-    /// How many replicas each range has, the ring permitting.
+    /// Number of replicas of each range, if the ring is large enough.
     pub replicas: u8,
-    /// How many storage processes the ring is founded with.
+    /// Number of storage processes with which the ring is founded.
     pub wanted_storage: u32,
-    /// How many routers the domain keeps.
+    /// Number of routers that the domain keeps.
     pub wanted_routers: u32,
 }
 
@@ -26,7 +27,7 @@ impl Default for Terms {
     }
 }
 
-/// Why a process is not taken in.
+/// The reason why a process is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NotAdmitted {
     /// Another process of its node belongs to the domain.

@@ -1,14 +1,15 @@
-//! Who seems to have failed.
+//! The failure detector: processes that seem to have failed.
 //!
-//! A peer is suspected when it has been silent for longer than its own habit explains, or when its link has been broken
-//! for a while and could not be made anew. Suspicion is a guess, never a fact: what follows from it is decided by an
-//! ordered message (rule S14), and no safety rests on it (S11).
+//! A peer is suspected when it has been silent for longer than its own habit explains, or when its link has
+//! been broken for a while and could not be restored. Suspicion is a guess, never a fact: an ordered message
+//! decides its consequences (rule S14), and no safety depends on it (S11).
 //!
-//! The silence allowed adapts: `mean + 8·deviation` of the gaps between signs of life, kept within
-//! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large because a wrong suspicion costs a
-//! migration and a late one only patience. A part of a large message is a sign of life as well
-//! ([`Input::Progress`](crate::Input)): what its sender says meanwhile waits behind it. A detector whose own tick comes late was itself asleep (starved of the
-//! processor, or paused): it discards that interval and gives every peer a fresh start.
+//! The allowed silence adapts: `mean + 8·deviation` of the gaps between signs of life, kept within
+//! [`Settings::silence_min`] and [`Settings::silence_max`]. The factor is large because a wrong suspicion
+//! costs a migration and a late one only patience. A part of a large message is a sign of life as well
+//! ([`Input::Progress`](crate::Input)), because its sender's other messages wait behind it. A detector whose
+//! own tick comes late was itself asleep (starved of the processor, or paused): it discards that interval and
+//! gives every peer a fresh start.
 
 use std::collections::BTreeMap;
 
@@ -17,16 +18,16 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How patient a detector is.
+/// The patience of a detector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How often signs of life are sent, and the detector ticks.
+    /// Interval of signs of life, and of the detector's ticks.
     pub interval: Duration,
-    /// No peer is suspected of silence sooner.
+    /// Shortest silence for which a peer is suspected.
     pub silence_min: Duration,
-    /// A silent peer is suspected no later.
+    /// Longest silence for which a peer is not suspected.
     pub silence_max: Duration,
-    /// How long a link may stay broken.
+    /// Time for which a link may stay broken.
     pub unlinked_max: Duration,
 }
 
@@ -43,14 +44,14 @@ impl Default for Settings {
     }
 }
 
-/// What one process can say of another at an instant.
+/// The knowledge of one process about another at an instant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opinion {
-    /// There is no link to it.
+    /// There is no link to the process.
     Unlinked,
-    /// There is one, and it has not been heard on it lately.
+    /// There is a link, and nothing has been heard on it lately.
     Linked,
-    /// It gave a sign of life just now.
+    /// The process gave a sign of life just now.
     Heard,
 }
 
@@ -58,13 +59,13 @@ pub enum Opinion {
 #[derive(Debug)]
 pub struct Detector {
     settings: Settings,
-    peers: BTreeMap<ProcessId, Watch>,
+    peers: BTreeMap<ProcessId, PeerWatch>,
     ticked: Option<Time>,
 }
 
 #[derive(Debug)]
-struct Watch {
-    /// Since when it is silent; watched, linked and excused count for signs of life.
+struct PeerWatch {
+    /// Time of the last sign of life. Being watched, linked or excused counts as a sign.
     heard: Time,
     /// The last real sign of life.
     sign: Option<Time>,
@@ -74,20 +75,20 @@ struct Watch {
 }
 
 impl Detector {
-    /// A detector that watches nobody yet.
+    /// Makes a detector that watches nobody yet.
     pub fn new(settings: Settings) -> Self {
         Detector { settings, peers: BTreeMap::new(), ticked: None }
     }
 
-    /// The settings it was made with.
+    /// Returns the detector's settings.
     pub fn settings(&self) -> Settings {
         self.settings
     }
 
-    /// Starts to watch `peer`; it has the benefit of the doubt from now on. No effect if watched already.
+    /// Starts to watch `peer`, which counts as alive now. No effect if it is watched already.
     pub fn watch(&mut self, peer: ProcessId, now: Time) {
         let gap_mean = self.settings.interval.as_nanos() as f64;
-        self.peers.entry(peer).or_insert(Watch {
+        self.peers.entry(peer).or_insert(PeerWatch {
             heard: now,
             sign: None,
             gap_mean,
@@ -96,22 +97,22 @@ impl Detector {
         });
     }
 
-    /// Stops to watch `peer`.
+    /// Stops watching `peer`.
     pub fn unwatch(&mut self, peer: ProcessId) {
         self.peers.remove(&peer);
     }
 
-    /// The watched peers, in id order.
+    /// Returns the watched peers, in id order.
     pub fn watched(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.peers.keys().copied()
     }
 
-    /// A sign of life.
+    /// Notes a sign of life.
     pub fn heard(&mut self, peer: ProcessId, now: Time) {
         let Some(watch) = self.peers.get_mut(&peer) else { return };
         watch.sign = Some(now);
         let gap = now.since(watch.heard).as_nanos() as f64;
-        // Signs that come in bursts tell nothing about the habit; only gaps of half an interval and more count.
+        // Signs in bursts reveal nothing about the habit; only gaps of at least half an interval count.
         if gap * 2.0 >= self.settings.interval.as_nanos() as f64 {
             let error = (gap - watch.gap_mean).abs();
             watch.gap_mean += (gap - watch.gap_mean) / 8.0;
@@ -122,20 +123,21 @@ impl Detector {
 
     /// Whether `peer` is watched, linked, and gave a sign of life within the last two intervals.
     pub fn in_touch(&self, peer: ProcessId, now: Time) -> bool {
-        let fresh =
-            |watch: &Watch| watch.unlinked.is_none() && now.since(watch.heard) <= self.settings.interval * 2;
+        let fresh = |watch: &PeerWatch| {
+            watch.unlinked.is_none() && now.since(watch.heard) <= self.settings.interval * 2
+        };
         self.peers.get(&peer).is_some_and(fresh)
     }
 
-    /// Whether `peer` is linked and really gave a sign of life within the last two intervals: not the benefit of the doubt that one has
-    /// who is watched, linked or excused since a moment ago.
+    /// Whether `peer` is linked and really gave a sign of life within the last two intervals. Being watched,
+    /// linked or excused a moment ago does not count here.
     pub fn lives(&self, peer: ProcessId, now: Time) -> bool {
         let signed =
-            |watch: &Watch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);
+            |watch: &PeerWatch| watch.sign.is_some_and(|sign| now.since(sign) <= self.settings.interval * 2);
         self.peers.get(&peer).is_some_and(|watch| watch.unlinked.is_none() && signed(watch))
     }
 
-    /// What can be said of `peer` now; nothing if it is not watched.
+    /// Returns the present opinion of `peer`, or `None` if it is not watched.
     pub fn opinion(&self, peer: ProcessId, now: Time) -> Option<Opinion> {
         let watch = self.peers.get(&peer)?;
         Some(match watch.unlinked {
@@ -145,12 +147,12 @@ impl Detector {
         })
     }
 
-    /// How long `peer` has given no sign of life; nothing if it is not watched.
+    /// Returns the time since the last sign of life of `peer`, or `None` if it is not watched.
     pub fn silence(&self, peer: ProcessId, now: Time) -> Option<Duration> {
         self.peers.get(&peer).map(|watch| now.since(watch.heard))
     }
 
-    /// The link to `peer` stands again.
+    /// Notes that the link to `peer` stands again.
     pub fn linked(&mut self, peer: ProcessId, now: Time) {
         if let Some(watch) = self.peers.get_mut(&peer) {
             watch.unlinked = None;
@@ -158,15 +160,15 @@ impl Detector {
         }
     }
 
-    /// The link to `peer` broke. Told again while it stays broken, the first instant counts.
+    /// Notes that the link to `peer` broke. Repeated calls do not change the first instant.
     pub fn unlinked(&mut self, peer: ProcessId, now: Time) {
         if let Some(watch) = self.peers.get_mut(&peer) {
             watch.unlinked.get_or_insert(now);
         }
     }
 
-    /// To be called every [`Settings::interval`]; a call that comes much later than that means that we were asleep, and
-    /// excuses everyone.
+    /// Must be called every [`Settings::interval`]. A call that comes much later means that this process was
+    /// asleep, and excuses everyone.
     pub fn tick(&mut self, now: Time) {
         if let Some(ticked) = self.ticked
             && now.since(ticked) > self.settings.interval * 3
@@ -179,12 +181,12 @@ impl Detector {
         self.ticked = Some(now);
     }
 
-    /// Whether `peer` seems to have failed. One that is not watched does not.
+    /// Whether `peer` seems to have failed. A peer that is not watched does not.
     pub fn suspects(&self, peer: ProcessId, now: Time) -> bool {
         self.suspected_from(peer).is_some_and(|from| now >= from)
     }
 
-    /// From when on `peer` will be suspected if nothing more is heard of it.
+    /// Returns the instant from which `peer` will be suspected if no sign of life comes.
     pub fn suspected_from(&self, peer: ProcessId) -> Option<Time> {
         let watch = self.peers.get(&peer)?;
         let habit = Duration::from_nanos((watch.gap_mean + 8.0 * watch.gap_deviation) as u64);

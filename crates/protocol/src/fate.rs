@@ -1,26 +1,29 @@
-//! What may have happened to a request that came to nothing. The words are the same behind every door.
+//! The possible effects of a request that failed. All doors share these words.
 
 use std::fmt;
 
 use crate::id::RequestId;
 
-/// What may have happened to a request that has no answer: it decides what its user may do next.
+/// The possible effect of a request that has no answer: it decides what its user may do next.
 ///
-/// A request that was answered, by a result or by an error of its own (a duplicate key), has no fate: it is known.
+/// A request that was answered, by a result or by an error of its own (a duplicate key), has no fate: its
+/// effect is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fate {
     /// Nothing was executed, and nothing will be: repeat it freely.
     NotSent,
-    /// It was executed once, or will be, or not at all. Repeated under its id it is executed once in all.
+    /// The request was executed once, or will be, or not at all. Repeated under its id it is executed once in
+    /// all.
     MaybeApplied {
-        /// Its id; none of what has none, such as a send to a group: nothing tells its repetition from another one.
+        /// The request's id; `None` for requests without one, such as a send to a group, whose repetition
+        /// nothing recognizes.
         id: Option<RequestId>,
     },
-    /// It was refused and executed nowhere: repeating it alone changes nothing.
+    /// The request was refused and executed nowhere: repeating it alone changes nothing.
     Rejected,
     /// This process was cut off from the others: it must rejoin before it is asked for anything.
     Wedged,
-    /// The id, or its session, is over: nothing was executed now. Whether it was before is no longer known.
+    /// The id, or its session, has expired: nothing was executed now, and nobody knows whether it was before.
     Expired,
 }
 

@@ -1,25 +1,26 @@
-//! Who is who.
+//! Identities: domains, generations, processes, requests.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A domain: one set of routers and everything it orders. Drawn at random when the domain is founded and carried in
-/// every hello, so that processes of two clusters never mistake each other (rule S1).
+/// A domain: one set of routers and everything it orders. The id is drawn at random at the founding. Every
+/// hello carries it, so that processes of two clusters never mistake each other (rule S1).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct DomainId(pub u128);
 
-/// Which life of a domain: the first as founded, another whenever an operator has it go on without a majority of its
-/// routers (rule S1, [`ecast`](crate::ecast::Reformed)).
+/// A life of a domain: the first begins with its founding, another whenever an operator continues it without
+/// a majority of its routers (rule S1, [`ecast`](crate::ecast::Reformed)).
 ///
-/// Two survivors that cannot see each other may both be told to go on, and count alike. So a generation is also named
-/// after its survivor, and no two are the same. In order by number; between two of one number the order only serves to
-/// choose the same one everywhere.
+/// Two survivors that cannot see each other may both be ordered to continue, and reach the same number. So a
+/// generation also carries the name of its survivor, and no two are the same. They are ordered by number.
+/// Between two of one number, the order only serves to choose the same one everywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Generation {
-    /// How many its survivor had known before it.
+    /// Number of generations before it that its survivor knew.
     pub number: u32,
-    /// Which life of the router that it began with, a survivor or, where none was left, a fresh one; of the first, 0.
+    /// The incarnation of the router with which it began, a survivor or, if none was left, a fresh one; 0 for
+    /// the first.
     pub survivor: Incarnation,
 }
 
@@ -27,22 +28,22 @@ pub struct Generation {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Incarnation(pub u128);
 
-/// A process. One that restarts without its memory is a *new* process: same node, other incarnation. Promises made by
-/// the old one are gone, and nobody counts the new one for them.
+/// A process. A process that restarts without its memory is a *new* process: same node, other incarnation.
+/// The old one's promises are gone, and nobody counts the new one for them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The place in the cluster: stable over restarts, chosen by configuration.
     pub node: u64,
-    /// Which life of it.
+    /// The incarnation of the node.
     pub incarnation: Incarnation,
 }
 
-/// A process and where it listens (`host:port`).
+/// A process and the address at which it listens (`host:port`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Peer {
-    /// Who.
+    /// The process.
     pub id: ProcessId,
-    /// Where, as `host:port`; opaque to protocols.
+    /// The address, as `host:port`; opaque to protocols.
     pub address: String,
 }
 
@@ -56,40 +57,40 @@ pub struct RequestId {
 }
 
 impl RequestId {
-    /// An id that an application made up, by a digest of what the application calls it.
+    /// Makes the id of an application's own name, from a digest of that name.
     pub fn made_up(digest: u128) -> RequestId {
         RequestId { session: MADE_UP | digest >> 64, number: digest as u64 }
     }
 
-    /// Whether an application made it up; else a gateway gave it out.
+    /// Whether an application made it up, instead of a gateway.
     pub fn is_made_up(self) -> bool {
         self.session >> 64 == MADE_UP >> 64
     }
 }
 
 impl Generation {
-    /// As the domain was founded.
+    /// The generation in which the domain was founded.
     pub const FIRST: Generation = Generation { number: 0, survivor: Incarnation(0) };
 
-    /// The one that `survivor` begins.
+    /// Returns the generation that `survivor` begins.
     pub fn next(self, survivor: ProcessId) -> Generation {
         let number = self.number.checked_add(1).expect("operators do not begin 2^32 generations");
         Generation { number, survivor: survivor.incarnation }
     }
 
-    /// Whether it may go on from `other`: it is another, and not one that began beside it.
+    /// Whether the generation may continue `other`: it is another one, and does not have the same number.
     pub fn is_later(self, other: Generation) -> bool {
         self.number > other.number
     }
 
-    /// Whether two survivors began them without knowing of each other: two domains by now, of which neither goes on
-    /// from the other.
+    /// Whether two survivors began them without knowing of each other. They are two domains by now, neither
+    /// of which continues the other.
     pub fn is_beside(self, other: Generation) -> bool {
         self.number == other.number && self != other
     }
 }
 
-/// The upper half of the session of every made-up id. A gateway's session is random; none has it.
+/// The upper half of the session of every made-up id. A gateway's session is random, and does not have it.
 pub(crate) const MADE_UP: u128 = 0x6d61_6465_2075_7020 << 64;
 
 impl fmt::Debug for DomainId {
@@ -118,7 +119,7 @@ impl fmt::Display for Generation {
 
 impl fmt::Debug for Incarnation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Eight digits tell lives of one node apart in a log line; equality always uses all of them.
+        // Eight digits distinguish lives of one node in a log line; equality always uses all of them.
         write!(f, "{:08x}", self.0 >> 96)
     }
 }

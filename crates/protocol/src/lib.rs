@@ -1,31 +1,31 @@
 //! The protocols of Quorate as pure state machines, and the words they share.
 //!
-//! A protocol here is a value that is handed inputs and writes outputs into a sink ([`Protocol`], [`Input`],
-//! [`Sink`]). It has no socket, thread, clock, or source of chance of its own: those come in, so the simulator and the
-//! real runtime drive the very same code.
+//! A protocol here is a value that takes inputs and writes outputs into a sink ([`Protocol`], [`Input`],
+//! [`Sink`]). It has no socket, thread, clock, or source of chance of its own: those are passed in, so the
+//! simulator and the real runtime drive the very same code.
 //!
 //! | module | promise |
 //! |---|---|
-//! | [`seam`] | how protocols meet the world and each other |
-//! | [`id`] | who is who: processes, incarnations, domains |
-//! | [`admission`] | who is taken into a domain, and who is told why not |
-//! | [`role`] | what processes do in a cluster, and what they are in that |
-//! | [`strength`] | how much a read promises |
-//! | [`fate`] | what may have happened to a request that came to nothing |
+//! | [`seam`] | the interface of protocols to the world and to each other |
+//! | [`id`] | identities: processes, incarnations, domains |
+//! | [`admission`] | the conditions for admission to a domain |
+//! | [`role`] | the roles of processes in a cluster, and their states |
+//! | [`strength`] | the promise of a read |
+//! | [`fate`] | the possible effects of a request that failed |
 //! | [`time`] | instants and spans as plain numbers |
 //! | [`wire`] | bytes from a peer become messages, or an error; never a panic, never an unchecked length |
-//! | [`journal`] | records as bytes in segments, and how they are read after a crash |
+//! | [`journal`] | records as bytes in segments, and their recovery after a crash |
 //! | [`quorum`] | counting majorities of a set of processes |
-//! | [`detector`] | who seems to have failed |
+//! | [`detector`] | processes that seem to have failed |
 //! | [`suspicion`] | from one process's guess to a removal: a bench of witnesses |
-//! | [`paxos`] | one log that all routers agree on |
+//! | [`paxos`] | one log on which all routers agree |
 //! | [`ecast`] | ordered multicast as stateful routing |
 //! | [`service`] | replicated services that need not be deterministic |
-//! | [`domain`] | one domain of several parts: what the routers of a cluster route |
+//! | [`domain`] | one domain of several parts: the routing of a cluster's routers |
 //! | [`group`] | process groups: views, soft, ordered and safe sends, flush |
 //! | [`rubberband`] | elastic, replicated tables on E-Cast |
 //! | [`partial`] | maps whose every read and write says how many replicas it waits for |
-//! | [`relay`] | two processes that cannot talk directly talk by way of a router |
+//! | [`relay`] | two processes that cannot talk directly talk through a router |
 
 pub mod admission;
 pub mod detector;

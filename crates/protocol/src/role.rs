@@ -1,10 +1,11 @@
-//! What processes do in a cluster, and what they are in that. The words are the same in configurations, messages and statuses.
+//! The roles of processes in a cluster, and their states. Configurations, messages and statuses share these
+//! words.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// What a process does. In messages it is its place in this list, elsewhere its word.
+/// The role of a process. Messages carry its index in this list, other texts its word.
 ///
 /// ```
 /// use quorate_protocol::Role;
@@ -15,13 +16,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Submits reads and writes for users: a client of tables, or a door for many.
+    /// Submits reads and writes for users: a client of tables, or a door for many users.
     Gateway,
-    /// Holds ranges of tables and executes.
+    /// Holds ranges of tables, and executes reads and writes.
     Storage,
     /// Watches the others, reports suspicions and plans placement.
     Super,
-    /// Orders and routes.
+    /// Orders and routes messages.
     Router,
     /// Keeps keys of maps.
     Cell,
@@ -33,10 +34,10 @@ pub enum Role {
 pub struct NoRole;
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Role; 5] = [Role::Gateway, Role::Storage, Role::Super, Role::Router, Role::Cell];
 
-    /// The word for it.
+    /// Returns the role's word.
     pub const fn name(self) -> &'static str {
         match self {
             Role::Gateway => "gateway",
@@ -47,7 +48,7 @@ impl Role {
         }
     }
 
-    /// Whether members of tables have it. Routers order for them and are no members; cells are of maps.
+    /// Whether members of tables have it. Routers order for them and are not members; cells are of maps.
     pub const fn is_of_tables(self) -> bool {
         match self {
             Role::Gateway | Role::Storage | Role::Super => true,
@@ -65,53 +66,53 @@ impl fmt::Display for Role {
 impl FromStr for Role {
     type Err = NoRole;
 
-    /// Reads the word, in any case.
+    /// Parses the word, in any case.
     fn from_str(word: &str) -> Result<Role, NoRole> {
         let named = |role: &Role| role.name().eq_ignore_ascii_case(word);
         Role::ALL.into_iter().find(named).ok_or(NoRole)
     }
 }
 
-/// What a process is in its role, as its status shows it.
+/// The state of a process in its role, for its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// The domain has not taken it in yet.
+    /// The domain has not admitted it yet.
     Joining,
     /// A router that leads.
     Leading,
     /// A router that follows a leader, or waits for one.
     Following,
-    /// A router that would lead.
+    /// A router that is a candidate.
     Electing,
-    /// A router that was taken out, and votes no more.
+    /// A router that was removed, and does not vote.
     Removed,
     /// A storage process in reserve, which holds nothing.
     Standby,
-    /// A storage process that copies the rows that it is to hold.
+    /// A storage process that copies the rows that it will hold.
     Receiving,
-    /// It does its work.
+    /// The process does its work.
     Serving,
-    /// A storage process that the others do not hear and wait for.
+    /// A storage process that the others do not hear, and for which they wait.
     Unreachable,
     /// A storage process that keeps the rows of a former life until others have them.
     Keeping,
-    /// A storage process that stopped for a moment, or is back and catches up.
+    /// A storage process that stopped for a moment, or that has returned and catches up.
     Away,
     /// A router of maps that knows no leader with a majority.
     Leaderless,
-    /// A cell without keys: it joined when there were maps already.
+    /// A cell without keys: it joined when maps existed already.
     Spare,
-    /// A cell that copies what the cell had whose place it took.
+    /// A cell that copies the data of the cell that it replaced.
     Arriving,
-    /// It runs, and does not answer.
+    /// The process runs, and does not answer.
     Silent,
-    /// It does not run, as its supervisor says.
+    /// The process does not run, according to its supervisor.
     Down,
 }
 
 impl State {
-    /// The word for it.
+    /// Returns the state's word.
     pub const fn name(self) -> &'static str {
         match self {
             State::Joining => "joining",

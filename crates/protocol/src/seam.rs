@@ -1,39 +1,47 @@
-//! How protocols meet the world and each other.
+//! The seam: the interface of protocols to the world and to each other.
 //!
-//! A protocol is handed one [`Input`] at a time and answers through a [`Sink`]. Layers compose by ownership: a parent
-//! owns its child, hands it inputs by [`Input::map`] and a [`Lift`] for its outputs, which wraps the child's messages into
-//! the parent's and appends the child's events to a reusable queue; afterwards the parent loops until that queue is empty.
+//! A protocol takes one [`Input`] at a time and answers through a [`Sink`]. Layers compose by ownership: a
+//! parent owns its child and passes it inputs by [`Input::map`], and a [`Lift`] for its outputs. The lift
+//! wraps the child's messages into the parent's and appends the child's events to a reusable queue;
+//! afterwards the parent loops until that queue is empty.
 //!
-//! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of what was
-//! sent may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by draining: inputs that arrived
-//! together are handed over one after another, and [`Input::Drained`] closes them; protocols flush there and not before.
+//! A *link* between two processes is lossless and FIFO within a session. On [`Input::Unlinked`] any suffix of
+//! the sent messages may be lost; the protocol resends after the next [`Input::Linked`]. Batching is by
+//! draining: inputs that arrived together are passed one after another, and [`Input::Drained`] closes them;
+//! protocols flush there and not before.
 //!
-//! A *cast* ([`Sink::cast`]) is a datagram beside a link: it may be lost, come twice, be overtaken by whatever was sent later, on the
-//! link too, and overtake what was sent before. It goes to a process to which a link stands and comes from one to which a link stands
-//! ([`Input::Cast`]), so a [`Policy`] that forbids the link forbids it, too. Nothing else is promised. It may be of an
-//! earlier session of the same two processes, so a protocol that casts puts into its messages what it tells old ones by. A host may
-//! have no datagrams, for all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`].
-//! A *multicast* ([`Sink::multicast`]) is a cast to whoever listens to an address ([`Sink::listen`]). A process hears there what is not meant for it,
-//! too, and sorts that out by what is in the message; what it sends by the address it does not hear itself.
+//! A *cast* ([`Sink::cast`]) is a datagram in addition to a link. It may be lost or come twice. Later
+//! messages may overtake it, those on the link included, and it may overtake earlier ones. A cast needs a
+//! standing link between sender and receiver ([`Input::Cast`]), so a [`Policy`] that forbids the link forbids
+//! the cast, too. Nothing else is promised. A cast may be of an earlier session of the same two processes, so
+//! its message must carry the data by which a protocol recognizes old ones. A host may have no datagrams, for
+//! all peers or for some: then a cast goes over the link and arrives as [`Input::Receive`]. A *multicast*
+//! ([`Sink::multicast`]) is a cast to all processes that listen to an address ([`Sink::listen`]). A process
+//! also hears messages there that are not meant for it, and recognizes them by their content. It does not
+//! hear its own messages.
 //!
-//! **Commands.** One that asks for something bears a name of the asker's, and ends in exactly one event that bears it as well: it
-//! has come about, or the reason why not. What only lends help (where routers may be, that a task is done) or is about another
-//! command (that nobody waits for it any more) asks for nothing, and has no end of its own.
+//! **Commands.** A command with a request carries a name of the asker's, and ends in exactly one event with
+//! that name: the request has taken effect, or the reason why not. A command that only helps (addresses of
+//! routers, the completion of a task), or that is about another command (nobody waits for that one), requests
+//! nothing, and has no end of its own.
 //!
-//! **Disk.** A protocol writes records ([`Sink::persist`]) and says of a message which record must be on disk before it may
-//! leave. A host keeps these rules:
+//! **Disk.** A protocol writes records ([`Sink::persist`]), and names for a message the record that must be
+//! on disk before the message may leave. A host keeps these rules:
 //!
-//! 1. Records become durable in the order in which they were written. [`Input::Persisted`] means all up to its ticket.
-//! 2. To one peer messages leave in the order of sending: one that waits for its record holds back those behind it. What
-//!    was sent by [`Sink::send_aside`] is on a lane of its own, which never waits, and keeps its order there.
-//! 3. What waits for a link's session that has ended is dropped, as if it had been sent and lost.
-//! 4. After a crash a protocol is made again from the records that are durable, which are a prefix of those it wrote, from
-//!    the last [`Sink::collect`] on. It goes on under its incarnation only if all that was durable can be read.
+//! 1. Records become durable in the order in which they were written. [`Input::Persisted`] covers all up to
+//!    its ticket.
+//! 2. Messages to one peer leave in the order of sending: a message that waits for its record delays those
+//!    behind it. Messages of [`Sink::send_aside`] have a lane of their own, which never waits, and keeps its
+//!    order.
+//! 3. A message that waits when its link's session ends is dropped, as if it had been sent and lost.
+//! 4. After a crash a protocol is rebuilt from the durable records, which are a prefix of those it wrote,
+//!    from the last [`Sink::collect`] on. It keeps its incarnation only if all durable records can be read.
 //!
 //! Without a disk every record is durable at once, nothing waits, and a process that ends is gone for good.
 //!
-//! **Who may be linked.** A protocol may be choosy ([`Protocol::policy`]). Each end of a link shows a *pass*, and the link comes
-//! about only if the [`Policy`] of each admits the other's. Most protocols take [`Anyone`] and never meet this.
+//! **Policies.** A protocol may choose its peers ([`Protocol::policy`]). Each end of a link shows a *pass*,
+//! and the link exists only if the [`Policy`] of each admits the other's pass. Most protocols take
+//! [`Anyone`].
 
 use std::{convert::Infallible, fmt, net::Ipv4Addr, sync::Arc};
 
@@ -48,13 +56,13 @@ use crate::{
 
 /// A sans-IO protocol state machine.
 pub trait Protocol {
-    /// What it exchanges with its peers.
+    /// The messages that the protocol exchanges with its peers.
     type Message;
-    /// What must be on disk before certain messages may leave.
+    /// The records that must be on disk before certain messages may leave.
     type Record: Wire;
-    /// What its user asks of it.
+    /// The commands of the protocol's user.
     type Command;
-    /// What it tells its user.
+    /// The events for the protocol's user.
     type Event;
 
     /// Takes one input and writes every consequence into `out`.
@@ -62,21 +70,23 @@ pub trait Protocol {
     where
         Self: Sized;
 
-    /// When [`Input::Deadline`] is wanted next; at or after this instant, never before.
+    /// Returns the instant at which the protocol wants the next [`Input::Deadline`]. The input comes at or
+    /// after it, never before.
     fn deadline(&self) -> Option<Time>;
 
-    /// How long input may gather, so that its handling is shared by more of it. A wish: nothing depends on it.
+    /// Returns the time for which input may gather, so that one pass handles more of it. This is a wish:
+    /// nothing depends on it.
     fn gathering(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Who may be linked with it when it begins. Later it says so by [`Sink::adopt`].
+    /// Returns the policy with which the protocol begins. Later policies come by [`Sink::adopt`].
     fn policy(&self) -> Arc<dyn Policy> {
         Arc::new(Anyone)
     }
 }
 
-/// What the world lends to a protocol during one call.
+/// The resources that a protocol may use during one call.
 pub struct Context<'a> {
     /// The present instant.
     pub now: Time,
@@ -86,52 +96,53 @@ pub struct Context<'a> {
     pub random: &'a mut dyn FnMut() -> u64,
 }
 
-/// One thing that happened.
+/// One event from outside.
 pub enum Input<P: Protocol + ?Sized> {
     /// A peer's message arrived.
     Receive {
-        /// Who sent it; the runtime vouches for it by the hello of the link.
+        /// The message's sender, for whom the runtime vouches by the link's hello.
         from: ProcessId,
-        /// What.
+        /// The message.
         message: P::Message,
     },
-    /// A peer's cast arrived. A link to it stands; that it sent this now, in this order, or once, nobody vouches for.
+    /// A peer's cast arrived. A link to it stands. Nobody vouches that it sent the cast now, in this order,
+    /// or once.
     Cast {
         /// The peer that sent it.
         from: ProcessId,
-        /// Its message.
+        /// The cast's message.
         message: P::Message,
     },
-    /// The user asks for something.
+    /// A command of the user.
     Command(P::Command),
-    /// The instant told by [`Protocol::deadline`] has come.
+    /// The instant of [`Protocol::deadline`] has come.
     Deadline,
     /// Every record up to this ticket is on disk.
     Persisted(Ticket),
-    /// A link to `peer` stands; lossless and FIFO until it is unlinked.
+    /// A link to `peer` stands. It is lossless and FIFO until it is unlinked.
     Linked {
-        /// Whom it reaches.
+        /// The peer.
         peer: ProcessId,
-        /// Which session; a number that never repeats for this pair.
+        /// The session, whose number never repeats for this pair.
         session: Session,
     },
-    /// The link broke (reset, closed or refused): any suffix of what was sent may be lost.
+    /// The link broke (reset, closed or refused). Any suffix of the sent messages may be lost.
     Unlinked {
-        /// Whom it reached.
+        /// The peer.
         peer: ProcessId,
     },
-    /// Bytes of a message that is still under way arrived from `peer`: a sign of life, and nothing else. A large message
-    /// takes its time, and whatever its sender says meanwhile waits behind it.
+    /// Bytes of an unfinished message arrived from `peer`: a sign of life, and nothing else. A large message
+    /// takes long, and its sender's other messages wait behind it.
     Progress {
-        /// Whose message.
+        /// The peer.
         peer: ProcessId,
     },
-    /// The end of a batch of inputs: now flush.
+    /// The end of a batch of inputs: protocols flush now.
     Drained,
 }
 
 impl<P: Protocol> Input<P> {
-    /// The same input for a protocol inside this one: messages and commands are turned into its own.
+    /// Converts the input for a protocol inside this one, with its messages and commands.
     pub fn map<C: Protocol>(
         self,
         message: impl FnOnce(P::Message) -> C::Message,
@@ -141,7 +152,7 @@ impl<P: Protocol> Input<P> {
         input
     }
 
-    /// The same for a protocol that understands some of the messages and commands alone.
+    /// Converts the input for a protocol that understands only some of the messages and commands.
     pub fn try_map<C: Protocol, E>(
         self,
         message: impl FnOnce(P::Message) -> Result<C::Message, E>,
@@ -161,28 +172,30 @@ impl<P: Protocol> Input<P> {
     }
 }
 
-/// Where a protocol's outputs go.
+/// The receiver of a protocol's outputs.
 pub trait Sink<P: Protocol + ?Sized> {
-    /// Sends, but not before `after` is on disk, nor before what was sent to the same peer earlier. To a peer without a link
-    /// the message is dropped; a link that comes up later starts empty.
+    /// Sends a message, once `after` is on disk, and after earlier messages to the same peer. A message to a
+    /// peer without a link is dropped; a later link starts empty.
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>);
-    /// Sends at once: a sign of life, and what else may overtake messages that wait for the disk. Without a disk none waits.
+    /// Sends at once, past messages that wait for the disk. It serves signs of life, and other messages that
+    /// may overtake. Without a disk nothing waits.
     fn send_aside(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
-    /// Casts: sends at once, and may lose it, double it and change its place among others. The message has at most
-    /// [`CAST_BYTES_MAX`] bytes; a longer one is for [`Sink::send`]. A host without datagrams sends it over the link, which is better
-    /// in all of this.
+    /// Casts: sends at once, and may lose, double or reorder the message. The message has at most
+    /// [`CAST_BYTES_MAX`] bytes; a longer one needs [`Sink::send`]. A host without datagrams sends it over
+    /// the link, which is better in every respect.
     fn cast(&mut self, to: Destination, message: P::Message) {
         self.send(to, message, None);
     }
-    /// Casts to all who listen to an address, of whom `to` are meant: one message leaves, and the network copies it. Each of those who hear it has
-    /// a fate of its own, and those to whom no link stands are not handed it. A host without multicast casts to each that is meant.
+    /// Casts to all listeners of an address, of which `to` are the intended receivers: one message leaves,
+    /// and the network copies it. It may be lost at each listener separately, and a listener without a link
+    /// does not get it. A host without multicast casts to each intended receiver.
     fn multicast(&mut self, address: MulticastAddress, to: Vec<ProcessId>, message: P::Message) {
         let _ = address;
         self.cast(Destination::Many(to), message);
     }
-    /// Begins to take casts to this address, until [`Sink::ignore`]. Nobody is told whether they arrive.
+    /// Begins to take casts to this address, until [`Sink::ignore`]. There is no report whether they arrive.
     fn listen(&mut self, address: MulticastAddress) {
         let _ = address;
     }
@@ -190,21 +203,22 @@ pub trait Sink<P: Protocol + ?Sized> {
     fn ignore(&mut self, address: MulticastAddress) {
         let _ = address;
     }
-    /// Writes a record. In memory mode it is complete at once, and [`Input::Persisted`] comes before the next input.
+    /// Writes a record. Without a disk it is durable at once, and [`Input::Persisted`] comes before the next
+    /// other input. That also holds of records that are written on an [`Input::Persisted`].
     fn persist(&mut self, record: P::Record) -> Ticket;
-    /// Records before this one, which is durable, are needed no more, except those that are `kept`, in ascending order. Without
-    /// a disk none is kept.
+    /// Releases the records before this one, which is durable, except those in `kept`, in ascending order.
+    /// Without a disk no record is kept.
     fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         let _ = (before, kept);
     }
-    /// Tells the user.
+    /// Passes an event to the user.
     fn emit(&mut self, event: P::Event);
-    /// Tells where `peer` listens, and that a link to it is wanted until [`Sink::forget`].
+    /// Requests a link to `peer`, which listens at `address`, until [`Sink::forget`].
     fn reach(&mut self, peer: ProcessId, address: &str);
-    /// The link to `peer` is wanted no more.
+    /// Withdraws the request for a link to `peer`.
     fn forget(&mut self, peer: ProcessId);
-    /// This policy decides from now on who may be linked. Links that it forbids are broken before anything else is sent or
-    /// handed over. With a disk, the pass is on it before anything else is sent.
+    /// Replaces the policy for links. Links that it forbids are broken before any other output or input. With
+    /// a disk, the pass is on it before anything else is sent.
     fn adopt(&mut self, policy: Arc<dyn Policy>) {
         panic!("the links of this host know no policies, and {policy:?} would not be kept");
     }
@@ -212,26 +226,26 @@ pub trait Sink<P: Protocol + ?Sized> {
 
 /// The rule for who may be linked with a protocol: each end shows a pass, and both judge the other's.
 pub trait Policy: fmt::Debug + Send + Sync {
-    /// What this end shows; at most [`PASS_BYTES_MAX`] bytes.
+    /// Returns the pass of this end; at most [`PASS_BYTES_MAX`] bytes.
     fn pass(&self) -> Bytes;
 
-    /// Whether an end that shows this may be linked. The bytes are from outside.
+    /// Whether an end with this pass may be linked. The bytes are from outside.
     fn admits(&self, theirs: &[u8]) -> bool;
 
-    /// Why an end that shows this is not admitted, for people.
+    /// Returns the reason why an end with this pass is not admitted, for people.
     fn refusal(&self, theirs: &[u8]) -> String {
         format!("its pass of {} bytes is not admitted", theirs.len())
     }
 }
 
-/// No cast is longer, in bytes of the protocol's own messages: with what hosts add it is one datagram, which loopback carries whole and
-/// Ethernet in six fragments.
+/// Upper bound of a cast, in bytes of the protocol's own messages. With the host's additions it is one
+/// datagram, which loopback carries whole and Ethernet in six fragments.
 pub const CAST_BYTES_MAX: usize = 8 << 10;
 
-/// No pass is longer.
+/// Upper bound of a pass, in bytes.
 pub const PASS_BYTES_MAX: usize = 64;
 
-/// Everybody may be linked, whatever they show.
+/// The policy that admits every peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Anyone;
 
@@ -245,8 +259,8 @@ impl Policy for Anyone {
     }
 }
 
-/// The sink of a protocol inside `P`: what it sends leaves as a message of `P`, its records are among those of `P`, and its
-/// events go to a closure.
+/// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among those of
+/// `P`, and its events go to a closure.
 pub struct Lift<'a, P: Protocol, M, E> {
     out: &'a mut dyn Sink<P>,
     message: M,
@@ -254,8 +268,8 @@ pub struct Lift<'a, P: Protocol, M, E> {
 }
 
 impl<'a, P: Protocol, M, E> Lift<'a, P, M, E> {
-    /// For a child `C`. `message` wraps what it sends, or drops it; `event` takes what it tells. Both may put something out
-    /// before it.
+    /// Makes the sink of a child `C`. `message` wraps or drops its messages; `event` takes its events. Both
+    /// may first write outputs of their own.
     pub fn new<C: Protocol>(out: &'a mut dyn Sink<P>, message: M, event: E) -> Self
     where
         M: FnMut(&mut dyn Sink<P>, &Destination, C::Message) -> Option<P::Message>,
@@ -330,41 +344,42 @@ where
     }
 }
 
-/// A multicast address: what is cast to it reaches all who listen. It is one of those of IPv4 that an organisation may use as it likes
-/// (239.192.0.0/14), by its number, which is below [`MULTICAST_ADDRESSES`]. Others may use the same for something else.
+/// A multicast address: a cast to it reaches all listeners. It is one of the IPv4 addresses that an
+/// organisation may use freely (239.192.0.0/14), by its number, which is below [`MULTICAST_ADDRESSES`].
+/// Others may use it for other purposes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MulticastAddress(pub u32);
 
-/// There are so many multicast addresses.
+/// Number of multicast addresses.
 pub const MULTICAST_ADDRESSES: u32 = 1 << 18;
 
-/// The first of them.
+/// The first multicast address.
 const FIRST_MULTICAST: Ipv4Addr = Ipv4Addr::new(239, 192, 0, 0);
 
 impl MulticastAddress {
-    /// The address of the network.
+    /// Returns the network address.
     pub fn ip(self) -> Ipv4Addr {
         Ipv4Addr::from(u32::from(FIRST_MULTICAST) + self.0 % MULTICAST_ADDRESSES)
     }
 }
 
-/// Whom a message goes to.
+/// The receivers of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// One process. A process may send to itself: it is delivered like any other message, later.
     One(ProcessId),
-    /// Several: encoded once.
+    /// Several processes; the message is encoded once.
     Many(Vec<ProcessId>),
 }
 
-/// Counts records of one process; one counter for all its protocols.
+/// The number of a record in its process. All protocols of the process share one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Ticket(pub u64);
 
-/// The asker's name for a command that ends in exactly one event. Of those under way no two bear the same.
+/// The asker's name for a command that ends in exactly one event. No two commands in progress share a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommandId(pub u64);
 
-/// Counts links between two processes.
+/// The number of a link between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Session(pub u64);

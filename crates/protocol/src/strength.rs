@@ -1,8 +1,8 @@
-//! How much a read promises. The words are the same behind every door.
+//! The promise of a read. All doors share these words.
 
 use std::{fmt, str::FromStr};
 
-/// The strength of a read: what it may miss. A stronger one waits for more.
+/// The strength of a read: the writes that it may miss. A stronger read waits for more.
 ///
 /// ```
 /// use quorate_protocol::Strength;
@@ -17,7 +17,8 @@ pub enum Strength {
     Basic,
     /// One consistent cut of all ranges, of unstated age.
     Snapshot,
-    /// A cut after everything that was acknowledged before the read began, through the total order: linearizable.
+    /// A cut after all writes that were acknowledged before the read began, through the total order:
+    /// linearizable.
     #[default]
     Sequential,
 }
@@ -28,10 +29,10 @@ pub enum Strength {
 pub struct NoStrength;
 
 impl Strength {
-    /// All of them, the weakest first.
+    /// All strengths, weakest first.
     pub const ALL: [Strength; 3] = [Strength::Basic, Strength::Snapshot, Strength::Sequential];
 
-    /// The word for it.
+    /// Returns the strength's word.
     pub fn name(self) -> &'static str {
         match self {
             Strength::Basic => "basic",
@@ -50,7 +51,7 @@ impl fmt::Display for Strength {
 impl FromStr for Strength {
     type Err = NoStrength;
 
-    /// Reads the word, in any case.
+    /// Parses the word, in any case.
     fn from_str(word: &str) -> Result<Strength, NoStrength> {
         let named = |strength: &Strength| strength.name().eq_ignore_ascii_case(word);
         Strength::ALL.into_iter().find(named).ok_or(NoStrength)

@@ -1,19 +1,20 @@
 //! Suspicion: from one process's guess to a removal.
 //!
-//! **Promise.** A member that died is removed about as soon as its links break. Nobody is removed on one process's word, nor
-//! because of a partial cut while somebody who was asked hears it, nor for a pause of a second. A process that holds the
-//! last complete copy of a range, as far as the others are unsuspected, is never removed (S14). What was thought of a
-//! process before it last showed itself alive in the order has no effect.
+//! **Promise.** A dead member is removed about as soon as its links break. Nobody is removed on one process's
+//! word, or because of a partial cut while an asked process hears it, or for a pause of a second. A process
+//! that holds the last complete copy of a range, as far as the others are unsuspected, is never removed
+//! (S14). Suspicions from before a process last showed itself alive in the order have no effect.
 //!
-//! **Source.** SWIM (Das, Gupta and Motivala, DSN 2002): probes by third parties (§4.1), and a suspicion that its subject
-//! may refute before it is confirmed (§4.2).
+//! **Source.** SWIM (Das, Gupta and Motivala, DSN 2002): probes by third parties (§4.1), and a suspicion that
+//! its subject may refute before it is confirmed (§4.2).
 //!
-//! **Roles.** An *accuser* is a process whose [detector](crate::detector) suspects a member. Its *bench* are the *witnesses* that it
-//! asks. Who accuses depends on the part of the domain ([`Routing::expulsion`](crate::ecast::Routing::expulsion)):
-//! - Members of a part with rows (storage processes, gateways, supers) are accused by supers, because a removal may lose rows.
-//!   The bench are all routers and the other supers. It takes two ordered steps.
-//! - Members of any other part, process groups for one, are accused by the lead router. The bench are the other routers. It takes
-//!   one step, below.
+//! **Roles.** An *accuser* is a process whose [detector](crate::detector) suspects a member. Its *bench* are
+//! the *witnesses* that it asks. The accuser depends on the part of the domain
+//! ([`Routing::expulsion`](crate::ecast::Routing::expulsion)):
+//! - Members of a part with rows (storage processes, gateways, supers) are accused by supers, because a
+//!   removal may lose rows. The bench are all routers and the other supers. It takes two ordered steps.
+//! - Members of any other part, such as process groups, are accused by the lead router. The bench are the
+//!   other routers. It takes one step, below.
 //!
 //! ```text
 //!  accuser           other super          each router            suspect
@@ -22,9 +23,9 @@
 //!     │ AskOpinion ────────────────────────────▶│── Probe ──────────▶│      if there is a link
 //!     │◀── Opinion: unlinked, or linked ────────┤◀── Alive ──────────┤
 //!     │◀── Opinion: heard ──────────────────────┤     (from routers that know a way to the leader)
-//!     │ Suspect ─────────▶ ordered @7                                       if a majority does not hear it, and nobody does
+//!     │ Suspect ─────────▶ ordered @7                   if a majority does not hear it, and nobody does
 //!     │                    (the suspect, if it lives: Refute @7 ─▶ ordered @8)
-//!     │ Remove @7 ───────▶ ordered @9                                       delivered @7, and the bench says so still
+//!     │ Remove @7 ───────▶ ordered @9                   if @7 is delivered, and the bench still agrees
 //! ```
 //!
 //! ```text
@@ -37,71 +38,80 @@
 //! ```
 //!
 //! **Rules.**
-//! - *Who agrees.* A witness without a link to the suspect agrees at once: a process that is killed breaks all its links.
-//!   One with a link agrees once it has said so for [`Patience::witness`] without hearing it. A witness that says nothing
-//!   does not agree, whatever the reason. The accuser agrees once the link is broken, or the suspect is silent for
-//!   [`Patience::silence`]: a process that stands still for a second keeps its place. A router that knows no way to the
-//!   leader has no opinion.
-//! - *How many.* More than half of the bench and the accuser must agree. While a router hears the suspect, it stays, however
-//!   long that lasts: the router hands on what the suspect and the leader say to each other. While another super alone
-//!   hears it, it stays for [`Patience::doubt`]. A super hands nothing on, so nothing the suspect does gets anywhere.
-//! - *Two steps.* `Suspect` is ordered first and changes nothing but this: its subject is no ground any more on which others
-//!   may be removed. Its subject gets it like everybody and, if it lives, refutes it by an ordered message, which brings it
-//!   back from unreachable, too. `Remove` names the position of the suspicion, and is void once that was refuted. It also
-//!   names the witnesses that agreed.
-//! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another complete
-//!   replica of each of its ranges at that moment: one that is not suspected yet may have died a moment ago. Until that
-//!   one is heard or suspected, the removal waits.
-//! - *One step of the lead router.* An expulsion names how many messages of the suspect the lead router had learned. It is void if
-//!   one more was ordered before it: a process that shows itself alive in the order is not removed on older grounds. A removal costs such a
-//!   part no rows, so nothing waits for a refutation. Instead every router with a link listens before the lead router judges, and one that
-//!   says nothing has as much time to. A lone router has no bench, and judges alone.
-//! - *An operator is asked back.* A process is not declared lost while anybody on the bench hears it.
-//! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws what it could not send.
+//! - *Agreement.* A witness without a link to the suspect agrees at once: a process that is killed breaks all
+//!   its links. A witness with a link agrees once it has reported so for [`Patience::witness`] without
+//!   hearing the suspect. A silent witness does not agree, whatever the reason. The accuser agrees once the
+//!   link is broken, or the suspect is silent for [`Patience::silence`]: a process that stands still for a
+//!   second keeps its place. A router that knows no way to the leader has no opinion.
+//! - *Numbers.* More than half of the bench and the accuser must agree. While a router hears the suspect, it
+//!   stays, however long: the router relays between the suspect and the leader. While only another super
+//!   hears it, it stays for [`Patience::doubt`]. A super relays nothing, so the suspect's work has no effect.
+//! - *Two steps.* `Suspect` is ordered first and has one effect: no other process may be removed in reliance
+//!   on its subject. The subject gets it like everybody and, if it lives, refutes it by an ordered message,
+//!   which also ends its being unreachable. `Remove` names the position of the suspicion, and is void once
+//!   that was refuted. It also names the witnesses that agreed.
+//! - *Only for the living.* A storage process is removed only while the accuser, or a witness, hears another
+//!   complete replica of each of its ranges at that moment: a replica that is not suspected yet may have just
+//!   died. Until that replica is heard or suspected, the removal waits.
+//! - *One step of the lead router.* An expulsion names the number of the suspect's messages that the lead
+//!   router had learned. It is void if one more was ordered before it: a process that shows itself alive in
+//!   the order is not removed on older grounds. A removal costs such a part no rows, so nothing waits for a
+//!   refutation. Instead every router with a link listens before the lead router judges, and a silent one has
+//!   as much time. A lone router has no bench, and judges alone.
+//! - *An operator's declaration is checked.* A process is not declared lost while anybody on the bench hears
+//!   it.
+//! - *Nothing is queued.* A super that no router hears announces nothing, and withdraws announcements that it
+//!   could not send.
 //!
-//! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete replica that nobody
-//! suspects *at that position*. Two suspects of one message are both suspected before either is judged, and so are those
-//! of two messages and of two supers: of the replicas of a range the last one that is unsuspected is not removed on the
-//! ground of those that are. It becomes unreachable, and with it every one judged thus. The living among them refute, and
-//! are active again having missed nothing, since their ranges took no writes; then the dead can be removed.
+//! **Why S14 holds.** `apply` removes a storage process only if each of its ranges has another complete
+//! replica that nobody suspects *at that position*. Two suspects of one message are both suspected before
+//! either is judged, and so are those of two messages and of two supers. So the last unsuspected replica of a
+//! range is not removed in reliance on suspected ones. It becomes unreachable, and so does every process that
+//! is judged like this. The living among them refute, and are active again without a loss, because their
+//! ranges took no writes; then the dead can be removed.
 //!
-//! **What remains.** A process that was cut off is removed while others hold its rows, and those others crash before they are
-//! copied. It [keeps](crate::rubberband::keeping) its rows; but what the others wrote and acknowledged behind its removal is known to them
-//! alone. So it is taken up only once an operator declares them lost. The same holds for a process that is declared lost itself,
-//! and returns.
+//! **Remaining case.** A process that was cut off is removed while others hold its rows, and those crash
+//! before the rows are copied. It [keeps](crate::rubberband::keeping) its rows, but only the others know the
+//! writes that they acknowledged after its removal. So its rows are used only once an operator declares the
+//! others lost. The same holds for a process that is declared lost itself, and returns.
 //!
 //! **Attacks considered.**
-//! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it accuses everybody, and
-//!   the bench hears them. Its own late tick excuses everybody besides (S11).
+//! - *A super's bad moment* (its links break, it sleeps, it is cut off from all storage processes): it
+//!   accuses everybody, and the bench hears them. Its own late tick also excuses everybody (S11).
 //! - *Both supers cannot hear a process:* they are two of five; a router hears it.
-//! - *One router hears a process, and nobody else does:* if that router talks with the leader, or with one that does, the process
-//!   goes on by way of it, slower, and stays. If it is cut off as well, it has no opinion. It may believe for a moment that it
-//!   knows a way when that is cut already, and keeps the process for so long. A leader that lost its majority leads for no
-//!   longer than an election takes, and orders nothing.
+//! - *Only one router hears a process:* if that router talks with the leader, or with a router that does, it
+//!   relays for the process, which is slower and stays. If the router is cut off as well, it has no opinion.
+//!   It may briefly believe in a way that is already cut, and keeps the process for that time. A leader that
+//!   lost its majority leads no longer than an election takes, and orders nothing.
 //! - *No router knows a way to a leader:* there is none, nobody agrees, and nothing could be ordered.
-//! - *Two supers that contradict each other:* each is a witness of the other's accusations. If they cannot hear each other,
-//!   each accuses the other, and the routers hear both.
-//! - *An opinion that never comes* is no agreement, so that nothing is decided by silence. A majority of the routers and the
-//!   accuser are a majority of the bench in every domain of three routers and two supers; without a majority of routers
-//!   nothing is ordered anyway. The accuser asks again every interval, so a lost question costs an interval.
-//! - *The lead moves meanwhile:* all routers are asked, whoever leads. What was ordered stays ordered, and the member sends
-//!   again what was not.
-//! - *A lead router that lost its majority* goes on to accuse those that it does not hear. Its routers do not answer, so nobody agrees.
-//!   An expulsion that it had proposed before may be chosen by the next leader, seconds later. It stands only if its subject has
-//!   submitted nothing since.
-//! - *A new lead router* has heard nobody: each member has the benefit of the doubt from then on.
-//! - *A process that dies as the only one that knows of itself* is watched like any other: by the lead router.
-//! - *Stale, duplicated, reordered:* opinions name the hearing; those of another one are ignored. A link to a
-//!   witness that breaks takes what it said with it, since a later word of it may be lost. A second `Suspect` of one who is
-//!   suspected changes nothing. A `Remove` that comes late, or twice, names a suspicion that is refuted, or a process that
-//!   is gone. A `Refute` names the suspicion, and voids no later one.
-//! - *Queued while cut off:* a suspicion that was numbered already cannot be taken back, and is ordered seconds later. Its
-//!   subject refutes it; a removal needs a word of the bench that is given behind its delivery.
-//! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before: then more than
-//!   half did not hear it for as long as the rules say. It is out, and comes back as a new process.
-//! - *The suspect hears nothing of the order but says signs of life:* it cannot refute and is heard; it stays, suspected, and
-//!   nobody is removed in reliance on it.
-//! - *Forged by a bug:* `apply` refuses removals by one who is no super and those without another witness.
+//! - *Two supers contradict each other:* each is a witness of the other's accusations. If they cannot hear
+//!   each other, each accuses the other, and the routers hear both.
+//! - *An opinion never comes:* it is no agreement, so silence decides nothing. A majority of the routers and
+//!   the accuser are a majority of the bench in every domain of three routers and two supers; without a
+//!   majority of routers nothing is ordered anyway. The accuser asks again every interval, so a lost question
+//!   costs an interval.
+//! - *The lead moves meanwhile:* all routers are asked, the leader or not. Ordered messages stay ordered, and
+//!   the member sends the others again.
+//! - *A lead router lost its majority:* it still accuses members that it does not hear. Its routers do not
+//!   answer, so nobody agrees. The next leader may choose an expulsion that it had proposed before, seconds
+//!   later. The expulsion stands only if its subject has submitted nothing since.
+//! - *A new lead router* has heard nobody: each member counts as alive from then on.
+//! - *A process dies and only that process knew of itself:* the lead router watches it like any other.
+//! - *Stale, duplicated, reordered:* opinions name the second opinion; those of another one are ignored. If a
+//!   link to a witness breaks, its statements are dropped, because a later one may be lost. A second
+//!   `Suspect` of a suspected process changes nothing. A `Remove` that comes late, or twice, names a
+//!   suspicion that is refuted, or a process that is gone. A `Refute` names the suspicion, and voids no later
+//!   one.
+//! - *Queued while cut off:* a suspicion that was numbered already cannot be taken back, and is ordered
+//!   seconds later. Its subject refutes it; a removal needs a statement of the bench that is made after its
+//!   delivery.
+//! - *The suspect lives, and its refutation loses the race* against a removal that was sent a moment before:
+//!   then more than half did not hear it for as long as the rules say. It is out, and comes back as a new
+//!   process.
+//! - *The suspect hears nothing of the order but sends signs of life:* it cannot refute and is heard; it
+//!   stays, suspected, and nobody is removed in reliance on it.
+//! - *Forged by a bug:* `apply` refuses removals by a process that is not a super and those without another
+//!   witness.
 
 use std::collections::BTreeMap;
 
@@ -112,14 +122,14 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How long others may be silent before they count for failed.
+/// Times of silence after which a member counts as failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// No member to which there is a link is removed for a shorter silence.
+    /// Shortest silence for which a linked member is removed.
     pub silence: Duration,
-    /// How long a witness with a link listens.
+    /// Time for which a witness with a link listens.
     pub witness: Duration,
-    /// How long supers that hear a suspect keep it where no router does.
+    /// Time for which supers that hear a suspect keep it if no router hears it.
     pub doubt: Duration,
 }
 
@@ -133,46 +143,46 @@ impl Default for Patience {
     }
 }
 
-/// What an accuser has learned of one suspect.
+/// An accuser's knowledge of one suspect.
 #[derive(Debug)]
-pub(crate) struct Hearing {
-    /// Questions and opinions of this hearing carry it.
+pub(crate) struct SecondOpinion {
+    /// The number of this second opinion, which its questions and opinions carry.
     pub(crate) number: u64,
     opened: Time,
-    testimonies: BTreeMap<ProcessId, Testimony>,
+    statements: BTreeMap<ProcessId, WitnessStatement>,
 }
 
-/// What one witness has said.
+/// The statements of one witness.
 #[derive(Debug)]
-struct Testimony {
-    /// When it spoke last.
+struct WitnessStatement {
+    /// Time of the witness's last statement.
     told: Time,
-    /// Whether it had a link to the suspect then.
+    /// Whether the witness had a link to the suspect then.
     linked: bool,
-    /// Since when it listens: its first word, or when it heard the suspect last.
+    /// Beginning of the witness's listening: its first statement, or the last time that it heard the suspect.
     listening: Time,
-    /// Whether it heard the suspect at all.
+    /// Whether the witness heard the suspect at all.
     heard: bool,
 }
 
-/// What a bench makes of a suspect.
+/// The bench's judgement of a suspect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is heard, or too few have said that they do not hear it.
+    /// The suspect is heard, or too few witnesses have said that they do not hear it.
     Stays,
-    /// These agree that it has failed, in id order.
+    /// The suspect has failed. The processes that agree, in id order.
     Failed(Vec<ProcessId>),
 }
 
-impl Hearing {
+impl SecondOpinion {
     pub(crate) fn new(number: u64, now: Time) -> Self {
-        Hearing { number, opened: now, testimonies: BTreeMap::new() }
+        SecondOpinion { number, opened: now, statements: BTreeMap::new() }
     }
 
-    /// A witness gives its opinion.
-    pub(crate) fn told(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
-        let first = Testimony { told: now, linked: true, listening: now, heard: false };
-        let testimony = self.testimonies.entry(witness).or_insert(first);
+    /// Takes the opinion of a witness.
+    pub(crate) fn record(&mut self, witness: ProcessId, opinion: Opinion, now: Time) {
+        let first = WitnessStatement { told: now, linked: true, listening: now, heard: false };
+        let testimony = self.statements.entry(witness).or_insert(first);
         testimony.told = now;
         testimony.linked = opinion != Opinion::Unlinked;
         if opinion == Opinion::Heard {
@@ -181,35 +191,35 @@ impl Hearing {
         }
     }
 
-    /// The link to a witness broke: a later word of it may be lost.
+    /// Drops the statements of a witness whose link broke, because a later statement may be lost.
     pub(crate) fn unlinked(&mut self, witness: ProcessId) {
-        self.testimonies.remove(&witness);
+        self.statements.remove(&witness);
     }
 
     /// Whether any witness heard the suspect within the last `recent`.
     pub(crate) fn is_heard(&self, now: Time, recent: Duration) -> bool {
-        let heard = |it: &Testimony| it.linked && it.heard && now.since(it.listening) < recent;
-        self.testimonies.values().any(heard)
+        let heard = |it: &WitnessStatement| it.linked && it.heard && now.since(it.listening) < recent;
+        self.statements.values().any(heard)
     }
 
-    /// A witness that heard the suspect within the last `recent` before it spoke last.
+    /// Returns a witness that had heard the suspect within `recent` before its last statement.
     pub(crate) fn hearer(&self, recent: Duration) -> Option<ProcessId> {
-        let hears = |it: &Testimony| it.linked && it.heard && it.told.since(it.listening) < recent;
-        self.testimonies.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
+        let hears = |it: &WitnessStatement| it.linked && it.heard && it.told.since(it.listening) < recent;
+        self.statements.iter().find(|(_, it)| hears(it)).map(|(&witness, _)| witness)
     }
 
-    /// Whether one of these may still turn out to hear the suspect: it has a link and has not listened for long, or has said
-    /// nothing and has had no time to.
+    /// Whether a witness may still turn out to hear the suspect: it has a link and has not listened for long,
+    /// or has made no statement and has had no time for one.
     pub(crate) fn is_open(&self, bench: &[ProcessId], now: Time, patience: &Patience) -> bool {
         let young = now.since(self.opened) < patience.witness;
-        bench.iter().any(|witness| match self.testimonies.get(witness) {
+        bench.iter().any(|witness| match self.statements.get(witness) {
             Some(testimony) => testimony.linked && now.since(testimony.listening) < patience.witness,
             None => young,
         })
     }
 
-    /// What follows if the accuser, too, takes the suspect for failed. Its bench are these routers and supers. Words count for
-    /// `fresh`.
+    /// Returns the verdict if the accuser, too, counts the suspect as failed. These routers and supers are
+    /// the bench. A statement counts until it is older than `fresh`.
     pub(crate) fn verdict(
         &self,
         (routers, supers): (&[ProcessId], &[ProcessId]),
@@ -218,9 +228,9 @@ impl Hearing {
         patience: &Patience,
     ) -> Verdict {
         let said = |witness: &&ProcessId| {
-            self.testimonies.get(witness).filter(|testimony| now.since(testimony.told) <= fresh)
+            self.statements.get(witness).filter(|testimony| now.since(testimony.told) <= fresh)
         };
-        let silent = |testimony: &Testimony| now.since(testimony.listening) >= patience.witness;
+        let silent = |testimony: &WitnessStatement| now.since(testimony.listening) >= patience.witness;
         let hears = |witness: &&ProcessId| {
             said(witness).is_some_and(|testimony| testimony.linked && testimony.heard && !silent(testimony))
         };
@@ -234,7 +244,7 @@ impl Hearing {
         }
         let mut agreeing: Vec<ProcessId> = routers.iter().chain(supers).filter(agrees).copied().collect();
         agreeing.sort_unstable();
-        // The accuser is one of those who are counted.
+        // The accuser is counted, too.
         let counted = routers.len() + supers.len() + 1;
         match agreeing.len() + 1 >= majority(counted) && !agreeing.is_empty() {
             true => Verdict::Failed(agreeing),

@@ -17,8 +17,9 @@ impl Time {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// The first instant behind this one that is a multiple of `interval`, which is not zero. All processes of a machine
-    /// have the same, so that their periodic messages meet, and wake each of them once instead of once for each sender.
+    /// Returns the first later instant that is a multiple of `interval`, which is not zero. It is the same
+    /// for all processes of a machine, so that their periodic messages coincide, and wake each of them once
+    /// instead of once for each sender.
     pub fn next_multiple(self, interval: Duration) -> Time {
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         Time((self.0 / interval).saturating_add(1).saturating_mul(interval))

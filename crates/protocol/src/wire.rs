@@ -1,7 +1,8 @@
 //! Bytes from a peer become messages, or an error; never a panic, never an unchecked length.
 //!
-//! Hot messages have a hand-written little-endian form; rare bodies are `postcard` with versioned enums, behind a length
-//! ([`encode_body`], [`decode_body`]). Every length is compared with what is there before anything is allocated.
+//! Frequent messages have a hand-written little-endian form. Rare bodies are `postcard` with versioned enums,
+//! after a length ([`encode_body`], [`decode_body`]). Every length is compared with the present bytes before
+//! anything is allocated.
 
 use std::ops::RangeInclusive;
 
@@ -15,29 +16,30 @@ use crate::{
     seam::PASS_BYTES_MAX,
 };
 
-/// The versions of everything that travels between processes that this build speaks: with each other process the highest that both do.
+/// The versions of the protocols between processes that this build speaks. Two processes use the highest
+/// version of both.
 ///
-/// The end is one more with every change of a byte form, released or not: two builds that do not understand each other then say so,
-/// instead of finding garbage. The beginning stays where it is as long as all that a link of that version may bring can be read, and
-/// nothing is sent on it that such a build cannot read.
-pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 16..=16;
+/// The end rises with every change of a byte form, released or not, so that two builds that do not understand
+/// each other report that, instead of reading garbage. The beginning stays as long as this build can read
+/// everything on a link of that version, and sends nothing on it that such a build cannot read.
+pub const PROTOCOL_VERSIONS: RangeInclusive<u16> = 17..=17;
 
-/// No frame is longer than this many bytes.
+/// Upper bound of a frame, in bytes.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// A payload of at least this size is sent from where it lies: beyond, a copy costs more than a piece of its own in a
-/// gathering write, and of many MiB it keeps whoever makes it from everything else.
+/// Size from which a payload is sent without a copy, in bytes. Above it, a copy costs more than a separate
+/// piece of a gathering write, and a copy of many MiB keeps its thread from all other work.
 pub const PAYLOAD_BYTES_SHARED: usize = 16 << 10;
 
-/// What was wrong with bytes from a peer.
+/// The fault in bytes from a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The bytes end inside a value.
     #[error("bytes end inside a value: {wanted} more wanted, {left} left")]
     Short {
-        /// How many the value needs.
+        /// Number of bytes that the value needs.
         wanted: usize,
-        /// How many there are.
+        /// Number of bytes that are left.
         left: usize,
     },
     /// A tag that no message has.
@@ -46,15 +48,15 @@ pub enum WireError {
     /// A length beyond its limit.
     #[error("length {length} is over the limit {limit}")]
     Length {
-        /// What was claimed.
+        /// The claimed length.
         length: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
     /// A body that does not decode.
     #[error("malformed body")]
     Body,
-    /// Bytes left behind the last value.
+    /// Bytes are left after the last value.
     #[error("{0} bytes left over")]
     Trailing(usize),
 }
@@ -63,8 +65,8 @@ pub enum WireError {
 pub trait Wire: Sized {
     /// Appends the byte form.
     fn encode(&self, out: &mut BytesMut);
-    /// Appends the byte form but for the bytes that it ends with, if those are a payload of [`PAYLOAD_BYTES_SHARED`] or
-    /// more: they need not be copied.
+    /// Appends the byte form without a final payload of [`PAYLOAD_BYTES_SHARED`] or more, which is returned
+    /// and need not be copied.
     fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         self.encode(out);
         None
@@ -73,7 +75,7 @@ pub trait Wire: Sized {
     fn decode(input: &mut Bytes) -> Result<Self, WireError>;
 }
 
-/// Nothing: the record of a protocol that has none.
+/// The empty record of a protocol without records.
 impl Wire for () {
     fn encode(&self, _: &mut BytesMut) {}
 
@@ -125,7 +127,8 @@ pub fn take_u128(input: &mut Bytes) -> Result<u128, WireError> {
     Ok(input.get_u128_le())
 }
 
-/// Takes a count of things that take at least `least` bytes each, so a forged count cannot make us allocate.
+/// Takes a count of items of at least `least` bytes each, so that a forged count cannot cause a large
+/// allocation.
 pub fn take_count(input: &mut Bytes, least: usize) -> Result<usize, WireError> {
     let count = take_u32(input)? as usize;
     let limit = input.remaining() / least.max(1);
@@ -141,7 +144,8 @@ pub fn put_bytes(out: &mut BytesMut, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// Appends a length, and the bytes if they are few; else they are returned, to be appended by whoever can share them.
+/// Appends a length, and the bytes if they are few. Otherwise returns the bytes, for a caller that can share
+/// them.
 pub fn put_payload(out: &mut BytesMut, bytes: &Bytes) -> Option<Bytes> {
     if bytes.len() < PAYLOAD_BYTES_SHARED {
         put_bytes(out, bytes);
@@ -151,20 +155,20 @@ pub fn put_payload(out: &mut BytesMut, bytes: &Bytes) -> Option<Bytes> {
     Some(bytes.clone())
 }
 
-/// [`Wire::encode`] of a message that has an [`Wire::encode_head`].
+/// Appends the whole form of a message that has an [`Wire::encode_head`].
 pub fn encode_whole(message: &impl Wire, out: &mut BytesMut) {
     if let Some(payload) = message.encode_head(out) {
         out.put_slice(&payload);
     }
 }
 
-/// Takes a message that is all there is.
+/// Takes a message that uses up all of `input`.
 pub fn decode_all<T: Wire>(mut input: Bytes) -> Result<T, WireError> {
     let message = T::decode(&mut input)?;
     if input.is_empty() { Ok(message) } else { Err(WireError::Trailing(input.len())) }
 }
 
-/// Takes a length and shares that many bytes.
+/// Takes a length, and returns that many bytes, which share memory.
 pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
     let length = take_u32(input)? as usize;
     need(input, length)?;
@@ -177,7 +181,7 @@ pub fn put_pass(out: &mut BytesMut, pass: &[u8]) {
     put_bytes(out, pass);
 }
 
-/// Takes a pass. It is kept as long as a link stands, and shares no buffer.
+/// Takes a pass. It lives as long as a link, so it shares no buffer.
 pub fn take_pass(input: &mut Bytes) -> Result<Bytes, WireError> {
     let pass = take_bytes(input)?;
     if pass.len() > PASS_BYTES_MAX {
@@ -235,7 +239,7 @@ pub fn encode_body<T: Serialize>(out: &mut BytesMut, body: &T) {
     put_bytes(out, &bytes);
 }
 
-/// Takes what [`encode_body`] wrote.
+/// Takes a body that [`encode_body`] wrote.
 pub fn decode_body<T: DeserializeOwned>(input: &mut Bytes) -> Result<T, WireError> {
     let bytes = take_bytes(input)?;
     let (body, rest) = postcard::take_from_bytes(&bytes).map_err(|_| WireError::Body)?;

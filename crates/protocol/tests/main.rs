@@ -1,4 +1,4 @@
-//! Tests of the protocols from outside: several processes, their links, and time, all in one thread.
+//! Tests the protocols from outside: several processes, their links and the time, all in one thread.
 
 mod cluster;
 mod domain;

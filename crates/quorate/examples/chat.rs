@@ -1,12 +1,13 @@
-//! A chat room: everybody sees the same words in the same order, who comes gets what was said before.
+//! A chat room. All members see the same words in the same order, and a joiner gets the earlier words.
 //!
 //! ```text
-//! quorate up                                                      # or any cluster; it prints where its routers listen
+//! quorate up                        # or any cluster; it prints the addresses of its routers
 //! cargo run --release -p quorate --example chat -- --routers 127.0.0.1:24701 ann
 //! cargo run --release -p quorate --example chat -- --routers 127.0.0.1:24701 bob
 //! ```
 //!
-//! Each line of standard input is said. Kill one of them: the others see it go, and nothing that they saw is taken back.
+//! Each line of standard input is a word. Kill a member: the others see it leave, and keep all that they have
+//! seen.
 
 use std::{
     env,

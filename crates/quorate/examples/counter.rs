@@ -7,7 +7,8 @@
 //! cargo run -p quorate --example counter -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 add 1000
 //! ```
 //!
-//! Kill one of the three meanwhile: the counter stands at a thousand in the end, for each call takes effect once.
+//! Kill one of the three during the calls. The counter still ends at a thousand, because each call takes
+//! effect once.
 //!
 //! The service itself is `src/service/ready/counter.rs`.
 
@@ -17,7 +18,7 @@ use quorate::{
     Error, Node, Wait,
     service::{
         Stub,
-        ready::counter::{Ask, Counter},
+        ready::counter::{Counter, CounterRequest},
     },
 };
 
@@ -25,7 +26,7 @@ fn main() {
     let serve = |node: &Node, begin| node.serve("counter", Counter::default(), begin).wait();
     program::run("counter", serve, "add TIMES | read", |counter, words| match words {
         ["add", times] => Some(add(counter, times.parse().ok()?)),
-        ["read"] => Some(counter.call(&Ask::Read).wait().map(|value| println!("{value}"))),
+        ["read"] => Some(counter.call(&CounterRequest::Read).wait().map(|value| println!("{value}"))),
         _ => None,
     });
 }
@@ -33,7 +34,7 @@ fn main() {
 /// Adds one so often, one call after the other.
 fn add(counter: &Stub<Counter>, times: u64) -> Result<(), Error> {
     for _ in 0..times {
-        let value = counter.call(&Ask::Add(1)).wait()?;
+        let value = counter.call(&CounterRequest::Add(1)).wait()?;
         if value.is_multiple_of(100) {
             println!("{value}");
         }

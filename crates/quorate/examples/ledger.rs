@@ -1,27 +1,28 @@
-//! A ledger that is kept: sealed with a key, in a file while nobody is there, and settled by whoever holds a lock.
+//! A ledger that lasts: a key seals it, a file keeps it while it has no members, and the holder of a lock
+//! settles it.
 //!
 //! ```text
-//! quorate up                                                      # or any cluster; it prints where its routers listen
+//! quorate up                        # or any cluster; it prints the addresses of its routers
 //! head -c 32 /dev/urandom | xxd -p -c 64 > key
 //! cargo run --release -p quorate --example ledger -- --routers 127.0.0.1:24701 --key key --file ann.ledger
 //! cargo run --release -p quorate --example ledger -- --routers 127.0.0.1:24701 --key key --file bob.ledger
 //! ```
 //!
-//! Each line of standard input is a command, and is answered by `done` or by `refused` and why:
+//! Each line of standard input is a command. The answer is `done`, or `refused` with the reason.
 //!
 //! | | |
 //! |---|---|
-//! | `soft TEXT`, `ordered TEXT`, `safe TEXT` | enters it |
-//! | `load TEXT SECONDS` | enters as much as it can, of all strengths, beside other commands; ends in `loaded` |
-//! | `flush`, `save` | makes it durable, at all members or in files |
-//! | `ask PREFIX` | asks all members for entries that begin so |
-//! | `list`, `count` | shows the entries that are here, or how many; and how many of its own were refused |
-//! | `lock NAME`, `unlock NAME` | claims a lock, and says so when it has it; gives it back |
-//! | `rotate FILE` | has the group use this key |
-//! | `figures` | what the process has counted |
+//! | `soft TEXT`, `ordered TEXT`, `safe TEXT` | enters the text |
+//! | `load TEXT SECONDS` | enters as much as it can, of all strengths; prints `loaded` at the end |
+//! | `flush`, `save` | makes all entries durable, at all members or in files |
+//! | `ask PREFIX` | asks all members for the entries with this prefix |
+//! | `list`, `count` | shows this member's entries or their number, and its number of refused sends |
+//! | `lock NAME`, `unlock NAME` | claims a lock, and reports when it gets the lock; releases it |
+//! | `rotate FILE` | makes the group use this key |
+//! | `figures` | shows the counters of the process |
 //!
-//! A member that was cut off, and dropped by the others, joins again by itself. What it entered alone is not in the ledger then. At the end of
-//! its input it leaves. `checks/group` plays with it.
+//! A member that the others dropped while it was cut off joins again by itself. The ledger then lacks the
+//! entries that it made alone. At the end of its input a member leaves. `checks/group` tests this program.
 
 use std::{
     collections::BTreeMap,
@@ -52,7 +53,8 @@ struct Options {
     listen: Option<String>,
     key: Option<String>,
     file: Option<String>,
-    /// Entries of version 2 have an amount as well, so its programs do not fit together with those of version 1.
+    /// Version of the entries. Entries of version 2 also have an amount, so members of version 1 and 2 do not
+    /// fit together.
     version: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A lottery that draws by chance and by the clock, replicated three times.
+//! A lottery that draws at random and notes the time, replicated three times.
 //!
 //! ```text
 //! cargo run -p quorate --example lottery -- --listen 127.0.0.1:7101 --found
@@ -7,8 +7,8 @@
 //! cargo run -p quorate --example lottery -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103
 //! ```
 //!
-//! Kill one of the three while the last one draws, once a second: draws go on, and none is lost or drawn twice. A number behind the addresses has it
-//! draw so often without a pause.
+//! The last command draws once a second. Kill one of the three meanwhile: draws go on, and none is lost or
+//! drawn twice. A number behind the addresses makes the command draw that many times without pauses.
 //!
 //! The service itself is `src/service/ready/lottery.rs`.
 
@@ -20,7 +20,7 @@ use quorate::{
     Error, Node, Wait,
     service::{
         Stub,
-        ready::lottery::{Ask, Lottery},
+        ready::lottery::{Lottery, LotteryRequest},
     },
 };
 
@@ -36,9 +36,9 @@ fn main() {
 /// Draws so often, and looks at the last draw.
 fn draw(lottery: &Stub<Lottery>, draws: usize, pause: Duration) -> Result<(), Error> {
     for _ in 0..draws {
-        println!("{:?}", lottery.call(&Ask::Draw).wait()?);
+        println!("{:?}", lottery.call(&LotteryRequest::Draw).wait()?);
         thread::sleep(pause);
     }
-    println!("last: {:?}", lottery.call(&Ask::Last).wait()?);
+    println!("last: {:?}", lottery.call(&LotteryRequest::Last).wait()?);
     Ok(())
 }

@@ -1,16 +1,21 @@
-//! A matchmaker, replicated three times (003 §III.C.1): machines are advertised, and jobs submitted that each ask for a machine.
+//! A matchmaker, replicated three times (003 §III.C.1). Owners advertise machines, and users submit jobs that
+//! each need a machine.
 //!
 //! ```text
 //! cargo run -p quorate --example matchmaker -- --listen 127.0.0.1:7101 --found
 //! cargo run -p quorate --example matchmaker -- --listen 127.0.0.1:7102 --join 127.0.0.1:7101
 //! cargo run -p quorate --example matchmaker -- --listen 127.0.0.1:7103 --join 127.0.0.1:7101
-//! cargo run -p quorate --example matchmaker -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 advertise 10.0.0.5 3000 16 500
-//! cargo run -p quorate --example matchmaker -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 submit render 2000 8 100 5
+//! cargo run -p quorate --example matchmaker -- \
+//!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 advertise 10.0.0.5 3000 16 500
+//! cargo run -p quorate --example matchmaker -- \
+//!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 submit render 2000 8 100 5
 //! ```
 //!
-//! Figures are a machine's or a job's MHz, GB of memory and GB of disk, and a job's priority. Of the machines that are good enough, one is chosen by chance. Requests are
-//! taken in by one thread and executed by another: those of a higher priority first, and of those the one that came first. `play COUNT`
-//! advertises so many machines and submits as many jobs; kill one of the three meanwhile, and each machine is given away once all the same.
+//! The numbers are MHz, GB of memory and GB of disk of a machine or a job, and the priority of a job. The
+//! matchmaker picks a random machine of those that are good enough. One thread takes requests in, and another
+//! executes them, those of a higher priority first, and older ones first within a priority. `play COUNT`
+//! advertises that many machines and submits as many jobs. Kill one of the three meanwhile: each machine is
+//! still given away once.
 //!
 //! The service itself is `src/service/ready/matchmaker.rs`.
 
@@ -22,7 +27,7 @@ use quorate::{
     Error, Node, Wait,
     service::{
         Stub,
-        ready::matchmaker::{Ask, Machine, Matchmaker, Size},
+        ready::matchmaker::{Machine, MatchRequest, Matchmaker, Size},
     },
 };
 
@@ -31,11 +36,11 @@ fn main() {
     let words_of_calls =
         "advertise ADDRESS MHZ MEMORY DISK | submit JOB MHZ MEMORY DISK PRIORITY | play COUNT";
     program::run("matchmaker", serve, words_of_calls, |matchmaker, words| {
-        let ask = match *words {
+        let request = match *words {
             ["advertise", address, megahertz, memory, disk] => {
-                Ask::Advertise(machine(address, size([megahertz, memory, disk])?))
+                MatchRequest::Advertise(machine(address, size([megahertz, memory, disk])?))
             }
-            ["submit", job, megahertz, memory, disk, priority] => Ask::Submit {
+            ["submit", job, megahertz, memory, disk, priority] => MatchRequest::Submit {
                 job: job.to_owned(),
                 size: size([megahertz, memory, disk])?,
                 priority: priority.parse().ok()?,
@@ -43,10 +48,10 @@ fn main() {
             ["play", count] => return Some(play(matchmaker, count.parse().ok()?)),
             _ => return None,
         };
-        Some(matchmaker.call(&ask).wait().map(|machine| match (machine, ask) {
+        Some(matchmaker.call(&request).wait().map(|machine| match (machine, request) {
             (Some(machine), _) => println!("{machine:?}"),
-            (None, Ask::Advertise(_)) => println!("it is known"),
-            (None, Ask::Submit { .. }) => println!("no free machine is good enough"),
+            (None, MatchRequest::Advertise(_)) => println!("it is known"),
+            (None, MatchRequest::Submit { .. }) => println!("no free machine is good enough"),
         }))
     });
 }
@@ -60,18 +65,18 @@ fn machine(address: &str, size: Size) -> Machine {
     Machine { address: address.to_owned(), size, capability: format!("for the holder of {address}") }
 }
 
-/// Advertises so many machines, and has four clients submit as many jobs.
+/// Advertises `count` machines. Four clients submit as many jobs.
 fn play(matchmaker: &Stub<Matchmaker>, count: usize) -> Result<(), Error> {
     let size = Size { megahertz: 3000, memory_gb: 16, disk_gb: 500 };
     for number in 0..count {
-        matchmaker.call(&Ask::Advertise(machine(&format!("machine {number}"), size))).wait()?;
+        matchmaker.call(&MatchRequest::Advertise(machine(&format!("machine {number}"), size))).wait()?;
     }
     println!("{count} machines are free");
     let submit = |client: usize| -> Result<Vec<String>, Error> {
         let mut given = Vec::new();
         for number in (client..count).step_by(CLIENTS) {
             let (job, priority) = (format!("job {number}"), (number % 3) as u8);
-            let machine = matchmaker.call(&Ask::Submit { job, size, priority }).wait()?;
+            let machine = matchmaker.call(&MatchRequest::Submit { job, size, priority }).wait()?;
             given.push(machine.expect("there is one for each job").address);
             if given.len().is_multiple_of(25) {
                 println!("client {client} was given {} machines", given.len());

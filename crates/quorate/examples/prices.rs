@@ -1,13 +1,13 @@
-//! A board of prices: one feed sets them by soft sends, any number of readers look at their own copy.
+//! A board of prices. One feed sets them by soft sends, and any number of readers look at their own copies.
 //!
 //! ```text
-//! quorate up                                                      # or any cluster; it prints where its routers listen
+//! quorate up                        # or any cluster; it prints the addresses of its routers
 //! cargo run --release -p quorate --example prices -- --routers 127.0.0.1:24701 feed 1000
 //! cargo run --release -p quorate --example prices -- --routers 127.0.0.1:24701 read ACME
 //! ```
 //!
-//! A price mirrors what an exchange knows, and the next one replaces it: soft sends are enough, and cost the least. Once a second the feed
-//! flushes, and then it tells: what is told is not lost with it.
+//! A price mirrors what an exchange knows, and the next price replaces it. So soft sends, the cheapest ones,
+//! are enough. Once a second the feed flushes and then prints its count. The printed prices survive the feed.
 
 use std::{
     collections::BTreeMap,
@@ -75,7 +75,7 @@ fn feed(prices: &Member<Prices>, rate: u32) -> Result<(), Error> {
     let (symbols, began) = (["ACME", "INIT", "WIDG"], Instant::now());
     for number in 0u32.. {
         let symbol = symbols[number as usize % symbols.len()];
-        // A send goes on when its future is dropped: only a refusal at once would be told.
+        // A send goes on when its future is dropped: only an immediate refusal would be reported.
         drop(prices.send((symbol.to_owned(), 9_000 + i64::from(number % 500))));
         if number % rate == rate - 1 {
             prices.flush().wait()?;

@@ -1,16 +1,19 @@
-//! A scheduler of jobs, replicated three times (003 ch. I): the job of the highest priority is next, and of those the one that came first.
+//! A scheduler of jobs, replicated three times (003 ch. I). A job of higher priority comes first, and an
+//! older job within a priority.
 //!
 //! ```text
 //! cargo run -p quorate --example scheduler -- --listen 127.0.0.1:7101 --found
 //! cargo run -p quorate --example scheduler -- --listen 127.0.0.1:7102 --join 127.0.0.1:7101
 //! cargo run -p quorate --example scheduler -- --listen 127.0.0.1:7103 --join 127.0.0.1:7101
-//! cargo run -p quorate --example scheduler -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 submit render 5
-//! cargo run -p quorate --example scheduler -- --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 work 127.0.0.1
+//! cargo run -p quorate --example scheduler -- \
+//!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 submit render 5
+//! cargo run -p quorate --example scheduler -- \
+//!     --call 127.0.0.1:7101,127.0.0.1:7102,127.0.0.1:7103 work 127.0.0.1
 //! ```
 //!
-//! Which job a worker is given depends on when it asks, so replicas that each decided would differ: here the leader decides, and notes by its
-//! clock when. `play COUNT` submits so many jobs while four workers take them; kill one of the three meanwhile, and each job is
-//! taken once all the same.
+//! The job that a worker gets depends on when the worker asks, so replicas that each decided would differ.
+//! Here the leader decides, and notes the time of its clock. `play COUNT` submits that many jobs, and four
+//! workers take them. Kill one of the three meanwhile: each job is still taken once.
 //!
 //! The service itself is `src/service/ready/scheduler.rs`.
 
@@ -22,7 +25,7 @@ use quorate::{
     Error, Node, Wait,
     service::{
         Stub,
-        ready::scheduler::{Ask, Scheduler},
+        ready::scheduler::{ScheduleRequest, Scheduler},
     },
 };
 
@@ -30,35 +33,35 @@ fn main() {
     let serve = |node: &Node, begin| node.serve("scheduler", Scheduler::default(), begin).wait();
     let words_of_calls = "submit JOB PRIORITY | work WORKER | play COUNT";
     program::run("scheduler", serve, words_of_calls, |scheduler, words| {
-        let ask = match *words {
+        let request = match *words {
             ["submit", job, priority] => {
-                Ask::Submit { job: job.to_owned(), priority: priority.parse().ok()? }
+                ScheduleRequest::Submit { job: job.to_owned(), priority: priority.parse().ok()? }
             }
-            ["work", worker] => Ask::Work { worker: worker.to_owned() },
+            ["work", worker] => ScheduleRequest::Work { worker: worker.to_owned() },
             ["play", count] => return Some(play(scheduler, count.parse().ok()?)),
             _ => return None,
         };
-        Some(scheduler.call(&ask).wait().map(|taken| match (taken, ask) {
+        Some(scheduler.call(&request).wait().map(|taken| match (taken, request) {
             (Some(taken), _) => println!("{taken:?}"),
-            (None, Ask::Submit { .. }) => println!("submitted"),
-            (None, Ask::Work { .. }) => println!("no job"),
+            (None, ScheduleRequest::Submit { .. }) => println!("submitted"),
+            (None, ScheduleRequest::Work { .. }) => println!("no job"),
         }))
     });
 }
 
-/// Submits so many jobs while four workers take them.
+/// Submits `count` jobs while four workers take them.
 fn play(scheduler: &Stub<Scheduler>, count: usize) -> Result<(), Error> {
     let submit = || -> Result<(), Error> {
         for number in 0..count {
             let (job, priority) = (format!("job {number}"), (number % 3) as u8);
-            scheduler.call(&Ask::Submit { job, priority }).wait()?;
+            scheduler.call(&ScheduleRequest::Submit { job, priority }).wait()?;
         }
         Ok(())
     };
     let taken = Mutex::new(Vec::new());
     let work = |worker: usize| -> Result<(), Error> {
         while taken.lock().expect("no worker panics").len() < count {
-            match scheduler.call(&Ask::Work { worker: format!("worker {worker}") }).wait()? {
+            match scheduler.call(&ScheduleRequest::Work { worker: format!("worker {worker}") }).wait()? {
                 Some(job) => {
                     let mut taken = taken.lock().expect("no worker panics");
                     taken.push(job);

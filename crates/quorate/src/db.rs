@@ -1,10 +1,11 @@
 //! A client: statements, sessions and transactions of tables, and stubs of services.
 //!
-//! A statement of [`Db`] stands for itself, and many may be under way at once. What a session keeps (settings, blocks, cursors)
-//! needs a [`Session`], which does one thing after another.
+//! A statement of [`Db`] stands alone, and many may be in progress at once. State that lasts over statements
+//! (settings, blocks, cursors) needs a [`Session`], which executes one statement after another.
 //!
-//! **Dropped.** A statement whose future is dropped is given up: a read ends everywhere; a write may have been applied. One
-//! that was named before ([`Execute::request`]) can be sent again under its name.
+//! **Dropped.** Dropping the future of a statement gives the statement up: a read ends everywhere; a write
+//! may have been applied. A write that was named before ([`Execute::request`]) can be sent again with its
+//! name.
 
 use std::{
     fmt, process,
@@ -17,7 +18,8 @@ use std::{
 use quorate_protocol::{DomainId, Strength};
 use quorate_sql::{
     cache::{Cache, Prepared},
-    error::SqlError,
+    encode,
+    error::{SqlError, code},
     finish,
     session::{self, Outcome},
     statement::Statement,
@@ -35,22 +37,22 @@ use crate::{
 
 /// A client: of the tables of a cluster, and of services. Clones share it.
 #[derive(Clone)]
-pub struct Db(Arc<Shared>);
+pub struct Db(Arc<DbShared>);
 
-struct Shared {
+struct DbShared {
     node: Node,
-    /// None: the processes that it is connected to host services alone.
+    /// The access to tables; `None` if its processes host services alone.
     tables: Option<Tables>,
     cache: Arc<Cache>,
-    /// The operating-system process that has the threads behind it.
+    /// The operating-system process that has the client's threads.
     pid: u32,
     sessions: AtomicI32,
 }
 
-/// The process that asks, and what SQL asks.
+/// The client's process, and the access of SQL to tables.
 struct Tables(Member, Arc<ClusterBackend>);
 
-/// Who asks, as `current_user` and `current_database` tell.
+/// The value of `current_user` and `current_database`.
 const USER: &str = "quorate";
 
 impl Db {
@@ -64,11 +66,12 @@ impl Db {
 
     fn new(node: Node, tables: Option<Tables>) -> Db {
         let shared =
-            Shared { node, tables, cache: Arc::default(), pid: process::id(), sessions: AtomicI32::new(1) };
+            DbShared { node, tables, cache: Arc::default(), pid: process::id(), sessions: AtomicI32::new(1) };
         Db(Arc::new(shared))
     }
 
-    /// Executes a statement: await it, or [`wait`](crate::Wait::wait) for it. Yields how many rows it changed or found.
+    /// Executes a statement: await it, or [`wait`](crate::Wait::wait) for it. Yields the number of rows that
+    /// it changed or found.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -78,10 +81,11 @@ impl Db {
     /// # }
     /// ```
     pub fn execute<'a>(&'a self, text: &'a str) -> Execute<'a> {
-        Execute(Asking::new(Target::Db(self), text))
+        Execute(StatementRequest::new(Target::Db(self), text))
     }
 
-    /// Asks for rows, at the strongest there is ([`Strength::Sequential`]): everything acknowledged before is seen.
+    /// Reads rows at the highest strength ([`Strength::Sequential`]): all acknowledged writes are visible.
+    /// The rows are gathered: more than 128 MiB of them are refused (53200). [`Query::stream`] has no bound.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -92,39 +96,41 @@ impl Db {
     /// # }
     /// ```
     pub fn query<'a>(&'a self, text: &'a str) -> Query<'a> {
-        Query(Asking::new(Target::Db(self), text))
+        Query(StatementRequest::new(Target::Db(self), text))
     }
 
-    /// Reads at a strength.
+    /// Returns a reader at this strength.
     pub fn read(&self, strength: Strength) -> Reader<'_> {
         Reader { db: self, strength }
     }
 
-    /// A session of its own: settings, blocks and cursors stay from one statement to the next.
+    /// Makes a session: settings, blocks and cursors last from one statement to the next.
     pub fn session(&self) -> Session {
         let inner = self.0.tables.as_ref().map(|Tables(_, tables)| {
             let number = self.0.sessions.fetch_add(1, Ordering::Relaxed);
             let (cache, user) = (self.0.cache.clone(), USER.to_owned());
             session::Session::new(tables.clone(), cache, user.clone(), user, number)
         });
-        Session { db: self.clone(), inner }
+        Session { db: self.clone(), inner, is_asking: false }
     }
 
-    /// Begins a transaction. A write takes effect when it is executed, in the total order, and not at the commit: so a
-    /// transaction may hold reads and *one* write. A second one is refused, and so is a rollback behind an applied write.
+    /// Begins a transaction. A write takes effect when it is executed, in the total order, and not at the
+    /// commit. So a transaction may hold reads and *one* write. A second write is refused, and so is a
+    /// rollback after an applied write.
     pub async fn begin(&self) -> Result<Transaction, Error> {
         let mut session = self.session();
         session.execute("begin").await?;
         Ok(Transaction(session))
     }
 
-    /// The stub of a service, whose hosts are among those that it is connected to. Whether there is one of this name is found out by
-    /// calls.
+    /// Returns the stub of a service, whose hosts are among the client's addresses. Calls find out whether a
+    /// service of this name exists.
     ///
     /// ```no_run
     /// # use quorate::service::Service;
     /// # async fn run<Lottery: Service<Request = ()>>() -> Result<(), quorate::Error> {
-    /// let lottery = quorate::connect(["127.0.0.1:7101", "127.0.0.1:7102"]).await?.service::<Lottery>("lottery")?;
+    /// let client = quorate::connect(["127.0.0.1:7101", "127.0.0.1:7102"]).await?;
+    /// let lottery = client.service::<Lottery>("lottery")?;
     /// let draw = lottery.call(&()).await?;
     /// # Ok(())
     /// # }
@@ -133,13 +139,14 @@ impl Db {
         self.0.node.service(name)
     }
 
-    /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or did not in time.
+    /// Leaves the cluster, once the last statement has ended. Ready when the others took note, or time was
+    /// up.
     pub async fn close(self) {
-        // An error is of a group's state, and was logged: those of the tables have none.
+        // An error is about a group's state, and was logged: members of the tables return none.
         let _ = self.0.node.clone().leave().await;
     }
 
-    /// The node behind it.
+    /// Returns the client's node.
     pub fn node(&self) -> &Node {
         &self.0.node
     }
@@ -148,14 +155,15 @@ impl Db {
         if process::id() == self.0.pid { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// The tables, and their domain.
+    /// Returns the tables, and their domain.
     pub(crate) fn tables(&self) -> Result<(DomainId, Arc<ClusterBackend>), Error> {
         self.check()?;
         let Tables(member, tables) = self.0.tables.as_ref().ok_or_else(no_tables)?;
         Ok((member.domain(), tables.clone()))
     }
 
-    /// The same error, or that there is no process any more which could do better.
+    /// Converts an error. If the client's process has ended for good, a request that was not sent becomes
+    /// [`Error::Wedged`], because a repetition cannot succeed.
     fn judged(&self, error: SqlError) -> Error {
         let over = self.0.tables.as_ref().and_then(|Tables(member, _)| member.over());
         match (Error::from(error), over) {
@@ -175,7 +183,7 @@ impl fmt::Debug for Db {
     }
 }
 
-/// Reads at a strength ([`Db::read`]).
+/// A reader at a strength ([`Db::read`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     db: &'a Db,
@@ -183,38 +191,49 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Asks for rows.
+    /// Reads rows.
     pub fn query(self, text: &'a str) -> Query<'a> {
-        let mut asking = Asking::new(Target::Db(self.db), text);
+        let mut asking = StatementRequest::new(Target::Db(self.db), text);
         asking.strength = Some(self.strength);
         Query(asking)
     }
 }
 
-/// One thing after another ([`Db::session`]).
+/// A session, which executes one statement after another ([`Db::session`]).
 pub struct Session {
     db: Db,
     inner: Option<session::Session>,
+    /// Whether a statement has begun whose outcome was not seen. A later statement that finds this set knows
+    /// that the caller of the earlier one has given it up.
+    is_asking: bool,
 }
 
 impl Session {
-    /// Executes a statement. Yields how many rows it changed or found.
+    /// Executes a statement. Yields the number of rows that it changed or found.
     pub fn execute<'a>(&'a mut self, text: &'a str) -> Execute<'a> {
-        Execute(Asking::new(Target::Session(self), text))
+        Execute(StatementRequest::new(Target::Session(self), text))
     }
 
-    /// Asks for rows.
+    /// Reads rows.
     pub fn query<'a>(&'a mut self, text: &'a str) -> Query<'a> {
-        Query(Asking::new(Target::Session(self), text))
+        Query(StatementRequest::new(Target::Session(self), text))
     }
 
-    async fn ask(&mut self, statement: Given<'_>) -> Result<Answer, Error> {
+    async fn ask(&mut self, statement: StatementArgs<'_>) -> Result<StatementResult, Error> {
         self.db.check()?;
+        let given_up = self.is_asking;
         let inner = self.inner()?;
-        match Session::perform(inner, statement).await {
+        if given_up {
+            // The statement's write may have been applied, so its block fails and reports that.
+            inner.failed(SqlError::new(code::QUERY_CANCELED, "the statement before was given up"));
+        }
+        self.is_asking = true;
+        let answer = Session::perform(self.inner()?, statement).await;
+        self.is_asking = false;
+        match answer {
             Ok(answer) => Ok(answer),
             Err(error) => {
-                let error = inner.failed(error);
+                let error = self.inner()?.failed(error);
                 Err(self.db.judged(error))
             }
         }
@@ -226,17 +245,26 @@ impl Session {
 
     async fn perform(
         inner: &mut session::Session,
-        Given { text, params, request, .. }: Given<'_>,
-    ) -> Result<Answer, SqlError> {
+        StatementArgs { text, params, request, .. }: StatementArgs<'_>,
+    ) -> Result<StatementResult, SqlError> {
         let prepared = inner.prepare(text, Vec::new())?;
         if let Some(Statement::Copy(_)) = statement(&prepared) {
             return Err(SqlError::unsupported("COPY by the library"));
         }
         let values = values(&prepared, params)?;
         if let Some(name) = request {
-            inner.start_with("quorate.request_id", &name.to_string());
+            inner.start_with("quorate.request_id", &name.to_string())?;
         }
         let outcome = inner.execute(&prepared, &values).await?;
+        // Over the wire, a write before a rollback may be a warning. Nobody reads warnings here.
+        if matches!(statement(&prepared), Some(Statement::Rollback | Statement::RollbackTo(_)))
+            && let Some(warning) = inner.notices().into_iter().find(|notice| notice.code == code::WARNING)
+        {
+            let message = "the transaction cannot be rolled back: a write takes effect when it is executed";
+            return Err(
+                SqlError::new(code::INVALID_TRANSACTION_TERMINATION, message).detail(warning.message.clone())
+            );
+        }
         let fields = match statement(&prepared) {
             Some(Statement::Execute { name, .. }) => {
                 inner.named(name).and_then(|prepared| prepared.fields.clone())
@@ -246,12 +274,20 @@ impl Session {
         };
         let columns = fields.map_or_else(|| Arc::from([]), |fields| Column::of(&fields));
         Ok(match outcome {
-            Outcome::Rows(rows, _) => Answer { columns, rows: Some(rows), changed: 0 },
-            Outcome::Gathered(rows, tag) => {
-                Answer { columns, rows: Some(finish::Rows::plain(rows)), changed: changed(&tag) }
+            Outcome::Rows(rows, _) => {
+                StatementResult { columns, rows: Some(rows), changed: 0, rolled_back: false }
             }
-            Outcome::Done(tag) => Answer { columns, rows: None, changed: changed(&tag) },
-            Outcome::Empty => Answer { columns, rows: None, changed: 0 },
+            Outcome::Buffered(rows, tag, hold) => {
+                let rows = Some(finish::Rows::plain(rows).holding(hold));
+                StatementResult { columns, rows, changed: changed(&tag), rolled_back: false }
+            }
+            Outcome::Done(tag) => StatementResult {
+                columns,
+                rows: None,
+                changed: changed(&tag),
+                rolled_back: tag == "ROLLBACK",
+            },
+            Outcome::Empty => StatementResult { columns, rows: None, changed: 0, rolled_back: false },
             Outcome::CopyIn(_) | Outcome::CopyOut(..) => {
                 return Err(SqlError::unsupported("COPY by the library"));
             }
@@ -265,41 +301,47 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Reads and one write that belong together ([`Db::begin`]). Dropped without a commit, it ends; a write in it stands.
+/// Reads and one write that belong together ([`Db::begin`]). Dropping it uncommitted ends it; its write stays
+/// applied.
 #[derive(Debug)]
 pub struct Transaction(Session);
 
 impl Transaction {
-    /// Executes a statement. Yields how many rows it changed or found.
+    /// Executes a statement. Yields the number of rows that it changed or found.
     pub fn execute<'a>(&'a mut self, text: &'a str) -> Execute<'a> {
         self.0.execute(text)
     }
 
-    /// Asks for rows.
+    /// Reads rows.
     pub fn query<'a>(&'a mut self, text: &'a str) -> Query<'a> {
         self.0.query(text)
     }
 
-    /// Ends it well.
+    /// Commits. Fails with [`Error::Aborted`] if a statement of it failed, or was given up before its outcome
+    /// was seen, and nothing was applied.
     pub async fn commit(mut self) -> Result<(), Error> {
-        self.0.execute("commit").await.map(drop)
+        let (answer, _) = self.0.execute("commit").0.ask().await?;
+        match answer.rolled_back {
+            true => Err(Error::Aborted { why: String::from("a statement of it failed or was given up") }),
+            false => Ok(()),
+        }
     }
 
-    /// Ends it otherwise. Refused if a write was applied, which stands.
+    /// Rolls back. Refused if a write was applied, which stays.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.0.execute("rollback").await.map(drop)
     }
 }
 
-/// A statement that is about to be executed: await it, or [`wait`](crate::Wait::wait) for it.
+/// A statement that was not sent yet: await it, or [`wait`](crate::Wait::wait) for it.
 #[derive(Debug)]
 #[must_use = "nothing is sent before it is awaited"]
-pub struct Execute<'a>(Asking<'a>);
+pub struct Execute<'a>(StatementRequest<'a>);
 
-/// A query that is about to be asked: await it for all its rows, or [`stream`](Query::stream) them.
+/// A query that was not sent yet: await it for all its rows, or [`stream`](Query::stream) them.
 #[derive(Debug)]
 #[must_use = "nothing is sent before it is awaited"]
-pub struct Query<'a>(Asking<'a>);
+pub struct Query<'a>(StatementRequest<'a>);
 
 #[derive(Debug)]
 enum Target<'a> {
@@ -308,7 +350,7 @@ enum Target<'a> {
 }
 
 #[derive(Debug)]
-struct Asking<'a> {
+struct StatementRequest<'a> {
     target: Target<'a>,
     text: &'a str,
     params: Vec<Param>,
@@ -316,45 +358,47 @@ struct Asking<'a> {
     request: Option<RequestName>,
 }
 
-/// A statement and all it is given.
-struct Given<'a> {
+/// A statement with its parameters and options.
+struct StatementArgs<'a> {
     text: &'a str,
     params: Vec<Param>,
     strength: Option<Strength>,
     request: Option<RequestName>,
 }
 
-struct Answer {
+struct StatementResult {
     columns: Arc<[Column]>,
     rows: Option<finish::Rows>,
     changed: u64,
+    /// Whether a block ended without effect.
+    rolled_back: bool,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> StatementRequest<'a> {
     fn new(target: Target<'a>, text: &'a str) -> Self {
-        Asking { target, text, params: Vec::new(), strength: None, request: None }
+        StatementRequest { target, text, params: Vec::new(), strength: None, request: None }
     }
 
-    async fn ask(self) -> Result<(Answer, Db), Error> {
-        let Asking { target, text, params, strength, request } = self;
-        let given = Given { text, params, strength, request };
+    async fn ask(self) -> Result<(StatementResult, Db), Error> {
+        let StatementRequest { target, text, params, strength, request } = self;
+        let args = StatementArgs { text, params, strength, request };
         match target {
             Target::Session(session) => {
-                let answer = session.ask(given).await?;
+                let answer = session.ask(args).await?;
                 Ok((answer, session.db.clone()))
             }
             Target::Db(db) => {
                 let mut session = db.session();
                 let inner = session.inner()?;
-                if let Some(strength) = given.strength {
-                    inner.start_with("quorate.read", strength.name());
+                if let Some(strength) = args.strength {
+                    inner.start_with("quorate.read", strength.name())?;
                 }
                 let prepared = inner.prepare(text, Vec::new())?;
                 if let Some(what) = statement(&prepared).and_then(kept) {
                     let why = format!("{what} outside a session: another statement would not find it");
                     return Err(Error::unsupported(&why));
                 }
-                let answer = session.ask(given).await?;
+                let answer = session.ask(args).await?;
                 Ok((answer, db.clone()))
             }
         }
@@ -362,14 +406,15 @@ impl<'a> Asking<'a> {
 }
 
 impl<'a> Execute<'a> {
-    /// The value of the next parameter: of `$1` first, then of `$2`.
+    /// Sets the value of the next parameter: first `$1`, then `$2`.
     pub fn bind(mut self, value: impl Into<Param>) -> Self {
         self.0.params.push(value.into());
         self
     }
 
-    /// Names the write, so that it is executed once however often it is sent under the name: one that the caller made up
-    /// ([`RequestName::made_up`]), or that of an earlier attempt ([`Error::MaybeApplied`]).
+    /// Names the write, so that it is executed once however often it is sent with the name. The name is one
+    /// that the caller made up ([`RequestName::made_up`]), or that of an earlier attempt
+    /// ([`Error::MaybeApplied`]).
     pub fn request(mut self, name: RequestName) -> Self {
         self.0.request = Some(name);
         self
@@ -398,19 +443,19 @@ impl<'a> IntoFuture for Execute<'a> {
 }
 
 impl<'a> Query<'a> {
-    /// The value of the next parameter: of `$1` first, then of `$2`.
+    /// Sets the value of the next parameter: first `$1`, then `$2`.
     pub fn bind(mut self, value: impl Into<Param>) -> Self {
         self.0.params.push(value.into());
         self
     }
 
-    /// Names a write that gives rows back (`RETURNING`), as [`Execute::request`] does.
+    /// Names a write that returns rows (`RETURNING`), as [`Execute::request`] does.
     pub fn request(mut self, name: RequestName) -> Self {
         self.0.request = Some(name);
         self
     }
 
-    /// The rows as they come. The storage processes send no more than a window ahead of what is taken.
+    /// Streams the rows. The storage processes send at most a window more than the caller has taken.
     ///
     /// ```no_run
     /// # async fn run(db: &quorate::Db) -> Result<(), quorate::Error> {
@@ -443,7 +488,7 @@ impl<'a> IntoFuture for Query<'a> {
     }
 }
 
-/// The rows of a result, all of them.
+/// All rows of a result.
 #[derive(Clone, Debug)]
 pub struct Rows {
     columns: Arc<[Column]>,
@@ -451,7 +496,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The columns, in their order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
@@ -471,7 +516,8 @@ impl Iterator for Rows {
 
 impl ExactSizeIterator for Rows {}
 
-/// The rows of a result as they come ([`Query::stream`]). Dropped before its end, it ends the read everywhere.
+/// The rows of a result as they arrive ([`Query::stream`]). Dropping it before its end ends the read
+/// everywhere.
 pub struct RowStream {
     db: Db,
     columns: Arc<[Column]>,
@@ -480,12 +526,12 @@ pub struct RowStream {
 }
 
 impl RowStream {
-    /// The columns, in their order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The next row; none behind the last.
+    /// Returns the next row, or `None` after the last.
     pub async fn next(&mut self) -> Result<Option<Row>, Error> {
         if self.batch.len() == 0 {
             self.batch = self.rows.next().await.map_err(|error| self.db.judged(error))?.into_iter();
@@ -504,18 +550,18 @@ fn statement(prepared: &Prepared) -> Option<&Statement> {
     prepared.bound.as_ref().map(|bound| &bound.statement)
 }
 
-/// The values of a statement's parameters, each of its type.
+/// Converts the values of a statement's parameters to their types.
 fn values(prepared: &Prepared, params: Vec<Param>) -> Result<Vec<Value>, SqlError> {
     let types = prepared.parameters();
     if types.len() != params.len() {
         let message = format!("the statement has {} parameters, and {} are given", types.len(), params.len());
         return Err(SqlError::new("08P01", message));
     }
-    let of_type = |(index, (param, ty)): (usize, (Param, &_))| param.of_type(*ty, index);
+    let of_type = |(index, (param, ty)): (usize, (Param, &_))| encode::in_range(param.of_type(*ty, index)?);
     params.into_iter().zip(types).enumerate().map(of_type).collect()
 }
 
-/// What a statement leaves to the next one of its session, if anything.
+/// Names the state that a statement leaves to the next one of its session, if any.
 fn kept(statement: &Statement) -> Option<&'static str> {
     match statement {
         Statement::Set { .. } | Statement::ResetAll | Statement::SetTransaction { .. } => Some("a setting"),
@@ -533,7 +579,7 @@ fn kept(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-/// How many rows a command's tag counts: its last word, if that is a number.
+/// Returns the number of rows in a command's tag: its last word, if that is a number.
 fn changed(tag: &str) -> u64 {
     tag.rsplit(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0)
 }

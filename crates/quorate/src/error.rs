@@ -1,4 +1,4 @@
-//! What a user is told when something comes to nothing.
+//! Errors, as users see them.
 
 use std::{
     io,
@@ -14,10 +14,10 @@ use quorate_runtime::StartError;
 use quorate_sql::error::{Fields, SqlError};
 use thiserror::Error;
 
-pub use quorate_sql::session::request::RequestName;
+pub use quorate_sql::name::RequestName;
 
-/// Why something came to nothing, named by what may have happened and so by what its user may do next. It is the same for tables,
-/// services and groups.
+/// The reason why a request failed, named by its possible effect and so by the user's next step. Tables,
+/// services and groups share it.
 ///
 /// ```
 /// # use quorate::{Db, Error, Name};
@@ -29,7 +29,7 @@ pub use quorate_sql::session::request::RequestName;
 ///         Error::MaybeApplied { id: Some(Name::Statement(id)), .. } => {
 ///             db.execute("insert into payments values (7, 100)").request(*id).await
 ///         }
-///         // Nothing happened: as it was.
+///         // Nothing happened: send it again.
 ///         Error::NotSent { .. } => db.execute("insert into payments values (7, 100)").await,
 ///         // Refused: sending it again changes nothing.
 ///         other => return Err(other.clone()),
@@ -41,113 +41,116 @@ pub use quorate_sql::session::request::RequestName;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing was executed: repeat it freely.
+    /// Nothing was executed: repeat the request freely.
     #[error("nothing was sent: {why}")]
     NotSent {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It can be done neither now nor later as it was asked for: the program is to be changed. Nothing was sent.
+    /// The request can never be done in this form: change the program. Nothing was sent.
     #[error("it cannot be done: {why}")]
     Invalid {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It was executed once, or will be, or not at all.
+    /// The request was executed once, or will be, or not at all.
     #[error("it may have been applied: {why}")]
     MaybeApplied {
-        /// The name under which it takes effect once in all, however often it is asked for. Definitions of tables have none: look
-        /// whether the table is there. Sends to groups have none: what must not be repeated needs a name inside the update.
+        /// The name under which it takes effect once in all, however often it is sent. Definitions of tables
+        /// have no name: check whether the table exists. Sends to groups have none: an update that must not
+        /// be repeated needs a name inside.
         id: Option<Name>,
-        /// Why its outcome is open.
+        /// The reason why its outcome is open.
         why: String,
     },
-    /// The cluster, SQL or the service refuses it, or it failed: nothing was applied.
+    /// The cluster, SQL or the service refused the request, or it failed: nothing was applied.
     #[error("{0}")]
     Rejected(Box<Rejection>),
-    /// Nothing of a service's transaction took effect, and nothing will: begin it again.
+    /// Nothing of a transaction took effect, and nothing will: begin it again.
     #[error("the transaction is over, and nothing of it took effect: {why}")]
     Aborted {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The process behind it was cut off from the others for good, and nothing was sent. A node comes back by itself, and its
-    /// tables with it; groups are joined again, with a fresh state, and services are connected to anew.
+    /// The process behind the request was cut off from the others for good, and nothing was sent. A node
+    /// comes back by itself, and its tables with it. Groups have to be joined again, with a fresh state, and
+    /// services connected again.
     #[error("this process was cut off from the others: {why}")]
     Wedged {
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// The key of a service's call was used for another request. Nothing was changed now.
     #[error("its key was used for another request")]
     Reused,
-    /// The request's name is over: nothing was executed now, and whether it was before is no longer known.
+    /// The request's name has expired: nothing was executed now, and nobody knows whether it was before.
     #[error("the request's name has expired: {why}")]
     Expired {
-        /// More of it.
+        /// Details.
         why: String,
     },
-    /// A group's process knows of no leader among its routers, so the others may go on without it: what is here may be old. It passes,
-    /// or ends in [`Error::Wedged`].
+    /// A group's process knows no leader among its routers. The others may go on without it, so the local
+    /// state may be old. The state passes, or ends in [`Error::Wedged`].
     #[error("out of touch with the routers: what is here may be old")]
     OutOfTouch,
     /// This member of a group has left, or ended, and nothing was sent.
     #[error("this member is not in the group: {why}")]
     NotMember {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It is too large: nothing was sent, and nothing of this size will be.
+    /// The request is too large: nothing was sent, and nothing of this size will be.
     #[error("{bytes} bytes are too many: {limit} at most")]
     TooLarge {
-        /// How many there are.
+        /// Size of the request, in bytes.
         bytes: usize,
-        /// How many there may be.
+        /// Upper bound of the size of a request, in bytes.
         limit: usize,
     },
     /// A process did not start, or found no cluster.
     #[error("cannot start: {why}")]
     Start {
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Another process of this node number is at work in the directory.
+    /// Another process of this node number uses the directory.
     #[error("node {node} has a process in {} already: one at a time", .directory.display())]
     DirectoryInUse {
-        /// Where.
+        /// The position.
         directory: PathBuf,
-        /// The number.
+        /// The node number.
         node: u64,
     },
-    /// This operating-system process is a fork of the one that connected: the threads behind the client stayed there. Nothing
-    /// was sent; connect anew.
+    /// This operating-system process is a fork of the one that connected, and the client's threads stayed
+    /// there. Nothing was sent; connect again.
     #[error("a client does not survive a fork: connect in the child")]
     Forked,
-    /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. The cluster was asked for nothing that is
-    /// left behind.
+    /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. No request
+    /// to the cluster is left behind.
     #[error("{}: {why}", .file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Nobody is in the group, and its newest checkpoint is another than the one that was brought. Joining begins with that file, or
-    /// gives it up ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
+    /// Nobody is in the group, and its newest checkpoint is not the one that this member has. Join with that
+    /// file, or give it up
+    /// ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
     #[error("{} older than the group's newest, of {newest}: join with the file of that one, or give it up (`give_up_newer_checkpoint`)", stale(.file))]
     Stale {
-        /// The checkpoint in the file that was brought; none if there was no file.
+        /// The checkpoint in this member's file; `None` without a file.
         file: Option<Mark>,
-        /// The newest that the routers know of.
+        /// The newest checkpoint that the routers know.
         newest: Mark,
     },
-    /// What came is not of the type that is asked for here: a value of a row, a service's reply (its call took effect once), or the state
-    /// of a group.
+    /// The received data is not of the requested type: a value of a row, a service's reply (its call took
+    /// effect once), or the state of a group.
     #[error("{what}: {why}")]
     Mismatch {
-        /// What came: a column by the name or number that was asked for, a reply, a state.
+        /// The received data: a column by the requested name or number, a reply, a state.
         what: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
 }
@@ -156,17 +159,17 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(crate) service::CallId);
 
-/// The name of what may have been applied: asked for again under it, it takes effect once in all.
+/// The name of a request that may have been applied. Sent again under this name, it takes effect once in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// Of a write to tables ([`Execute::request`](crate::Execute::request)).
+    /// The name of a write to tables ([`Execute::request`](crate::Execute::request)).
     Statement(RequestName),
-    /// Of a call of a service ([`Stub::again`](crate::service::Stub::again)).
+    /// The name of a call of a service ([`Stub::again`](crate::service::Stub::again)).
     Call(CallId),
 }
 
 impl Name {
-    /// The same as all doors have it.
+    /// Returns the name in the form that all doors share.
     pub fn id(self) -> RequestId {
         match self {
             Name::Statement(name) => name.id(),
@@ -175,17 +178,17 @@ impl Name {
     }
 }
 
-/// A refusal, or a failure that changed nothing, as PostgreSQL tells it.
+/// A refusal, or a failure without effect, in PostgreSQL's form.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}{}{}{}", more(.sqlstate, " (", ")"), more(.detail, " ", ""), more(.hint, " ", ""))]
 pub struct Rejection {
     /// The five characters of the SQLSTATE: `23505` is a duplicate key. A service's refusal has none.
     pub sqlstate: Option<String>,
-    /// What was wrong, with which value.
+    /// The fault, with the offending value.
     pub message: String,
-    /// More of it.
+    /// Details.
     pub detail: Option<String>,
-    /// What to do.
+    /// Advice.
     pub hint: Option<String>,
 }
 
@@ -221,7 +224,7 @@ impl Error {
         Error::Wedged { why: why.to_string() }
     }
 
-    /// A service's refusal.
+    /// Makes the error of a service's refusal.
     pub(crate) fn rejected(message: impl Into<String>) -> Error {
         let message = message.into();
         Error::Rejected(Box::new(Rejection { sqlstate: None, message, detail: None, hint: None }))
@@ -239,7 +242,8 @@ impl Error {
         SqlError::unsupported(what).into()
     }
 
-    /// What may have happened to the request; none if it was answered by an error of its own, or is no request.
+    /// Returns the possible effect of the request. `None` if the error is an answer of another kind, or not
+    /// about a request.
     pub fn fate(&self) -> Option<Fate> {
         match self {
             Error::NotSent { .. }
@@ -261,7 +265,7 @@ impl Error {
         }
     }
 
-    /// The SQLSTATE of a statement that was refused or failed.
+    /// Returns the SQLSTATE of a statement that was refused or failed.
     pub fn sqlstate(&self) -> Option<&str> {
         match self {
             Error::Rejected(rejection) => rejection.sqlstate.as_deref(),
@@ -319,9 +323,10 @@ impl From<Failure> for Error {
             Failure::AlreadyMember => Error::start("this process has a member of this group already"),
             Failure::Stale(newest) => Error::Stale { file: None, newest },
             Failure::Full(limit) => Error::not_sent(format!("more than {limit} bytes wait")),
+            Failure::Behind(backlog) => Error::start(backlog.to_string()),
         }
     }
 }
 
-/// The end of a process with groups.
+/// The reason in errors of a process with groups that was dropped.
 pub(crate) const DROPPED: &str = "it was dropped from its groups: join again";

@@ -1,4 +1,4 @@
-//! The library: a cluster's tables in a program of one's own, and processes of a cluster.
+//! The library: a cluster's tables for a user's own program, and processes of a cluster.
 //!
 //! ```
 //! # use quorate::Wait;
@@ -17,39 +17,45 @@
 //! # run().wait().unwrap();
 //! ```
 //!
-//! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an executor,
-//! [`Wait::wait`] is the blocking form of whatever can be awaited.
+//! Futures run under any executor: threads of this crate wake them, and nothing needs a runtime. Without an
+//! executor, [`Wait::wait`] blocks until a future or a request has its result.
 //!
-//! [`connect`] makes a client; on a [`Node`] groups are joined and services hosted beside it. There is no other way in. Every
-//! [`Error`] says what may have happened.
+//! [`connect`] makes a client. A [`Node`] joins groups and hosts services in addition. There is no other
+//! entry. Every [`Error`] says what may have happened.
 //!
 //! | module | promise |
 //! |---|---|
 //! | [`node`] | a program's place among others, and the processes that it starts |
-//! | [`process`] | one of its lives: a protocol on real threads, its engine, its end |
-//! | [`backup`] | all rows of tables as of one position, in a file, and back |
+//! | [`process`] | one life of a node: a protocol on real threads, its engine, its end |
+//! | [`backup`] | all rows of tables as of one position, saved to a file and loaded back |
 //! | [`cluster`] | the tables of a cluster, as SQL asks for them |
 //! | [`maps`] | routers and cells of maps whose operations say how many replicas they wait for |
-//! | [`crew`] | threads that look at a table together |
+//! | [`scan_threads`] | threads that scan a table together |
 //! | [`group`] | process groups: an object with a copy in each of several programs |
 //! | [`service`] | replicated services that need not be deterministic |
+//! | [`web`] | the clients that an HTTP door admits, and the number of its connections |
 
+mod address;
 pub mod backup;
 pub mod cluster;
-pub mod crew;
 mod db;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod group;
 mod local;
+mod lock;
 pub mod maps;
 pub mod node;
 mod param;
 mod pending;
 pub mod process;
+pub mod scan_threads;
 mod seek;
 pub mod service;
 mod timer;
 mod wait;
+pub mod web;
 
 /// The guide: its examples are tests.
 #[cfg(doctest)]
@@ -77,8 +83,8 @@ pub use self::{
 };
 pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Role, Strength, Terms};
 
-/// Connects as a client: to the tables of a cluster, by the addresses of some of its routers (`host:port`), or to services, by those of
-/// some of their hosts.
+/// Connects as a client to the tables of a cluster, given addresses of some of its routers (`host:port`), or
+/// to services, given addresses of some of their hosts.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), quorate::Error> {
@@ -88,9 +94,10 @@ pub use quorate_protocol::{DomainId, Fate, ProcessId, RequestId, Role, Strength,
 /// # }
 /// ```
 ///
-/// The client of tables is a process of its own in the cluster, on threads of this program: what it asks goes straight to the storage
-/// processes. It is ready when the cluster has taken it in, and fails if that takes longer than 10 s. Of hosts of services it has no
-/// tables, but [stubs](Db::service). [`Node::builder`] sets up more, and clients of both.
+/// The client of tables is a process of its own in the cluster, on threads of this program. It sends its
+/// requests straight to the storage processes. The output is ready when the cluster has admitted the client,
+/// and fails after 10 s. A client of service hosts has no tables, but [stubs](Db::service). [`Node::builder`]
+/// has more settings, and makes clients of both.
 pub fn connect<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Pending<'static, Db> {
     let addresses: Vec<String> = addresses.into_iter().map(Into::into).collect();
     let starting = Node::builder().routers(addresses.clone()).seeds(addresses).start();

@@ -9,8 +9,8 @@ use crate::{
     pending::Pending,
 };
 
-/// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback sockets. Nothing is
-/// simulated, and nothing is kept: it ends when it is dropped.
+/// A cluster of real processes (routers, supers, storage) on threads of this one, which talk over loopback
+/// sockets. It simulates nothing and stores nothing: it ends when it is dropped.
 ///
 /// ```
 /// # use quorate::Wait;
@@ -26,7 +26,7 @@ pub struct Local {
     addresses: Vec<String>,
 }
 
-/// How large a cluster is.
+/// The size of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalBuilder {
     routers: usize,
@@ -35,27 +35,27 @@ pub struct LocalBuilder {
 }
 
 impl Local {
-    /// The smallest one: a router, a super, and a storage process.
+    /// Starts the smallest cluster: a router, a super, and a storage process.
     pub fn start() -> Pending<'static, Local> {
         Local::builder().start()
     }
 
-    /// A larger one.
+    /// Returns the settings of the smallest cluster, for changes.
     pub fn builder() -> LocalBuilder {
         LocalBuilder { routers: 1, storage: 1, replicas: 1 }
     }
 
-    /// Where its routers listen: all that a client needs.
+    /// Returns the addresses of the cluster's routers, which are all that a client needs.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
 
-    /// Its nodes: routers, then the super, then storage.
+    /// Returns the cluster's nodes: routers, then the super, then storage.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// Ends it, and waits for that.
+    /// Ends the cluster, and waits for the end.
     pub async fn stop(self) {
         for node in self.nodes.iter().rev() {
             node.clone().abandon().await;
@@ -66,32 +66,33 @@ impl Local {
 impl Drop for Local {
     fn drop(&mut self) {
         for node in self.nodes.iter().rev() {
-            // Nobody is left whom it would be worth telling.
+            // No process is left that a goodbye would help.
             node.abandon_unwaited();
         }
     }
 }
 
 impl LocalBuilder {
-    /// So many routers, of which a majority must live.
+    /// Sets the number of routers, of which a majority must live; at least 1.
     pub fn routers(mut self, count: usize) -> Self {
         self.routers = count.max(1);
         self
     }
 
-    /// So many storage processes, each with some of the rows.
+    /// Sets the number of storage processes, each with some of the rows; at least 1.
     pub fn storage(mut self, count: usize) -> Self {
         self.storage = count.max(1);
         self
     }
 
-    /// So many replicas of each row.
+    /// Sets the number of replicas of each row; at least 1.
     pub fn replicas(mut self, count: u8) -> Self {
         self.replicas = count.max(1);
         self
     }
 
-    /// Starts it. Ready when its processes listen: the first statement waits for whatever is left.
+    /// Starts the cluster. Ready when its processes listen. The first statement waits for the rest of the
+    /// start.
     pub fn start(self) -> Pending<'static, Local> {
         Box::pin(async move {
             let count =

@@ -1,4 +1,4 @@
-//! Values in and out: what statements are given, and what rows hold.
+//! Values of parameters and of rows.
 
 use std::{fmt, sync::Arc};
 
@@ -12,13 +12,14 @@ pub use quorate_table::value::Value;
 
 use crate::error::Error;
 
-/// The value of a parameter, `$1`, `$2` and so on: made from numbers, texts, truth values, [`Value`]s, and options of them, of
-/// which `None` is NULL.
+/// The value of a parameter, `$1`, `$2` and so on: made from numbers, texts, truth values, [`Value`]s, and
+/// options of them, of which `None` is NULL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param(Value);
 
 impl Param {
-    /// The value as a parameter of a type: as it is, or else by its text, as if it stood in quotes in the statement.
+    /// Converts the value to the type of the parameter `index`. A value of another type is converted by its
+    /// text, as if it stood in quotes in the statement.
     pub(crate) fn of_type(self, ty: PgType, index: usize) -> SqlResult<Value> {
         match self.0 {
             Value::Null => Ok(Value::Null),
@@ -88,9 +89,9 @@ impl<P: Into<Param>> From<Option<P>> for Param {
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type, as PostgreSQL spells it.
+    /// The column's type, in PostgreSQL's spelling.
     pub ty: String,
 }
 
@@ -113,17 +114,17 @@ impl Row {
         Row { columns, values }
     }
 
-    /// The columns, in their order.
+    /// Returns the columns, in order.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The values, in the same order.
+    /// Returns the values, in the same order.
     pub fn values(&self) -> &[Value] {
         &self.values
     }
 
-    /// The value of a column, by its name or its number from 0.
+    /// Returns the value of a column, by its name or its index from 0.
     ///
     /// ```
     /// # fn show(row: &quorate::Row) -> Result<(), quorate::Error> {
@@ -133,7 +134,7 @@ impl Row {
     /// # }
     /// ```
     ///
-    /// Fails with [`Error::Mismatch`] if there is no such column, or its value is not of the type asked for.
+    /// Fails with [`Error::Mismatch`] if there is no such column, or its value is not of the requested type.
     pub fn get<'a, T: FromValue<'a>>(&'a self, column: impl Place) -> Result<T, Error> {
         let mismatch = |why: String| Error::mismatch(format!("column {column}"), why);
         let index = column.find(&self.columns).ok_or_else(|| mismatch(String::from("there is none")))?;
@@ -145,9 +146,9 @@ impl Row {
     }
 }
 
-/// A column's name, or its number from 0.
+/// A column's name, or its index from 0.
 pub trait Place: fmt::Display {
-    /// Where it is among these.
+    /// Returns the column's index among these columns.
     fn find(&self, columns: &[Column]) -> Option<usize>;
 }
 
@@ -163,12 +164,12 @@ impl Place for usize {
     }
 }
 
-/// A type that values of rows are read as. NULL is read as an [`Option`] only.
+/// A type to which values of rows can be converted. NULL converts only to an [`Option`].
 pub trait FromValue<'a>: Sized {
-    /// What people call it.
+    /// The name of the type in error texts.
     const WHAT: &'static str;
 
-    /// Reads a value; none if it is of another type.
+    /// Converts a value, or returns `None` if it is of another type.
     fn from_value(value: &'a Value) -> Option<Self>;
 }
 
@@ -247,7 +248,7 @@ impl<'a> FromValue<'a> for &'a str {
     }
 }
 
-/// Of a text as it is, of all else in PostgreSQL's text form.
+/// Converts a text unchanged, and other values to PostgreSQL's text form.
 impl FromValue<'_> for String {
     const WHAT: &'static str = "text";
 

@@ -1,4 +1,5 @@
-//! Looking for processes of which only addresses are known: by every process of this crate, on a thread of its own.
+//! The search for processes of which only addresses are known. Every process of this crate runs it on a
+//! thread of its own.
 
 use std::{
     collections::BTreeMap,
@@ -8,20 +9,23 @@ use std::{
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use quorate_protocol::{DomainId, Peer, ProcessId};
-use quorate_runtime::discover::{Met, Undiscovered, discover};
+use quorate_runtime::discover::{DiscoverError, DiscoveredProcess, discover};
 use tracing::{debug, warn};
 
-/// Who listens at each of these addresses.
-pub(crate) fn survey(addresses: &[String], domain: DomainId) -> Vec<Result<Met, Undiscovered>> {
+/// Asks each of these addresses which process listens there.
+pub(crate) fn survey(
+    addresses: &[String],
+    domain: DomainId,
+) -> Vec<Result<DiscoveredProcess, DiscoverError>> {
     addresses.iter().map(|address| ask(address, domain)).collect()
 }
 
-/// Who listens at an address.
-pub(crate) fn ask(address: &str, domain: DomainId) -> Result<Met, Undiscovered> {
+/// Asks an address which process listens there.
+pub(crate) fn ask(address: &str, domain: DomainId) -> Result<DiscoveredProcess, DiscoverError> {
     discover(address, domain, DISCOVERY_PATIENCE)
 }
 
-/// How long one that is asked who it is may take.
+/// Time that one address may take to answer.
 const DISCOVERY_PATIENCE: Duration = Duration::from_millis(500);
 
 /// A search for the other processes of a domain that listen at some addresses.
@@ -29,30 +33,31 @@ pub(crate) struct Search {
     domain: DomainId,
     me: ProcessId,
     addresses: Vec<String>,
-    /// When it began, if somebody has to mend it that nobody is found.
+    /// Time of the search's beginning, if an operator has to act when nobody is found.
     since: Option<Instant>,
-    /// The fault of each address, which is logged once.
+    /// The last fault of each address, which is logged once.
     told: BTreeMap<usize, String>,
     pause_max: Duration,
 }
 
 impl Search {
-    /// Nobody needs to be there: faults are logged for those who look for faults.
+    /// Makes a search that may find nobody: faults are logged at a low level.
     pub(crate) fn quiet(domain: DomainId, me: ProcessId, addresses: Vec<String>) -> Search {
         Search { domain, me, addresses, since: None, told: BTreeMap::new(), pause_max: PAUSE_MAX }
     }
 
-    /// Processes have to be there: after a second, in which everything starts at once, faults are warnings.
+    /// Makes a search that has to find processes: faults become warnings after one second, in which
+    /// everything may still be starting.
     pub(crate) fn warning(domain: DomainId, me: ProcessId, addresses: Vec<String>) -> Search {
         Search { since: Some(Instant::now()), ..Search::quiet(domain, me, addresses) }
     }
 
-    /// However long nothing is new, it looks again after this time; 2 s unless said otherwise.
+    /// Sets the longest pause between two looks; the default is 2 s.
     pub(crate) fn every(self, pause_max: Duration) -> Search {
         Search { pause_max, ..self }
     }
 
-    /// Those that listen there now, without this process.
+    /// Returns the processes that listen there now, without this one.
     pub(crate) fn look(&mut self) -> Vec<Peer> {
         let mut found = Vec::new();
         for (place, address) in self.addresses.iter().enumerate() {
@@ -81,8 +86,9 @@ impl Search {
         found
     }
 
-    /// Looks again and again on a thread of its own, and hands over who is found, if anybody: often at first and after a kick, then now and
-    /// then, in case all others that are known are gone. It ends when nobody can kick it any more.
+    /// Looks repeatedly on a thread of its own, and passes the processes that it finds to `hand`. It looks
+    /// often at first and after a kick, later rarely, in case all other known processes are gone. It ends
+    /// when the sender of kicks is dropped.
     pub(crate) fn go_on(
         mut self,
         kicks: Receiver<()>,
@@ -103,7 +109,7 @@ impl Search {
     }
 }
 
-/// For so long it is normal that others are not there yet.
+/// Time for which it is normal that others have not started.
 const QUIET: Duration = Duration::from_secs(1);
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);

@@ -16,7 +16,7 @@ use std::{
 
 use tracing::warn;
 
-/// The sleepers, the first to be woken first; two of one instant are told apart by a number.
+/// The sleepers, earliest first. A number distinguishes two of one instant.
 #[derive(Default)]
 struct Clock {
     sleepers: Mutex<BTreeMap<(Instant, u64), Waker>>,
@@ -24,7 +24,7 @@ struct Clock {
     last: AtomicU64,
 }
 
-/// Nothing if the system gave no thread: then every timer is over at once.
+/// The clock; `None` if the system gave no thread. Then every timer ends at once.
 static CLOCK: OnceLock<Option<&'static Clock>> = OnceLock::new();
 
 impl Clock {
@@ -52,7 +52,7 @@ impl Clock {
                 }
                 Some(_) => {
                     let waker = sleepers.pop_first().map(|(_, waker)| waker);
-                    // Not under the lock: the waker is the executor's code.
+                    // The lock is released first, because the waker is the executor's code.
                     drop(sleepers);
                     waker.into_iter().for_each(Waker::wake);
                     self.sleepers()
@@ -62,7 +62,7 @@ impl Clock {
     }
 
     fn sleepers(&self) -> MutexGuard<'_, BTreeMap<(Instant, u64), Waker>> {
-        // What it guards is whole at every step.
+        // The map is valid at every step, so a panic elsewhere does no harm.
         self.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -73,7 +73,7 @@ pub(crate) struct Sleep {
     clock: Option<&'static Clock>,
 }
 
-/// Ready once this time is over.
+/// Returns a future that is ready after this time.
 pub(crate) fn sleep(time: Duration) -> Sleep {
     let clock = *CLOCK.get_or_init(Clock::start);
     let number = clock.map_or(0, |clock| clock.last.fetch_add(1, Ordering::Relaxed));
@@ -108,7 +108,7 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The future's output, if it is there in time.
+/// Waits for the future at most for `time`. Returns its output, or `None` if it is late.
 pub(crate) async fn timeout<F: Future>(time: Duration, future: F) -> Option<F::Output> {
     let (mut future, mut over) = (pin!(future), pin!(sleep(time)));
     poll_fn(|cx| {

@@ -16,7 +16,8 @@ use std::{
 /// assert_eq!(async { 6 * 7 }.wait(), 42);
 /// ```
 ///
-/// The calling thread sleeps until the output is there. Not for a thread of an executor: its other tasks would wait, too.
+/// The calling thread sleeps until the output is there. It must not be a thread of an executor, whose other
+/// tasks would wait, too.
 pub trait Wait: IntoFuture {
     /// Waits for the output.
     fn wait(self) -> Self::Output;
@@ -48,7 +49,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
-            // Whoever woke this thread meanwhile left it a token, and it goes on at once.
+            // If another thread woke this one meanwhile, it left a token, and `park` returns at once.
             Poll::Pending => thread::park(),
         }
     }

@@ -1,10 +1,11 @@
-//! An endpoint that sends back what it hears, over loopback: `cargo run -p quorate-runtime --example echo -- WORDS…`
+//! An endpoint that sends back the words it receives, over loopback: `cargo run -p quorate-runtime --example
+//! echo -- WORDS…`
 
 use std::{collections::BTreeMap, env, error::Error, time::Duration};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_node::{Channel, Command, EndpointId, Event, Guest, Newcomer, Node, Opaque};
+use quorate_node::{Channel, Command, Dynamic, EndpointId, Event, NewEndpoint, Node, Opaque};
 use quorate_protocol::{
     Context, Destination, DomainId, Input, Peer, ProcessId, Protocol, Sink, Time,
     wire::{self, Wire, WireError},
@@ -35,7 +36,7 @@ impl Wire for Word {
     }
 }
 
-/// What waits for a session, by whom it is for.
+/// Words that wait for a link, by peer.
 struct Echo(BTreeMap<ProcessId, Vec<String>>);
 
 impl Protocol for Echo {
@@ -67,12 +68,12 @@ impl Protocol for Echo {
     }
 }
 
-struct Ear(Sender<Bytes>);
+struct EventHandler(Sender<Bytes>);
 
-impl Host<Node> for Ear {
+impl Host<Node> for EventHandler {
     fn event(&mut self, event: Event<Opaque>, _: Time) {
-        if let Event::Guest(ECHO, text) = event {
-            // Nobody may be listening any more.
+        if let Event::Dynamic(ECHO, text) = event {
+            // The receiver may be gone.
             let _ = self.0.send(*text.downcast::<Bytes>().expect("an endpoint tells its own events"));
         }
     }
@@ -81,15 +82,18 @@ impl Host<Node> for Ear {
 fn start(number: u64) -> Result<Started, Box<dyn Error>> {
     let id = ProcessId { node: number, incarnation: chance::incarnation() };
     let (mut node, (tell, told)) = (Node::new(), unbounded());
-    node.add(Newcomer::guest(ECHO, Guest(Echo(BTreeMap::new())))).map_err(|_| "the channel is taken")?;
-    let handle = Reactor::start(node, Ear(tell), Config::new(ECHO.domain, id, vec!["127.0.0.1:0".parse()?]))?;
+    node.add(NewEndpoint::dynamic(ECHO, Dynamic(Echo(BTreeMap::new()))))
+        .map_err(|_| "the channel is taken")?;
+    let handle =
+        Reactor::start(node, EventHandler(tell), Config::new(ECHO.domain, id, vec!["127.0.0.1:0".parse()?]))?;
     let address = handle.addresses()[0].to_string();
     Ok((handle, Peer { id, address }, told))
 }
 
 pub(crate) fn echoed(words: &[String]) -> Result<Vec<Bytes>, Box<dyn Error>> {
     let ((one, _, told), (_other, peer, _)) = (start(1)?, start(2)?);
-    one.command(Command::Guest(ECHO, Box::new((peer, words.to_vec())))).map_err(|_| "the node has ended")?;
+    one.command(Command::Dynamic(ECHO, Box::new((peer, words.to_vec()))))
+        .map_err(|_| "the node has ended")?;
     words.iter().map(|_| Ok(told.recv_timeout(Duration::from_secs(20))?)).collect()
 }
 

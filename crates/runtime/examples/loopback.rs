@@ -1,11 +1,12 @@
-//! How fast two processes exchange messages of 100 bytes over loopback, with nothing but the reactor between them.
+//! Measures how fast two processes exchange messages of 100 bytes over loopback, with only the reactor
+//! between them.
 //!
 //! ```text
 //! cargo run --release -p quorate-runtime --example loopback [seconds]
 //! ```
 //!
-//! *ping-pong*: one message under way, each way; *flood*: a window of messages under way, the receiver acknowledging
-//! every thousandth. Busy is the time the protocol thread was awake, for each message.
+//! *ping-pong*: one message under way at a time; *flood*: a window of messages under way, of which the
+//! receiver acknowledges every thousandth. *Busy* is the time per message that the protocol thread was awake.
 
 use std::{
     env,
@@ -24,14 +25,14 @@ use quorate_protocol::{
 };
 use quorate_runtime::{Config, Handle, Host, Reactor, chance, clock};
 
-/// What the two exchange.
+/// The messages of the two processes.
 enum Message {
-    /// To be sent back.
+    /// Return this as a pong.
     Ping(u64, Bytes),
     Pong(u64, Bytes),
-    /// To be counted; numbered from 0.
+    /// Count this. Numbered from 0.
     Load(u64, Bytes),
-    /// Everything below this number was counted.
+    /// All loads below this number are counted.
     Counted(u64),
 }
 
@@ -73,9 +74,9 @@ enum Order {
 
 enum Report {
     Linked,
-    /// A round trip took that long.
+    /// The time of one round trip.
     Round(Duration),
-    /// That many messages have been counted at the other side.
+    /// The number of messages that the peer has counted.
     Counted(u64),
 }
 
@@ -207,13 +208,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut child =
         Command::new(env::current_exe()?).arg("peer").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let result = measure(&probe, &mut child, span);
-    // The peer ends with its input.
+    // The peer ends when its input closes.
     drop(child.stdin.take());
     child.wait()?;
     result
 }
 
-/// The other process: says who and where it is, and lives until its input ends.
+/// Runs the other process: prints its id and address, and lives until its input closes.
 fn peer() -> Result<(), Box<dyn Error>> {
     let Running { me, handle, reports: _reports } = start()?;
     println!("{} {} {}", me.node, me.incarnation.0, handle.addresses()[0]);

@@ -1,4 +1,4 @@
-//! Calls: threads that wait for what a command ends in.
+//! Calls: threads that wait for the outcome of a command.
 
 use std::{
     collections::BTreeMap,
@@ -11,20 +11,21 @@ use std::{
 
 use crossbeam_channel::{Sender, bounded};
 
-/// Who waits, by the names of their commands. A command ends in one answer; a caller that has lost patience misses it.
+/// The waiting callers, by the names of their commands. A command has exactly one outcome. A caller that has
+/// timed out does not get it.
 #[derive(Debug)]
 pub struct Calls<T> {
     waiting: Mutex<BTreeMap<u64, Sender<T>>>,
     last: AtomicU64,
 }
 
-/// Why a call has no answer.
+/// The reason why a call returned no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unanswered {
-    /// The command was not taken.
-    Untaken,
-    /// It was, and has not ended yet.
-    Late,
+pub enum CallError {
+    /// The process did not take the command.
+    NotTaken,
+    /// The command was taken and may still be under way.
+    TimedOut,
 }
 
 impl<T> Default for Calls<T> {
@@ -34,30 +35,31 @@ impl<T> Default for Calls<T> {
 }
 
 impl<T> Calls<T> {
-    /// Has `ask` hand a command over under a fresh name, and waits for its end. `ask` says whether it was taken.
-    pub fn call(&self, patience: Duration, ask: impl FnOnce(u64) -> bool) -> Result<T, Unanswered> {
+    /// Draws a fresh name, has `ask` send a command under it, and waits at most `patience` for the outcome.
+    /// `ask` returns whether the command was taken.
+    pub fn call(&self, patience: Duration, ask: impl FnOnce(u64) -> bool) -> Result<T, CallError> {
         let name = self.last.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = bounded(1);
         self.lock().insert(name, sender);
         let answer = if ask(name) {
-            receiver.recv_timeout(patience).map_err(|_| Unanswered::Late)
+            receiver.recv_timeout(patience).map_err(|_| CallError::TimedOut)
         } else {
-            Err(Unanswered::Untaken)
+            Err(CallError::NotTaken)
         };
         self.lock().remove(&name);
         answer
     }
 
-    /// The command of this name has ended. Does not block.
+    /// Delivers the outcome of the command `name` to its caller, if it still waits. Does not block.
     pub fn answer(&self, name: u64, answer: T) {
         if let Some(caller) = self.lock().remove(&name) {
-            // The caller may have lost patience this very moment.
+            // The caller may have timed out at this very moment.
             let _ = caller.try_send(answer);
         }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Sender<T>>> {
-        // What it guards is whole at every step.
+        // The guarded map is consistent at every step, so a poisoned lock does no harm.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,8 +101,8 @@ mod tests {
     #[test]
     fn a_command_that_is_not_taken_or_does_not_end_leaves_nothing_behind() {
         let calls: Calls<()> = Calls::default();
-        assert_eq!(calls.call(Duration::from_secs(60), |_| false), Err(Unanswered::Untaken));
-        assert_eq!(calls.call(Duration::from_millis(1), |_| true), Err(Unanswered::Late));
+        assert_eq!(calls.call(Duration::from_secs(60), |_| false), Err(CallError::NotTaken));
+        assert_eq!(calls.call(Duration::from_millis(1), |_| true), Err(CallError::TimedOut));
         calls.answer(1, ());
         assert!(calls.lock().is_empty());
     }

@@ -1,35 +1,36 @@
-//! The source of chance: the operating system's, and a fast generator seeded from it.
+//! Random bits: from the operating system, and from a fast generator seeded by it.
 
 use quorate_protocol::{DomainId, Incarnation};
 use rand::{Rng as _, TryRng as _, rngs::SysRng};
 use rand_pcg::Pcg64Mcg;
 
-/// A fresh incarnation: drawn once when a process starts.
+/// Draws a fresh incarnation, for a new process.
 pub fn incarnation() -> Incarnation {
     Incarnation(system_u128())
 }
 
-/// A fresh domain id: drawn once, by whoever founds the domain (rule S1).
+/// Draws a fresh domain id, once for each domain, by its founder (rule S1).
 pub fn domain() -> DomainId {
     DomainId(system_u128())
 }
 
-/// A fresh mark of a start: drawn once when a process starts from its directory.
+/// Draws a fresh mark of a start from a directory.
 pub(crate) fn mark() -> u64 {
     system_u128() as u64
 }
 
-/// Fast and uniform, for protocols and for jitter. Predictable to who sees enough of it: never for secrets.
+/// A fast, uniform generator, for protocols and for jitter. It is predictable to anybody who sees enough of
+/// its output, so it must not make secrets.
 #[derive(Debug)]
 pub struct Chance(Pcg64Mcg);
 
 impl Chance {
-    /// A generator seeded by the operating system.
+    /// Makes a generator seeded by the operating system.
     pub fn new() -> Self {
         Chance(rand::make_rng())
     }
 
-    /// 64 random bits.
+    /// Returns 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -41,14 +42,15 @@ impl Default for Chance {
     }
 }
 
-/// 256 bits that nobody guesses, from the operating system.
+/// Returns 256 unpredictable bits from the operating system.
 pub fn secret() -> [u8; 32] {
     let mut bytes = [0; 32];
     SysRng.try_fill_bytes(&mut bytes).expect("the operating system's random source works");
     bytes
 }
 
-/// 128 bits that no other process draws. An operating system without a random source cannot host us.
+/// Returns 128 random bits, which no other process will draw. A process cannot run without the operating
+/// system's random source.
 fn system_u128() -> u128 {
     let mut bytes = [0; 16];
     SysRng.try_fill_bytes(&mut bytes).expect("the operating system's random source works");

@@ -1,4 +1,4 @@
-//! How a reactor is set up.
+//! The configuration of a reactor.
 
 use std::{
     io,
@@ -16,35 +16,38 @@ use thiserror::Error;
 
 use crate::metrics::Metrics;
 
-/// Who a process is and where it listens.
+/// The identity, addresses and limits of a process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The domain. A process that belongs to none of this one's domains is refused.
+    /// The domain of the process. A peer that shares none of this process's domains is refused.
     pub domain: DomainId,
-    /// Other domains that it belongs to.
+    /// Further domains of the process.
     pub others: Vec<DomainId>,
-    /// The process.
+    /// The id of the process.
     pub me: ProcessId,
-    /// Where to listen; port 0 lets the system choose.
+    /// The addresses to listen on; with port 0 the system chooses the port.
     pub listen: Vec<SocketAddr>,
-    /// Sockets that listen already, for who has to know the port before the reactor starts.
+    /// Sockets that already listen, for callers that must know the port before the reactor starts.
     pub listening: Vec<Arc<TcpListener>>,
-    /// What hellos tell as our address; `None`: the first listening address, which must not be unspecified then.
+    /// The address that hellos name; `None` means the first address listened on, which must not be
+    /// unspecified then.
     pub advertise: Option<String>,
-    /// The protocol versions that it speaks, a part of those of this build.
+    /// The protocol versions that the process speaks, out of those of this build.
     pub versions: RangeInclusive<u16>,
-    /// Bytes of a datagram at most, one of [`DATAGRAM_BYTES`], if it has a socket for them, for a protocol that casts. Without one, casts go over links.
+    /// Length of the longest datagram in bytes, within [`DATAGRAM_BYTES`]. `None` opens no socket for
+    /// datagrams, and casts go over links.
     pub datagrams: Option<usize>,
-    /// Whether addresses other than loopback may be listened on. Links are neither encrypted nor authenticated.
+    /// Whether the process may listen on addresses other than loopback. Links are neither encrypted nor
+    /// authenticated.
     pub insecure: bool,
-    /// What is bounded.
+    /// The limits of the process.
     pub limits: Limits,
-    /// Where the counters are registered.
+    /// The registry of the process's metrics.
     pub metrics: Metrics,
 }
 
 impl Config {
-    /// A process that listens on these addresses, with the usual limits.
+    /// Makes the configuration of a process that listens on these addresses, with the usual limits.
     pub fn new(domain: DomainId, me: ProcessId, listen: Vec<SocketAddr>) -> Self {
         Config {
             domain,
@@ -62,44 +65,44 @@ impl Config {
     }
 }
 
-/// Bytes of the longest datagram, unless it is said to be shorter.
+/// Largest permitted length of a datagram, in bytes.
 pub const DATAGRAM_BYTES_MAX: usize = CAST_BYTES_MAX + DATAGRAM_HEAD_BYTES;
-/// A datagram may be said to have so many bytes at most.
+/// Permitted lengths of the longest datagram, in bytes.
 pub const DATAGRAM_BYTES: RangeInclusive<usize> = 512..=DATAGRAM_BYTES_MAX;
-/// Of these so many may be in front of a cast: the token, and what hosts put around it.
+/// Bytes of a datagram reserved for the token and the headers that hosts put around a cast.
 const DATAGRAM_HEAD_BYTES: usize = 64;
 
-/// Bytes of the longest cast that such a datagram takes.
+/// Returns the length of the longest cast that fits such a datagram, in bytes.
 pub fn cast_bytes(datagram_bytes: usize) -> usize {
     datagram_bytes - DATAGRAM_HEAD_BYTES
 }
 
-/// What is bounded, and by how much.
+/// Limits of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Commands waiting for the protocol thread; who sends more waits.
+    /// Commands that may wait for the protocol thread; a caller with more waits.
     pub commands_max: usize,
     /// Commands taken in one turn of the loop.
     pub commands_per_turn: usize,
-    /// Bytes queued for a peer that does not read; beyond, its link is broken.
+    /// Bytes queued for a peer that does not read. Above the limit its link is broken.
     pub queue_bytes_max: usize,
-    /// Bytes of the longest frame taken from a peer.
+    /// Length of the longest frame accepted from a peer, in bytes.
     pub frame_bytes_max: usize,
-    /// Connections, beyond which no more are accepted.
+    /// Open connections, above which no more are accepted.
     pub connections_max: usize,
-    /// Accepted connections without a link, beyond which no more are accepted.
+    /// Accepted connections that are not links yet, above which no more are accepted.
     pub unsettled_max: usize,
-    /// How long connecting may take.
+    /// Time for connecting.
     pub connect_timeout: Duration,
-    /// How long a peer may take to say who it is.
+    /// Time for a peer to introduce itself.
     pub hello_timeout: Duration,
-    /// How long what was written may stay unacknowledged before the link is broken, and how long a link may go without
-    /// a sign of the other end's system, which is asked for one when there is nothing to write. Without this bound a link
-    /// outlives a cut of the network by the system's retransmission pauses, which grow to minutes, or for ever.
+    /// Time that written bytes may stay unacknowledged before the link is broken. An idle link breaks after
+    /// about the same time without an answer to the system's probes. Without this bound a link outlives a
+    /// network cut for minutes, because the system's retransmission pauses grow, or for ever.
     pub unacknowledged_timeout: Duration,
-    /// The wait before the first new attempt to connect; it doubles.
+    /// The longest wait before the second attempt to connect. It doubles with each attempt.
     pub backoff_min: Duration,
-    /// The longest wait between attempts to connect.
+    /// The bound of that doubling.
     pub backoff_max: Duration,
 }
 
@@ -121,47 +124,48 @@ impl Default for Limits {
     }
 }
 
-/// Why a reactor did not start.
+/// The reason why a reactor did not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    /// Others than this machine could reach the address.
+    /// Other machines could reach the address, and the configuration does not allow that.
     #[error(
         "refused to listen on {0}: it is no loopback address, and links are neither encrypted nor authenticated \
          (insecure mode allows it)"
     )]
     Insecure(SocketAddr),
-    /// The address cannot be listened on, for example because another process does.
+    /// The process cannot listen on the address, for example because another process does.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// Which one.
+        /// The address.
         address: SocketAddr,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
-    /// No other process could connect to the address that it would be told.
+    /// The address that hellos would name is unspecified, so no other process could connect to it.
     #[error(
-        "{0} stands for every address of this machine, and other processes cannot connect to it: say under which address \
-         they reach this one (advertise)"
+        "{0} stands for every address of this machine, so other processes cannot connect to it: set the \
+         address under which they reach this process (advertise)"
     )]
     Unspecified(String),
-    /// The address told in hellos is over the limit.
+    /// The address that hellos would name is too long.
     #[error("the advertised address is longer than {limit} bytes")]
     Advertise {
-        /// The limit.
+        /// The limit, in bytes.
         limit: usize,
     },
-    /// It would belong to too many domains.
+    /// The configuration names too many domains.
     #[error("a process belongs to {limit} domains at most")]
     Domains {
         /// The limit.
         limit: usize,
     },
-    /// The system gave no poll, thread, or other thing needed.
+    /// The system provided no poll, thread, or another resource.
     #[error("cannot start: {0}")]
     System(#[from] io::Error),
 }
 
-/// Whether an address, `IP:port`, stands for all of a machine: one to listen at, and none to connect to.
+/// Whether an address, `IP:port`, stands for all addresses of a machine. A process can listen on such an
+/// address, but not connect to it.
 pub fn is_unspecified(address: &str) -> bool {
     address.parse().is_ok_and(|address: SocketAddr| address.ip().to_canonical().is_unspecified())
 }

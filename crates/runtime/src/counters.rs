@@ -1,10 +1,10 @@
-//! What a reactor counts.
+//! The counters and gauges of a reactor.
 
 use std::time::Duration;
 
 use crate::metrics::{Counter, Gauge, Histogram, Metrics};
 
-/// Handles to a reactor's counters; cheap to clone.
+/// Handles to a reactor's counters and gauges; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Counters {
     /// Frames that arrived on links.
@@ -15,47 +15,48 @@ pub struct Counters {
     pub bytes_received: Counter,
     /// Bytes written to links.
     pub bytes_sent: Counter,
-    /// Messages that arrived.
+    /// Messages that arrived on links or as casts.
     pub messages_received: Counter,
-    /// Messages sent, once per destination that has a link.
+    /// Messages sent, counted once per destination that has a link.
     pub messages_sent: Counter,
     /// Messages dropped because their destination had no link.
     pub messages_unlinked: Counter,
     /// Commands from users.
     pub commands: Counter,
-    /// Connections or links ended because their bytes made no sense.
+    /// Connections or links ended because their bytes could not be decoded.
     pub garbage: Counter,
-    /// Hellos refused, by us or by the other side.
+    /// Hellos refused, by this process or by peers.
     pub refused: Counter,
     /// Connections turned away because too many were open.
     pub crowded: Counter,
-    /// Links broken because the peer did not read what was queued for it.
+    /// Links broken because the peer did not read its queued messages.
     pub overrun: Counter,
     /// Links broken because a message of this process was too long to be sent.
     pub oversized: Counter,
-    /// Datagrams handed to the system.
+    /// Datagrams passed to the system.
     pub datagrams_sent: Counter,
-    /// Their bytes.
+    /// Bytes of datagrams passed to the system.
     pub datagram_bytes_sent: Counter,
     /// Datagrams that the system did not take.
     pub datagrams_unsent: Counter,
     /// Datagrams that arrived.
     pub datagrams_received: Counter,
-    /// Their bytes.
+    /// Bytes of datagrams that arrived.
     pub datagram_bytes_received: Counter,
-    /// Datagrams dropped because no link that stands gives the right to send them, or because they made no sense.
+    /// Datagrams dropped because no present link permits their token, or because they could not be decoded.
     pub datagrams_refused: Counter,
-    /// Datagrams dropped because they were multicast, by whom no link stands: they are for others at the same address.
+    /// Multicast datagrams dropped because their sender has no link to this process. They are meant for other
+    /// processes at the same address.
     pub datagrams_unwanted: Counter,
     /// Attempts to connect.
     pub dials: Counter,
-    /// Links that came to stand.
+    /// Links made.
     pub linked: Counter,
-    /// Links that stand now.
+    /// Present links.
     pub links: Gauge,
     /// Turns of the loop.
     pub turns: Counter,
-    /// Nanoseconds the loop was awake.
+    /// Time that the loop was awake, in nanoseconds.
     pub busy_nanoseconds: Counter,
     /// Inputs per turn.
     pub batch: Histogram,
@@ -63,19 +64,19 @@ pub struct Counters {
     pub disk_syncs: Counter,
     /// Bytes of the journal made durable.
     pub disk_bytes: Counter,
-    /// Nanoseconds the disk thread wrote and synced.
+    /// Time that the disk thread wrote and synced, in nanoseconds.
     pub disk_busy_nanoseconds: Counter,
-    /// Seconds that a sync took.
+    /// Time of each sync, in seconds.
     pub disk_sync_seconds: Histogram,
-    /// Nanoseconds that all syncs together took.
+    /// Time of all syncs together, in nanoseconds.
     pub disk_sync_nanoseconds: Counter,
-    /// Nanoseconds that the longest sync took.
+    /// Time of the longest sync, in nanoseconds.
     pub disk_sync_nanoseconds_max: Gauge,
-    /// Bytes of the journal that are needed: a restart reads them.
+    /// Bytes of the journal that a restart would read.
     pub disk_restart_bytes: Gauge,
-    /// Bytes that the directory takes on disk, as of the last look.
+    /// Bytes that the directory occupies on disk, at the last measurement.
     pub disk_used_bytes: Gauge,
-    /// When the last checkpoint became whole, in seconds of Unix time; 0: there is none.
+    /// The time of the last complete checkpoint, in seconds of Unix time; 0 if there is none.
     pub disk_checkpoint_seconds: Gauge,
 }
 
@@ -86,12 +87,12 @@ impl Counters {
         self.disk_syncs.inc();
         self.disk_sync_seconds.observe(took.as_secs_f64());
         self.disk_sync_nanoseconds.inc_by(nanoseconds);
-        // The disk thread alone sets it.
+        // Only the disk thread sets this gauge, so reading before writing loses no update.
         let longest = self.disk_sync_nanoseconds_max.get();
         self.disk_sync_nanoseconds_max.set(longest.max(i64::try_from(nanoseconds).unwrap_or(i64::MAX)));
     }
 
-    /// Registers all of them.
+    /// Registers all counters and gauges.
     pub(crate) fn new(metrics: &Metrics) -> Self {
         let counter = |name, help| metrics.counter(name, help);
         Counters {

@@ -1,6 +1,8 @@
-//! Who listens at an address, and how it is: how a process that knows only addresses finds the routers.
+//! Asks which process listens at an address. A process that knows only addresses finds the routers in this
+//! way.
 //!
-//! The question is a hello that wants `NOBODY`. It is refused, and refusals say who refuses, and why.
+//! The question is a hello that wants `NO_PROCESS`. The listener always refuses it, and its refusal states
+//! its id and its state.
 
 use std::{
     io::{self, Read, Write},
@@ -9,7 +11,9 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use quorate_protocol::{DomainId, Incarnation, ProcessId, journal::Told, wire::PROTOCOL_VERSIONS};
+use quorate_protocol::{
+    DomainId, Incarnation, ProcessId, journal::DurabilityReport, wire::PROTOCOL_VERSIONS,
+};
 use thiserror::Error;
 
 use crate::{
@@ -17,76 +21,82 @@ use crate::{
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason, Refusal},
 };
 
-/// Why nobody was found.
+/// The reason why no process was found.
 #[derive(Debug, Error)]
-pub enum Undiscovered {
-    /// Nobody listens there, or not in time.
+pub enum DiscoverError {
+    /// Nobody listens at the address, or the answer did not come in time.
     #[error(transparent)]
     Unreachable(#[from] io::Error),
-    /// Whoever listens there is not one of us.
+    /// Something else than a process of this domain listens at the address.
     #[error("{0}")]
     Other(String),
 }
 
-impl Undiscovered {
-    /// Whether it is certain that no process of the domain listens there.
+impl DiscoverError {
+    /// Whether it is certain that no process of the domain listens at the address.
     pub fn is_certain(&self) -> bool {
         match self {
-            Undiscovered::Unreachable(error) => error.kind() == io::ErrorKind::ConnectionRefused,
-            Undiscovered::Other(_) => true,
+            DiscoverError::Unreachable(error) => error.kind() == io::ErrorKind::ConnectionRefused,
+            DiscoverError::Other(_) => true,
         }
     }
 }
 
-/// No process: a hello that wants it asks who listens.
-pub(crate) const NOBODY: ProcessId = ProcessId { node: 0, incarnation: Incarnation(0) };
+/// The id of no process. A hello that wants it asks who listens.
+pub(crate) const NO_PROCESS: ProcessId = ProcessId { node: 0, incarnation: Incarnation(0) };
 
-/// How a process stands in its domain, as it tells whoever asks.
+/// The state of a process in its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
-    /// It belongs to no domain yet.
+pub enum DomainState {
+    /// The process belongs to no domain yet.
     Joining,
-    /// It belongs to the domain, and knows no leader that has a majority of the routers.
+    /// The process belongs to the domain, but knows no leader with a majority of the routers.
     Leaderless,
-    /// It does its work.
+    /// The process does its work.
     Settled,
 }
 
-/// What a process tells those who ask about one of its domains.
+/// The answer of a process to a question about one of its domains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// How it stands there.
-    pub presence: Presence,
-    /// What it shows there to whoever wants a link ([`Policy`](quorate_protocol::Policy)).
+pub struct DomainAnswer {
+    /// The state of the process in that domain.
+    pub presence: DomainState,
+    /// The pass that the process shows there to peers that want a link
+    /// ([`Policy`](quorate_protocol::Policy)).
     pub pass: Bytes,
 }
 
-/// Who listens at an address.
+/// The process that listens at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Met {
-    /// The process.
+pub struct DiscoveredProcess {
+    /// The id of the process.
     pub process: ProcessId,
-    /// What it tells.
-    pub answer: Answer,
+    /// The answer of the process.
+    pub answer: DomainAnswer,
 }
 
-/// Asks who listens at `address`, for at most `patience` per step. Blocks; not for the protocol thread.
-pub fn discover(address: &str, domain: DomainId, patience: Duration) -> Result<Met, Undiscovered> {
+/// Asks which process of `domain` listens at `address`. Each step takes at most `patience`. Blocks, so the
+/// protocol thread must not call it.
+pub fn discover(
+    address: &str,
+    domain: DomainId,
+    patience: Duration,
+) -> Result<DiscoveredProcess, DiscoverError> {
     answer(ask(address, domain, patience)?, domain)
 }
 
-/// Asks of which domain the process is that listens at `address`, as [`discover`] does.
-pub fn domain(address: &str, patience: Duration) -> Result<DomainId, Undiscovered> {
-    // Whoever is asked as a member of another domain says which one it is of.
+/// Asks for the domain of the process that listens at `address`, as [`discover`] does.
+pub fn domain(address: &str, patience: Duration) -> Result<DomainId, DiscoverError> {
+    // A process that is asked about a domain not its own names its own one.
     let refusal = ask(address, DomainId(0), patience)?;
     match refusal.reason {
         Reason::Domain => Ok(refusal.domain),
-        _ => Err(Undiscovered::Other(refusal.to_string())),
+        _ => Err(DiscoverError::Other(refusal.to_string())),
     }
 }
 
-/// Greets whoever listens at `address`, wanting nobody; what it says to that.
-fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Refusal, Undiscovered> {
+/// Sends a hello that wants nobody to `address`. Returns the refusal that answers it.
+fn ask(address: &str, domain: DomainId, patience: Duration) -> Result<Refusal, DiscoverError> {
     let newest = *PROTOCOL_VERSIONS.end();
     let refusal = ask_in(newest, address, domain, patience)?;
     if refusal.reason == Reason::Version && PROTOCOL_VERSIONS.contains(&refusal.version) {
@@ -100,20 +110,20 @@ fn ask_in(
     address: &str,
     domain: DomainId,
     patience: Duration,
-) -> Result<Refusal, Undiscovered> {
+) -> Result<Refusal, DiscoverError> {
     let hello = Hello {
         version,
         domains: vec![domain],
         pass: Bytes::new(),
-        process: NOBODY,
-        wanted: NOBODY,
+        process: NO_PROCESS,
+        wanted: NO_PROCESS,
         number: 0,
-        durable: Told::default(),
-        known: Told::default(),
+        durable: DurabilityReport::default(),
+        known: DurabilityReport::default(),
         address: String::new(),
         port: 0,
         token: 0,
-        voice: 0,
+        multicast_token: 0,
     };
     let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
     for place in address.to_socket_addrs()? {
@@ -128,34 +138,36 @@ fn ask_in(
         stream.write_all(&Greeting::Hello(hello).encode())?;
         return match Greeting::decode(read_frame(&mut stream)?, &PROTOCOL_VERSIONS) {
             Ok(Greeting::Refusal(refusal)) => Ok(refusal),
-            Ok(_) => Err(Undiscovered::Other(String::from("an unexpected greeting"))),
-            Err(error) => Err(Undiscovered::Other(error.to_string())),
+            Ok(_) => Err(DiscoverError::Other(String::from("an unexpected greeting"))),
+            Err(error) => Err(DiscoverError::Other(error.to_string())),
         };
     }
     Err(last.into())
 }
 
-fn read_frame(stream: &mut TcpStream) -> Result<Bytes, Undiscovered> {
+fn read_frame(stream: &mut TcpStream) -> Result<Bytes, DiscoverError> {
     let mut header = [0; HEADER_BYTES];
     stream.read_exact(&mut header)?;
     let length = u32::from_le_bytes(header) as usize;
     if length > GREETING_BYTES_MAX {
-        return Err(Undiscovered::Other(String::from("whoever listens there does not speak our protocol")));
+        return Err(DiscoverError::Other(String::from(
+            "the program at this address does not speak Quorate's protocol",
+        )));
     }
     let mut frame = BytesMut::zeroed(length);
     stream.read_exact(&mut frame)?;
     Ok(frame.freeze())
 }
 
-fn answer(refusal: Refusal, domain: DomainId) -> Result<Met, Undiscovered> {
+fn answer(refusal: Refusal, domain: DomainId) -> Result<DiscoveredProcess, DiscoverError> {
     let presence = match refusal.reason {
-        Reason::Joining => Presence::Joining,
-        Reason::Leaderless => Presence::Leaderless,
-        Reason::Settled => Presence::Settled,
-        _ => return Err(Undiscovered::Other(refusal.to_string())),
+        Reason::Joining => DomainState::Joining,
+        Reason::Leaderless => DomainState::Leaderless,
+        Reason::Settled => DomainState::Settled,
+        _ => return Err(DiscoverError::Other(refusal.to_string())),
     };
     if refusal.domain != domain {
-        return Err(Undiscovered::Other(refusal.to_string()));
+        return Err(DiscoverError::Other(refusal.to_string()));
     }
-    Ok(Met { process: refusal.process, answer: Answer { presence, pass: refusal.pass } })
+    Ok(DiscoveredProcess { process: refusal.process, answer: DomainAnswer { presence, pass: refusal.pass } })
 }

@@ -1,20 +1,31 @@
 //! A door: byte streams of clients, served on the protocol thread.
 //!
-//! **Promise.** Bytes of a client reach the [`Door`] in their order, and its answers reach the client in theirs. No client holds the
-//! thread: of each, one read of at most 64 KiB is taken in a turn. What clients make this process keep is bounded: their number,
-//! the bytes of requests that are not whole, and the time that an unfinished request or an unread answer may take.
+//! **Promise.** The bytes of a client reach the [`Door`] in order, and the door's answers reach the client in
+//! order. No client holds the thread: a turn reads each client at most once, 64 KiB. All that clients make
+//! this process keep is bounded ([`ClientLimits`]): their number, the bytes of incomplete requests, the bytes
+//! of unsent answers, and the time for an incomplete request or an unread answer.
 //!
-//! **Why here.** A door that hands requests over to another thread pays for waking it, twice for each request. That costs more than
-//! an operation on a map does. Streams are polled with the links, so that one wait serves both.
+//! **Why on this thread.** A door that passes requests to another thread pays for two wake-ups a request,
+//! which cost more than an operation on a map. The loop polls streams and links together, so that one wait
+//! serves both.
 //!
 //! ```text
-//!   readable ─▶ read once ─▶ Door::take ─▶ commands ─▶ protocol ─▶ events ─▶ Door::give ─▶ one write a client
+//! readable ─▶ read once ─▶ Door::take ─▶ commands ─▶ protocol ─▶ events ─▶ Door::give ─▶ one write a client
 //! ```
 //!
-//! **A process that is restarted in its place** leaves its clients to the program that follows: the door takes them out
-//! ([`Clients::leave`]), and the next one takes them in ([`Clients::adopt`]).
+//! **Restart in place.** A process may be replaced by a new program that keeps its clients. The door takes
+//! each client out ([`Clients::leave`]), and the new program's door takes it in ([`Clients::adopt`]).
 //!
-//! **A client that does not read** is not served until it does: beyond 1 MiB of answers nothing more is taken of it.
+//! **A client that does not read** is not served until it does: above 1 MiB of unsent answers the door takes
+//! no more requests from it. Within its patience such a client must read a minimum of bytes, not just one
+//! byte.
+//!
+//! **Too much of all clients together.** The door cuts off the client that holds most, not the one that
+//! happens to be served.
+//!
+//! **A client that vanished** (its machine lost power, a firewall forgot it) is detected by the system's
+//! probes. When no more clients may connect, the door cuts off one that has never sent a request, to make
+//! room for the next.
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +42,15 @@ use mio::{
     net::{TcpListener, TcpStream},
 };
 use quorate_protocol::{Duration, Protocol, Time};
+use rustix::net::sockopt;
 use slab::Slab;
 
-use crate::metrics::{Counter, Gauge, Metrics};
+use crate::{
+    clock,
+    metrics::{Counter, Gauge, Metrics},
+};
 
-/// The name of a connected client; never used again.
+/// The name of a connected client; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId {
     key: u32,
@@ -43,7 +58,7 @@ pub struct ClientId {
 }
 
 impl ClientId {
-    /// As one number.
+    /// The name as one number.
     pub fn number(self) -> u64 {
         u64::from(self.life) << 32 | u64::from(self.key)
     }
@@ -52,23 +67,24 @@ impl ClientId {
 /// The event that a door waits for before it takes more from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// More bytes: the first request that is left is not whole.
+    /// More bytes: the first remaining request is incomplete.
     Wait,
-    /// Its next turn: there are whole requests left.
+    /// The client's next turn: complete requests remain.
     More,
-    /// An answer under way. The door says when to go on ([`Clients::resume`]).
+    /// An answer under way. The door calls [`Clients::resume`] when it can go on.
     Held,
-    /// Nothing: no more is taken. The door says when the client has all its answers ([`Clients::end`]).
+    /// Nothing: the door takes no more requests. It calls [`Clients::end`] after the client's last answer.
     End,
 }
 
-/// The requests and answers of clients, for the protocol of one process. Called on the protocol thread: it must not block.
+/// The server of a process's clients. The protocol thread calls it, so it must not block.
 pub trait Door<P: Protocol> {
     /// A client has connected.
     fn opened(&mut self, client: ClientId, now: Time);
 
-    /// Takes requests off the front of `input`, and hands on what they come to. Returns how many bytes it took and what it waits
-    /// for. Until more bytes come, it is not called again with what it left for [`Flow::Wait`].
+    /// Takes requests from the front of `input`, and passes the resulting commands to `ask`. Returns the
+    /// number of bytes it took and the event it waits for. After [`Flow::Wait`] it is called again only when
+    /// more bytes have come.
     fn take(
         &mut self,
         client: ClientId,
@@ -77,38 +93,59 @@ pub trait Door<P: Protocol> {
         ask: &mut dyn FnMut(P::Command),
     ) -> (usize, Flow);
 
-    /// A turn ends: answers that can be given are put out, for any clients.
+    /// Called at the end of a turn: writes the available answers of any clients to their outputs.
     fn give(&mut self, clients: &mut Clients);
 
-    /// A client has gone. What it asked for may still be under way; its answers go nowhere.
+    /// A client has gone. Its requests may still be under way; their answers are dropped.
     fn closed(&mut self, client: ClientId);
 
-    /// The farewell to a client that is turned away because too many are connected.
+    /// Returns the last words for a client that is turned away because too many are connected.
     fn crowded(&mut self) -> &'static [u8];
 }
 
-/// Bounds, and their sizes.
+/// Limits of a door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientLimits {
-    /// Clients at a time; more are turned away.
+    /// Number of clients at a time; further ones are turned away.
     pub clients_max: usize,
-    /// Bytes of unfinished requests of all clients together. Whoever sends more is cut off.
+    /// Bytes of incomplete requests of all clients together. Above the limit the client with most of them is
+    /// cut off.
     pub input_bytes_max: usize,
-    /// How long a client may take to finish a request, or to read something of its answers.
+    /// Bytes of unsent answers of one client. Above the limit the door takes no more requests from it.
+    pub output_bytes_pause: usize,
+    /// Bytes of unsent answers of all clients together. Above the limit the client with most of them is cut
+    /// off.
+    pub output_bytes_max: usize,
+    /// Time for a client to complete a request, or to read `progress_bytes` of its answers.
     pub patience: Duration,
+    /// Bytes that a client with unsent answers must read within `patience`, unless fewer are left.
+    pub progress_bytes: usize,
+    /// Time after which a client that does not acknowledge the system's probes is cut off.
+    pub dead_after: Duration,
+    /// Time after which a client that has never sent a request may be cut off to make room for another.
+    pub silence_max: Duration,
 }
 
 impl Default for ClientLimits {
     fn default() -> Self {
-        ClientLimits { clients_max: 10_000, input_bytes_max: 256 << 20, patience: Duration::from_secs(30) }
+        ClientLimits {
+            clients_max: 10_000,
+            input_bytes_max: 64 << 20,
+            output_bytes_pause: 1 << 20,
+            output_bytes_max: 96 << 20,
+            patience: Duration::from_secs(30),
+            progress_bytes: 64 << 10,
+            dead_after: Duration::from_secs(90),
+            silence_max: Duration::from_secs(5),
+        }
     }
 }
 
-/// A client that was taken out of a door.
-pub struct Left {
-    /// Its socket.
+/// A client taken out of a door, with its connection.
+pub struct DetachedClient {
+    /// The client's socket.
     pub stream: net::TcpStream,
-    /// Bytes that were read and not taken.
+    /// Bytes that were read, but not taken by the door.
     pub input: Bytes,
     /// Answers that are not written yet.
     pub output: Bytes,
@@ -117,63 +154,78 @@ pub struct Left {
 /// The clients of a door.
 pub struct Clients {
     listener: TcpListener,
-    /// No more clients are accepted.
+    /// Whether the door accepts no more clients.
     is_shut: bool,
     registry: Registry,
     limits: ClientLimits,
-    /// The farewell to clients that are turned away.
+    /// The last words for clients that are turned away.
     crowded: &'static [u8],
     counters: ClientCounters,
     clients: Slab<Client>,
     lives: u32,
-    /// Clients of which something can be taken, each once.
+    /// Clients from which the door can take something, each once.
     runnable: VecDeque<ClientId>,
-    /// Clients with answers to write, each once.
+    /// Clients with unwritten answers, each once.
     unwritten: Vec<ClientId>,
     fresh: Vec<ClientId>,
     gone: Vec<ClientId>,
-    /// Bytes of unfinished requests.
+    /// Clients whose unsent answers have sunk to the level that the door asked about, each once.
+    drained: Vec<ClientId>,
+    /// Bytes of incomplete requests of all clients.
     input_bytes: usize,
+    /// Bytes of unsent answers of all clients, each counted at its last write.
+    output_bytes: usize,
     scratch: Vec<u8>,
-    /// When accepting is tried again.
+    /// The time to accept clients again after a failure.
     accept_at: Option<Time>,
-    /// The next look for clients that take too long, as long as there are any.
+    /// The time of the next check for slow clients.
     look_at: Time,
 }
 
 struct Client {
     id: ClientId,
     stream: TcpStream,
-    /// Bytes that were read and not taken.
+    /// Bytes that were read, but not taken by the door.
     input: BytesMut,
     output: BytesMut,
     flow: Flow,
-    /// In the list of runnable ones.
+    /// Whether the client is in `runnable`.
     listed: bool,
-    /// In the list of unwritten ones.
+    /// Whether the client is in `unwritten`.
     listed_unwritten: bool,
-    /// The socket may have more to read.
+    /// Whether the socket may have more to read.
     readable: bool,
-    /// The socket took everything so far, or told that it takes more.
+    /// Whether the socket may take more bytes.
     takes: bool,
-    /// It is closed once everything is written.
+    /// Whether the client is closed after its last answer is written.
     ending: bool,
-    /// Since when it has left a request unfinished, or an answer unread.
+    /// The time since which a request has been incomplete.
     slow_since: Option<Time>,
+    /// The time since which answers have been unread.
+    unread_since: Option<Time>,
+    /// Bytes of answers read since `unread_since`.
+    unread_taken: usize,
+    /// The share of `output_bytes` that this client's answers account for.
+    output_counted: usize,
+    /// The number of unsent bytes at or below which the client enters `drained`, if the door asked for that.
+    notify_below_bytes: Option<usize>,
+    opened_at: Time,
+    /// Whether a complete request has come from the client.
+    is_served: bool,
 }
 
 impl Client {
-    fn is_runnable(&self) -> bool {
+    fn is_runnable(&self, limits: &ClientLimits) -> bool {
         let wants = match self.flow {
             Flow::Wait => self.readable,
             Flow::More => true,
             Flow::Held | Flow::End => false,
         };
-        wants && !self.ending && self.output.len() <= OUTPUT_BYTES_PAUSE
+        wants && !self.ending && self.output.len() <= limits.output_bytes_pause
     }
 }
 
-/// Counts of clients.
+/// Metrics of clients.
 #[derive(Clone, Debug)]
 struct ClientCounters {
     connected: Gauge,
@@ -181,6 +233,8 @@ struct ClientCounters {
     crowded: Counter,
     slow: Counter,
     overrun: Counter,
+    unread: Counter,
+    silent: Counter,
 }
 
 impl ClientCounters {
@@ -191,6 +245,9 @@ impl ClientCounters {
             crowded: metrics.counter("clients_crowded", "Clients turned away at the limit"),
             slow: metrics.counter("clients_slow", "Clients cut off for taking too long"),
             overrun: metrics.counter("clients_overrun", "Clients cut off for bytes of unfinished requests"),
+            unread: metrics.counter("clients_unread", "Clients cut off for bytes of unread answers"),
+            silent: metrics
+                .counter("clients_silent", "Clients cut off at the limit that had sent no request"),
         }
     }
 }
@@ -218,16 +275,18 @@ impl Clients {
             unwritten: Vec::new(),
             fresh: Vec::new(),
             gone: Vec::new(),
+            drained: Vec::new(),
             input_bytes: 0,
+            output_bytes: 0,
             scratch: vec![0; READ_BYTES],
             accept_at: None,
             look_at: Time::ZERO,
         })
     }
 
-    // For doors.
+    // Methods for doors.
 
-    /// Where answers to a client are put; none if it has gone.
+    /// The buffer for answers to a client, or `None` if the client has gone.
     pub fn output(&mut self, client: ClientId) -> Option<&mut BytesMut> {
         let it = self.clients.get_mut(client.key as usize).filter(|it| it.id == client)?;
         if !std::mem::replace(&mut it.listed_unwritten, true) {
@@ -236,7 +295,28 @@ impl Clients {
         Some(&mut it.output)
     }
 
-    /// More can be taken from a client that was [held](Flow::Held).
+    /// Lists the client in [`Clients::take_drained`] once at most `bytes` bytes of its answers are unsent.
+    pub fn notify_when_drained(&mut self, client: ClientId, bytes: usize) {
+        if let Some(it) = self.get(client) {
+            it.notify_below_bytes = Some(bytes);
+        }
+    }
+
+    /// Returns the clients that have become [drained](Clients::notify_when_drained) since the last call.
+    pub fn take_drained(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.drained)
+    }
+
+    /// Makes the loop call [`Door::take`] for a client, even without new bytes, and even if the door wanted
+    /// no more from it.
+    pub fn wake(&mut self, client: ClientId) {
+        if let Some(it) = self.get(client) {
+            it.flow = Flow::More;
+            self.list(client);
+        }
+    }
+
+    /// Continues a client that was [held](Flow::Held).
     pub fn resume(&mut self, client: ClientId) {
         if let Some(it) = self.get(client).filter(|it| it.flow == Flow::Held) {
             it.flow = Flow::More;
@@ -244,7 +324,7 @@ impl Clients {
         }
     }
 
-    /// The client has all its answers: it is closed once they are written.
+    /// Closes the client after its answers are written. The door has no more answers for it.
     pub fn end(&mut self, client: ClientId) {
         if let Some(it) = self.get(client) {
             it.ending = true;
@@ -252,37 +332,38 @@ impl Clients {
         }
     }
 
-    /// Whether the client has not taken all its answers yet.
+    /// Whether some answers to the client are not written yet.
     pub fn has_unwritten(&self, client: ClientId) -> bool {
         let it = self.clients.get(client.key as usize).filter(|it| it.id == client);
         it.is_some_and(|it| !it.output.is_empty())
     }
 
-    /// Accepts no more clients. They wait at the socket for the next one who listens there.
+    /// Stops accepting clients. New ones wait at the socket for the next program that listens there.
     pub fn shut(&mut self) {
         if !std::mem::replace(&mut self.is_shut, true) {
             self.accept_at = None;
-            // An error says that it is not registered, which is what is wanted.
+            // An error means that the listener is not registered, which is the goal.
             let _ = self.registry.deregister(&mut self.listener);
         }
     }
 
-    /// Takes a client out, with its connection; none if it has gone. The door is not told that it goes.
-    pub fn leave(&mut self, client: ClientId) -> Option<Left> {
+    /// Takes a client out, with its connection. Returns `None` if it has gone. [`Door::closed`] is not
+    /// called.
+    pub fn leave(&mut self, client: ClientId) -> Option<DetachedClient> {
         self.get(client)?;
         let it = self.take_out(client);
         let (input, output) = (it.input.freeze(), it.output.freeze());
-        Some(Left { stream: it.stream.into(), input, output })
+        Some(DetachedClient { stream: it.stream.into(), input, output })
     }
 
-    /// Takes in a client that another door has left, [held](Flow::Held); none if it has gone, or cannot be polled. The door is not
-    /// told that it opens.
-    pub fn adopt(&mut self, left: Left) -> Option<ClientId> {
+    /// Takes in a client that another door has let go, as [held](Flow::Held). Returns `None` if its
+    /// connection has ended or cannot be polled. [`Door::opened`] is not called.
+    pub fn adopt(&mut self, left: DetachedClient) -> Option<ClientId> {
         left.stream.set_nonblocking(true).ok()?;
-        let client = self.insert(TcpStream::from_std(left.stream))?;
+        let client = self.insert(TcpStream::from_std(left.stream), clock::now())?;
         let it = self.get(client)?;
-        // The poll may not tell again of what came before.
-        (it.flow, it.readable) = (Flow::Held, true);
+        // The poll may not report bytes that came earlier, so the client counts as readable.
+        (it.flow, it.readable, it.is_served) = (Flow::Held, true, true);
         it.input = left.input.into();
         it.output = left.output.into();
         let (input_bytes, unwritten) = (it.input.len(), !it.output.is_empty());
@@ -293,18 +374,19 @@ impl Clients {
         Some(client)
     }
 
-    // For the loop, in the order of a turn.
+    // Methods for the loop, in the order of a turn.
 
-    /// When something is due even if the network is quiet.
+    /// The time of the next work, even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        if !self.runnable.is_empty() || !self.unwritten.is_empty() || !self.gone.is_empty() {
+        let is_quiet = self.runnable.is_empty() && self.unwritten.is_empty();
+        if !is_quiet || !self.gone.is_empty() || !self.drained.is_empty() {
             return Some(Time::ZERO);
         }
         let look = (!self.clients.is_empty()).then_some(self.look_at);
         [self.accept_at, look].into_iter().flatten().min()
     }
 
-    /// Attends to what the poll brought and to what is due.
+    /// Handles the events of the poll, and timers that are due.
     pub(crate) fn attend(&mut self, events: &Events, now: Time) {
         if self.accept_at.is_some_and(|at| at <= now) {
             self.accept(now);
@@ -330,22 +412,22 @@ impl Clients {
         }
     }
 
-    /// Clients that have connected since it was asked last.
+    /// Returns the clients that have connected since the last call.
     pub(crate) fn take_fresh(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.fresh)
     }
 
-    /// Clients that have gone since it was asked last.
+    /// Returns the clients that have gone since the last call.
     pub(crate) fn take_gone(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.gone)
     }
 
-    /// How many clients have something to be taken.
+    /// The number of clients from which the door can take something.
     pub(crate) fn runnable(&self) -> usize {
         self.runnable.len()
     }
 
-    /// The client that has waited longest.
+    /// Removes and returns the client that has waited longest.
     pub(crate) fn next(&mut self) -> Option<ClientId> {
         let client = self.runnable.pop_front()?;
         if let Some(it) = self.get(client) {
@@ -354,7 +436,8 @@ impl Clients {
         Some(client)
     }
 
-    /// Reads once, if the client is waited for, and has `take` take what is there. Nothing if nothing can be taken.
+    /// Reads once if the client is waited for, and passes the bytes to `take`. Returns `None` if the client
+    /// has nothing to take or has gone.
     pub(crate) fn feed(
         &mut self,
         client: ClientId,
@@ -362,7 +445,7 @@ impl Clients {
         take: impl FnOnce(&[u8]) -> (usize, Flow),
     ) -> Option<Flow> {
         let it = self.clients.get_mut(client.key as usize).filter(|it| it.id == client)?;
-        if !it.is_runnable() {
+        if !it.is_runnable(&self.limits) {
             return None;
         }
         let before = it.input.len();
@@ -372,7 +455,7 @@ impl Clients {
                 Ok(0) => return self.close(client),
                 Ok(count) => {
                     read = count;
-                    // After a short read an edge-triggered poll tells of every byte that comes later.
+                    // After a short read the edge-triggered poll reports every later byte.
                     it.readable = count == self.scratch.len();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -386,7 +469,7 @@ impl Clients {
                 Err(_) => return self.close(client),
             }
         }
-        // Most requests come whole, and are taken from where they were read.
+        // Most requests arrive whole, and are taken directly from the read buffer.
         let (taken, flow) = if before == 0 {
             let (taken, flow) = take(&self.scratch[..read]);
             it.input.extend_from_slice(&self.scratch[taken..read]);
@@ -397,8 +480,9 @@ impl Clients {
             it.input.advance(taken);
             (taken, flow)
         };
+        it.is_served |= taken > 0;
         if it.input.is_empty() {
-            // An idle client has no memory for input.
+            // An idle client keeps no input buffer.
             it.input = BytesMut::new();
         }
         self.input_bytes = self.input_bytes - before + it.input.len();
@@ -408,15 +492,18 @@ impl Clients {
             Some(since) if unfinished && taken == 0 => Some(since),
             _ => unfinished.then_some(now),
         };
-        if self.input_bytes > self.limits.input_bytes_max {
+        while self.input_bytes > self.limits.input_bytes_max {
+            let largest = self.clients.iter().max_by_key(|(_, it)| it.input.len());
+            let Some(largest) = largest.map(|(_, it)| it.id) else { break };
             self.counters.overrun.inc();
-            return self.close(client);
+            self.close(largest);
         }
+        self.get(client)?;
         self.list(client);
         Some(flow)
     }
 
-    /// Writes answers, one call a client.
+    /// Writes unsent answers, one call a client.
     pub(crate) fn flush(&mut self, now: Time) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for client in unwritten.drain(..) {
@@ -429,16 +516,16 @@ impl Clients {
     }
 
     fn write(&mut self, client: ClientId, now: Time) {
+        let limits = self.limits;
         let Some(it) = self.get(client) else { return };
         while it.takes && !it.output.is_empty() {
             match it.stream.write(&it.output) {
                 Ok(count) => {
                     it.output.advance(count);
-                    it.slow_since = None;
+                    it.unread_taken += count;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     it.takes = false;
-                    it.slow_since.get_or_insert(now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
@@ -448,6 +535,19 @@ impl Clients {
             }
         }
         if it.output.is_empty() {
+            it.unread_since = None;
+        } else if it.unread_since.is_none() || it.unread_taken >= limits.progress_bytes {
+            (it.unread_since, it.unread_taken) = (Some(now), 0);
+        }
+        let unsent = it.output.len();
+        let counted = std::mem::replace(&mut it.output_counted, unsent);
+        let is_roomy = it.notify_below_bytes.take_if(|bytes| unsent <= *bytes).is_some();
+        self.output_bytes = self.output_bytes - counted + unsent;
+        if is_roomy {
+            self.drained.push(client);
+        }
+        let Some(it) = self.get(client) else { return };
+        if it.output.is_empty() {
             if it.output.capacity() > OUTPUT_BYTES_KEPT {
                 it.output = BytesMut::new();
             }
@@ -455,6 +555,12 @@ impl Clients {
                 self.close(client);
                 return;
             }
+        }
+        while self.output_bytes > limits.output_bytes_max {
+            let largest = self.clients.iter().max_by_key(|(_, it)| it.output_counted);
+            let Some(largest) = largest.map(|(_, it)| it.id) else { break };
+            self.counters.unread.inc();
+            self.close(largest);
         }
         self.list(client);
     }
@@ -466,11 +572,11 @@ impl Clients {
         self.accept_at = None;
         for _ in 0..ACCEPTS_PER_TURN {
             match self.listener.accept() {
-                Ok((stream, _)) => self.open(stream),
+                Ok((stream, _)) => self.open(stream, now),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has gone already.
+                // The client has already gone.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-                // No descriptors, say.
+                // For example, the process has no descriptors left.
                 Err(_) => {
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     return;
@@ -480,22 +586,35 @@ impl Clients {
         self.accept_at = Some(now);
     }
 
-    fn open(&mut self, mut stream: TcpStream) {
-        if self.clients.len() >= self.limits.clients_max {
+    fn open(&mut self, mut stream: TcpStream, now: Time) {
+        if self.clients.len() >= self.limits.clients_max && !self.make_room(now) {
             self.counters.crowded.inc();
-            // It may not take it; then it learns nothing but that it is closed.
+            // The client may not receive this; then it only sees that the connection is closed.
             let _ = stream.write(self.crowded);
             return;
         }
-        if let Some(client) = self.insert(stream) {
+        if let Some(client) = self.insert(stream, now) {
             self.fresh.push(client);
             self.counters.accepted.inc();
         }
     }
 
-    /// Takes a connection in; none if it cannot be polled.
-    fn insert(&mut self, mut stream: TcpStream) -> Option<ClientId> {
+    /// Cuts off the oldest client that has never sent a request, if it has been silent for long. Returns
+    /// whether it did.
+    fn make_room(&mut self, now: Time) -> bool {
+        let is_silent = |it: &&Client| !it.is_served && now.since(it.opened_at) > self.limits.silence_max;
+        let silent = self.clients.iter().map(|(_, it)| it).filter(is_silent);
+        let Some(oldest) = silent.min_by_key(|it| it.opened_at).map(|it| it.id) else { return false };
+        self.counters.silent.inc();
+        self.close(oldest);
+        true
+    }
+
+    /// Adds a connection. Returns `None` if it cannot be polled.
+    fn insert(&mut self, mut stream: TcpStream, now: Time) -> Option<ClientId> {
         let _ = stream.set_nodelay(true);
+        // Without probes, a client whose machine is gone would keep its place for ever.
+        let _ = probe(&stream, self.limits.dead_after);
         let entry = self.clients.vacant_entry();
         let key = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -514,6 +633,12 @@ impl Clients {
             takes: true,
             ending: false,
             slow_since: None,
+            unread_since: None,
+            unread_taken: 0,
+            output_counted: 0,
+            notify_below_bytes: None,
+            opened_at: now,
+            is_served: false,
         });
         self.counters.connected.inc();
         Some(id)
@@ -527,19 +652,23 @@ impl Clients {
         None
     }
 
-    /// Takes out a client that is there.
+    /// Removes a client that is present.
     fn take_out(&mut self, client: ClientId) -> Client {
         let mut it = self.clients.remove(client.key as usize);
-        // An error says that it is not registered, which is what is wanted.
+        // An error means that the stream is not registered, which is the goal.
         let _ = self.registry.deregister(&mut it.stream);
         self.input_bytes -= it.input.len();
+        self.output_bytes -= it.output_counted;
         self.counters.connected.dec();
         it
     }
 
     fn drop_slow(&mut self, now: Time) {
         let patience = self.limits.patience;
-        let is_slow = |it: &Client| it.slow_since.is_some_and(|since| now.since(since) > patience);
+        let is_slow = |it: &Client| {
+            let mut since = it.slow_since.into_iter().chain(it.unread_since);
+            since.any(|since| now.since(since) > patience)
+        };
         let slow: Vec<ClientId> =
             self.clients.iter().filter(|(_, it)| is_slow(it)).map(|(_, it)| it.id).collect();
         for client in slow {
@@ -549,8 +678,9 @@ impl Clients {
     }
 
     fn list(&mut self, client: ClientId) {
+        let limits = self.limits;
         if let Some(it) = self.get(client)
-            && it.is_runnable()
+            && it.is_runnable(&limits)
             && !std::mem::replace(&mut it.listed, true)
         {
             self.runnable.push_back(client);
@@ -562,16 +692,27 @@ impl Clients {
     }
 }
 
-/// Bytes read from a client in a turn.
+/// Makes the system probe a silent client, three times in the second half of `dead_after`.
+fn probe(stream: &TcpStream, dead_after: Duration) -> io::Result<()> {
+    const PROBES: u32 = 3;
+    sockopt::set_tcp_keepidle(stream, (dead_after / 2).max(LEAST))?;
+    sockopt::set_tcp_keepintvl(stream, (dead_after / (2 * PROBES)).max(LEAST))?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    Ok(())
+}
+
+/// The shortest pause between two probes that the system accepts.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// Bytes read from a client in one turn.
 const READ_BYTES: usize = 64 << 10;
-/// With more bytes of answers unread, nothing more is taken from a client.
-const OUTPUT_BYTES_PAUSE: usize = 1 << 20;
-/// With less memory for answers than this, a client keeps it.
+/// Capacity up to which a client's empty output buffer is kept, in bytes.
 const OUTPUT_BYTES_KEPT: usize = 64 << 10;
 const ACCEPTS_PER_TURN: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Far above the tokens of links, and below that of the waker.
+/// The poll's token of the listener, far above those of links and below the waker's.
 const LISTENER: Token = Token(usize::MAX / 2);
 const FIRST: Token = Token(usize::MAX / 2 + 1);

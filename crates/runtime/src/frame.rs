@@ -1,19 +1,22 @@
 //! Bytes of a stream as frames, in both directions.
 //!
-//! A frame is a length of four bytes, little-endian, and that many bytes. The [`Inlet`] reads into one large buffer and
-//! hands out complete frames that *share* its memory, so that a payload is never copied on its way in; the [`Outlet`]
-//! gathers messages into frames and writes all of them with one system call. A frame holds as many messages as one turn
-//! of the loop produced: the cost of a frame, of a read and of a write is shared by all of them.
+//! A frame is its length in four bytes, little-endian, followed by that many bytes. The [`FrameReader`] reads
+//! into one large buffer and hands out complete frames that *share* its memory, so that an incoming payload
+//! is never copied. The [`FrameWriter`] gathers messages into frames and writes all frames with one system
+//! call. A frame holds all messages of one turn of the loop, which share the cost of a frame, of a read and
+//! of a write.
 //!
-//! **Notices.** A length of zero announces no frame but a *notice* of eight bytes: up to which record the sender's journal is
-//! durable. It is for the links themselves, and no protocol hears of it.
+//! **Notices.** A length of zero announces a *notice* of eight bytes instead of a frame: the last record up
+//! to which the sender's journal is durable. Notices are for the links; protocols do not see them.
 //!
-//! **Large messages.** A message of many MiB is neither copied on its way out nor cut in pieces: its payload is a frame's
-//! end by reference, one read or write moves a bounded part of it, and between two of them the process attends to whatever
-//! else there is. What its sender says meanwhile waits behind it, signs of life too; so a part of a frame that arrives is
-//! one ([`Input::Progress`](quorate_protocol::Input)). Only the protocol thread writes: of a process that has stopped no
-//! more arrives than the two systems had under way, which is a few MiB, and then it is silent. (Cut in pieces, small
-//! messages could overtake large ones, but each kind that may would need its own proof that order does not matter.)
+//! **Large messages.** A message of many MiB is neither copied on its way out nor cut into pieces. Its
+//! payload is the end of a frame, by reference. One read or write moves a bounded part of it, and between two
+//! parts the process does its other work. Later messages of the sender wait behind it, including its signs of
+//! life. So each arriving part of a frame counts as a sign of life
+//! ([`Input::Progress`](quorate_protocol::Input)). Only the protocol thread writes: after a process stops,
+//! only the bytes in the buffers of the two systems still arrive, a few MiB, and then it is silent. (Cut into
+//! pieces, large messages could be overtaken by small ones. But each kind of message that may overtake would
+//! need its own proof that order does not matter.)
 
 use std::{
     collections::VecDeque,
@@ -26,40 +29,40 @@ use quorate_protocol::{
     wire::{PAYLOAD_BYTES_SHARED, Wire},
 };
 
-/// Bytes of a notice behind its length, which is zero.
+/// Length of a notice after its header, in bytes. The header holds a length of zero.
 const NOTICE_BYTES: usize = 8;
-/// Bytes of the length in front of a frame.
+/// Length of a frame's header, in bytes.
 pub(crate) const HEADER_BYTES: usize = 4;
 
 /// Size of a read buffer, unless a frame needs more.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The most that one read takes.
+/// Bytes that one read takes at most.
 const READ_BYTES_MAX: usize = 1 << 20;
-/// A read has at least this much space.
+/// Space in bytes below which the buffer is enlarged or replaced before a read.
 const SPACE_BYTES_MIN: usize = 64 << 10;
-/// A frame that has grown to this size takes no further message.
+/// Size in bytes from which a frame takes no further message.
 const FRAME_BYTES_FULL: usize = 256 << 10;
-/// An emptied output buffer larger than this is given back.
+/// Capacity in bytes up to which an empty output buffer is kept.
 const TAIL_BYTES_KEPT: usize = 4 << 20;
 /// Pieces in one gathering write.
 const PIECES: usize = 64;
-/// One [`Outlet::write`] ends when it has written so much.
+/// Bytes after which one [`FrameWriter::write`] ends.
 const WRITE_BYTES_MAX: usize = 1 << 20;
-/// A buffer grows by this factor at most while a large frame comes in.
+/// Largest ratio of a buffer's size to the bytes already received of a large frame.
 const GROWTH: usize = 4;
 
-/// A frame longer than allowed was announced, or would have to be sent.
+/// A frame over the limit was announced by the peer, or would have to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Oversized {
     pub(crate) length: usize,
 }
 
-/// What one read brought.
+/// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Intake {
-    /// All there was, as far as a short read tells.
+pub(crate) enum ReadOutcome {
+    /// Fewer bytes than there was space for, so probably all that were waiting.
     Some,
-    /// As much as there was space for: there may be more.
+    /// As many bytes as there was space for, so more may wait.
     Full,
     /// The peer closed its side.
     End,
@@ -67,17 +70,18 @@ pub(crate) enum Intake {
 
 /// The receiving side of a stream.
 #[derive(Debug, Default)]
-pub(crate) struct Inlet {
-    /// Initialised throughout, so that safe reads can fill it; `filled` bytes of it are from the peer.
+pub(crate) struct FrameReader {
+    /// The read buffer, initialised throughout, so that safe reads can fill it. Its first `filled` bytes are
+    /// from the peer.
     buffer: BytesMut,
     filled: usize,
-    /// The size of the buffer's allocation.
+    /// Size of the buffer's allocation, in bytes.
     allocated: usize,
 }
 
-impl Inlet {
+impl FrameReader {
     /// Reads once.
-    pub(crate) fn read(&mut self, source: &mut impl Read) -> io::Result<Intake> {
+    pub(crate) fn read(&mut self, source: &mut impl Read) -> io::Result<ReadOutcome> {
         self.make_space();
         let end = self.buffer.len().min(self.filled + READ_BYTES_MAX);
         let space = &mut self.buffer[self.filled..end];
@@ -85,18 +89,18 @@ impl Inlet {
         let full = count == space.len();
         self.filled += count;
         Ok(match count {
-            0 => Intake::End,
-            _ if full => Intake::Full,
-            _ => Intake::Some,
+            0 => ReadOutcome::End,
+            _ if full => ReadOutcome::Full,
+            _ => ReadOutcome::Some,
         })
     }
 
-    /// Bytes from the peer that no frame has taken yet.
+    /// Bytes from the peer that were not taken as frames yet.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Takes the first frame, without its length, if it is complete.
+    /// Takes the first frame, without its header, if it is complete.
     pub(crate) fn frame(&mut self, length_max: usize) -> Result<Option<Bytes>, Oversized> {
         let Some(length) = self.length_at(0, length_max)? else { return Ok(None) };
         if self.filled - HEADER_BYTES < length {
@@ -107,8 +111,8 @@ impl Inlet {
         Ok(Some(frame))
     }
 
-    /// Takes all complete frames, lengths included, as one piece for [`Frames`]. Frames before an oversized one are
-    /// still handed out; the next call reports it.
+    /// Takes all complete frames, headers included, as one piece for [`Frames`]. Returns the frames before an
+    /// oversized one; the next call reports that one.
     pub(crate) fn frames(&mut self, length_max: usize) -> Result<Bytes, Oversized> {
         let mut end = 0;
         loop {
@@ -142,10 +146,11 @@ impl Inlet {
         self.buffer.split_to(count).freeze()
     }
 
-    /// Makes space for a read. What is already here of an incomplete frame moves to the front of a buffer just large
-    /// enough for it, but at most four times as large as what is here, so a forged length alone allocates nothing.
+    /// Makes space for a read. The bytes of an incomplete frame move to the front of a buffer just large
+    /// enough for it, but at most four times as large as those bytes. So a forged length alone allocates
+    /// nothing.
     fn make_space(&mut self) {
-        // A greeting is small; whatever its length, the frames behind it fit.
+        // A greeting is small. Whatever its length, the buffer has room for the frames after it.
         let frame = self.buffer[..self.filled]
             .first_chunk::<HEADER_BYTES>()
             .map_or(0, |header| HEADER_BYTES + u32::from_le_bytes(*header) as usize);
@@ -155,7 +160,7 @@ impl Inlet {
         }
         let wanted = BUFFER_BYTES.max(frame.min(GROWTH * self.filled));
         self.buffer.truncate(self.filled);
-        // When nobody holds on to what was read, the old buffer serves again.
+        // The old allocation is reused if no frame still shares it.
         if self.allocated == wanted && self.buffer.try_reclaim(wanted - self.filled) {
             self.buffer.resize(wanted, 0);
         } else {
@@ -167,10 +172,10 @@ impl Inlet {
     }
 }
 
-/// The frames in a piece that an [`Inlet`] handed out, each without its length.
+/// The frames of a piece from an [`FrameReader`], each without its header.
 pub(crate) struct Frames {
     bytes: Bytes,
-    /// The last notice among those that came by.
+    /// The last notice passed so far.
     pub(crate) notice: Option<Ticket>,
 }
 
@@ -199,7 +204,7 @@ impl Iterator for Frames {
     }
 }
 
-/// A message for several peers.
+/// An encoded message for several peers.
 #[derive(Clone, Debug)]
 pub(crate) struct Encoded {
     pub(crate) head: Bytes,
@@ -212,41 +217,41 @@ impl Encoded {
     }
 }
 
-/// What a write left behind.
+/// The state after a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Outflow {
-    /// Nothing.
+pub(crate) enum WriteOutcome {
+    /// Nothing is left to write.
     Empty,
-    /// Something: the peer does not take more now.
+    /// Output is left, and the socket takes no more now.
     Blocked,
-    /// Something: it is somebody else's turn.
+    /// Output is left, and this link has used its share of the turn.
     Interrupted,
 }
 
-/// The sending side of a stream: what was sent but not written yet.
+/// The sending side of a stream: output that is not written yet.
 #[derive(Debug, Default)]
-pub(crate) struct Outlet {
+pub(crate) struct FrameWriter {
     sealed: VecDeque<Bytes>,
     sealed_bytes: usize,
     tail: BytesMut,
-    /// Where in `tail` the open frame's length stands.
+    /// Position of the open frame's header in `tail`.
     open: Option<usize>,
     frames: u64,
 }
 
-impl Outlet {
-    /// Bytes not written yet.
+impl FrameWriter {
+    /// Bytes that are not written yet.
     pub(crate) fn bytes(&self) -> usize {
         self.sealed_bytes + self.tail.len()
     }
 
-    /// How many frames were closed since this was last asked.
+    /// Returns the number of frames closed since the last call.
     pub(crate) fn take_frames(&mut self) -> u64 {
         std::mem::take(&mut self.frames)
     }
 
-    /// Appends one message, written straight into the buffer; a large payload by reference. One over the limit is not
-    /// appended: the link has to end, since its peer would wait for it.
+    /// Appends a message, encoded straight into the buffer, a large payload by reference. A message over the
+    /// limit is not appended. Then the caller must end the link, because the peer would miss the message.
     pub(crate) fn push(&mut self, message: &impl Wire, length_max: usize) -> Result<(), Oversized> {
         let opened = self.open_frame();
         let start = self.tail.len();
@@ -270,7 +275,7 @@ impl Outlet {
         assert!(self.tail.len() > start, "a message without bytes cannot be told from no message");
         let frame = self.tail.len() - opened - HEADER_BYTES;
         if frame >= FRAME_BYTES_FULL && start > opened + HEADER_BYTES {
-            // It made a frame that already held others too large: it gets one of its own.
+            // The message makes a shared frame too large, so it gets one of its own.
             let message = self.tail.split_off(start).freeze();
             self.push_alone([message]);
         } else if frame >= FRAME_BYTES_FULL {
@@ -278,7 +283,7 @@ impl Outlet {
         }
     }
 
-    /// Appends a message whose bytes others share, as [`Outlet::push`] does.
+    /// Appends a message whose bytes are shared with other links, like [`FrameWriter::push`].
     pub(crate) fn push_shared(&mut self, message: &Encoded, length_max: usize) -> Result<(), Oversized> {
         let Encoded { head, payload } = message;
         let length = message.len();
@@ -298,20 +303,20 @@ impl Outlet {
         Ok(())
     }
 
-    /// Appends a notice, behind what was sent before.
+    /// Appends a notice, after all earlier messages.
     pub(crate) fn push_notice(&mut self, durable: Ticket) {
         self.close_frame();
         self.tail.put_u32_le(0);
         self.tail.put_u64_le(durable.0);
     }
 
-    /// Writes as much as `target` takes, or its share of a turn.
-    pub(crate) fn write(&mut self, target: &mut impl Write) -> io::Result<Outflow> {
+    /// Writes as much as `target` takes, but at most [`WRITE_BYTES_MAX`] bytes.
+    pub(crate) fn write(&mut self, target: &mut impl Write) -> io::Result<WriteOutcome> {
         self.close_frame();
         let mut share = WRITE_BYTES_MAX;
         while self.bytes() > 0 {
             if share == 0 {
-                return Ok(Outflow::Interrupted);
+                return Ok(WriteOutcome::Interrupted);
             }
             let written = if self.sealed.is_empty() {
                 target.write(&self.tail[..share.min(self.tail.len())])
@@ -333,7 +338,7 @@ impl Outlet {
                     self.advance(count);
                     share -= count;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Outflow::Blocked),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(WriteOutcome::Blocked),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -341,7 +346,7 @@ impl Outlet {
         if self.tail.capacity() > TAIL_BYTES_KEPT {
             self.tail = BytesMut::new();
         }
-        Ok(Outflow::Empty)
+        Ok(WriteOutcome::Empty)
     }
 
     fn open_frame(&mut self) -> usize {
@@ -357,7 +362,8 @@ impl Outlet {
             if length == 0 {
                 return self.tail.truncate(opened);
             }
-            // Bounded by `FRAME_BYTES_FULL` plus one message below it, or one message alone.
+            // The length fits: a frame holds less than `FRAME_BYTES_FULL` and one message, or one message
+            // alone.
             self.tail[opened..][..HEADER_BYTES].copy_from_slice(&(length as u32).to_le_bytes());
             self.frames += 1;
         }
@@ -402,7 +408,7 @@ mod tests {
 
     use super::*;
 
-    /// A stream that takes and gives in pieces, as the seed says.
+    /// A stream that accepts and returns random pieces.
     struct Pipe {
         bytes: VecDeque<u8>,
         random: Pcg64Mcg,
@@ -443,7 +449,7 @@ mod tests {
         }
     }
 
-    /// A message that is nothing but bytes; of a large one all but the first eight can be shared.
+    /// A message of raw bytes. All but the first eight bytes of a large one can be shared.
     struct Raw(Bytes);
 
     impl Wire for Raw {
@@ -462,11 +468,11 @@ mod tests {
         }
     }
 
-    /// Sends messages of these sizes through a pipe and expects them on the other side, unchanged and in order. Every
-    /// third is shared; messages are numbered by their first bytes.
+    /// Sends messages of these sizes through a pipe and expects them on the other side, unchanged and in
+    /// order. Every third is shared. The first bytes of a message hold its length.
     fn check(seed: u64, sizes: &[usize], piece_max: usize, keep: bool) {
         let mut pipe = Pipe { bytes: VecDeque::new(), random: Pcg64Mcg::seed_from_u64(seed), piece_max };
-        let (mut outlet, mut inlet) = (Outlet::default(), Inlet::default());
+        let (mut writer, mut reader) = (FrameWriter::default(), FrameReader::default());
         let messages: Vec<Vec<u8>> = sizes
             .iter()
             .enumerate()
@@ -484,15 +490,15 @@ mod tests {
                     let mut head = BytesMut::new();
                     let payload = message.encode_head(&mut head);
                     let message = Encoded { head: head.freeze(), payload };
-                    outlet.push_shared(&message, FRAME_BYTES_MAX).unwrap();
+                    writer.push_shared(&message, FRAME_BYTES_MAX).unwrap();
                 } else {
-                    outlet.push(&message, FRAME_BYTES_MAX).unwrap();
+                    writer.push(&message, FRAME_BYTES_MAX).unwrap();
                 }
             }
-            let flow = outlet.write(&mut pipe).unwrap();
-            assert_eq!(flow == Outflow::Empty, outlet.bytes() == 0);
-            while inlet.read(&mut pipe).is_ok() {
-                for mut frame in Frames::new(inlet.frames(FRAME_BYTES_MAX).unwrap()) {
+            let flow = writer.write(&mut pipe).unwrap();
+            assert_eq!(flow == WriteOutcome::Empty, writer.bytes() == 0);
+            while reader.read(&mut pipe).is_ok() {
+                for mut frame in Frames::new(reader.frames(FRAME_BYTES_MAX).unwrap()) {
                     while !frame.is_empty() {
                         let size = u64::from_le_bytes(*frame.first_chunk().unwrap()) as usize;
                         let message = frame.split_to(size);
@@ -503,7 +509,7 @@ mod tests {
                     }
                 }
             }
-            if unsent.len() == 0 && flow == Outflow::Empty && pipe.bytes.is_empty() {
+            if unsent.len() == 0 && flow == WriteOutcome::Empty && pipe.bytes.is_empty() {
                 break;
             }
         }
@@ -539,12 +545,12 @@ mod tests {
     #[test]
     fn messages_gather_in_one_frame_and_large_ones_stand_alone() {
         let lengths = |sizes: &[usize]| {
-            let mut outlet = Outlet::default();
+            let mut writer = FrameWriter::default();
             for size in sizes {
-                outlet.push(&Raw(vec![7; *size].into()), FRAME_BYTES_MAX).unwrap();
+                writer.push(&Raw(vec![7; *size].into()), FRAME_BYTES_MAX).unwrap();
             }
             let mut bytes = Vec::new();
-            while outlet.write(&mut bytes).unwrap() == Outflow::Interrupted {}
+            while writer.write(&mut bytes).unwrap() == WriteOutcome::Interrupted {}
             Frames::new(bytes.into()).map(|frame| frame.len()).collect::<Vec<_>>()
         };
         assert_eq!(lengths(&[10, 20, 30]), [60]);
@@ -555,14 +561,14 @@ mod tests {
     #[test]
     fn a_message_over_the_limit_is_not_sent_and_those_before_it_are() {
         for size in [PAYLOAD_BYTES_SHARED - 1, 2 * PAYLOAD_BYTES_SHARED] {
-            let (mut outlet, mut written) = (Outlet::default(), Vec::new());
+            let (mut writer, mut written) = (FrameWriter::default(), Vec::new());
             let large = Raw(vec![7; size].into());
-            outlet.push(&Raw(vec![1; 10].into()), size - 1).unwrap();
-            assert_eq!(outlet.push(&large, size - 1), Err(Oversized { length: size }));
+            writer.push(&Raw(vec![1; 10].into()), size - 1).unwrap();
+            assert_eq!(writer.push(&large, size - 1), Err(Oversized { length: size }));
             let shared = Encoded { head: large.0.clone(), payload: None };
-            assert_eq!(outlet.push_shared(&shared, size - 1), Err(Oversized { length: size }));
-            outlet.push(&Raw(vec![2; 20].into()), size - 1).unwrap();
-            outlet.write(&mut written).unwrap();
+            assert_eq!(writer.push_shared(&shared, size - 1), Err(Oversized { length: size }));
+            writer.push(&Raw(vec![2; 20].into()), size - 1).unwrap();
+            writer.write(&mut written).unwrap();
             assert_eq!(Frames::new(written.into()).map(|frame| frame.len()).collect::<Vec<_>>(), [30]);
         }
     }
@@ -570,20 +576,21 @@ mod tests {
     #[test]
     fn one_write_and_one_read_move_a_part_of_what_is_large_and_no_payload_is_copied() {
         let payload = Bytes::from(vec![7; 15 << 20]);
-        let mut outlet = Outlet::default();
-        outlet.push(&Raw(payload.clone()), FRAME_BYTES_MAX).unwrap();
-        assert!(outlet.tail.capacity() < PAYLOAD_BYTES_SHARED, "the payload lies where it lay");
-        let (mut inlet, mut buffers, mut frame) = (Inlet::default(), std::collections::BTreeSet::new(), None);
+        let mut writer = FrameWriter::default();
+        writer.push(&Raw(payload.clone()), FRAME_BYTES_MAX).unwrap();
+        assert!(writer.tail.capacity() < PAYLOAD_BYTES_SHARED, "the payload lies where it lay");
+        let (mut reader, mut buffers, mut frame) =
+            (FrameReader::default(), std::collections::BTreeSet::new(), None);
         while frame.is_none() {
             let mut bytes = Vec::new();
-            outlet.write(&mut bytes).unwrap();
+            writer.write(&mut bytes).unwrap();
             assert!(!bytes.is_empty() && bytes.len() <= WRITE_BYTES_MAX);
             let mut bytes = &bytes[..];
             while !bytes.is_empty() {
-                inlet.read(&mut bytes).unwrap();
-                buffers.insert(inlet.allocated);
+                reader.read(&mut bytes).unwrap();
+                buffers.insert(reader.allocated);
             }
-            frame = inlet.frame(FRAME_BYTES_MAX).unwrap();
+            frame = reader.frame(FRAME_BYTES_MAX).unwrap();
         }
         assert_eq!(frame.unwrap(), payload);
         assert_eq!(buffers.last(), Some(&(payload.len() + HEADER_BYTES)), "just large enough");
@@ -592,51 +599,51 @@ mod tests {
 
     #[test]
     fn a_forged_length_is_reported_and_allocates_nothing() {
-        let mut inlet = Inlet::default();
+        let mut reader = FrameReader::default();
         let mut bytes: &[u8] = &[2, 0, 0, 0, 8, 9, 0xff, 0xff, 0xff, 0xff, 1];
-        inlet.read(&mut bytes).unwrap();
-        assert_eq!(Frames::new(inlet.frames(100).unwrap()).collect::<Vec<_>>(), [&[8, 9][..]]);
-        assert_eq!(inlet.frames(100), Err(Oversized { length: u32::MAX as usize }));
-        assert_eq!(inlet.allocated, BUFFER_BYTES);
+        reader.read(&mut bytes).unwrap();
+        assert_eq!(Frames::new(reader.frames(100).unwrap()).collect::<Vec<_>>(), [&[8, 9][..]]);
+        assert_eq!(reader.frames(100), Err(Oversized { length: u32::MAX as usize }));
+        assert_eq!(reader.allocated, BUFFER_BYTES);
     }
 
-    /// A notice stands where it was sent, whole or not at all, and is no frame.
+    /// A notice arrives at its place between frames, complete or not at all, and is no frame.
     #[test]
     fn notices_come_between_frames() {
-        let mut outlet = Outlet::default();
+        let mut writer = FrameWriter::default();
         let message = |byte: u8| Raw(vec![byte; 3].into());
-        outlet.push(&message(1), FRAME_BYTES_MAX).unwrap();
-        outlet.push_notice(Ticket(5));
-        outlet.push(&message(2), FRAME_BYTES_MAX).unwrap();
-        outlet.push_notice(Ticket(6));
+        writer.push(&message(1), FRAME_BYTES_MAX).unwrap();
+        writer.push_notice(Ticket(5));
+        writer.push(&message(2), FRAME_BYTES_MAX).unwrap();
+        writer.push_notice(Ticket(6));
         let mut bytes = Vec::new();
-        assert_eq!(outlet.write(&mut bytes).unwrap(), Outflow::Empty);
-        assert_eq!(outlet.take_frames(), 2);
+        assert_eq!(writer.write(&mut bytes).unwrap(), WriteOutcome::Empty);
+        assert_eq!(writer.take_frames(), 2);
         for end in 0..=bytes.len() {
-            let (mut inlet, mut frames, mut notice) = (Inlet::default(), Vec::new(), None);
+            let (mut reader, mut frames, mut notice) = (FrameReader::default(), Vec::new(), None);
             for mut part in [&bytes[..end], &bytes[end..]] {
                 if part.is_empty() {
                     continue;
                 }
-                inlet.read(&mut part).unwrap();
-                let mut piece = Frames::new(inlet.frames(FRAME_BYTES_MAX).unwrap());
+                reader.read(&mut part).unwrap();
+                let mut piece = Frames::new(reader.frames(FRAME_BYTES_MAX).unwrap());
                 frames.extend(piece.by_ref());
                 notice = piece.notice.or(notice);
             }
             assert_eq!(frames, [&[1; 3][..], &[2; 3][..]], "cut at {end}");
             assert_eq!(notice, Some(Ticket(6)), "cut at {end}");
-            assert_eq!(inlet.filled(), 0);
+            assert_eq!(reader.filled(), 0);
         }
     }
 
     #[test]
     fn the_read_buffer_serves_again_when_nobody_holds_on_to_it() {
-        let mut inlet = Inlet::default();
+        let mut reader = FrameReader::default();
         let mut places = std::collections::BTreeSet::new();
         let frame = [&1000_u32.to_le_bytes()[..], &[5; 1000]].concat();
         for _ in 0..2000 {
-            inlet.read(&mut &frame[..]).unwrap();
-            places.insert(inlet.frames(1000).unwrap().as_ptr() as usize / BUFFER_BYTES);
+            reader.read(&mut &frame[..]).unwrap();
+            places.insert(reader.frames(1000).unwrap().as_ptr() as usize / BUFFER_BYTES);
         }
         assert!(places.len() <= 2, "{} places", places.len());
     }

@@ -1,4 +1,4 @@
-//! Who speaks on a new connection.
+//! The handshake's greetings: each end introduces itself, or one refuses with a reason.
 //!
 //! ```text
 //! dialler                    acceptor
@@ -7,93 +7,103 @@
 //!    │ ◀───────────────── Refusal │   or why not, and the connection closes
 //! ```
 //!
-//! Both name their domains, of which they must have one in common, and show the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy)).
-//! Both say where they take datagrams, the token by which those of this link are known, and that of what the sender multicasts ([`datagram`](crate::datagram)).
-//! Both say how far the journals of the two go, as far as the sender knows, so that an older copy of one is found ([`Hearsay`](quorate_protocol::journal::Hearsay)).
-//! Each is a frame that begins with the magic, the protocol version and a kind. That prefix and the form of a refusal for
-//! another version never change, so processes of any two versions can tell each other what is wrong.
+//! A hello and a welcome carry:
 //!
-//! **Versions.** A hello is of the newest version that its sender speaks. Who does not speak that refuses it and names its own newest
-//! one, and the dialler tries again with that if it speaks it. A welcome, and what follows on the link, are of the hello's version. So
-//! two processes talk in the newest version that both speak, as long as each speaks all between its oldest and its newest.
+//! - the sender's domains, of which the two ends must share one;
+//! - the sender's pass, which the other end judges ([`Policy`](quorate_protocol::Policy));
+//! - the sender's port for datagrams, the token of this link's datagrams, and the token of the sender's
+//!   multicasts ([`datagram`](crate::datagram));
+//! - the extent of both journals, as far as the sender knows it, so that an older copy of a journal is
+//!   detected ([`RemoteDurability`](quorate_protocol::journal::RemoteDurability)).
+//!
+//! Each greeting is a frame that begins with the magic, the protocol version and a kind. That prefix, and the
+//! form of a refusal for another version, never change. So processes of any two versions can tell each other
+//! what is wrong.
+//!
+//! **Versions.** A hello has the newest version that its sender speaks. A process that does not speak it
+//! refuses the hello and names its own newest version. The dialler tries again with that version, if it
+//! speaks it. The welcome and the link's messages have the hello's version. So two processes talk in the
+//! newest version that both speak, provided that each speaks all versions between its oldest and its newest.
 
 use std::{fmt, ops::RangeInclusive};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     DomainId, ProcessId, Session,
-    journal::Told,
+    journal::DurabilityReport,
     wire::{self, Wire, WireError},
 };
 use thiserror::Error;
 
-/// First bytes of every greeting. Read as a length they are over every limit, so neither is mistaken for the other.
+/// First bytes of every greeting. Read as a frame's length they exceed every limit, so a greeting without its
+/// length is never taken for a frame, nor a frame for a greeting.
 const MAGIC: [u8; 8] = *b"QUORATE\n";
-/// No greeting is longer.
+/// Length of the longest greeting, in bytes.
 pub(crate) const GREETING_BYTES_MAX: usize = 1024;
-/// No process belongs to more domains.
+/// Number of domains that a process can belong to.
 pub(crate) const DOMAINS_MAX: usize = 16;
-/// No address in a hello is longer.
+/// Length of the longest address in a hello, in bytes.
 pub(crate) const ADDRESS_BYTES_MAX: usize = 512;
 
-/// What a process tells about itself.
+/// The introduction of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// The version that it is of.
+    /// The protocol version of the hello.
     pub(crate) version: u16,
-    /// Those that it belongs to.
+    /// The domains of `process`.
     pub(crate) domains: Vec<DomainId>,
-    /// What it shows.
+    /// The pass of `process`.
     pub(crate) pass: Bytes,
     pub(crate) process: ProcessId,
-    /// Whom it wants to talk with.
+    /// The process that the sender wants a link with.
     pub(crate) wanted: ProcessId,
-    /// Counts the hellos and welcomes of `process`: of two, the larger number was sent later.
+    /// Counts the hellos and welcomes of `process`: a larger number was sent later.
     pub(crate) number: u32,
-    /// How far its journal goes; none without a disk.
-    pub(crate) durable: Told,
-    /// How far that of `wanted` went, as it told last; none if it did not.
-    pub(crate) known: Told,
-    /// Its address.
+    /// The extent of the sender's journal; the default without a disk.
+    pub(crate) durable: DurabilityReport,
+    /// The extent of `wanted`'s journal by its last announcement to the sender; the default if there was
+    /// none.
+    pub(crate) known: DurabilityReport,
+    /// The sender's address.
     pub(crate) address: String,
-    /// The port at which it takes datagrams, and the token that those must bear which belong to the link that this makes. Port 0:
-    /// it takes none.
+    /// The port at which the sender receives datagrams, or 0 if it receives none, and the token that they
+    /// must carry.
     pub(crate) port: u16,
     pub(crate) token: u64,
-    /// The token that all datagrams bear which it multicasts, to whomever. 0: it multicasts none.
-    pub(crate) voice: u64,
+    /// The token of all the sender's multicasts, or 0 if it cannot multicast.
+    pub(crate) multicast_token: u64,
 }
 
-/// Why a hello was refused.
+/// The reason why a hello was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Reason {
-    /// Another protocol version.
+    /// The refusing process does not speak the hello's protocol version.
     Version = 0,
-    /// Another domain.
+    /// The two processes share no domain.
     Domain = 1,
-    /// The process that is wanted is not the one that listens here (any more).
-    Stranger = 2,
+    /// Another process than the wanted one listens here now.
+    WrongProcess = 2,
     /// A later connection of the same two processes stands.
     Redundant = 3,
-    /// The policy of whoever refuses does not admit what the other shows.
+    /// The refusing process's policy does not admit the other's pass.
     Policy = 4,
-    /// Nobody was wanted: whoever asked only wished to know who listens. It belongs to no domain yet.
+    /// Answer to a hello that wants nobody and only asks: the process belongs to no domain yet.
     Joining = 5,
-    /// The same, and it knows no leader with a majority.
+    /// Answer to a hello that only asks: the process knows no leader with a majority.
     Leaderless = 6,
-    /// The same, and it does its work.
+    /// Answer to a hello that only asks: the process does its work.
     Settled = 7,
 }
 
-/// The refusal of a hello, and who refuses.
+/// The refusal of a hello, with the identity of the refusing process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: Reason,
     pub(crate) version: u16,
     pub(crate) domain: DomainId,
     pub(crate) process: ProcessId,
-    /// What whoever refuses shows. Nothing to a process of another version.
+    /// The pass of the refusing process; empty if the versions differ.
     pub(crate) pass: Bytes,
 }
 
@@ -105,19 +115,19 @@ pub(crate) enum Greeting {
     Refusal(Refusal),
 }
 
-/// Why a frame is no greeting of ours.
+/// The reason why a frame is no valid greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NoGreeting {
     #[error("the peer speaks protocol version {0}, which this process does not")]
     Version(u16),
-    #[error("the peer does not speak our protocol at all")]
+    #[error("the peer does not speak Quorate's protocol")]
     Magic,
     #[error("malformed greeting: {0}")]
     Malformed(#[from] WireError),
 }
 
 impl Greeting {
-    /// The frame, its length included.
+    /// Encodes the frame, its length included.
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(256);
         out.put_u32_le(0);
@@ -142,7 +152,7 @@ impl Greeting {
                 wire::put_bytes(&mut out, hello.address.as_bytes());
                 out.put_u16_le(hello.port);
                 out.put_u64_le(hello.token);
-                out.put_u64_le(hello.voice);
+                out.put_u64_le(hello.multicast_token);
             }
             Greeting::Refusal(refusal) => {
                 out.put_u8(refusal.reason as u8);
@@ -160,7 +170,7 @@ impl Greeting {
         out.freeze()
     }
 
-    /// Reads a frame without its length, of one of these versions.
+    /// Decodes a frame without its length. A hello or welcome must have one of these versions.
     pub(crate) fn decode(mut frame: Bytes, versions: &RangeInclusive<u16>) -> Result<Greeting, NoGreeting> {
         let input = &mut frame;
         if wire::need(input, MAGIC.len()).is_err() || input.split_to(MAGIC.len()) != MAGIC[..] {
@@ -188,7 +198,7 @@ impl Refusal {
         let reason = match wire::take_u8(input)? {
             0 => Reason::Version,
             1 => Reason::Domain,
-            2 => Reason::Stranger,
+            2 => Reason::WrongProcess,
             3 => Reason::Redundant,
             4 => Reason::Policy,
             5 => Reason::Joining,
@@ -215,17 +225,17 @@ impl Hello {
             process: wire::take_process(input)?,
             wanted: wire::take_process(input)?,
             number: wire::take_u32(input)?,
-            durable: Told::decode(input)?,
-            known: Told::decode(input)?,
+            durable: DurabilityReport::decode(input)?,
+            known: DurabilityReport::decode(input)?,
             address: String::from_utf8(wire::take_bytes(input)?.to_vec()).map_err(|_| WireError::Body)?,
             port: take_port(input)?,
             token: wire::take_u64(input)?,
-            voice: wire::take_u64(input)?,
+            multicast_token: wire::take_u64(input)?,
         })
     }
 
-    /// The session of a link: made of both ends' numbers in the order of their ids, so both ends name it alike, and no
-    /// two links of the same processes share it.
+    /// Computes the session of a link from the numbers of both ends, in the order of their ids. So both ends
+    /// compute the same session, and no two links of the same processes share it.
     pub(crate) fn session(&self, me: ProcessId, number: u32) -> Session {
         let (low, high) = if me < self.process { (number, self.number) } else { (self.number, number) };
         Session(u64::from(low) << 32 | u64::from(high))
@@ -236,10 +246,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             Reason::Version => {
-                write!(f, "it speaks protocol version {}, and not that of this process", self.version)
+                write!(f, "it speaks protocol version {}, which this process does not speak", self.version)
             }
             Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
-            Reason::Stranger => write!(f, "another process, {}, listens there", self.process),
+            Reason::WrongProcess => write!(f, "another process, {}, listens there", self.process),
             Reason::Joining | Reason::Leaderless | Reason::Settled => {
                 write!(f, "{} listens there, and nobody was asked for", self.process)
             }
@@ -262,7 +272,7 @@ fn take_domains(input: &mut Bytes) -> Result<Vec<DomainId>, WireError> {
     (0..count).map(|_| wire::take_u128(input).map(DomainId)).collect()
 }
 
-/// What was the generation of the process up to protocol version 5.
+/// Skips the bytes that held the generation of the process up to protocol version 5.
 fn take_reserved(input: &mut Bytes) -> Result<(), WireError> {
     wire::need(input, RESERVED_BYTES)?;
     input.advance(RESERVED_BYTES);
@@ -288,12 +298,12 @@ mod tests {
             process: ProcessId { node: 3, incarnation: Incarnation(0x33) },
             wanted: ProcessId { node: 4, incarnation: Incarnation(0x44) },
             number: 5,
-            durable: Told { start: 0x51, mark: 0x52, durable: Ticket(0x53) },
-            known: Told { start: 0x61, mark: 0x62, durable: Ticket(0x63) },
+            durable: DurabilityReport { start: 0x51, mark: 0x52, durable: Ticket(0x53) },
+            known: DurabilityReport { start: 0x61, mark: 0x62, durable: Ticket(0x63) },
             address: "h:1".to_owned(),
             port: 0x71,
             token: 0x72,
-            voice: 0x73,
+            multicast_token: 0x73,
         }
     }
 
@@ -327,7 +337,7 @@ mod tests {
         assert_eq!(hex(&Greeting::Hello(hello()).encode()), pinned);
         let pinned = format!("50000000{magic}02000201{domain}{reserved}{three}{pass}");
         assert_eq!(hex(&Greeting::Refusal(refusal()).encode()), pinned);
-        // As it was up to version 5, and will be.
+        // This form is fixed since version 5, for all versions.
         let pinned = format!("48000000{magic}02000200{domain}{reserved}{three}");
         assert_eq!(hex(&Greeting::Refusal(of_version(2)).encode()), pinned);
     }

@@ -1,7 +1,8 @@
-//! Descriptors that a process leaves to the program that takes its place.
+//! Descriptors that a process passes on to the program that replaces it.
 //!
-//! All that this process opens is closed when another program is executed, unless it is *left*. So one that would stay open was
-//! left by the program before, and belongs to nobody here until it is taken.
+//! When a process executes another program, the system closes all descriptors that this process opened,
+//! except those it has *left*. So an inherited descriptor that would stay open was left by the previous
+//! program, and belongs to no code here until it is taken.
 
 use std::{
     io,
@@ -10,21 +11,22 @@ use std::{
 
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 
-/// Leaves a descriptor open when this process executes another program.
+/// Keeps a descriptor open when this process executes another program.
 pub fn leave(descriptor: &impl AsFd) -> io::Result<()> {
     let flags = fcntl_getfd(descriptor)?;
     Ok(fcntl_setfd(descriptor, flags - FdFlags::CLOEXEC)?)
 }
 
-/// Takes a descriptor that the program before has left, once.
+/// Takes a descriptor that the previous program has left. Each can be taken once.
 pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
     let refused =
         || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {descriptor} was left to nobody"));
-    // Those of the standard streams are the library's.
+    // The standard library owns the standard streams.
     if descriptor <= 2 {
         return Err(refused());
     }
-    // SAFETY: the number is not -1. It is borrowed for these calls alone, which fail if nothing is open under it.
+    // SAFETY: the number is not -1. It is borrowed for these calls alone, which fail if no file is open under
+    // it.
     #[allow(unsafe_code, reason = "an executed program has only the numbers of what was left to it")]
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let flags = fcntl_getfd(borrowed).map_err(|_| refused())?;
@@ -32,8 +34,9 @@ pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
         return Err(refused());
     }
     fcntl_setfd(borrowed, flags | FdFlags::CLOEXEC)?;
-    // SAFETY: it is open, and would have stayed open for another program. So it was not opened by this one, whose descriptors
-    // close then, and it was not taken before, since from then on it closes, too. Nobody else owns it.
+    // SAFETY: the descriptor is open and would stay open for another program. This program closes its own
+    // descriptors then, so it did not open this one. It did not take it before either, because a taken
+    // descriptor is closed then, too. So nobody else owns it.
     #[allow(unsafe_code, reason = "an executed program has only the numbers of what was left to it")]
     let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
     Ok(owned)
@@ -51,7 +54,7 @@ mod tests {
         let number = file.into_raw_fd();
         assert!(take(number).is_err(), "it is this process's own");
         #[allow(unsafe_code, reason = "stands for the program before")]
-        // SAFETY: it was given up just now.
+        // SAFETY: the number was released just now.
         let file = unsafe { File::from_raw_fd(number) };
         leave(&file).unwrap();
         let number = file.into_raw_fd();

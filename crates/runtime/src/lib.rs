@@ -1,27 +1,28 @@
 //! Sockets, clocks, threads and disks that carry a node.
 //!
-//! Protocols are pure (see `quorate_protocol`); this crate is the world around one. A [`Reactor`] runs a protocol on a
-//! thread of its own and links it with its peers over TCP. Nothing here is async: the protocol thread waits for its
-//! sockets and its command queue and for nothing else.
+//! Protocols are pure (see `quorate_protocol`); this crate connects them to the world. A [`Reactor`] runs a
+//! protocol on a thread of its own and links it with its peers over TCP. Nothing here is async: the protocol
+//! thread waits for its sockets and its command queue and for nothing else.
 //!
 //! | module | promise |
 //! |---|---|
 //! | [`reactor`] | one protocol thread: inputs drained into batches, outputs written together |
 //! | [`door`] | byte streams of clients on the protocol thread, bounded |
 //! | [`disk`] | the journal of a process on real files |
-//! | `link` | one connection for each pair of processes, made again when it breaks |
-//! | `hello` | who speaks on a new connection, or why it is refused |
-//! | `datagram` | what protocols cast, over UDP beside the links |
+//! | `link` | one connection for each pair of processes, reconnected when it breaks |
+//! | `hello` | the handshake: both ends introduce themselves, or one refuses with a reason |
+//! | `datagram` | casts of protocols, over UDP next to the links |
 //! | `frame` | streams cut into frames, payloads shared, writes gathered |
-//! | [`inherit`] | descriptors that are left to the program that takes this one's place |
-//! | [`worker`] | threads for what would hold the protocol thread up |
-//! | [`discover`] | who listens at an address |
-//! | [`calls`] | threads that wait for what a command ends in |
-//! | [`config`] | who a process is, where it listens, what is bounded |
-//! | [`metrics`], [`counters`] | what is counted, for Prometheus |
+//! | [`inherit`] | descriptors passed on to the program that replaces this one in its process |
+//! | [`worker`] | threads for work that would hold the protocol thread up |
+//! | [`discover`] | a question to an address: which process listens there? |
+//! | [`calls`] | threads that wait for the outcome of a command |
+//! | [`config`] | identity, addresses and limits of a process |
+//! | [`metrics`], [`counters`] | counters and gauges, for Prometheus |
+//! | [`host_name`] | names that a request over HTTP may address this process by |
 //! | [`clock`], [`chance`] | the present instant, and random bits |
 //!
-//! Two processes in one, which greet each other:
+//! Two processes in one program greet each other:
 //!
 //! ```
 //! use std::sync::mpsc;
@@ -66,11 +67,11 @@
 //!     }
 //! }
 //!
-//! struct Ear(mpsc::Sender<Bytes>);
+//! struct EventHandler(mpsc::Sender<Bytes>);
 //!
-//! impl Host<Greeter> for Ear {
+//! impl Host<Greeter> for EventHandler {
 //!     fn event(&mut self, greeting: Bytes, _: Time) {
-//!         self.0.send(greeting).expect("the ear is open");
+//!         self.0.send(greeting).expect("the receiver is open");
 //!     }
 //! }
 //!
@@ -80,7 +81,7 @@
 //! let start = |node| {
 //!     let me = ProcessId { node, incarnation: chance::incarnation() };
 //!     let config = Config::new(domain, me, vec!["127.0.0.1:0".parse()?]);
-//!     let handle = Reactor::start(Greeter, Ear(sender.clone()), config)?;
+//!     let handle = Reactor::start(Greeter, EventHandler(sender.clone()), config)?;
 //!     Ok::<_, Box<dyn std::error::Error>>((me, handle))
 //! };
 //! let (_, one) = start(1)?;
@@ -100,12 +101,15 @@ mod datagram;
 pub mod discover;
 pub mod disk;
 pub mod door;
-mod dropped;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hello;
+pub mod host_name;
 pub mod inherit;
 mod link;
 pub mod metrics;
+mod node_metrics;
 mod port;
 pub mod reactor;
 mod resolver;
@@ -114,6 +118,6 @@ pub mod worker;
 pub use config::{Config, Limits, StartError};
 pub use disk::Disk;
 pub use door::Door;
-pub use dropped::Dropped;
+pub use node_metrics::NodeMetrics;
 pub use port::Port;
-pub use reactor::{Driven, Handle, Host, Reactor, Untaken};
+pub use reactor::{CommandError, Driven, Handle, Host, Reactor};

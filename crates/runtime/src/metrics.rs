@@ -1,7 +1,7 @@
-//! What a process counts, as Prometheus reads it.
+//! The metrics of a process, in Prometheus's format.
 //!
-//! One [`Metrics`] per process; every part registers its counters when it starts and keeps handles that are a relaxed
-//! atomic add. [`Metrics::render`] writes the text that `/metrics` serves.
+//! Each process has one [`Metrics`]. Every part registers its counters when it starts and keeps handles to
+//! them; an update is a relaxed atomic add. [`Metrics::render`] writes the text that `/metrics` serves.
 
 use std::{
     fmt,
@@ -19,14 +19,15 @@ pub use prometheus_client::{
 pub struct Metrics(Arc<Mutex<Registry>>);
 
 impl Metrics {
-    /// An empty registry. Every name gets the prefix `quorate_` and every sample these labels (`node`, `role`, …).
+    /// Makes an empty registry. Every name gets the prefix `quorate_`, and every sample these labels (`node`,
+    /// `role`, …).
     pub fn new(labels: impl IntoIterator<Item = (&'static str, String)>) -> Self {
         let labels = labels.into_iter().map(|(name, value)| (name.into(), value.into()));
         Metrics(Arc::new(Mutex::new(Registry::with_prefix_and_labels("quorate", labels))))
     }
 
-    /// Registers a metric and returns it. Names have no `quorate_` in front and counters no `_total` behind: both are
-    /// added.
+    /// Registers a metric and returns it. The registry adds the prefix `quorate_` to names and `_total` to
+    /// counters.
     pub fn register<M: Metric + Clone>(&self, name: &str, help: &str, metric: M) -> M {
         self.lock().register(name, help, metric.clone());
         metric
@@ -42,7 +43,7 @@ impl Metrics {
         self.register(name, help, Gauge::default())
     }
 
-    /// Registers a histogram with these upper bounds.
+    /// Registers a histogram with these upper bounds of its buckets.
     pub fn histogram(&self, name: &str, help: &str, bounds: impl IntoIterator<Item = f64>) -> Histogram {
         self.register(name, help, Histogram::new(bounds))
     }
@@ -50,7 +51,7 @@ impl Metrics {
     /// The media type of [`Metrics::render`].
     pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-    /// The present values in the OpenMetrics text format, which Prometheus reads.
+    /// Returns the present values in the OpenMetrics text format, which Prometheus reads.
     pub fn render(&self) -> String {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.lock())
@@ -59,7 +60,8 @@ impl Metrics {
     }
 
     fn lock(&self) -> MutexGuard<'_, Registry> {
-        // Registering and encoding leave the registry whole at every step, also when a caller's metric panics.
+        // The registry is consistent at every step of registering and encoding, even if a caller's metric
+        // panics.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

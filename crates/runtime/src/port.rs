@@ -1,50 +1,50 @@
-//! One home endpoint of a node that runs, for those who ask it for something.
+//! A handle to one typed endpoint of a running node.
 
 use std::{fmt, marker::PhantomData, net::TcpListener};
 
 use bytes::Bytes;
-use quorate_node::{Channel, Command, EndpointId, Event, Newcomer, Node};
+use quorate_node::{Channel, Command, EndpointId, Event, NewEndpoint, Node};
 use quorate_protocol::{DomainId, Protocol, Ticket, Time, wire::Wire};
 use tracing::warn;
 
 use crate::{
     config::{Config, StartError},
-    discover::{Answer, Presence},
+    discover::{DomainAnswer, DomainState},
     disk::{Disk, DiskError},
     door::{ClientId, ClientLimits, Clients, Door, Flow},
-    dropped::Dropped,
-    reactor::{Handle, Host, Reactor, Stopped, Untaken},
+    node_metrics::NodeMetrics,
+    reactor::{CommandError, Handle, Host, Reactor, Stopped},
 };
 
-/// A home endpoint of a running node, for any thread: a [`Handle`] whose commands are the endpoint's own.
+/// A typed endpoint of a running node, usable from any thread: a [`Handle`] with the endpoint's own commands.
 pub struct Port<H: Protocol<Message: Wire>> {
     handle: Handle<Node<H>>,
     channel: Channel,
 }
 
 impl<H: Protocol<Message: Wire>> Port<H> {
-    /// The endpoint at a channel.
+    /// Makes a handle to the endpoint at `channel`.
     pub fn new(handle: Handle<Node<H>>, channel: Channel) -> Self {
         Port { handle, channel }
     }
 
-    /// The node.
+    /// The handle to the whole node.
     pub fn node(&self) -> &Handle<Node<H>> {
         &self.handle
     }
 
-    /// Hands a command over; waits while too many others do.
+    /// Queues a command. Waits while the queue is full.
     pub fn command(&self, command: H::Command) -> Result<(), Stopped<H::Command>> {
-        let sent = self.handle.command(Command::Home(self.channel, command));
+        let sent = self.handle.command(Command::Typed(self.channel, command));
         sent.map_err(|Stopped(command)| Stopped(own(command)))
     }
 
-    /// Hands a command over unless too many others wait; never blocks.
-    pub fn try_command(&self, command: H::Command) -> Result<(), Untaken<H::Command>> {
-        let sent = self.handle.try_command(Command::Home(self.channel, command));
-        sent.map_err(|untaken| match untaken {
-            Untaken::Full(command) => Untaken::Full(own(command)),
-            Untaken::Stopped(command) => Untaken::Stopped(own(command)),
+    /// Queues a command unless the queue is full. Never blocks.
+    pub fn try_command(&self, command: H::Command) -> Result<(), CommandError<H::Command>> {
+        let sent = self.handle.try_command(Command::Typed(self.channel, command));
+        sent.map_err(|command_error| match command_error {
+            CommandError::Full(command) => CommandError::Full(own(command)),
+            CommandError::Stopped(command) => CommandError::Stopped(own(command)),
         })
     }
 }
@@ -53,19 +53,20 @@ impl<H> Port<H>
 where
     H: Protocol<Message: Wire + Send, Command: Send, Event: Send> + Send + 'static,
 {
-    /// Starts a process with this endpoint in its domain, without which it does not go on.
+    /// Starts a process with this endpoint alone, in the domain of `config`. If the endpoint panics, the
+    /// process ends.
     pub fn alone(
         endpoint: EndpointId,
         protocol: H,
         host: impl Host<H> + 'static,
         config: Config,
     ) -> Result<Self, StartError> {
-        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
-        Ok(Port::new(Reactor::start(Node::with(newcomer), host, config)?, channel))
+        let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
+        Ok(Port::new(Reactor::start(Node::with(new_endpoint), host, config)?, channel))
     }
 
-    /// The same for an endpoint that has a disk. It was made from the records that were found there, of which `first` is the
-    /// first.
+    /// Starts a process with this endpoint and a disk. The caller has made the endpoint from the records
+    /// found there, of which `first` is the first.
     pub fn alone_on_disk(
         endpoint: EndpointId,
         protocol: H,
@@ -73,13 +74,13 @@ where
         config: Config,
         (disk, first): (Disk, Ticket),
     ) -> Result<Self, StartError> {
-        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
-        let handle = Reactor::start_on_disk(Node::with(newcomer.recovered(first)), host, config, disk)?;
+        let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
+        let handle = Reactor::start_on_disk(Node::with(new_endpoint.recovered(first)), host, config, disk)?;
         Ok(Port::new(handle, channel))
     }
 
-    /// The same with a door for clients, which connect to `listener`, and perhaps on a disk. The host has to have a door
-    /// ([`Host::door`]).
+    /// Starts a process with a door for clients, who connect to `listener`, and optionally with a disk.
+    /// [`Host::door`] must return a door.
     pub fn alone_with_door(
         endpoint: EndpointId,
         protocol: H,
@@ -88,70 +89,72 @@ where
         door: (TcpListener, ClientLimits),
         disk: Option<(Disk, Ticket)>,
     ) -> Result<Self, StartError> {
-        let (newcomer, host, channel) = alone(endpoint, protocol, host, &config);
-        let (disk, newcomer) = match disk {
-            Some((disk, first)) => (Some(disk), newcomer.recovered(first)),
-            None => (None, newcomer),
+        let (new_endpoint, host, channel) = alone(endpoint, protocol, host, &config);
+        let (disk, new_endpoint) = match disk {
+            Some((disk, first)) => (Some(disk), new_endpoint.recovered(first)),
+            None => (None, new_endpoint),
         };
-        let handle = Reactor::start_with_door(Node::with(newcomer), host, config, door, disk)?;
+        let handle = Reactor::start_with_door(Node::with(new_endpoint), host, config, door, disk)?;
         Ok(Port::new(handle, channel))
     }
 }
 
-/// The endpoint as the only one of a node, and the node's host.
+/// Wraps the endpoint as the only one of a node, and its host as the node's host.
 fn alone<P: Protocol<Message: Wire>, H: Host<P>>(
     endpoint: EndpointId,
     protocol: P,
     host: H,
     config: &Config,
-) -> (Newcomer<P>, Alone<P, H>, Channel) {
+) -> (NewEndpoint<P>, SingleEndpointHost<P, H>, Channel) {
     let channel = Channel { domain: config.domain, endpoint };
-    let dropped = Dropped::new(&config.metrics);
+    let dropped = NodeMetrics::new(&config.metrics);
     (
-        Newcomer::home(channel, protocol).vital(),
-        Alone { host, channel, dropped, protocol: PhantomData },
+        NewEndpoint::typed(channel, protocol).vital(),
+        SingleEndpointHost { host, channel, dropped, protocol: PhantomData },
         channel,
     )
 }
 
-/// The host of a node with one endpoint, which has a host of its own.
-struct Alone<P, H> {
+/// The host of a node with one endpoint. It passes everything to the endpoint's host.
+struct SingleEndpointHost<P, H> {
     host: H,
     channel: Channel,
-    dropped: Dropped,
+    dropped: NodeMetrics,
     protocol: PhantomData<fn(&P)>,
 }
 
-impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
+impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for SingleEndpointHost<P, H> {
     fn event(&mut self, event: Event<P>, now: Time) {
         match event {
-            Event::Home(_, event) => self.host.event(event, now),
-            Event::Stranger { peer, ours, theirs, .. } => self.host.stranger(peer, &ours, &theirs),
+            Event::Typed(_, event) => self.host.event(event, now),
+            Event::PolicyMismatch { peer, ours, theirs, .. } => {
+                self.host.policy_mismatch(peer, &ours, &theirs)
+            }
             Event::Malformed { peer, error, .. } => {
-                warn!("{peer} sent what is no message ({error}): the session with it is over");
+                warn!("{peer} sent an invalid message ({error}), so the session with it ends");
             }
             _ => unreachable!("nobody adds an endpoint or takes this one away, and a port asks nobody else"),
         }
     }
 
-    fn fill(&mut self, command: &mut Command<P>) {
-        if let Command::Home(_, command) = command {
-            self.host.fill(command);
+    fn complete_command(&mut self, command: &mut Command<P>) {
+        if let Command::Typed(_, command) = command {
+            self.host.complete_command(command);
         }
     }
 
-    fn drained(&mut self, now: Time) {
-        self.host.drained(now);
+    fn batch_ended(&mut self, now: Time) {
+        self.host.batch_ended(now);
     }
 
-    fn turned(&mut self, node: &Node<P>) {
-        self.dropped.follow(node.figures());
+    fn turn_ended(&mut self, node: &Node<P>) {
+        self.dropped.follow(node.counters());
     }
 
-    fn answer(&self, node: &Node<P>, domain: DomainId) -> Answer {
-        match node.home(self.channel).filter(|_| domain == self.channel.domain) {
+    fn answer(&self, node: &Node<P>, domain: DomainId) -> DomainAnswer {
+        match node.typed(self.channel).filter(|_| domain == self.channel.domain) {
             Some(protocol) => self.host.answer(protocol, domain),
-            None => Answer { presence: Presence::Joining, pass: Bytes::new() },
+            None => DomainAnswer { presence: DomainState::Joining, pass: Bytes::new() },
         }
     }
 
@@ -164,13 +167,13 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for Alone<P, H> {
     }
 }
 
-impl<P: Protocol<Message: Wire>, H: Host<P>> Alone<P, H> {
+impl<P: Protocol<Message: Wire>, H: Host<P>> SingleEndpointHost<P, H> {
     fn own_door(&mut self) -> &mut dyn Door<P> {
         self.host.door().expect("a host that has a door keeps it")
     }
 }
 
-impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for Alone<P, H> {
+impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for SingleEndpointHost<P, H> {
     fn opened(&mut self, client: ClientId, now: Time) {
         self.own_door().opened(client, now);
     }
@@ -183,7 +186,7 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for Alone<P, H> {
         ask: &mut dyn FnMut(Command<P>),
     ) -> (usize, Flow) {
         let channel = self.channel;
-        self.own_door().take(client, input, now, &mut |command| ask(Command::Home(channel, command)))
+        self.own_door().take(client, input, now, &mut |command| ask(Command::Typed(channel, command)))
     }
 
     fn give(&mut self, clients: &mut Clients) {
@@ -199,10 +202,10 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for Alone<P, H> {
     }
 }
 
-/// What comes back is what was handed over.
+/// Unwraps a command that the port has wrapped.
 fn own<H: Protocol>(command: Command<H>) -> H::Command {
     match command {
-        Command::Home(_, command) => command,
+        Command::Typed(_, command) => command,
         _ => unreachable!("a port sends nothing else"),
     }
 }

@@ -1,4 +1,4 @@
-//! The protocol thread: one per process, it never blocks, and everything a protocol does happens on it.
+//! The protocol thread. Each process has one; it never blocks, and everything a protocol does happens on it.
 //!
 //! ```text
 //!   wait ─▶ read each readable link once, handing over its messages ─▶ commands ─▶ deadline ─▶ Drained
@@ -6,24 +6,27 @@
 //!     └──────────── write what was sent, one call a link ◀─ messages to itself, Drained ◀──────────┘
 //! ```
 //!
-//! Batching is by draining: nothing waits for a batch to fill, but whatever arrived while the last turn ran is one
-//! batch. Under load a turn's fixed costs (one wait, a read and a write per link) are shared by hundreds of messages; an
-//! idle process answers at once. What keeps a turn short: one read and one write of at most 1 MiB per link, and
-//! [`Limits::commands_per_turn`](crate::config::Limits) commands.
+//! **Batching is by draining.** Nothing waits for a batch to fill: all input that arrived during the last
+//! turn is one batch. Under load hundreds of messages share a turn's fixed costs (one wait, a read and a
+//! write per link); an idle process answers at once. A turn is short because it reads and writes each link
+//! once, at most 1 MiB each way, and takes at most [`Limits::commands_per_turn`](crate::config::Limits)
+//! commands.
 //!
-//! A protocol with much under way may have input gather a little longer ([`Protocol::gathering`]): turns are then that
-//! far apart at least, as a network card moderates its interrupts.
+//! A busy protocol may let input gather longer ([`Protocol::gathering`]). Turns are then at least that far
+//! apart, as a network card moderates its interrupts.
 //!
-//! Casts go by datagrams, if the process has a socket for them (`datagram`): they are read before links are, and
-//! written before links.
+//! Casts travel as datagrams if the process has a socket for them (`datagram`). A turn reads datagrams before
+//! links and writes them before links.
 //!
-//! Without a disk ([`Reactor::start`]) records are complete at once, and [`Input::Persisted`] comes before the next input. With
-//! one ([`Reactor::start_on_disk`]) a turn's records are handed to the disk thread at its end, behind what may leave at once;
-//! what waits is in `durable`.
+//! Without a disk ([`Reactor::start`]) a record is complete at once, and [`Input::Persisted`] comes before
+//! the next input. With one ([`Reactor::start_on_disk`]) the end of a turn hands the turn's records to the
+//! disk thread, after it has written the messages that need not wait. `durable` keeps the others.
 
 mod driven;
 mod durable;
-mod world;
+mod host;
+mod pending;
+mod sink;
 
 use std::{
     collections::VecDeque,
@@ -38,14 +41,14 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, TrySendError, bounded};
 use mio::{Poll, Token, Waker, net::TcpListener};
-use quorate_protocol::{Context, DomainId, Duration, Input, ProcessId, Protocol, Ticket, Time, wire::Wire};
+use quorate_protocol::{Context, Duration, Input, ProcessId, Protocol, Ticket, Time, wire::Wire};
 use thiserror::Error;
 use tracing::warn;
 
 pub use self::driven::Driven;
 use self::{
-    durable::{Durable, Spread},
-    world::World,
+    durable::{Durable, SendCounts},
+    sink::ReactorSink,
 };
 use crate::{
     chance::Chance,
@@ -53,73 +56,31 @@ use crate::{
     config::{Config, Limits, StartError, is_unspecified},
     counters::Counters,
     datagram::Datagrams,
-    discover::{Answer, Presence},
     disk::{Disk, DiskError},
-    door::{ClientLimits, Clients, Door, Flow},
+    door::{ClientLimits, Clients, Flow},
     hello::{ADDRESS_BYTES_MAX, DOMAINS_MAX},
-    link::{Happening, Identity, Links},
+    link::{LinkEvent, Links, LocalProcess},
 };
 
-/// Where a protocol's events go. Called on the protocol thread: it must not block, and must not use
-/// [`Handle::command`], which may wait for the very thread it is called on ([`Handle::try_command`] does not).
-pub trait Host<P: Protocol>: Send {
-    /// The protocol tells its user something.
-    fn event(&mut self, event: P::Event, now: Time);
+use pending::PendingOutputs;
 
-    /// A command that was handed over is about to be given to the protocol: the moment to put in what has gathered for it meanwhile, so
-    /// that a busy protocol takes much at once.
-    fn fill(&mut self, command: &mut P::Command) {
-        let _ = command;
-    }
+pub use host::Host;
 
-    /// A turn that told events ends: the moment to pass on what was gathered, all at once.
-    fn drained(&mut self, now: Time) {
-        let _ = now;
-    }
-
-    /// A turn ends: the moment to look at what the protocol counts.
-    fn turned(&mut self, protocol: &P) {
-        let _ = protocol;
-    }
-
-    /// How the process stands in a domain of its own, for those who ask ([`discover`](crate::discover)).
-    fn answer(&self, protocol: &P, domain: DomainId) -> Answer {
-        let _ = domain;
-        Answer { presence: Presence::Settled, pass: protocol.policy().pass() }
-    }
-
-    /// There is no link to a peer, because the [`Policy`](quorate_protocol::Policy) of one of the two does not admit the
-    /// other: what the protocol shows, and what the peer shows.
-    fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
-        let _ = (peer, ours, theirs);
-    }
-
-    /// The door for clients, if the reactor was started with one ([`Reactor::start_with_door`]).
-    fn door(&mut self) -> Option<&mut dyn Door<P>> {
-        None
-    }
-
-    /// The disk has failed, and the protocol thread ends. The process should end too: what it told to be durable is.
-    fn disk_failed(&mut self, error: &DiskError) {
-        let _ = error;
-    }
-}
-
-/// A running reactor, for any thread. When the last clone is dropped, the reactor stops.
+/// A handle to a running reactor, usable from any thread. The reactor stops when its last clone is dropped.
 pub struct Handle<P: Protocol> {
     commands: Sender<P::Command>,
-    owner: Arc<Owner>,
+    owner: Arc<HandleOwner>,
 }
 
-/// The protocol thread has ended; the command was not taken.
+/// The protocol thread has ended and did not take the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the protocol thread has ended")]
 pub struct Stopped<C>(pub C);
 
-/// Why a command was not taken at once.
+/// The reason why a command was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Untaken<C> {
-    /// [`Limits::commands_max`](crate::config::Limits) commands wait.
+pub enum CommandError<C> {
+    /// The queue already holds [`Limits::commands_max`](crate::config::Limits) commands.
     #[error("too many commands wait for the protocol thread")]
     Full(C),
     /// The protocol thread has ended.
@@ -127,29 +88,29 @@ pub enum Untaken<C> {
     Stopped(C),
 }
 
-fn untaken<C>(unsent: TrySendError<C>) -> Untaken<C> {
+fn command_error<C>(unsent: TrySendError<C>) -> CommandError<C> {
     match unsent {
-        TrySendError::Full(command) => Untaken::Full(command),
-        TrySendError::Disconnected(command) => Untaken::Stopped(command),
+        TrySendError::Full(command) => CommandError::Full(command),
+        TrySendError::Disconnected(command) => CommandError::Stopped(command),
     }
 }
 
-/// The protocol thread ended by a panic: an invariant was found broken. The process should end too.
+/// The protocol thread panicked, because an invariant was broken. The process should end too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the protocol thread panicked")]
 pub struct Panicked;
 
-/// What the protocol thread and the handles share.
-struct Shared {
+/// State shared by the protocol thread and the handles.
+struct LoopShared {
     waker: Arc<Waker>,
-    /// The loop is about to wait, or waits: who brings work must wake it.
+    /// Whether the loop waits, or is about to. A thread that adds work must wake it then.
     sleeping: AtomicBool,
     stop: AtomicBool,
 }
 
-/// What all handles share, and the protocol thread does not.
-struct Owner {
-    shared: Arc<Shared>,
+/// State shared by all handles, but not by the protocol thread.
+struct HandleOwner {
+    shared: Arc<LoopShared>,
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     panicked: AtomicBool,
     thread_id: thread::ThreadId,
@@ -157,38 +118,26 @@ struct Owner {
     counters: Counters,
 }
 
-/// The loop and all it owns.
+/// The loop and everything it owns.
 pub struct Reactor<P: Protocol, H> {
     protocol: P,
     host: H,
     me: ProcessId,
     limits: Limits,
     links: Links,
-    /// For a protocol that casts.
+    /// The socket for casts, if the process has one.
     datagrams: Option<Datagrams>,
     counters: Counters,
     commands: Receiver<P::Command>,
-    /// Of the host's door.
+    /// The clients of the host's door.
     clients: Option<Clients>,
-    /// What clients ask for, reused.
+    /// Commands made of clients' requests; empty between calls, kept for its memory.
     asked: Vec<P::Command>,
-    shared: Arc<Shared>,
+    shared: Arc<LoopShared>,
     chance: Chance,
-    /// The messages of a datagram, reused.
+    /// The messages of the datagrams just read; empty between calls, kept for its memory.
     cast: Vec<(ProcessId, P::Message)>,
-    outside: Outside<P>,
-}
-
-/// What a protocol has put out that is neither sent nor told yet.
-struct Outside<P: Protocol> {
-    /// Messages to itself.
-    own: VecDeque<P::Message>,
-    ticket: Ticket,
-    persisted: Option<Ticket>,
-    /// With a disk.
-    durable: Option<Durable<P::Message>>,
-    told: bool,
-    spread: Spread,
+    pending: PendingOutputs<P>,
 }
 
 impl<P, H> Reactor<P, H>
@@ -198,13 +147,13 @@ where
     P::Command: Send,
     H: Host<P> + 'static,
 {
-    /// Listens, and starts the protocol thread. Nothing is remembered when it ends.
+    /// Listens, and starts the protocol thread. The process keeps nothing on disk.
     pub fn start(protocol: P, host: H, config: Config) -> Result<Handle<P>, StartError> {
         Reactor::start_with(protocol, host, config, None, None)
     }
 
-    /// The same with a door for clients, which connect to `listener`, and perhaps on a disk. The host has to have a door
-    /// ([`Host::door`]).
+    /// Starts a process with a door for clients, who connect to `listener`, and optionally with a disk.
+    /// [`Host::door`] must return a door.
     pub fn start_with_door(
         protocol: P,
         host: H,
@@ -215,8 +164,7 @@ where
         Reactor::start_with(protocol, host, config, disk, Some((listener, limits)))
     }
 
-    /// The same for a process that goes on from `disk`, or begins with it. The protocol was made from the records that were
-    /// found there.
+    /// Starts a process with `disk`. The caller has made the protocol from the records found there, if any.
     pub fn start_on_disk(protocol: P, host: H, config: Config, disk: Disk) -> Result<Handle<P>, StartError> {
         Reactor::start_with(protocol, host, config, Some(disk), None)
     }
@@ -238,7 +186,7 @@ where
         let (reactor, commands, addresses) = Reactor::new(protocol, host, config, disk, door)?;
         let (shared, counters) = (reactor.shared.clone(), reactor.counters.clone());
         let thread = thread::Builder::new().name("protocol".to_owned()).spawn(move || reactor.run())?;
-        let owner = Owner {
+        let owner = HandleOwner {
             shared,
             thread_id: thread.thread().id(),
             thread: Mutex::new(Some(thread)),
@@ -256,7 +204,8 @@ where
     P::Message: Wire,
     H: Host<P>,
 {
-    /// All of it but a thread, the way of commands to it, and where it listens.
+    /// Makes a reactor without a thread. Also returns the sender of its commands and the addresses it listens
+    /// on.
     #[expect(clippy::type_complexity)]
     fn new(
         protocol: P,
@@ -305,21 +254,21 @@ where
                 {
                     Ok(datagrams) => Some(datagrams),
                     Err(error) => {
-                        warn!("no datagrams at {address}, what is cast goes over links: {error}");
+                        warn!("cannot receive datagrams at {address}, so casts go over links: {error}");
                         None
                     }
                 }
             }
         };
         let domains = [&[config.domain], &config.others[..]].concat();
-        let identity = Identity {
+        let identity = LocalProcess {
             domains,
             policy: protocol.policy(),
             me: config.me,
             address,
             versions: config.versions,
             datagram_port: datagrams.as_ref().map_or(0, Datagrams::port),
-            voice: datagrams.as_ref().map_or(0, Datagrams::voice),
+            multicast_token: datagrams.as_ref().map_or(0, Datagrams::multicast_token),
         };
         let mut links =
             Links::new(identity, config.limits, counters.clone(), (poll, waker.clone()), listeners)?;
@@ -333,15 +282,16 @@ where
             }
         };
         let shared =
-            Arc::new(Shared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
+            Arc::new(LoopShared { waker, sleeping: AtomicBool::new(false), stop: AtomicBool::new(false) });
         let durable = match disk {
             None => None,
             Some(disk) => {
                 links.number_from(disk.number);
-                let (starts, hearsay) = (disk.identity.starts.clone(), disk.journal.hearsay().clone());
-                links.begin_from(starts, hearsay);
+                let (starts, remote_durability) =
+                    (disk.identity.starts.clone(), disk.journal.remote_durability().clone());
+                links.begin_from(starts, remote_durability);
                 let wake = shared.clone();
-                Some(Durable::start(disk, counters.clone(), move || wake.rouse())?)
+                Some(Durable::start(disk, counters.clone(), move || wake.wake())?)
             }
         };
         let (sender, receiver) = bounded(config.limits.commands_max);
@@ -359,13 +309,13 @@ where
             shared,
             chance,
             cast: Vec::new(),
-            outside: Outside {
-                own: VecDeque::new(),
+            pending: PendingOutputs {
+                to_self: VecDeque::new(),
                 ticket: Ticket(0),
                 persisted: None,
                 durable,
-                told: false,
-                spread: Spread::default(),
+                has_emitted: false,
+                send_counts: SendCounts::default(),
             },
         };
         Ok((reactor, sender, addresses))
@@ -377,13 +327,13 @@ where
         while failed.is_none() && !self.shared.stop.load(Ordering::Acquire) {
             let timeout = self.timeout(now);
             let done = self.wait_and_turn(timeout, &mut now);
-            if let Some(durable) = &mut self.outside.durable {
-                failed = durable.hand_out(done, &mut self.links).err();
+            if let Some(durable) = &mut self.pending.durable {
+                failed = durable.submit_turn(done, &mut self.links).err();
                 if durable.has_failed() {
                     break;
                 }
             }
-            // Slept rather than waited: whatever comes meanwhile wakes nobody.
+            // The loop sleeps instead of polling, so that arriving input cannot wake it early.
             let rest = self.protocol.gathering().saturating_sub(done.since(now));
             if !rest.is_zero() {
                 thread::sleep(rest);
@@ -393,7 +343,7 @@ where
         self.end(failed);
     }
 
-    /// Waits at most so long, and does what there is to do: from `now` on, until the instant that is returned.
+    /// Waits at most `timeout`, then runs a turn. Sets `now` to the turn's start and returns its end.
     fn wait_and_turn(&mut self, timeout: Option<Duration>, now: &mut Time) -> Time {
         self.wait(timeout).expect("waiting on a poll of our own does not fail");
         *now = clock::now();
@@ -409,32 +359,34 @@ where
         if let Some(error) = &failed {
             self.host.disk_failed(error);
         }
-        match self.outside.durable.take() {
+        match self.pending.durable.take() {
             None => self.links.flush_all(),
             Some(durable) => {
                 if !durable.is_silenced() {
                     durable.tell(&mut self.links);
                     self.links.flush_all();
                 }
-                if let Err(error) = durable.finish(self.links.hearsay()) {
+                if let Err(error) = durable.finish(self.links.remote_durability()) {
                     self.host.disk_failed(&error);
                 }
             }
         }
     }
 
-    /// How long the network may be waited for.
+    /// The longest time that the loop may wait for the network; `None`: without limit.
     fn timeout(&mut self, now: Time) -> Option<Duration> {
         let mut sealing = None;
-        if let Some(durable) = &self.outside.durable {
+        if let Some(durable) = &self.pending.durable {
             if durable.is_pressed() {
-                // Links have more to be read; looking for what else is due is cheap. The disk's news wake us.
+                // Links still have unread input, so their deadline has passed. The pause keeps the loop from
+                // spinning, and other deadlines are still served. The disk thread wakes the loop when more
+                // records are durable.
                 return Some(PRESSED_PAUSE);
             }
             sealing = durable.deadline();
         }
         let unread = self.datagrams.as_ref().is_some_and(Datagrams::is_readable);
-        if unread || !self.outside.own.is_empty() || !self.commands.is_empty() {
+        if unread || !self.pending.to_self.is_empty() || !self.commands.is_empty() {
             return Some(Duration::ZERO);
         }
         let clients = self.clients.as_ref().and_then(Clients::deadline);
@@ -448,10 +400,10 @@ where
             return self.links.wait(timeout);
         }
         self.shared.sleeping.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `Shared::rouse`: either we see the command (or the stop) that was put in before, or
-        // its sender sees that we sleep, and wakes us.
+        // Pairs with the fence in `LoopShared::wake`. Either the loop sees the command (or the stop) that a
+        // sender has queued, or the sender sees `sleeping` and wakes the loop.
         fence(Ordering::SeqCst);
-        let durable = self.outside.durable.as_ref();
+        let durable = self.pending.durable.as_ref();
         let idle = !durable.is_some_and(Durable::has_news)
             && (self.commands.is_empty() || durable.is_some_and(Durable::is_pressed))
             && !self.shared.stop.load(Ordering::Relaxed);
@@ -461,25 +413,25 @@ where
         waited
     }
 
-    /// Takes in everything that is there, and puts out everything that follows. Returns how many inputs there were.
+    /// Takes all waiting input and passes on all output that follows from it. Returns the number of inputs.
     fn turn(&mut self, now: Time) -> usize {
         let mut inputs = 0;
         let readable = self.links.attend(now);
-        if self.links.is_visited() {
+        if self.links.may_be_questioned() {
             let (host, protocol) = (&self.host, &self.protocol);
             self.links.present(|domain| host.answer(protocol, domain));
         }
-        inputs += self.take_happenings(now);
+        inputs += self.take_link_events(now);
         inputs += self.take_durable(now);
         if let Some(datagrams) = &mut self.datagrams {
             datagrams.attend(self.links.events());
         }
-        if !self.outside.durable.as_ref().is_some_and(Durable::is_pressed) {
-            // Before what was said of them over links.
+        if !self.pending.durable.as_ref().is_some_and(Durable::is_pressed) {
+            // Casts come first: a message over a link may refer to a cast that was sent before it.
             inputs += self.take_datagrams(now);
             for _ in 0..readable {
                 self.links.read();
-                inputs += self.take_happenings(now);
+                inputs += self.take_link_events(now);
             }
             inputs += self.take_commands(now);
             inputs += self.take_clients(now);
@@ -491,17 +443,18 @@ where
         inputs += self.take_own(now);
         if inputs > 0 {
             self.handle(now, Input::Drained);
-            // What it sent to itself just now is handled before anything is written: the consequences share the write.
+            // Messages that the protocol has just sent to itself are handled before anything is written, so
+            // that their output shares the write.
             let own = self.take_own(now);
             if own > 0 {
                 self.handle(now, Input::Drained);
                 inputs += own;
             }
         }
-        if std::mem::take(&mut self.outside.told) {
-            self.host.drained(now);
+        if std::mem::take(&mut self.pending.has_emitted) {
+            self.host.batch_ended(now);
         }
-        self.host.turned(&self.protocol);
+        self.host.turn_ended(&self.protocol);
         if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
             door.give(clients);
             clients.flush(now);
@@ -510,41 +463,41 @@ where
             datagrams.flush();
         }
         self.links.flush();
-        let Spread { sent, unlinked } = std::mem::take(&mut self.outside.spread);
+        let SendCounts { sent, unlinked } = std::mem::take(&mut self.pending.send_counts);
         self.counters.messages_sent.inc_by(sent);
         self.counters.messages_unlinked.inc_by(unlinked);
         inputs
     }
 
-    /// Records that became durable since the last turn.
+    /// Reports records that became durable since the last turn.
     fn take_durable(&mut self, now: Time) -> usize {
-        let Outside { durable: Some(durable), own, .. } = &mut self.outside else { return 0 };
-        let Some(ticket) = durable.take_news(now, &mut self.links, own) else { return 0 };
+        let PendingOutputs { durable: Some(durable), to_self, .. } = &mut self.pending else { return 0 };
+        let Some(ticket) = durable.release_durable(now, &mut self.links, to_self) else { return 0 };
         self.handle(now, Input::Persisted(ticket));
         1
     }
 
-    fn take_happenings(&mut self, now: Time) -> usize {
+    fn take_link_events(&mut self, now: Time) -> usize {
         let mut inputs = 0;
-        while let Some(happening) = self.links.happening() {
-            match happening {
-                Happening::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
-                Happening::OlderCopy { witness, told } => {
-                    if let Some(durable) = &mut self.outside.durable {
-                        durable.outdate(witness, told);
+        while let Some(link_event) = self.links.next_event() {
+            match link_event {
+                LinkEvent::Linked { peer, session } => self.handle(now, Input::Linked { peer, session }),
+                LinkEvent::OlderCopy { witness, told } => {
+                    if let Some(durable) = &mut self.pending.durable {
+                        durable.mark_outdated(witness, told);
                     }
                 }
-                Happening::Stranger { peer, theirs } => {
-                    self.host.stranger(peer, &self.links.pass(), &theirs);
+                LinkEvent::PolicyMismatch { peer, theirs } => {
+                    self.host.policy_mismatch(peer, &self.links.pass(), &theirs);
                 }
-                Happening::Progress { from } => self.handle(now, Input::Progress { peer: from }),
-                Happening::Unlinked { peer } => {
-                    if let Some(durable) = &mut self.outside.durable {
+                LinkEvent::Progress { from } => self.handle(now, Input::Progress { peer: from }),
+                LinkEvent::Unlinked { peer } => {
+                    if let Some(durable) = &mut self.pending.durable {
                         durable.drop_held(peer);
                     }
                     self.handle(now, Input::Unlinked { peer });
                 }
-                Happening::Frames { from, mut frames } => {
+                LinkEvent::Frames { from, mut frames } => {
                     let mut messages = 0;
                     for mut frame in frames.by_ref() {
                         self.counters.frames_received.inc();
@@ -572,7 +525,7 @@ where
         inputs
     }
 
-    /// Hands over the casts that arrived, as far as links that stand give the right to them.
+    /// Passes received casts to the protocol, if their sender has a link to this process.
     fn take_datagrams(&mut self, now: Time) -> usize {
         let Some(datagrams) = self.datagrams.as_mut().filter(|it| it.is_readable()) else { return 0 };
         let (links, counters) = (&self.links, &self.counters);
@@ -587,7 +540,8 @@ where
             while !messages.is_empty() {
                 match P::Message::decode(&mut messages) {
                     Ok(message) => cast.push((from, message)),
-                    // Unlike a link, a datagram shows nothing of its sender's.
+                    // A datagram with undecodable bytes is refused, and the link stays: anybody can forge a
+                    // datagram.
                     Err(_) => {
                         counters.datagrams_refused.inc();
                         return;
@@ -598,7 +552,7 @@ where
         let inputs = cast.len();
         self.counters.messages_received.inc_by(inputs as u64);
         for (from, message) in cast.drain(..) {
-            // One before it may have had the protocol give the link up.
+            // An earlier message of the batch may have made the protocol give up the link.
             if self.links.is_linked(from) {
                 self.handle(now, Input::Cast { from, message });
             }
@@ -612,7 +566,7 @@ where
         while count < self.limits.commands_per_turn {
             match self.commands.try_recv() {
                 Ok(mut command) => {
-                    self.host.fill(&mut command);
+                    self.host.complete_command(&mut command);
                     self.handle(now, Input::Command(command));
                 }
                 Err(TryRecvError::Empty) => break,
@@ -627,7 +581,7 @@ where
         count
     }
 
-    /// Requests of clients: of each what one read brought, at most.
+    /// Serves clients, each with at most the bytes of one read.
     fn take_clients(&mut self, now: Time) -> usize {
         let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) else { return 0 };
         clients.attend(self.links.events(), now);
@@ -647,7 +601,7 @@ where
                 if !goes_on {
                     break;
                 }
-                // What was waited for may have ended at once.
+                // The commands may have completed the request that the client is held for.
                 if let (Some(clients), Some(door)) = (&mut self.clients, self.host.door()) {
                     door.give(clients);
                 }
@@ -660,11 +614,11 @@ where
         inputs
     }
 
-    /// Hands over what it had sent to itself before, but not what it sends to itself meanwhile.
+    /// Handles the queued messages to this process itself. Messages queued meanwhile wait for the next call.
     fn take_own(&mut self, now: Time) -> usize {
-        let count = self.outside.own.len();
+        let count = self.pending.to_self.len();
         for _ in 0..count {
-            let message = self.outside.own.pop_front().expect("only this loop takes from it");
+            let message = self.pending.to_self.pop_front().expect("only this loop takes from it");
             self.handle(now, Input::Receive { from: self.me, message });
         }
         count
@@ -675,51 +629,53 @@ where
         let chance = &mut self.chance;
         let mut random = || chance.bits();
         let mut cx = Context { now, me: self.me, random: &mut random };
-        let mut world = World {
+        let mut sink = ReactorSink {
             links: &mut self.links,
             datagrams: &mut self.datagrams,
             host: &mut self.host,
-            outside: &mut self.outside,
+            pending: &mut self.pending,
             me: self.me,
             now,
         };
-        self.protocol.handle(&mut cx, input, &mut world);
-        while let Some(ticket) = world.outside.persisted.take() {
-            self.protocol.handle(&mut cx, Input::Persisted(ticket), &mut world);
+        self.protocol.handle(&mut cx, input, &mut sink);
+        while let Some(ticket) = sink.pending.persisted.take() {
+            self.protocol.handle(&mut cx, Input::Persisted(ticket), &mut sink);
         }
     }
 }
 
-/// How long a reactor whose disk is far behind sleeps between looks at what is due.
+/// Time between two turns while the disk is far behind. The loop then only serves deadlines.
 const PRESSED_PAUSE: Duration = Duration::from_millis(1);
 
 impl<P: Protocol> Handle<P> {
-    /// Hands a command over; waits while too many others do.
+    /// Queues a command. Waits while the queue is full.
     pub fn command(&self, command: P::Command) -> Result<(), Stopped<P::Command>> {
         self.commands.send(command).map_err(|unsent| Stopped(unsent.into_inner()))?;
-        self.owner.shared.rouse();
+        self.owner.shared.wake();
         Ok(())
     }
 
-    /// Hands a command over unless too many others wait; never blocks.
-    pub fn try_command(&self, command: P::Command) -> Result<(), Untaken<P::Command>> {
-        self.commands.try_send(command).map_err(untaken)?;
-        self.owner.shared.rouse();
+    /// Queues a command unless the queue is full. Never blocks.
+    pub fn try_command(&self, command: P::Command) -> Result<(), CommandError<P::Command>> {
+        self.commands.try_send(command).map_err(command_error)?;
+        self.owner.shared.wake();
         Ok(())
     }
 
-    /// Where it listens, in the order of [`Config`]'s `listen` and then `listening`, ports filled in.
+    /// The addresses the process listens on, in the order of [`Config`]'s `listen` and then `listening`, with
+    /// the actual ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.owner.addresses
     }
 
-    /// What it counts.
+    /// The reactor's counters.
     pub fn counters(&self) -> &Counters {
         &self.owner.counters
     }
 
-    /// Stops after the turn under way and waits for that; what was sent is written as far as sockets take it, and
-    /// commands still waiting are lost. On the protocol thread itself it only asks.
+    /// Ends the protocol thread after the current turn, and waits for that. The thread first writes pending
+    /// messages as far as sockets take them; queued commands are lost. A call on the protocol thread itself
+    /// does not wait.
     pub fn stop(&self) -> Result<(), Panicked> {
         self.owner.stop()
     }
@@ -742,21 +698,21 @@ impl<P: Protocol> fmt::Debug for Handle<P> {
     }
 }
 
-impl Shared {
-    /// Wakes the loop if it sleeps. The work was put in before.
-    fn rouse(&self) {
+impl LoopShared {
+    /// Wakes the loop if it sleeps. The caller has queued its work before.
+    fn wake(&self) {
         fence(Ordering::SeqCst);
-        // Of many that bring work to a sleeping loop, one pays for waking it.
+        // If several threads bring work to a sleeping loop, only one pays for the wake-up.
         if self.sleeping.load(Ordering::Relaxed) && self.sleeping.swap(false, Ordering::Relaxed) {
             self.waker.wake().expect("the waker's descriptor is ours");
         }
     }
 }
 
-impl Owner {
+impl HandleOwner {
     fn stop(&self) -> Result<(), Panicked> {
         self.shared.stop.store(true, Ordering::Release);
-        self.shared.rouse();
+        self.shared.wake();
         self.join()
     }
 
@@ -764,7 +720,7 @@ impl Owner {
         if thread::current().id() == self.thread_id {
             return Ok(());
         }
-        // The lock is held while joining, so that others who wait come back only when the thread has ended.
+        // The lock is held while joining, so that concurrent callers return only after the thread has ended.
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = thread.take()
             && thread.join().is_err()
@@ -775,9 +731,9 @@ impl Owner {
     }
 }
 
-impl Drop for Owner {
+impl Drop for HandleOwner {
     fn drop(&mut self) {
-        // A panic has been printed by its own thread; nobody is left to be told.
+        // The panicked thread has printed its own panic, and no caller is left who could receive it.
         let _ = self.stop();
     }
 }

@@ -1,4 +1,4 @@
-//! Names to addresses, off the protocol thread: the system's resolver may block for seconds.
+//! Resolves names on a thread of its own, because the system's resolver may block for seconds.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -11,39 +11,39 @@ use mio::Waker;
 use quorate_protocol::ProcessId;
 use tracing::{debug, warn};
 
-/// Asks the system's resolver on a thread that starts with the first question, and ends when this is dropped and the
-/// last question answered.
+/// The system's resolver, on a thread that starts with the first question. The thread ends after this value
+/// is dropped and the last question is answered.
 #[derive(Debug)]
 pub(crate) struct Resolver {
-    questions: Option<Sender<Question>>,
-    answers: (Sender<Answer>, Receiver<Answer>),
+    questions: Option<Sender<Lookup>>,
+    answers: (Sender<Resolution>, Receiver<Resolution>),
     waker: Arc<Waker>,
 }
 
 #[derive(Debug)]
-struct Question {
+struct Lookup {
     peer: ProcessId,
     address: String,
 }
 
-/// Where a name leads; nowhere when it does not resolve.
+/// The addresses of a name; empty if it does not resolve.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Resolution {
     pub(crate) peer: ProcessId,
     pub(crate) address: String,
     pub(crate) route: Vec<SocketAddr>,
 }
 
 impl Resolver {
-    /// Wakes the loop by `waker` when an answer is there.
+    /// Makes a resolver that calls `waker` after each answer.
     pub(crate) fn new(waker: Arc<Waker>) -> Self {
-        // Unbounded, but a peer has at most one question under way.
+        // Unbounded, but each peer has at most one question under way.
         Resolver { questions: None, answers: unbounded(), waker }
     }
 
-    /// Asks; the answer comes later by [`Resolver::answer`].
+    /// Asks for the addresses of a name. [`Resolver::answer`] returns them later.
     pub(crate) fn ask(&mut self, peer: ProcessId, address: &str) {
-        let question = Question { peer, address: address.to_owned() };
+        let question = Lookup { peer, address: address.to_owned() };
         let questions = self.questions.get_or_insert_with(|| {
             let (questions, asked) = unbounded();
             let (answers, waker) = (self.answers.0.clone(), self.waker.clone());
@@ -51,26 +51,26 @@ impl Resolver {
                 .name("resolver".to_owned())
                 .spawn(move || answer_all(&asked, &answers, &waker));
             if let Err(error) = spawned {
-                warn!(%error, "no thread to resolve names with");
+                warn!(%error, "cannot start the thread that resolves names");
             }
             questions
         });
         if let Err(unasked) = questions.send(question) {
-            // The thread could not start: that answers the question, and the next one tries to start it again.
+            // The thread could not start, so the answer is empty. The next question tries to start it again.
             self.questions = None;
-            let Question { peer, address } = unasked.into_inner();
-            let _ = self.answers.0.send(Answer { peer, address, route: Vec::new() });
+            let Lookup { peer, address } = unasked.into_inner();
+            let _ = self.answers.0.send(Resolution { peer, address, route: Vec::new() });
         }
     }
 
-    /// The next answer, if one is there.
-    pub(crate) fn answer(&self) -> Option<Answer> {
+    /// Returns the next answer, if there is one.
+    pub(crate) fn answer(&self) -> Option<Resolution> {
         self.answers.1.try_recv().ok()
     }
 }
 
-fn answer_all(asked: &Receiver<Question>, answers: &Sender<Answer>, waker: &Waker) {
-    for Question { peer, address } in asked {
+fn answer_all(asked: &Receiver<Lookup>, answers: &Sender<Resolution>, waker: &Waker) {
+    for Lookup { peer, address } in asked {
         let route = match address.to_socket_addrs() {
             Ok(route) => route.collect(),
             Err(error) => {
@@ -78,7 +78,7 @@ fn answer_all(asked: &Receiver<Question>, answers: &Sender<Answer>, waker: &Wake
                 Vec::new()
             }
         };
-        if answers.send(Answer { peer, address, route }).is_err() || waker.wake().is_err() {
+        if answers.send(Resolution { peer, address, route }).is_err() || waker.wake().is_err() {
             return;
         }
     }

@@ -1,27 +1,28 @@
 //! A thread for work that would hold the protocol thread up: scans, checkpoints, user code.
 //!
-//! Protocols emit *execute* and take the result back as a command (design: floors 0 and 1 never call the engine). A
-//! [`Worker`] sits between: the host submits jobs without ever blocking, the worker's thread takes *everything* that is
-//! waiting and hands it to its closure as one batch (one shared scan for all of it), and the closure sends the results
-//! back, usually through a `Handle`'s `command`. That call may block while the command queue is full; the
-//! protocol thread drains that queue and never waits for a worker, so the two cannot wait for each other.
+//! Protocols emit *execute* and receive the result as a command (design: floors 0 and 1 never call the
+//! engine). A [`Worker`] sits between. The host submits jobs without blocking. The worker's thread passes
+//! *all* waiting jobs to its closure as one batch, so that one shared scan serves them all. The closure sends
+//! the results back, usually through a `Handle`'s `command`. That call may block while the command queue is
+//! full. But the protocol thread drains that queue and never waits for a worker, so the two cannot wait for
+//! each other.
 
 use std::{io, thread};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use thiserror::Error;
 
-/// Submits jobs to a thread of its own. Dropping it lets the thread finish what is waiting, and waits for that.
+/// Submits jobs to a thread of its own. Dropping it waits until the thread has finished all jobs.
 #[derive(Debug)]
 pub struct Worker<J> {
     jobs: Option<Sender<J>>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// Why a job was not taken; it comes back.
+/// The reason why a job was not queued. It returns the job.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Refused<J> {
-    /// As many jobs wait as the bound allows. Whoever meters the jobs (credits, rule S7) let too many through.
+    /// The queue is full. The code that meters the jobs (credits, rule S7) let too many through.
     #[error("the worker's queue is full")]
     Full(J),
     /// The worker's closure panicked. Its state is lost, so this process should end.
@@ -30,7 +31,8 @@ pub enum Refused<J> {
 }
 
 impl<J: Send + 'static> Worker<J> {
-    /// Starts a thread that calls `work` with every batch, in the order of submission. At most `bound` jobs wait.
+    /// Starts a thread that calls `work` with every batch, in the order of submission. At most `bound` jobs
+    /// wait.
     pub fn start(
         name: &str,
         bound: usize,
@@ -40,7 +42,7 @@ impl<J: Send + 'static> Worker<J> {
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             while let Ok(first) = waiting.recv() {
                 let mut batch = vec![first];
-                // Bounded even when a submitter keeps up with us: no batch is longer than the queue.
+                // Bounded even if jobs arrive faster than they are taken: no batch is longer than the queue.
                 batch.extend(waiting.try_iter().take(bound));
                 work(batch);
             }
@@ -48,7 +50,7 @@ impl<J: Send + 'static> Worker<J> {
         Ok(Worker { jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Hands a job over; never blocks.
+    /// Queues a job. Never blocks.
     pub fn submit(&self, job: J) -> Result<(), Refused<J>> {
         let jobs = self.jobs.as_ref().expect("taken only in drop");
         jobs.try_send(job).map_err(|error| match error {
@@ -64,7 +66,7 @@ impl<J> Drop for Worker<J> {
         if let Some(thread) = self.thread.take()
             && thread.thread().id() != thread::current().id()
         {
-            // A panic in there has been printed by its own thread and shown to submitters as `Gone`.
+            // A panicked closure has printed its own panic, and submitters have seen `Gone`.
             let _ = thread.join();
         }
     }

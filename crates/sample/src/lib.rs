@@ -1,4 +1,4 @@
-//! The sample: the flights that left New York in 2013, loaded as any client would, by COPY.
+//! The sample data: the flights that left New York in 2013. The loader copies them by COPY, like any client.
 
 use std::{
     io::Read,
@@ -12,17 +12,17 @@ use indicatif::{ProgressBar, ProgressStyle};
 use lzma_rust2::XzReader;
 use tokio_postgres::{Client, error::SqlState};
 
-/// The file, as it lies in `data/nycflights13`.
+/// The compressed file of `data/nycflights13`.
 const FLIGHTS: &[u8] = include_bytes!("../../../data/nycflights13/flights.csv.xz");
-/// Its size when unpacked, for the bar.
+/// Size of the unpacked file in bytes, for the progress bar.
 const FLIGHTS_BYTES: u64 = 31_053_850;
-/// Its rows.
+/// Number of rows in the file.
 pub const FLIGHTS_ROWS: u64 = 336_776;
 
-/// How long a fresh cluster may take until it takes tables.
+/// Longest time until a fresh cluster must accept tables.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The table. Its rows are spread by flight number, which every row has.
+/// The statement that creates the table. Rows are spread by flight number, which every row has.
 pub const TABLE: &str = "create table flights (
     year int, month int, day int,
     dep_time int, sched_dep_time int, dep_delay int,
@@ -31,11 +31,12 @@ pub const TABLE: &str = "create table flights (
     air_time int, distance int, hour int, minute int, time_hour timestamptz
 ) with (partition_by = 'hash(flight)')";
 
-/// What to ask first.
-pub const QUESTION: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier \
+/// The first query to try.
+pub const FIRST_QUERY: &str = "select carrier, count(*), avg(dep_delay) from flights where dest = 'LAX' group by carrier \
      order by 2 desc";
 
-/// Creates the table, waiting for storage to be there, and copies the flights into it. The time that the copy took.
+/// Creates the table, as soon as storage has joined, and copies the flights into it. Returns the time that
+/// the copy took.
 pub async fn load(client: &Client) -> Result<Duration> {
     create(client).await?;
     let bar = ProgressBar::new(FLIGHTS_BYTES).with_style(ProgressStyle::with_template(
@@ -60,24 +61,26 @@ pub async fn load(client: &Client) -> Result<Duration> {
     Ok(began.elapsed())
 }
 
-/// The same where an earlier attempt may have been interrupted: a COPY is done whole or not at all, and is not done twice.
+/// Loads the flights unless an earlier attempt did. The loader may have been interrupted before, but a COPY
+/// loads all rows or none.
 pub async fn load_once(client: &Client) -> Result<()> {
     create(client).await?;
     let rows: i64 = client.query_one("select count(*) from flights", &[]).await?.get(0);
     match rows {
         0 => load(client).await.map(drop),
-        // It was loaded, and perhaps worked with since.
+        // An earlier attempt loaded the rows, and users may have changed them since.
         _ => Ok(()),
     }
 }
 
-/// A fresh cluster refuses tables until enough storage has joined: tries again until it does not.
+/// Creates the table. A fresh cluster refuses tables until enough storage has joined, so this tries again
+/// until then.
 async fn create(client: &Client) -> Result<()> {
     let began = Instant::now();
     loop {
         match client.batch_execute(TABLE).await {
             Ok(()) => return Ok(()),
-            // An attempt whose answer was lost may have been applied.
+            // An earlier attempt may have succeeded although its answer was lost.
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_TABLE) => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE || error.is_closed() => return Err(error.into()),
             Err(error) => tracing::debug!("no table yet: {error}"),

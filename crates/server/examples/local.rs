@@ -1,5 +1,5 @@
-//! The SQL door on tables in this process: `cargo run -p quorate-server --example local -- 127.0.0.1:5466`, then
-//! `psql -h 127.0.0.1 -p 5466 -U me`.
+//! The SQL door over tables in this process. Run `cargo run -p quorate-server --example local --
+//! 127.0.0.1:5466`, then `psql -h 127.0.0.1 -p 5466 -U me`.
 
 use std::sync::Arc;
 

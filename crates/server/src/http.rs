@@ -1,60 +1,210 @@
 //! Health, status and metrics of one process over HTTP.
 //!
-//! `/health` answers 200 when the process can do its work and 503, with the reason, when it can not; `/status` is one JSON
-//! object, `/tables` a list of what its tables take, `/groups` one of the process groups that a router knows of, `/recent` the operations of a cell's
-//! clients that ended lately; `/metrics` is in Prometheus' text format. `POST /operate` has it do what only an operator decides; it wants
-//! JSON, which no web page of another origin can send without asking. A further member in the same process has the same below a
-//! name of its own.
+//! | path | answer |
+//! |---|---|
+//! | `/` | a page with links to the paths below |
+//! | `/health` | 200 if the process can do its work, otherwise 503 with the reason |
+//! | `/status` | one JSON object |
+//! | `/tables` | a JSON list: rows and bytes of each table that the process holds |
+//! | `/groups` | a JSON list: the process groups that a router knows of |
+//! | `/recent` | a JSON object: the latest operations of a cell's clients |
+//! | `/metrics` | metrics in Prometheus' text format |
+//! | `POST /operate` | carries out a decision of an operator, and answers with the status |
+//!
+//! A second member in the same process has the same paths below its own name.
+//!
+//! **Browsers.** A web page of another origin can read nothing and change nothing here. A request that
+//! changes something must be JSON, and a browser asks the server before a page may send JSON. A request is
+//! refused if its `Host` is a name that anybody can register ([`is_own_host`]). So no page can pass this door
+//! off as its own server.
+//!
+//! **Bounds.** [`Settings`] bounds connections and their times ([`Limits`]), the bytes of a request, and the
+//! bytes of answers that clients have not received yet. An answer that does not fit is refused with 503.
 
-use std::{future::Future, sync::Arc};
+mod page;
+
+use std::{convert::Infallible, future::Future, sync::Arc};
 
 use axum::{
     Router,
-    extract::State,
+    body::{self, Body, Bytes},
+    extract::{ConnectInfo, Request, State},
     http::{HeaderMap, StatusCode, header},
+    middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use tokio::net::TcpListener;
+use futures_util::stream;
+use quorate::web::{Connection, Connections, Limits, is_own_host};
+use quorate_runtime::metrics::Metrics;
+use tokio::{net::TcpListener, sync::Semaphore};
 
-/// What a process shows. Called on the server's threads; may wait a little.
-pub trait Exhibit: Send + Sync + 'static {
-    /// Whether it can do its work; otherwise, why not.
+/// The information that a process shows over HTTP. The server's threads call these methods, which may wait a
+/// little.
+pub trait AdminView: Send + Sync + 'static {
+    /// The process's name and role, for people.
+    fn name(&self) -> String;
+    /// Returns `Ok` if the process can do its work, otherwise the reason why it cannot.
     fn health(&self) -> Result<(), String>;
-    /// Where it stands: one JSON object.
+    /// The process's status: one JSON object.
     fn status(&self) -> String;
-    /// Its metrics, in Prometheus' text format.
+    /// The process's metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
-    /// What its tables take: a list in JSON; empty where it holds none.
+    /// Rows and bytes of the process's tables: a JSON list, empty if the process holds no tables.
     fn tables(&self) -> String {
         String::from("[]")
     }
-    /// The process groups of its domain: a list in JSON; empty where it knows of none.
+    /// The process groups of the domain: a JSON list, empty if the process knows of none.
     fn groups(&self) -> String {
         String::from("[]")
     }
-    /// The operations of its clients that ended lately: an object in JSON; none where it records none.
+    /// The latest operations of the process's clients: a JSON object, or `None` if the process records none.
     fn recent(&self) -> Option<String> {
         None
     }
-    /// Does what this JSON asks; answers with its status afterwards, or says why it did not come about.
+    /// Whether the process has something to show in `view`. The page at `/` links only such views.
+    fn has(&self, view: AdminPage) -> bool {
+        matches!(view, AdminPage::Health | AdminPage::Status | AdminPage::Metrics)
+    }
+    /// Carries out an operation, given as JSON. Returns the status afterwards, or the reason why the
+    /// operation failed.
     fn operate(&self, operation: &str) -> Result<String, String>;
 }
 
-/// Serves until `stop` is ready: what the process shows, and what each of these shows below its name.
-pub async fn serve(
-    listener: TcpListener,
-    exhibit: Arc<dyn Exhibit>,
-    further: Vec<(&'static str, Arc<dyn Exhibit>)>,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
-    let nest = |all: Router, (name, exhibit)| all.nest(&format!("/{name}"), routes(exhibit));
-    let all = further.into_iter().fold(routes(exhibit), nest);
-    axum::serve(listener, all).with_graceful_shutdown(stop).await
+/// A page of the HTTP door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminPage {
+    /// `/health`.
+    Health,
+    /// `/status`.
+    Status,
+    /// `/metrics`.
+    Metrics,
+    /// `/tables`.
+    Tables,
+    /// `/groups`.
+    Groups,
+    /// `/recent`.
+    Recent,
 }
 
-fn routes(exhibit: Arc<dyn Exhibit>) -> Router {
+impl AdminPage {
+    const ALL: [AdminPage; 6] = [
+        AdminPage::Health,
+        AdminPage::Status,
+        AdminPage::Metrics,
+        AdminPage::Tables,
+        AdminPage::Groups,
+        AdminPage::Recent,
+    ];
+
+    fn path(self) -> &'static str {
+        match self {
+            AdminPage::Health => "health",
+            AdminPage::Status => "status",
+            AdminPage::Metrics => "metrics",
+            AdminPage::Tables => "tables",
+            AdminPage::Groups => "groups",
+            AdminPage::Recent => "recent",
+        }
+    }
+
+    fn describes(self) -> &'static str {
+        match self {
+            AdminPage::Health => "whether it can do its work: 200 or 503",
+            AdminPage::Status => "where it stands, in JSON",
+            AdminPage::Metrics => "what it counts, for Prometheus",
+            AdminPage::Tables => "rows and bytes of the tables that it holds, in JSON",
+            AdminPage::Groups => "the process groups of the domain, in JSON",
+            AdminPage::Recent => "the operations of its clients in the last minute, in JSON",
+        }
+    }
+}
+
+/// The bounds of an HTTP door.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Bounds of the connections and their times.
+    pub limits: Limits,
+    /// Largest body of a request, in bytes.
+    pub request_bytes_max: usize,
+    /// Upper bound of the answers that clients have not received yet, over all connections, in bytes.
+    pub answers_bytes_max: usize,
+    /// Host names that requests may use, in addition to the process's addresses and to names that nobody else
+    /// can register.
+    pub names: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            limits: Limits { connections_max: 128, ..Limits::default() },
+            request_bytes_max: 64 << 10,
+            answers_bytes_max: 64 << 20,
+            names: Vec::new(),
+        }
+    }
+}
+
+/// The process that is shown, and the room for its answers.
+struct AdminEndpoint {
+    admin_view: Arc<dyn AdminView>,
+    /// `path_prefix` belongs to this process. `other_members` has the names of other members in the same
+    /// process.
+    path_prefix: String,
+    other_members: Vec<&'static str>,
+    budget: Arc<AnswerBudget>,
+}
+
+/// The memory budget for answers.
+struct AnswerBudget {
+    /// Free room, in kibibytes.
+    free: Arc<Semaphore>,
+    bytes_max: usize,
+    /// Limits the answers that are made at a time, because the size of an answer is unknown until it is made.
+    answers_in_progress: Semaphore,
+}
+
+/// Answers that are made at a time.
+const ANSWERS_IN_PROGRESS_MAX: usize = 4;
+
+/// Serves until `stop` is ready: `admin_view` at the root, and each of `other_members` below its name.
+pub async fn serve(
+    listener: TcpListener,
+    settings: Settings,
+    admin_view: Arc<dyn AdminView>,
+    other_members: Vec<(&'static str, Arc<dyn AdminView>)>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> std::io::Result<()> {
+    let budget = Arc::new(AnswerBudget {
+        free: Arc::new(Semaphore::new(settings.answers_bytes_max.div_ceil(KIB))),
+        bytes_max: settings.answers_bytes_max,
+        answers_in_progress: Semaphore::new(ANSWERS_IN_PROGRESS_MAX),
+    });
+    let admission = Admission { names: settings.names.into(), request_bytes_max: settings.request_bytes_max };
+    let door = |admin_view, path_prefix: &str, other_members| {
+        Arc::new(AdminEndpoint {
+            admin_view,
+            path_prefix: String::from(path_prefix),
+            other_members,
+            budget: budget.clone(),
+        })
+    };
+    let others = other_members.iter().map(|(name, _)| *name).collect();
+    let mut all = routes(door(admin_view, "", others));
+    for (name, admin_view) in other_members {
+        let path_prefix = format!("/{name}");
+        all = all.nest(&path_prefix, routes(door(admin_view, &path_prefix, Vec::new())));
+    }
+    let all = all.layer(middleware::from_fn_with_state(admission, admit));
+    let connections = Connections::new(listener, settings.limits);
+    let service = all.into_make_service_with_connect_info::<Connection>();
+    axum::serve(connections, service).with_graceful_shutdown(stop).await
+}
+
+fn routes(door: Arc<AdminEndpoint>) -> Router {
     Router::new()
+        .route("/", get(home))
         .route("/health", get(health))
         .route("/status", get(status))
         .route("/metrics", get(metrics))
@@ -62,67 +212,162 @@ fn routes(exhibit: Arc<dyn Exhibit>) -> Router {
         .route("/groups", get(groups))
         .route("/recent", get(recent))
         .route("/operate", post(operate))
-        .with_state(exhibit)
+        .with_state(door)
 }
 
-/// Runs what may wait for the protocol thread off the server's own threads.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
-    let failed = |_| StatusCode::INTERNAL_SERVER_ERROR.into_response();
-    tokio::task::spawn_blocking(work).await.map_err(failed)
+/// The requirements that each request must meet.
+#[derive(Clone)]
+struct Admission {
+    names: Arc<[String]>,
+    request_bytes_max: usize,
 }
 
-async fn health(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    match off_thread(move || exhibit.health()).await {
-        Ok(Ok(())) => "ok\n".into_response(),
-        Ok(Err(why)) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
-        Err(response) => response,
+/// Refuses a request for a foreign host name, and reads the body of any other. Then it marks the connection
+/// as waiting for an answer, so that the client may be silent.
+async fn admit(
+    State(Admission { names, request_bytes_max }): State<Admission>,
+    ConnectInfo(connection): ConnectInfo<Connection>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if !is_own_host(request.uri(), request.headers(), &names) {
+        let host = request.headers().get(header::HOST).map_or(&b""[..], |host| host.as_bytes());
+        let why = format!(
+            "this process is not called {:?}: ask it by its address, or name the host in http_names of its configuration\n",
+            String::from_utf8_lossy(host)
+        );
+        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    }
+    let (head, body) = request.into_parts();
+    let Ok(body) = body::to_bytes(body, request_bytes_max).await else {
+        let why = format!(
+            "a request has at most {request_bytes_max} bytes, and this one has more or was not sent whole\n"
+        );
+        return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
+    };
+    let _answering = connection.answering();
+    next.run(Request::from_parts(head, Body::from(body))).await
+}
+
+impl AdminEndpoint {
+    /// Makes an answer and sends it if there is room. `make` runs on a blocking thread, because it may wait
+    /// for the protocol thread.
+    async fn answer(
+        self: Arc<AdminEndpoint>,
+        kind: &'static str,
+        make: impl FnOnce(&dyn AdminView) -> Result<String, Box<Response>> + Send + 'static,
+    ) -> Response {
+        let budget = self.budget.clone();
+        let making = budget.answers_in_progress.acquire().await.expect("it is never closed");
+        let door = self.clone();
+        let made = tokio::task::spawn_blocking(move || make(&*door.admin_view)).await;
+        let answer = match made {
+            Ok(Ok(text)) => budget.sent(kind, text),
+            Ok(Err(response)) => *response,
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        };
+        drop(making);
+        answer
     }
 }
 
-async fn status(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    match off_thread(move || exhibit.status()).await {
-        Ok(status) => ([(header::CONTENT_TYPE, "application/json")], status).into_response(),
-        Err(response) => response,
+impl AnswerBudget {
+    /// Returns a response that holds its share of the room until it is sent, or 503 if there is no room.
+    fn sent(&self, kind: &'static str, text: String) -> Response {
+        let length = text.len();
+        let permits = u32::try_from(length.div_ceil(KIB)).ok();
+        let taken = permits.and_then(|permits| self.free.clone().try_acquire_many_owned(permits).ok());
+        let Some(taken) = taken else {
+            let why = format!(
+                "the answer has {length} bytes, and answers that clients have yet to take may have {} bytes together: ask again later\n",
+                self.bytes_max
+            );
+            return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+        };
+        let pieces = stream::unfold((Bytes::from(text), taken), |(mut rest, taken)| async move {
+            let piece = rest.split_to(rest.len().min(PIECE));
+            (!piece.is_empty()).then_some((Ok::<_, Infallible>(piece), (rest, taken)))
+        });
+        let head = [(header::CONTENT_TYPE, kind.to_owned()), (header::CONTENT_LENGTH, length.to_string())];
+        (head, Body::from_stream(pieces)).into_response()
     }
 }
 
-async fn tables(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    match off_thread(move || exhibit.tables()).await {
-        Ok(tables) => ([(header::CONTENT_TYPE, "application/json")], tables).into_response(),
-        Err(response) => response,
-    }
+const KIB: usize = 1 << 10;
+
+/// Bytes of an answer that the connection gets at a time.
+const PIECE: usize = 16 << 10;
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+const HTML: &str = "text/html; charset=utf-8";
+
+async fn home(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    let (path_prefix, other_members) = (door.path_prefix.clone(), door.other_members.clone());
+    door.answer(HTML, move |admin_view| Ok(page::page(admin_view, &path_prefix, &other_members))).await
 }
 
-async fn groups(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    match off_thread(move || exhibit.groups()).await {
-        Ok(groups) => ([(header::CONTENT_TYPE, "application/json")], groups).into_response(),
-        Err(response) => response,
-    }
+async fn health(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    let unwell =
+        |why: String| Box::new((StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response());
+    door.answer(TEXT, move |admin_view| admin_view.health().map(|()| String::from("ok\n")).map_err(unwell))
+        .await
 }
 
-async fn recent(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    match off_thread(move || exhibit.recent()).await {
-        Ok(Some(recent)) => ([(header::CONTENT_TYPE, "application/json")], recent).into_response(),
-        Ok(None) => StatusCode::NOT_FOUND.into_response(),
-        Err(response) => response,
-    }
+async fn status(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    door.answer(JSON, |admin_view| Ok(admin_view.status())).await
 }
 
-async fn metrics(State(exhibit): State<Arc<dyn Exhibit>>) -> Response {
-    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match off_thread(move || exhibit.metrics()).await {
-        Ok(metrics) => ([(header::CONTENT_TYPE, kind)], metrics).into_response(),
-        Err(response) => response,
-    }
+async fn tables(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    door.answer(JSON, |admin_view| Ok(admin_view.tables())).await
 }
 
-async fn operate(State(exhibit): State<Arc<dyn Exhibit>>, headers: HeaderMap, operation: String) -> Response {
-    if headers.get(header::CONTENT_TYPE).is_none_or(|kind| kind != "application/json") {
-        return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
+async fn groups(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    door.answer(JSON, |admin_view| Ok(admin_view.groups())).await
+}
+
+async fn recent(State(door): State<Arc<AdminEndpoint>>) -> Response {
+    let none = || Box::new(StatusCode::NOT_FOUND.into_response());
+    door.answer(JSON, move |admin_view| admin_view.recent().ok_or_else(none)).await
+}
+
+async fn metrics(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap) -> Response {
+    let kind = metrics_kind(&headers);
+    door.answer(kind, |admin_view| Ok(admin_view.metrics())).await
+}
+
+/// Returns the media type of metrics: OpenMetrics, which Prometheus asks for. A client that accepts only
+/// other text types gets plain text, because a browser shows text and downloads an unknown type.
+fn metrics_kind(headers: &HeaderMap) -> &'static str {
+    let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
+    let kinds = accepted
+        .flat_map(|accept| accept.split(','))
+        .map(|range| range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
+    let (mut named, mut text) = (false, false);
+    for kind in kinds {
+        named |= kind == "application/openmetrics-text";
+        text |= matches!(kind.as_str(), "text/html" | "text/plain" | "text/*");
     }
-    match off_thread(move || exhibit.operate(&operation)).await {
-        Ok(Ok(status)) => ([(header::CONTENT_TYPE, "application/json")], status).into_response(),
+    if text && !named { TEXT } else { Metrics::MEDIA_TYPE }
+}
+
+async fn operate(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap, operation: String) -> Response {
+    if !is_json(&headers) {
+        let why = "the operation is JSON: send it with Content-Type: application/json\n";
+        return (StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response();
+    }
+    // The operation takes none of the `answers_in_progress`' places, so that other requests do not wait for
+    // it.
+    let admin_view = door.admin_view.clone();
+    match tokio::task::spawn_blocking(move || admin_view.operate(&operation)).await {
+        Ok(Ok(status)) => door.budget.sent(JSON, status),
         Ok(Err(why)) => (StatusCode::CONFLICT, why).into_response(),
-        Err(response) => response,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Whether the body is declared as JSON. A web page of another origin cannot send that without asking first.
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON))
 }

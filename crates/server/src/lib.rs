@@ -1,8 +1,9 @@
 //! The doors: SQL over the PostgreSQL protocol, maps over the Redis protocol, metrics and health over HTTP.
 //!
-//! A statement's way: [`pg`] reads messages and writes results; `quorate_sql` keeps what a connection has set, prepared
-//! and begun, binds text to operations and merges what ranges answer; a backend, a cluster or
-//! [`LocalBackend`](quorate_sql::local::LocalBackend), performs them. Only [`pg`] knows the PostgreSQL protocol.
+//! A statement passes three layers. [`pg`] reads messages and writes results, and is the only layer that
+//! knows the PostgreSQL protocol. `quorate_sql` keeps the state of a connection (settings, prepared
+//! statements, the open block), binds texts to operations, and merges the answers of ranges. A backend
+//! carries the operations out: a cluster or a [`LocalBackend`](quorate_sql::local::LocalBackend).
 //!
 //! ```no_run
 //! # async fn run() -> std::io::Result<()> {

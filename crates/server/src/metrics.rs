@@ -1,6 +1,7 @@
-//! What a gateway counts, beside what every process does.
+//! Metrics of a gateway, in addition to those that every process has.
 //!
-//! Names follow Prometheus' habit: `quorate_sql_` in front, `_total` behind what only rises, seconds and bytes as units.
+//! Names follow Prometheus' conventions: the prefix `quorate_sql_`, the suffix `_total` for counters, seconds
+//! and bytes as units.
 
 use std::time::Instant;
 
@@ -10,54 +11,55 @@ use quorate_sql::{
     statement::{self, write::Action},
 };
 
-/// The counters of the SQL door.
+/// The metrics of the SQL door.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// Connections begun.
+    /// Connections since the start.
     pub connections: Counter,
-    /// Connections open now.
+    /// Connections that are open now.
     pub sessions: Gauge,
-    /// Rows sent.
+    /// Rows sent to clients.
     pub rows: Counter,
-    /// Bytes sent.
+    /// Bytes sent to clients.
     pub bytes: Counter,
-    /// Connections ended because what came was no message.
-    pub garbage: Counter,
-    statements: Family<Ended, Counter>,
-    /// Those of statements that succeed, which are most, by kind as in [`KINDS`].
+    /// Connections that were closed because the client sent malformed bytes.
+    pub malformed_connections: Counter,
+    statements: Family<StatementLabels, Counter>,
+    /// Counter and duration in seconds of successful statements, by kind, in the order of [`KINDS`]. They are
+    /// looked up once, because most statements succeed.
     successes: Vec<(Counter, Histogram)>,
 }
 
-/// How a statement ended.
+/// The outcome of a statement.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Ended {
+struct StatementLabels {
     kind: &'static str,
-    /// The class of its SQLSTATE: `00` is success.
+    /// The class of the SQLSTATE, its first two characters. `00` is success.
     class: String,
 }
 
-/// What a statement is.
+/// The kind of a statement, one of [`KINDS`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
+struct KindLabel {
     kind: &'static str,
 }
 
-/// A statement that runs.
+/// A statement that is executed now.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct ExecutingStatement {
     kind: &'static str,
     since: Instant,
 }
 
 impl Metrics {
-    /// Counters that this registry shows.
+    /// Creates the metrics and adds them to `registry`.
     pub fn new(registry: &Registry) -> Metrics {
         let histogram: fn() -> Histogram = || Histogram::new(BOUNDS);
-        let seconds: Family<Kind, Histogram> = Family::new_with_constructor(histogram);
-        let statements: Family<Ended, Counter> = Family::default();
+        let seconds: Family<KindLabel, Histogram> = Family::new_with_constructor(histogram);
+        let statements: Family<StatementLabels, Counter> = Family::default();
         let success = |kind: &&'static str| {
-            let ended = Ended { kind, class: code::SUCCESSFUL_COMPLETION[..2].to_owned() };
-            (statements.get_or_create(&ended).clone(), seconds.get_or_create(&Kind { kind }).clone())
+            let ended = StatementLabels { kind, class: code::SUCCESSFUL_COMPLETION[..2].to_owned() };
+            (statements.get_or_create(&ended).clone(), seconds.get_or_create(&KindLabel { kind }).clone())
         };
         let successes = KINDS.iter().map(success).collect();
         registry.register(
@@ -70,7 +72,7 @@ impl Metrics {
             sessions: registry.gauge("sql_sessions", "Connections open now"),
             rows: registry.counter("sql_rows_sent", "Rows sent to clients"),
             bytes: registry.counter("sql_bytes_sent", "Bytes sent to clients"),
-            garbage: registry.counter("sql_garbage", "Connections ended by what is no message"),
+            malformed_connections: registry.counter("sql_garbage", "Connections ended by what is no message"),
             statements: registry.register(
                 "sql_statements",
                 "Statements ended, by kind and class of SQLSTATE (00 is success)",
@@ -80,15 +82,16 @@ impl Metrics {
         }
     }
 
-    /// A statement ends with this SQLSTATE; it was not even executed where nothing ran.
-    pub(crate) fn ended(&self, running: Option<Running>, sqlstate: &str) {
+    /// Counts a statement that ended with this SQLSTATE. `running` is `None` if the statement was never
+    /// executed, for example because it did not parse.
+    pub(crate) fn ended(&self, running: Option<ExecutingStatement>, sqlstate: &str) {
         let kind = running.as_ref().map_or("invalid", |running| running.kind);
         let known = KINDS.iter().position(|known| *known == kind).map(|known| &self.successes[known]);
         match known.filter(|_| sqlstate == code::SUCCESSFUL_COMPLETION) {
             Some((statements, _)) => statements.inc(),
             None => {
                 let class = sqlstate.get(..2).unwrap_or(sqlstate).to_owned();
-                self.statements.get_or_create(&Ended { kind, class }).inc()
+                self.statements.get_or_create(&StatementLabels { kind, class }).inc()
             }
         };
         if let (Some((_, seconds)), Some(running)) = (known, running) {
@@ -103,14 +106,14 @@ impl Default for Metrics {
     }
 }
 
-impl Running {
-    /// A statement of this kind begins now; none is an empty one.
-    pub(crate) fn begin(statement: Option<&statement::Statement>) -> Running {
-        Running { kind: statement.map_or("empty", kind), since: Instant::now() }
+impl ExecutingStatement {
+    /// Starts the clock of a statement. `None` is an empty statement.
+    pub(crate) fn begin(statement: Option<&statement::Statement>) -> ExecutingStatement {
+        ExecutingStatement { kind: statement.map_or("empty", kind), since: Instant::now() }
     }
 }
 
-/// What statements are.
+/// The kinds of statements.
 const KINDS: [&str; 11] = [
     "select",
     "insert",
@@ -145,7 +148,7 @@ fn kind(statement: &statement::Statement) -> &'static str {
     }
 }
 
-/// Upper bounds of the buckets, in seconds.
+/// Upper bounds of the histogram's buckets, in seconds.
 const BOUNDS: [f64; 14] =
     [0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 2.0, 10.0];
 
@@ -160,7 +163,7 @@ mod tests {
         let registry = Registry::default();
         let metrics = Metrics::new(&registry);
         metrics.ended(
-            Some(Running { kind: "select", since: Instant::now() - Duration::from_millis(1) }),
+            Some(ExecutingStatement { kind: "select", since: Instant::now() - Duration::from_millis(1) }),
             "00000",
         );
         metrics.ended(None, "42601");

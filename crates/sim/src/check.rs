@@ -1,9 +1,10 @@
-//! Checkers: what a run must show, judged from outside and without a line of the code that is judged.
+//! Checkers: the promises of each system, judged from outside, without a line of the code that is judged.
 
 pub(crate) mod counters;
 pub mod credits;
 pub mod ghost;
 pub mod holders;
+pub(crate) mod locks;
 pub(crate) mod log;
 pub(crate) mod order;
 pub(crate) mod outcome;

@@ -1,25 +1,26 @@
-//! How long calls of a replicated service take where every delay is constant (003 §VI.A.3–4).
+//! Latency of calls of a replicated service where every delay is constant (003 §VI.A.3–4).
 //!
-//! **What is shown.** With *M* between a client and a replica, *m* between two replicas, *E* for the execution of a request, and
-//! processes that take no time, the source computes what a call must take. The replicas, clients and hosts of every other scenario are
-//! played with such delays, and must take exactly that:
+//! **Claim.** With *M* between a client and a replica, *m* between two replicas, *E* for the execution of a
+//! request, and processes that take no time, the source computes the time of a call. The replicas, clients
+//! and hosts of every other scenario run with such delays, and must take exactly that time:
 //!
 //! | call | takes | hops |
 //! |---|---|---|
-//! | of a set of one replica, which is the source's *original* | 2M + E | client, leader, client |
-//! | a read that the client tells all replicas of (X-Paxos) | 2M + max(E, m) | while the leader executes, the others confirm |
-//! | a read that the leader asks the others for | 2M + max(E, 2m) | while it executes, it asks and is answered |
+//! | any, to a set of one replica, which is the source's *original* | 2M + E | client, leader, client |
+//! | a told read (X-Paxos), sent to all replicas | 2M + max(E, m) | the leader executes, others confirm |
+//! | a read for which the leader asks others | 2M + max(E, 2m) | while it executes, it asks, they answer |
 //! | a write | 2M + E + 2m | execute, then accept and accepted |
 //!
-//! Where followers are another distance *F* from the client, a told read takes 2M + max(E, F + m − M).
+//! If followers are at another distance *F* from the client, a told read takes 2M + max(E, F + m − M).
 //!
-//! **Transactions.** A client makes its requests one after the other and commits. With T-Paxos each request costs what it costs
-//! without replicas, and the commit what a write does. Otherwise each read costs what a told read does, and each write, the commit
-//! too, what a write does. With M = m and E = 0 that is a count of hops: three requests, of which one writes, take 10 of them instead
-//! of 14, or of 16 if all are writes; five, of which two write, 14 instead of 21, or of 24.
+//! **Transactions.** A client makes its requests one after the other and commits. With T-Paxos each request
+//! costs what it costs without replicas, and the commit costs what a write does. Otherwise each read costs
+//! what a told read does, and each write, the commit included, what a write does. With M = m and E = 0 the
+//! cost is a count of hops. Three requests, one of which writes, take 10 hops instead of 14, or of 16 if all
+//! are writes. Five, two of which write, take 14 instead of 21, or of 24.
 //!
-//! **How.** The world is moved by hand, to the instant at which something arrives next. What arrives at a process at one instant
-//! is one batch.
+//! **Method.** The caller moves the world by hand, to the instant of the next arrival. All messages that
+//! arrive at a process at one instant are one batch.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,73 +36,75 @@ use quorate_world::{Environment, Violation, World};
 
 use crate::system::service::{
     GROUP,
-    party::{Ask, Party, Told},
+    process::{ProcessCommand, ProcessEvent, ServiceProcess},
     store::{Host, Manner, Pace, Request, sealed},
 };
 
 /// The delays of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delays {
-    /// Between a client and the replica that leads: the source's M.
+    /// Delay between a client and the leading replica: M in the source's formulas.
     pub client: Duration,
-    /// Between a client and the others: M as well, where the source computes.
+    /// Delay between a client and the other replicas; equal to M where the source computes.
     pub follower: Duration,
-    /// Between two replicas: m.
+    /// Delay between two replicas: m in the source's formulas.
     pub replica: Duration,
-    /// The execution of a request: E.
+    /// Time to execute a request: E in the source's formulas.
     pub execute: Duration,
 }
 
-/// A call, or a transaction.
+/// The latency of a kind of call, promised and measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// Which.
+    /// The name of the kind of call.
     pub name: &'static str,
-    /// How long it should take, as the source writes it.
+    /// The formula of the call's latency, in the source's notation.
     pub formula: &'static str,
-    /// How long that is.
+    /// The latency that the formula gives.
     pub promised: Duration,
-    /// How long it took.
+    /// The latency in the run.
     pub measured: Duration,
 }
 
-/// What T-Paxos spares a transaction.
+/// The savings that T-Paxos brings a transaction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Saving {
-    /// How many requests it has, and how many of them write.
+    /// Number of requests of the transaction, and number of those that write.
     pub requests: (usize, usize),
-    /// What it took: with T-Paxos, with X-Paxos for its reads, and with all its requests sent as writes.
+    /// Time of the transaction: with T-Paxos, with X-Paxos for its reads, and with all its requests sent as
+    /// writes.
     pub took: [Duration; 3],
 }
 
 impl Saving {
-    /// The share of its time that a transaction is spared beside one whose reads are X-Paxos', and beside one of writes.
+    /// Returns the share of time that T-Paxos saves: against X-Paxos for reads, and against all requests as
+    /// writes.
     pub fn shares(&self) -> [f64; 2] {
         let [optimised, plain @ ..] = self.took;
         plain.map(|plain| 1.0 - optimised.as_secs_f64() / plain.as_secs_f64())
     }
 }
 
-/// Single calls.
+/// Measures single calls.
 pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
     let Delays { client: far, follower, replica: near, execute } = delays;
-    // From when the leader has the request until it is confirmed.
+    // Time from the arrival of the request at the leader until its confirmation.
     let told = (follower + near).saturating_sub(far);
     let one = |replicas, told_reads_max, kind| -> Result<Duration, Violation> {
-        Scene::new(delays, replicas, told_reads_max)?.call(kind)
+        LatencyWorld::new(delays, replicas, told_reads_max)?.call(kind)
     };
     Ok(vec![
         Figure {
             name: "original",
             formula: "2M + E",
             promised: far * 2 + execute,
-            measured: one(1, TOLD, Kind::Write)?,
+            measured: one(1, TOLD_READS_MAX, Kind::Write)?,
         },
         Figure {
             name: "read, told",
             formula: if follower == far { "2M + max(E, m)" } else { "2M + max(E, F + m − M)" },
             promised: far * 2 + execute.max(told),
-            measured: one(3, TOLD, Kind::Read)?,
+            measured: one(3, TOLD_READS_MAX, Kind::Read)?,
         },
         Figure {
             name: "read, asked",
@@ -113,12 +116,13 @@ pub fn calls(delays: Delays) -> Result<Vec<Figure>, Violation> {
             name: "write",
             formula: "2M + E + 2m",
             promised: far * 2 + execute + near * 2,
-            measured: one(3, TOLD, Kind::Write)?,
+            measured: one(3, TOLD_READS_MAX, Kind::Write)?,
         },
     ])
 }
 
-/// Transactions of three and of five requests, with the same delay everywhere and no time for execution.
+/// Measures transactions of three and of five requests, with equal delays everywhere and no time for
+/// execution.
 pub fn savings(hop: Duration) -> Result<Vec<Saving>, Violation> {
     let delays = Delays { client: hop, follower: hop, replica: hop, execute: Duration::ZERO };
     let saving = |(requests, writes)| {
@@ -126,7 +130,8 @@ pub fn savings(hop: Duration) -> Result<Vec<Saving>, Violation> {
             let kind = move |number| if number < requests - writes { read } else { Kind::Write };
             (0..requests).map(kind).collect::<Vec<_>>()
         };
-        let took = |mode, kinds: Vec<Kind>| Scene::new(delays, 3, TOLD)?.transaction(mode, &kinds);
+        let took =
+            |mode, kinds: Vec<Kind>| LatencyWorld::new(delays, 3, TOLD_READS_MAX)?.transaction(mode, &kinds);
         Ok(Saving {
             requests: (requests, writes),
             took: [
@@ -139,8 +144,8 @@ pub fn savings(hop: Duration) -> Result<Vec<Saving>, Violation> {
     [(3, 1), (5, 2)].into_iter().map(saving).collect()
 }
 
-/// How many reads a client tells replicas of.
-const TOLD: usize = 4;
+/// Number of reads that a client may send to all replicas at a time.
+const TOLD_READS_MAX: usize = 4;
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
@@ -148,34 +153,34 @@ enum Kind {
     Write,
 }
 
-/// How a transaction is coordinated.
+/// The coordination of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     /// T-Paxos: the commit alone is agreed on.
     Optimised,
-    /// Each request for itself, and the commit like a write.
+    /// Each request by itself, and the commit like a write.
     Plain,
 }
 
-/// From one process to another.
-type Way = (ProcessId, ProcessId);
+/// A direction: sender and receiver.
+type Direction = (ProcessId, ProcessId);
 
-/// Replicas and a client, which has a session.
-struct Scene {
-    world: World<Party>,
-    cast: Cast,
+/// Replicas, and a client that has a session.
+struct LatencyWorld {
+    world: World<ServiceProcess>,
+    environment: LatencyEnvironment,
     delays: Delays,
-    /// When what is on its way arrives.
-    arrivals: BTreeMap<Way, VecDeque<Time>>,
+    /// The arrival times of messages under way.
+    arrivals: BTreeMap<Direction, VecDeque<Time>>,
     commands: u64,
 }
 
-/// Makes the processes, and hears the client.
-struct Cast {
+/// Creates the processes, and takes the client's events.
+struct LatencyEnvironment {
     replicas: usize,
     told_reads_max: usize,
     execute: Duration,
-    /// Replicas that are served by a leader, and fates.
+    /// Number of replicas with a leader that serves, then the ended commands with their fates and times.
     members: usize,
     ended: Vec<(CommandId, Fate, Time)>,
 }
@@ -187,13 +192,14 @@ fn peer(node: u64) -> Peer {
 /// The client's node.
 const CLIENT: u64 = 100;
 
-impl Environment<Party> for Cast {
-    fn start(&mut self, world: &mut World<Party>, _: usize, id: ProcessId) -> Party {
+impl Environment<ServiceProcess> for LatencyEnvironment {
+    fn start(&mut self, world: &mut World<ServiceProcess>, _: usize, id: ProcessId) -> ServiceProcess {
         let others: Vec<Peer> = (1..=self.replicas as u64).map(peer).collect();
         if id.node == CLIENT {
             let settings =
                 ClientSettings { told_reads_max: self.told_reads_max, ..ClientSettings::default() };
-            return Party::client(Client::new(GROUP, others, settings), None);
+            let wait = settings.wait;
+            return ServiceProcess::client(Client::new(GROUP, others, settings), wait, None);
         }
         let log = paxos::Settings { wanted: self.replicas, ..paxos::Settings::default() };
         let settings = Settings { log, ..Settings::default() };
@@ -201,50 +207,59 @@ impl Environment<Party> for Cast {
             1 => Replica::found(GROUP, peer(1), settings, world.now()),
             node => Replica::join(GROUP, peer(node), vec![peer(1)], settings, world.now()),
         };
-        let manner = Manner { pace: Pace::Exactly(self.execute), whole_states: false, any_order: false };
-        Party::replica(replica, Host::new(manner, None), None)
+        let pace = Pace::Exactly(self.execute);
+        let manner = Manner { pace, whole_states: false, any_order: false, padding: 0 };
+        ServiceProcess::replica(replica, Host::new(manner, None), None)
     }
 
-    fn event(&mut self, world: &mut World<Party>, machine: usize, event: Told) -> Result<(), Violation> {
+    fn event(
+        &mut self,
+        world: &mut World<ServiceProcess>,
+        machine: usize,
+        event: ProcessEvent,
+    ) -> Result<(), Violation> {
         match event {
-            Told::Client(event) => self.ended.push((event.command, event.fate, world.now())),
-            Told::Members { members, .. } if machine == 0 => self.members = members.len(),
+            ProcessEvent::Client(event) => self.ended.push((event.command, event.fate, world.now())),
+            ProcessEvent::Members { members, .. } if machine == 0 => self.members = members.len(),
             _ => {}
         }
         Ok(())
     }
 }
 
-impl Scene {
-    /// Waits until all replicas belong to the set, and the client has a session.
-    fn new(delays: Delays, replicas: usize, told_reads_max: usize) -> Result<Scene, Violation> {
+impl LatencyWorld {
+    /// Starts a scene: waits until all replicas belong to the set, and the client has a session.
+    fn new(delays: Delays, replicas: usize, told_reads_max: usize) -> Result<LatencyWorld, Violation> {
         let mut bits = 0;
         let world = World::by_hand(move || {
             bits += 1;
             bits
         });
         let execute = delays.execute;
-        let cast = Cast { replicas, told_reads_max, execute, members: 0, ended: Vec::new() };
-        let mut scene = Scene { world, cast, delays, arrivals: BTreeMap::new(), commands: 0 };
+        let environment =
+            LatencyEnvironment { replicas, told_reads_max, execute, members: 0, ended: Vec::new() };
+        let mut latency_world =
+            LatencyWorld { world, environment, delays, arrivals: BTreeMap::new(), commands: 0 };
         for node in (1..=replicas as u64).chain([CLIENT]) {
-            scene.world.begin(&mut scene.cast, peer(node).id, &peer(node).address)?;
+            latency_world.world.begin(&mut latency_world.environment, peer(node).id, &peer(node).address)?;
         }
-        scene.play("the set is whole", |scene| scene.cast.members == replicas)?;
-        scene.call(Kind::Write)?;
-        // What followed from it is done with.
-        let quiet = scene.world.now() + SETTLING;
-        scene.play("a moment", |scene| scene.world.now() >= quiet)?;
-        Ok(scene)
+        latency_world
+            .play("the set is whole", |latency_world| latency_world.environment.members == replicas)?;
+        latency_world.call(Kind::Write)?;
+        // The effects of that are over.
+        let quiet = latency_world.world.now() + SETTLING;
+        latency_world.play("a moment", |latency_world| latency_world.world.now() >= quiet)?;
+        Ok(latency_world)
     }
 
-    /// The time of one call.
+    /// Returns the time of one call.
     fn call(&mut self, kind: Kind) -> Result<Duration, Violation> {
         let (command, read) = (self.command(), matches!(kind, Kind::Read));
         let request = self.request(kind);
         self.ask(ClientCommand::Call { command, read, keys: Vec::new(), request })
     }
 
-    /// The time of a transaction, from its first request to the answer to its commit.
+    /// Returns the time of a transaction, from its first request to the answer to its commit.
     fn transaction(&mut self, mode: Mode, requests: &[Kind]) -> Result<Duration, Violation> {
         let begun = self.world.now();
         for &kind in requests {
@@ -279,25 +294,25 @@ impl Scene {
         })
     }
 
-    /// Asks the client, and waits for the end.
+    /// Gives the client a command, and returns the time until its end.
     fn ask(&mut self, asked: ClientCommand) -> Result<Duration, Violation> {
         let (command, begun, client) = (asked.command(), self.world.now(), peer(CLIENT).id);
-        self.world.ask(&mut self.cast, client, Ask::Client(asked))?;
-        self.world.drain(&mut self.cast, client)?;
-        self.play("the call ends", |scene| {
-            scene.cast.ended.iter().any(|(ended, ..)| Some(*ended) == command)
+        self.world.ask(&mut self.environment, client, ProcessCommand::Client(asked))?;
+        self.world.drain(&mut self.environment, client)?;
+        self.play("the call ends", |latency_world| {
+            latency_world.environment.ended.iter().any(|(ended, ..)| Some(*ended) == command)
         })?;
-        match self.cast.ended.pop() {
+        match self.environment.ended.pop() {
             Some((_, Fate::Done(_), at)) => Ok(at.since(begun)),
             ended => Err(Violation::new("answer", format!("the call ends in {ended:?}"))),
         }
     }
 
-    /// Lets happen what happens, until then.
-    fn play(&mut self, what: &'static str, is: impl Fn(&Scene) -> bool) -> Result<(), Violation> {
+    /// Lets the world run until `is` holds.
+    fn play(&mut self, what: &'static str, is: impl Fn(&LatencyWorld) -> bool) -> Result<(), Violation> {
         let end = self.world.now() + PATIENCE;
         while !is(self) {
-            self.world.relink(&mut self.cast)?;
+            self.world.relink(&mut self.environment)?;
             self.schedule();
             let arrival = self.arrivals.values().filter_map(VecDeque::front).min().copied();
             let next = arrival.into_iter().chain(self.world.next_deadline()).min();
@@ -307,12 +322,12 @@ impl Scene {
             let now = next.max(self.world.now());
             self.world.pass_until(now);
             self.deliver(now)?;
-            self.world.wake(&mut self.cast)?;
+            self.world.wake(&mut self.environment)?;
         }
         Ok(())
     }
 
-    /// Notes when what left just now arrives.
+    /// Notes the arrival times of the messages that left just now.
     fn schedule(&mut self) {
         let now = self.world.now();
         for ((from, to), count) in self.world.on_the_way() {
@@ -327,30 +342,31 @@ impl Scene {
         }
     }
 
-    /// Hands over all that arrives now, to each process as one batch.
+    /// Delivers all messages that arrive now, to each process as one batch.
     fn deliver(&mut self, now: Time) -> Result<(), Violation> {
         let due = |times: &VecDeque<Time>| times.iter().take_while(|at| **at <= now).count();
-        let ways: Vec<(Way, usize)> = self.arrivals.iter().map(|(way, times)| (*way, due(times))).collect();
+        let ways: Vec<(Direction, usize)> =
+            self.arrivals.iter().map(|(way, times)| (*way, due(times))).collect();
         for id in self.world.everybody() {
             let mut came = false;
             for &((from, to), count) in ways.iter().filter(|((_, to), _)| *to == id) {
                 for _ in 0..count {
                     came = true;
                     self.arrivals.get_mut(&(from, to)).map(VecDeque::pop_front);
-                    self.world.deliver(&mut self.cast, from, to)?;
+                    self.world.deliver(&mut self.environment, from, to)?;
                 }
             }
             if came {
-                self.world.drain(&mut self.cast, id)?;
+                self.world.drain(&mut self.environment, id)?;
             }
         }
         Ok(())
     }
 }
 
-/// So long after the first call nothing of it is under way.
+/// Time after the first call at which none of its messages is under way.
 const SETTLING: Duration = Duration::from_millis(500);
-/// Nothing takes longer.
+/// Upper bound of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 #[cfg(test)]

@@ -1,22 +1,21 @@
 //! The simulator: systems in a virtual world, and the checkers that watch them.
 //!
-//! Promise: a seed decides everything. Two runs of a scenario with one seed are the same run, to the last byte on the
-//! last link; so a failure found by night is a failure replayed by day: `quorate sim <scenario> --seed S`.
-//!
+//! Promise: a seed decides everything. Two runs of a scenario with one seed are the same run, to the last
+//! byte on the last link. So a failure found at night is replayed by day: `quorate sim <scenario> --seed S`.
 //! | module | |
 //! |---|---|
 //! | [`stage`] | what all simulated systems have in common, and how to write one |
-//! | [`system`] | the systems |
+//! | [`stage`] | the parts that all simulated systems share, and how to write a new system |
 //! | [`check`] | promises, judged from outside |
-//! | [`scenario`] | files that say which cluster, which workload, which faults |
-//! | [`mod@run`] | one seed in two phases: safety under faults, then liveness |
+//! | [`check`] | promises, judged from outside |
+//! | [`scenario`] | files that name the cluster, the workload and the faults of a run |
 //! | [`graphs`] | the promise about partial partitions, for every graph of links |
 //! | [`latency`] | how long calls of a replicated service take where every delay is constant |
 //! | [`mutation`] | rules broken on purpose, which the seeds must catch |
 //!
-//! Machines, the network between them, chance and faults are the crate `quorate-world`'s.
+//! The crate `quorate-world` provides machines, the network between them, chance and faults.
 //!
-//! Every message crosses its link as bytes; what runs is the very code that production runs.
+//! Every message crosses its link as bytes, and the simulated processes run the code of production.
 
 pub mod check;
 pub mod graphs;

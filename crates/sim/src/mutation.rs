@@ -1,45 +1,200 @@
-//! Mutations: rules broken on purpose, to see that the checkers see it.
+//! Mutations: rules broken on purpose, to test that the checkers notice.
 //!
-//! Most are adapters around a process that is as it should be: they forge, drop or repeat what it receives and sends, so
-//! that to the others it looks like one that breaks the rule. The rest break it where the simulator stands in for the
-//! world: ids, settings, engines, users. Product code has no switch for any of them. Every mutation is caught within
-//! [`SEEDS_MAX`] seeds of its scenario; a test sees to that.
+//! Most are adapters around a correct process. They forge, drop or repeat the messages that it receives and
+//! sends, so that it looks to the others like a process that breaks the rule. The rest break the rule where
+//! the simulator stands in for the world: ids, settings, engines, users. Product code has no switch for any
+//! of them. A test makes sure that every mutation is caught within [`SEEDS_MAX`] seeds of its scenario.
 //!
-//! | rule | asserted | tested | mutated |
-//! |---|---|---|---|
-//! | S1 founding, incarnations | an id lives once (`World::start`); `Paxos::found` is called once | `paxos` scripts `founding_and_growth`, `old_incarnation`; the hello between processes | `FoundsAgain`, `NoIncarnations` |
-//! | S1 going on | the survivor alone begins, once (`ecast::reform`); scenario `reform` | `a_generation_goes_on`, `reform_goes_on_from_what_is_chosen`; unit tests of members | `FenceOpen`, `TailKeptBack`, `TailUnheard` |
-//! | S1 going on from members | one founder, a majority of the members (`ecast::refound`); scenario `refound` | `all_routers_gone`, `two_new_routers_told_at_once`, `a_founder_dies`, `routers_that_live_are_left_alone`; unit tests of the ground | `BaseForged`, `NumbersForgotten` |
-//! | S2 changing routers | nothing behind an open change, one at a time, accepted or promised below the promise (`paxos::core`) | `stop_command_cut_off`, `newcomer_alone_holds_the_change`, `leader_leaves`; random schedules | `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor` |
-//! | S3 learning | appended iff next (`ecast::order`) | `forwarded_in_order`; unit tests of the order | `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation` |
-//! | S4 delivering | stability after the last confirmation (`ecast::dispatch`) | `link_breaks_and_resend`, `leader_change_with_unstable_messages` | `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice` |
-//! | S5 outcomes | one outcome per token (checkers *stable*, *outcome*) | `wedged_member`, `lost_for_good` | `OutcomeForged` |
-//! | S6 ids | a request begins and ends once (`rubberband::replies`) | `same_request_takes_effect_once`, `another_statement_under_a_known_id`, `replies_move_in_sections`; unit tests of the replies | `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost`, `RepliesInOnePiece` |
-//! | S7 credits | nothing in product code; checker *credits* | unit tests of the dispatcher | `CreditsOnConfirmation` |
-//! | S8 versions of routing | the placement is compared in `Storage::on_direct`; checker *answer* | cluster schedules with basic reads | `RetryAnswered` |
-//! | S9 views | virtual synchrony, nothing beyond the cut (`group::member`) | scripts and schedules of groups; checker *views* | `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind` |
-//! | groups: casts | a report tells what is held without a gap; checker *views* | unit tests of streams and lanes; `casts_do_not_pass`, `casts_late_and_twice`, `casts_behind_a_gap` | `AheadTakenForNext`, `DoubleTaken` |
-//! | groups: receipts of branches | nothing in product code; checker *views* | unit tests of the tree and of receipts; `receipts_in_a_tree` | `BranchForgotten` |
-//! | groups: following | nothing in product code; checker *following* (`check::views`) | `follows`; `a_key_is_rotated_under_load_and_nothing_is_lost` | `FollowsNothing` |
-//! | groups: checkpoints | nothing in product code; checker *checkpoints* (`check::views`) | `stale_is_refused`, `the_newest_returns_second`; unit tests of the routing | `StaleCheckpoint` |
-//! | S10 safe | nothing in product code; checker *views* | scripts of groups | `ReceiptForged` |
-//! | S11 time | nothing in product code; checker *S11* | unit tests of the detector; clocks drift in every seed | `LateTickCounts` |
-//! | S14 suspicion | `Change::depart` refuses; the twin of the routing; checker *S14* (`check::holders`), which knows who holds all rows | unit tests of the configuration; `suspects_are_judged_together`, `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`, `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`, `the_later_keeper_is_taken_up`, `keeper_dies` | `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed` |
-//! | S14 reads that kill | nothing in product code; checker *query of death* (`system::table::deadly`) | `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`, `a_read_is_probed`, `a_cut_is_no_death` | `ReadAskedAgain` |
-//! | S15 statements are atomic | published only what is favourable here (`Storage::decide`) | `atomic_or_void`, `verdict_of_the_dead`, `verdict_from_memory` | `VoidedPublished`, `VerdictUnanswered`, `WriteSkipped`, `ImportLost`, `RetryAnswered` |
-//! | S16 reads of services | every change that a read saw is chosen, a round covers what came before it (`service::reads`) | `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`, `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing` | `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled`, `ReadUnchosen`, `ConfirmedBefore`, `ToldBefore` |
-//! | services: one line of states | a change rests on the state that it was computed in (`Replica::learn`); checker *same states* | `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`, `a_joiner_gets_a_checkpoint` | `LeftUnreverted`, `ExecutedByBackups`, `ForwardedDelta` |
-//! | services: transactions | what one touched stands until it ends (`service::locks`), what it changed goes when it is aborted; checkers *serializable*, *together* | `a_transaction_commits`, `a_deposed_leader_reverts_transactions`, `plain_calls_wait_for_transactions`, `a_transaction_that_reads_is_confirmed` | `LocksIgnored`, `AbortUnreverted`, `CheckpointUncommitted`, `CommitUnconfirmed` |
-//! | S6 ids of calls | a call takes effect once (`service::sessions`); checker *exactly once* | `a_reply_is_lost`, `the_same_call_twice`, `a_session_ends` | `CallsForgotten`, `CalledUnderNewName` |
-//! | maps: stamps | above every stamp that was told, never issued twice (`partial::operation`, `partial::clock`); checker *quorum* | `a_quorum_write_goes_above_the_stamp_of_a_fast_clock`, `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules | `StampNotRaised`, `SkewUnbounded` |
-//! | maps: quorums meet | an owner counts once (`partial::ring::Share`); checker *quorum* | `quorums_meet`, `a_read_leaves_what_it_saw_at_a_quorum`; random schedules | `ReplicaCountedTwice`, `DigestMismatchIgnored` |
-//! | maps: nothing is forgotten | nothing in product code; checker *quorum* | `who_was_away_gets_hints`, `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything` | `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty` |
-//! | maps: deletions are forgotten once all replicas have them | no unfinished write at or below what was told (`partial::horizon`); checker *quorum* | `a_delete_is_forgotten_once_every_cell_has_it`, `a_hint_of_an_old_write_holds_the_horizon_back` | `TombstoneCollectedEarly`, `BarrierIgnored` |
-//! | maps: counters | nothing in product code; checker *counters* | `increments_through_all_cells_are_counted_once`, `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`, `what_was_taken_in_does_not_count_again`; `counters_have_one_outcome_in_whatever_order` | `TalliesAdded`, `TalliesShared`, `TakenInCountedAgain` |
-//! | maps on disks | nothing is acknowledged or shown before its record is durable, stamps are reserved (`partial::journal`); checker *quorum* | `a_read_does_not_show_what_a_power_cut_would_take`, `stamps_go_on_above_those_of_before_though_the_clock_was_set_back`, `a_cell_comes_back_with_what_it_had` | `StampsReissued`, `SentBeforeDurable` |
-//! | S19 partial partitions | nothing in product code; scenario `graphs`, which computes from the graph who is promised what | `half_deaf_leader`, `heard_by_another`, `who_cannot_be_heard_reaches_nobody` | `HearsEverybody`, `GoesNoWayRound` |
-//! | disk (`seam`) | what is recovered follows from itself (`paxos::record`); the simulator's host numbers what it sends | unit tests of the journal; `recovery` tests of the log | `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail` |
-//! | tables on disks | what is delivered again is what it was: replicas are compared (`system::table::replicas`); no range is lost (`system::table::disks`) | unit tests of the dispatcher, the member, journals and checkpoints; all processes of a real cluster are killed at once | `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot`, `OlderCopyAccepted` |
+//! # The rules
+//!
+//! For each rule the list gives the assertion or checker that watches it, its tests, and its mutations.
+//!
+//! - **S1, founding and incarnations**
+//!   - asserted: an id lives once (`World::start`); `Paxos::found` is called once
+//!   - tested: paxos scripts `founding_and_growth` and `old_incarnation`; the hello between processes
+//!   - mutated: `FoundsAgain`, `NoIncarnations`
+//! - **S1, a generation from a router**
+//!   - asserted: only the survivor begins the generation, and begins it once (`ecast::reform`); scenario
+//!     `reform`
+//!   - tested: scripts `a_generation_goes_on` and `reform_goes_on_from_what_is_chosen`; unit tests of members
+//!   - mutated: `FenceOpen`, `TailKeptBack`, `TailUnheard`
+//! - **S1, a generation from members**
+//!   - asserted: one founder and a majority of the members begin it (`ecast::refound`); scenario `refound`
+//!   - tested: scripts `all_routers_gone`, `two_new_routers_told_at_once`, `a_founder_dies` and
+//!     `routers_that_live_are_left_alone`; unit tests of the ground
+//!   - mutated: `BaseForged`, `NumbersForgotten`
+//! - **S2, changing routers**
+//!   - asserted: no entry follows an open change, one change is open at a time, and no router accepts or
+//!     promises below its promise (`paxos::core`)
+//!   - tested: scripts `stop_command_cut_off`, `newcomer_alone_holds_the_change` and `leader_leaves`; random
+//!     schedules
+//!   - mutated: `VoteWithoutHolding`, `AcceptBelowPromise`, `PromiseEmptied`, `BelowTheFloor`
+//! - **S3, learning**
+//!   - asserted: a router appends only the next entry (`ecast::order`)
+//!   - tested: script `forwarded_in_order`; unit tests of the order
+//!   - mutated: `SequenceUnchecked`, `NotProposedAgain`, `StableTooEarly`, `ForeignConfirmation`
+//! - **S4, delivering**
+//!   - asserted: a message becomes stable only after its last confirmation (`ecast::dispatch`)
+//!   - tested: scripts `link_breaks_and_resend` and `leader_change_with_unstable_messages`
+//!   - mutated: `ConfirmBeyond`, `RepairLost`, `PreviousUnchecked`, `DeliverTwice`
+//! - **S5, outcomes**
+//!   - asserted: a token has one outcome (checkers *stable* and *outcome*)
+//!   - tested: scripts `wedged_member` and `lost_for_good`
+//!   - mutated: `OutcomeForged`
+//! - **S6, ids of requests**
+//!   - asserted: a request begins and ends once (`rubberband::replies`)
+//!   - tested: scripts `same_request_takes_effect_once`, `another_statement_under_a_known_id` and
+//!     `replies_move_in_sections`; unit tests of the replies
+//!   - mutated: `RepeatedUnderNewName`, `RepetitionDenied`, `RepliesLost`, `RepliesInOnePiece`
+//! - **S7, credits**
+//!   - asserted: nothing in product code; checker *credits*
+//!   - tested: unit tests of the dispatcher
+//!   - mutated: `CreditsOnConfirmation`
+//! - **S8, versions of the routing**
+//!   - asserted: a process compares the placement (`Storage::on_direct`); checker *answer*
+//!   - tested: schedules of clusters with basic reads
+//!   - mutated: `RetryAnswered`
+//! - **S9, views**
+//!   - asserted: views are virtually synchronous, and no member delivers beyond the cut (`group::member`)
+//!   - tested: scripts and schedules of groups; checker *views*
+//!   - mutated: `DeliversLate`, `PredecessorsForgotten`, `StreamTorn`, `StateBehind`
+//! - **S10, safe messages**
+//!   - asserted: nothing in product code; checker *views*, and checker *S10*, which knows up to where each
+//!     member has the order (`check::views`)
+//!   - tested: scripts of groups
+//!   - mutated: `ReceiptForged`, `ReceiptOverrated`
+//! - **S11, time**
+//!   - asserted: nothing in product code; checker *S11*
+//!   - tested: unit tests of the detector; clocks drift in every seed
+//!   - mutated: `LateTickCounts`
+//! - **S14, suspicion**
+//!   - asserted: `Change::depart` refuses; the twin of the routing agrees; checker *S14* (`check::holders`),
+//!     which knows the holders of all rows
+//!   - tested: unit tests of the configuration; scripts `suspects_are_judged_together`,
+//!     `suspicions_are_withdrawn`, `a_bad_moment_of_a_super`, `unreachable_is_waited_for`,
+//!     `unreachable_is_replaced`, `lost_for_good`, `keeper_is_dismissed`, `keeper_is_taken_up`,
+//!     `the_later_keeper_is_taken_up` and `keeper_dies`
+//!   - mutated: `LossUndeclared`, `SuspectsOneByOne`, `StaleSuspicionObeyed`
+//! - **S14, reads that kill**
+//!   - asserted: nothing in product code; checker *query of death* (`system::table::deadly`)
+//!   - tested: scripts `a_read_that_kills`, `a_read_that_kills_one_of_two`, `a_read_of_all_that_kills`,
+//!     `a_read_is_probed` and `a_cut_is_no_death`
+//!   - mutated: `ReadAskedAgain`
+//! - **S15, statements are atomic**
+//!   - asserted: a replica publishes only a write whose verdict is favourable here (`Storage::decide`)
+//!   - tested: scripts `atomic_or_void`, `verdict_of_the_dead` and `verdict_from_memory`; unit tests
+//!     `what_a_member_may_have_lost_is_kept` and `a_debt_outlives_the_bound_of_bytes`
+//!   - mutated: `VoidedPublished`, `VerdictUnanswered`, `ReasonsUnbounded`, `WriteSkipped`,
+//!     `ImportLost`, `RetryAnswered`
+//! - **S16, reads of services**
+//!   - asserted: every change that a read saw is chosen, and a round covers only what came before the round
+//!     (`service::reads`)
+//!   - tested: scripts `a_read_is_confirmed`, `a_read_waits_for_what_it_saw`,
+//!     `a_new_leader_waits_until_it_is_settled`, `a_told_read_is_asked_for`, `a_stale_leader_is_told_nothing`
+//!     and `a_stale_leader_ends_no_session`
+//!   - mutated: `AnsweredUnchosen`, `ReadUnconfirmed`, `AnsweredUnsettled`, `ReadUnchosen`,
+//!     `ConfirmedBefore`, `ToldBefore`, `ExpiredUnconfirmed`
+//! - **S19, partial partitions**
+//!   - asserted: nothing in product code; scenario `graphs`, which computes from the graph who is promised
+//!     what
+//!   - tested: scripts `half_deaf_leader`, `heard_by_another` and `who_cannot_be_heard_reaches_nobody`
+//!   - mutated: `HearsEverybody`, `GoesNoWayRound`
+//! - **Groups, casts**
+//!   - asserted: a report covers only messages without a gap before them; checker *views*
+//!   - tested: unit tests of streams and lanes; scripts `casts_do_not_pass`, `casts_late_and_twice` and
+//!     `casts_behind_a_gap`
+//!   - mutated: `AheadTakenForNext`, `DoubleTaken`, `ForeignGroupTaken`
+//! - **Groups, receipts of branches**
+//!   - asserted: nothing in product code; checker *views*
+//!   - tested: unit tests of the tree and of receipts; script `receipts_in_a_tree`
+//!   - mutated: `BranchForgotten`
+//! - **Groups, following**
+//!   - asserted: nothing in product code; checker *following* (`check::views`)
+//!   - tested: script `follows`; test `a_key_is_rotated_under_load_and_nothing_is_lost`
+//!   - mutated: `FollowsNothing`
+//! - **Groups, checkpoints**
+//!   - asserted: nothing in product code; checker *checkpoints* (`check::views`)
+//!   - tested: scripts `stale_is_refused` and `the_newest_returns_second`; unit tests of the routing
+//!   - mutated: `StaleCheckpoint`
+//! - **Groups, quitting**
+//!   - asserted: nothing in product code; checker *one outcome* (`check::views`, `system::group::quits`)
+//!   - tested: scripts `quits`, `quits_in_mid_change`, `quits_and_joins_in_one_view`,
+//!     `quits_before_it_was_taken_in` and `comes_back_without_its_seats`
+//!   - mutated: `SendsDenied`
+//! - **Groups, locks**
+//!   - asserted: a lock has one holder at each place of the order, and its numbers grow with the place
+//!     (`group::lock`); checkers *locks* and *fences* (`check::locks`)
+//!   - tested: unit tests of locks
+//!   - mutated: `LockOutlivesHolder`, `FenceRepeated`
+//! - **Services, one line of states**
+//!   - asserted: a change rests on the state in which it was computed (`Replica::learn`); checker *same
+//!     states*
+//!   - tested: scripts `deposed_with_a_full_pipeline`, `deposed_while_the_host_executes`,
+//!     `a_joiner_gets_a_checkpoint` and `results_wait_for_room_in_the_log`
+//!   - mutated: `LeftUnreverted`, `ExecutedByBackups`, `ForwardedDelta`, `ResultLost`
+//! - **Services, transactions**
+//!   - asserted: nobody else changes the keys of a transaction until it ends (`service::locks`), and an abort
+//!     reverts its changes; checkers *serializable* and *together*
+//!   - tested: scripts `a_transaction_commits`, `a_deposed_leader_reverts_transactions`,
+//!     `plain_calls_wait_for_transactions` and `a_transaction_that_reads_is_confirmed`
+//!   - mutated: `LocksIgnored`, `AbortUnreverted`, `CheckpointUncommitted`, `CommitUnconfirmed`
+//! - **S6, ids of calls**
+//!   - asserted: a call takes effect once (`service::sessions`); checkers *exactly once* and *memory*
+//!   - tested: scripts `a_reply_is_lost`, `the_same_call_twice` and `a_session_ends`; unit tests of the
+//!     sessions
+//!   - mutated: `CallsForgotten`, `CalledUnderNewName`, `RepliesUnbounded`
+//! - **Maps, stamps**
+//!   - asserted: a new stamp exceeds every stamp that the client has seen, and no stamp is issued twice
+//!     (`partial::operation`, `partial::clock`); checker *quorum*
+//!   - tested: tests `a_quorum_write_goes_above_the_stamp_of_a_fast_clock` and
+//!     `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules
+//!   - mutated: `StampNotRaised`, `SkewUnbounded`
+//! - **Maps, quorums meet**
+//!   - asserted: an owner counts once (`partial::ring::Share`); checker *quorum*
+//!   - tested: tests `quorums_meet` and `a_read_leaves_what_it_saw_at_a_quorum`; random schedules
+//!   - mutated: `ReplicaCountedTwice`, `DigestMismatchIgnored`
+//! - **Maps, no write is forgotten**
+//!   - asserted: nothing in product code; checker *quorum*
+//!   - tested: tests `who_was_away_gets_hints` and
+//!     `a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything`
+//!   - mutated: `TombstoneForgotten`, `ArrivingLeftOut`, `ArrivesEmpty`
+//! - **Maps, cells forget a deletion once all replicas have it**
+//!   - asserted: no unfinished write is at or below the reported horizon (`partial::horizon`); checker
+//!     *quorum*
+//!   - tested: tests `a_delete_is_forgotten_once_every_cell_has_it` and
+//!     `a_hint_of_an_old_write_holds_the_horizon_back`
+//!   - mutated: `TombstoneCollectedEarly`, `TombstoneKept`, `BarrierIgnored`
+//! - **Maps, every accepted value reaches all replicas**
+//!   - asserted: nothing in product code; in the end all replicas are equal, and all horizons have passed the
+//!     last write
+//!   - tested: tests `replicas_become_equal_though_their_sum_is_above_the_limit_of_an_entry` and
+//!     `a_cell_is_replaced_though_the_others_are_full`
+//!   - mutated: `CopiesLimited`
+//! - **Maps, counters**
+//!   - asserted: nothing in product code; checker *counters*
+//!   - tested: tests `increments_through_all_cells_are_counted_once`,
+//!     `a_coordinator_remembers_what_not_all_owners_have`, `the_next_life_begins_another_tally`,
+//!     `what_was_taken_in_does_not_count_again` and `counters_have_one_outcome_in_whatever_order`
+//!   - mutated: `TalliesAdded`, `TalliesShared`, `TakenInCountedAgain`
+//! - **Maps on disks**
+//!   - asserted: a cell acknowledges and shows a value only after its record is durable, and reserves its
+//!     stamps (`partial::journal`); checker *quorum*
+//!   - tested: tests `a_read_does_not_show_what_a_power_cut_would_take`,
+//!     `stamps_go_on_above_those_of_before_though_the_clock_was_set_back` and
+//!     `a_cell_comes_back_with_what_it_had`
+//!   - mutated: `StampsReissued`, `SentBeforeDurable`
+//! - **Disks (`seam`)**
+//!   - asserted: recovered records follow from each other (`paxos::record`); the simulator's host numbers its
+//!     messages
+//!   - tested: unit tests of the journal; `recovery` tests of the log
+//!   - mutated: `SentBeforeDurable`, `OvertakesDurable`, `RecoversHalf`, `RotTakenForTail`
+//! - **Tables on disks**
+//!   - asserted: a repeated delivery equals the first one, so all replicas agree (`system::table::replicas`);
+//!     no range is lost (`system::table::disks`)
+//!   - tested: unit tests of the dispatcher, the member, journals and checkpoints; a test kills all processes
+//!     of a real cluster at once
+//!   - mutated: `CollectedBeforeDurable`, `CheckpointWithoutReplies`, `IncarnationKeptAfterRot`,
+//!     `OlderCopyAccepted`
 
 mod tamper;
 
@@ -52,35 +207,35 @@ use quorate_world::Breach;
 pub enum Mutation {
     /// A router that comes back founds a domain instead of joining (S1).
     FoundsAgain,
-    /// A process that restarts without its memory is taken for the one it was (S1).
+    /// A process that restarts without its memory is treated as its former life (S1).
     NoIncarnations,
-    /// A router votes for what it does not hold (S2).
+    /// A router votes for values that it does not hold (S2).
     VoteWithoutHolding,
     /// A router accepts below its promise (S2).
     AcceptBelowPromise,
-    /// A promise keeps back what was accepted (S2).
+    /// A promise omits the values that the router accepted (S2).
     PromiseEmptied,
-    /// Processes of different generations are linked as any others (S1).
+    /// Processes of different generations are linked like any others (S1).
     FenceOpen,
-    /// A member keeps back what it has delivered from a generation that begins (S1).
+    /// A member withholds its last deliveries from a generation that begins (S1).
     TailKeptBack,
-    /// A generation begins without having listened to members (S1).
+    /// A generation begins without the members' last deliveries (S1).
     TailUnheard,
-    /// A member tells a founder that more is stable than is (S1).
+    /// A member reports to a founder a higher stable position than the true one (S1).
     BaseForged,
-    /// A member does not say which of its numbers it has used to a founder (S1).
+    /// A member does not report its used numbers to a founder (S1).
     NumbersForgotten,
     /// Routers are removed until too few are left (S2).
     BelowTheFloor,
-    /// Nobody looks whether a submission is its sender's next (S3).
+    /// No router checks whether a submission is its sender's next (S3).
     SequenceUnchecked,
-    /// What was proposed is not proposed again when the leader changes (S3).
+    /// Routers do not propose their open proposals again when the leader changes (S3).
     NotProposedAgain,
-    /// Stability is told before the last confirmation (S3).
+    /// Members hear that a message is stable before its last confirmation (S3).
     StableTooEarly,
     /// A confirmation of one member is counted for another, too (S4).
     ForeignConfirmation,
-    /// A member confirms what it has not got (S4).
+    /// A member confirms messages that it does not have (S4).
     ConfirmBeyond,
     /// A delivery is lost, and so is the request for its repair (S4).
     RepairLost,
@@ -88,144 +243,166 @@ pub enum Mutation {
     PreviousUnchecked,
     /// A member delivers twice (S4).
     DeliverTwice,
-    /// What is refused or perhaps lost is told to be stable (S5).
+    /// A member hears that refused or perhaps lost submissions are stable (S5).
     OutcomeForged,
     /// A write is repeated under a new name (S6).
     RepeatedUnderNewName,
-    /// A repetition that comes to nothing is told as if nothing had been applied before (S5).
+    /// A failed repetition is reported as if nothing had been applied before (S5).
     RepetitionDenied,
     /// A range moves without the replies that it remembers (S6).
     RepliesLost,
-    /// What a range remembers moves in one message, however long (S6).
+    /// The remembered replies of a range move in one message of any length (S6).
     RepliesInOnePiece,
     /// Credits return on confirmation (S7).
     CreditsOnConfirmation,
-    /// What should be refused for another placement or stamp is answered with what there is: nothing (S8, S15).
+    /// A process answers with an empty result where it should refuse because of another placement or stamp
+    /// (S8, S15).
     RetryAnswered,
-    /// A detector counts the time in which it slept itself (S11).
+    /// A detector counts the time during which it slept itself (S11).
     LateTickCounts,
-    /// An unreachable process is declared lost, and no operator said so (S14).
+    /// An unreachable process is declared lost without an operator (S14).
     LossUndeclared,
-    /// Suspects of one message are judged one after the other (S14).
+    /// Suspects of one message are judged one after the other instead of together (S14).
     SuspectsOneByOne,
-    /// A suspicion that was refuted is obeyed all the same (S14).
+    /// A refuted suspicion is obeyed (S14).
     StaleSuspicionObeyed,
     /// A member delivers soft messages of a view in the next (S9).
     DeliversLate,
-    /// Soft messages do not say which ordered ones their sender sent before them (S9).
+    /// Soft messages do not name the ordered ones that their sender sent before them (S9).
     PredecessorsForgotten,
-    /// A message is taken out of a stream, and those behind it take its number (S9).
+    /// A message is removed from a stream, and the later ones take over its number (S9).
     StreamTorn,
-    /// A message that came ahead of others is taken for the next (groups).
+    /// A message that overtook others is taken for the next (groups).
     AheadTakenForNext,
-    /// A message that comes twice is taken twice (groups).
+    /// A duplicate message is taken twice (groups).
     DoubleTaken,
-    /// A member tells the one above it in the tree what it holds itself for what its whole branch does (groups).
+    /// A member reports upwards in the tree its own receipts as those of its whole branch (groups).
     BranchForgotten,
     /// Members of a group take multicasts of another group that has the same address (groups).
     ForeignGroupTaken,
-    /// Soft messages are said to follow what was safe, and the protocol is not told so (groups).
+    /// Soft messages claim to follow a safe message, and the protocol does not know it (groups).
     FollowsNothing,
     /// A joiner gets the state of an earlier view (S9).
     StateBehind,
-    /// A group that was idle begins with an older checkpoint than the newest (groups).
+    /// An idle group begins with a checkpoint older than the newest (groups).
     StaleCheckpoint,
-    /// A member confirms what it does not hold (S10).
+    /// A member confirms messages that it does not hold (S10).
     ReceiptForged,
-    /// A read at which processes died is asked elsewhere without limit (S14).
+    /// A member takes each receipt for a receipt of everything that will be ordered (S10).
+    ReceiptOverrated,
+    /// A process that quits a group denies sends that the order already has (groups).
+    SendsDenied,
+    /// A lock stays with a holder that is no longer a member (groups).
+    LockOutlivesHolder,
+    /// All grants of a pack get the number of its first update (groups).
+    FenceRepeated,
+    /// A read that killed processes is sent to others without limit (S14).
     ReadAskedAgain,
     /// A replica publishes a write that all others void (S15).
     VoidedPublished,
-    /// A replica that knows a verdict does not answer who asks for it (S15).
+    /// A replica that knows a verdict does not answer questions about it (S15).
     VerdictUnanswered,
+    /// Reasons of failures are kept without a bound on their length or number (S15).
+    ReasonsUnbounded,
     /// A replica skips a write (S15).
     WriteSkipped,
     /// A migration loses rows (S15).
     ImportLost,
-    /// A leader answers a write when it is executed, chosen or not (S16).
+    /// A leader answers a write after its execution, though the write is not chosen (S16).
     AnsweredUnchosen,
-    /// A leader answers a read when it is executed, though nobody confirmed its ballot (S16).
+    /// A leader answers a read after its execution, though nobody confirmed the ballot (S16).
     ReadUnconfirmed,
     /// A new leader answers reads before it is settled (S16).
     AnsweredUnsettled,
-    /// A leader answers a read that is confirmed, though a change that it saw is not chosen (S16).
+    /// A leader answers a confirmed read, though a change that the read saw is not chosen (S16).
     ReadUnchosen,
-    /// A leader takes a confirmation that it got before it asked for this read's (S16).
+    /// A leader accepts a confirmation that it got before it asked for this read (S16).
     ConfirmedBefore,
-    /// A leader takes it that replicas follow which told so before they were told of this read (S16).
+    /// A leader counts replicas as followers by notices that precede their notice of this read (S16).
     ToldBefore,
-    /// A leader proposes what another one executed, which has been deposed (services).
+    /// A leader reports a session as ended, though nobody confirmed the ballot (S16).
+    ExpiredUnconfirmed,
+    /// A leader proposes a change that another, deposed leader executed (services).
     ForwardedDelta,
-    /// A checkpoint is taken before what aborted transactions have changed is taken back (services).
+    /// A checkpoint is taken before the changes of aborted transactions are undone (services).
     CheckpointUncommitted,
-    /// A host keeps what a reign that has ended changed and had not chosen (services).
+    /// A host keeps changes of an ended reign that were not chosen (services).
     LeftUnreverted,
-    /// A backup draws lots anew when it applies a change (services).
+    /// A backup draws new random numbers when it applies a change (services).
     ExecutedByBackups,
     /// Backups do not remember which calls have taken effect (S6).
     CallsForgotten,
     /// A client calls again under another name (S6).
     CalledUnderNewName,
-    /// A replica does not say that it holds a newer stamp (maps).
+    /// A session's remembered replies have no bound in bytes (S6).
+    RepliesUnbounded,
+    /// A replica does not report that it holds a newer stamp (maps).
     StampNotRaised,
     /// The answer of one replica is counted for another, too (maps).
     ReplicaCountedTwice,
-    /// A read takes digests that differ for equal ones (maps).
+    /// A read takes different digests for equal ones (maps).
     DigestMismatchIgnored,
-    /// Replicas forget that a key was deleted while older copies are about (maps).
+    /// Replicas forget a deletion while older copies of the key exist (maps).
     TombstoneForgotten,
-    /// A cell forgets what was deleted though not every replica has the deletion (maps).
+    /// A cell forgets a deletion that some replica does not have (maps).
     TombstoneCollectedEarly,
-    /// A cell takes writes that are on their way for ended, and passes over them when they arrive (maps).
+    /// No cell believes that the others have a deletion, so none is ever forgotten (maps).
+    TombstoneKept,
+    /// The size limits of clients apply to copies between cells, too (maps).
+    CopiesLimited,
+    /// A cell treats writes under way as ended, and ignores them when they arrive (maps).
     BarrierIgnored,
-    /// A cell that is arriving does not take what is written (maps).
+    /// A cell that is arriving ignores writes (maps).
     ArrivingLeftOut,
-    /// A cell that is arriving says at once that it has everything (maps).
+    /// A cell that is arriving reports at once that it has everything (maps).
     ArrivesEmpty,
     /// A stamp may be ahead of the clocks by any amount (maps).
     SkewUnbounded,
-    /// A replica adds the states of a tally of a counter, instead of keeping the later one (maps).
+    /// A replica adds the states of a counter's tally, instead of keeping the later one (maps).
     TalliesAdded,
     /// All coordinators write one tally of a counter (maps).
     TalliesShared,
-    /// Replicas count tallies that another one has taken in (maps).
+    /// Replicas count tallies that another tally has absorbed (maps).
     TakenInCountedAgain,
-    /// A cell that comes back from its disk does not know which stamps it issued (maps).
+    /// A cell that recovers from its disk does not know the stamps that it issued (maps).
     StampsReissued,
-    /// A leader executes requests of transactions whatever others have touched (services).
+    /// A result is lost between a host and the log, and the reign continues (services).
+    ResultLost,
+    /// A leader executes requests of transactions on keys that others have locked (services).
     LocksIgnored,
-    /// A host keeps what an aborted transaction changed (services).
+    /// A host keeps the changes of an aborted transaction (services).
     AbortUnreverted,
-    /// A leader answers the commit of a transaction that changed nothing, though nobody confirmed its ballot (S16).
+    /// A leader answers the commit of a transaction without changes, though nobody confirmed its ballot
+    /// (S16).
     CommitUnconfirmed,
-    /// A router tells the others that it hears and reaches all of them, so that elections know of no cut (S19).
+    /// A router claims to hear and reach all others, so elections know of no cut (S19).
     HearsEverybody,
-    /// Routers hand nothing on that is not for themselves (S19).
+    /// Routers do not relay messages for others (S19).
     GoesNoWayRound,
     /// A message leaves before the record that it needs is durable (disk).
     SentBeforeDurable,
     /// A message overtakes one that waits for a record (disk).
     OvertakesDurable,
-    /// A process is made again from the first half of its records (disk).
+    /// A process recovers from the first half of its records (disk).
     RecoversHalf,
     /// Rot is cut off as if it were a torn tail (disk).
     RotTakenForTail,
-    /// A storage process says of what it delivers that it is durable (S15).
+    /// A storage process reports its deliveries as durable at once (S15).
     CollectedBeforeDurable,
-    /// A storage process comes back without what its checkpoint says that ranges remember (S6).
+    /// A storage process recovers without the remembered replies of its checkpoint (S6).
     CheckpointWithoutReplies,
     /// A storage process keeps its incarnation after rot (S15).
     IncarnationKeptAfterRot,
-    /// A process goes on from an older copy of its disk, which others know to be one (disk).
+    /// A process continues from an older copy of its disk, though others know that it is older (disk).
     OlderCopyAccepted,
 }
 
-/// Within so many seeds every mutation is caught.
+/// Number of seeds within which every mutation is caught.
 pub const SEEDS_MAX: u64 = 200;
 
 impl Mutation {
-    /// All of them: the seeds must catch each.
-    pub const ALL: [Mutation; 84] = [
+    /// All mutations. The seeds must catch each.
+    pub const ALL: [Mutation; 94] = [
         Mutation::FoundsAgain,
         Mutation::NoIncarnations,
         Mutation::FenceOpen,
@@ -267,9 +444,14 @@ impl Mutation {
         Mutation::StateBehind,
         Mutation::StaleCheckpoint,
         Mutation::ReceiptForged,
+        Mutation::ReceiptOverrated,
+        Mutation::SendsDenied,
+        Mutation::LockOutlivesHolder,
+        Mutation::FenceRepeated,
         Mutation::ReadAskedAgain,
         Mutation::VoidedPublished,
         Mutation::VerdictUnanswered,
+        Mutation::ReasonsUnbounded,
         Mutation::WriteSkipped,
         Mutation::ImportLost,
         Mutation::AnsweredUnchosen,
@@ -278,17 +460,22 @@ impl Mutation {
         Mutation::ReadUnchosen,
         Mutation::ConfirmedBefore,
         Mutation::ToldBefore,
+        Mutation::ExpiredUnconfirmed,
         Mutation::ForwardedDelta,
         Mutation::CheckpointUncommitted,
         Mutation::LeftUnreverted,
         Mutation::ExecutedByBackups,
         Mutation::CallsForgotten,
         Mutation::CalledUnderNewName,
+        Mutation::RepliesUnbounded,
+        Mutation::ResultLost,
         Mutation::StampNotRaised,
         Mutation::ReplicaCountedTwice,
         Mutation::DigestMismatchIgnored,
         Mutation::TombstoneForgotten,
         Mutation::TombstoneCollectedEarly,
+        Mutation::TombstoneKept,
+        Mutation::CopiesLimited,
         Mutation::BarrierIgnored,
         Mutation::ArrivingLeftOut,
         Mutation::ArrivesEmpty,
@@ -312,7 +499,8 @@ impl Mutation {
         Mutation::OlderCopyAccepted,
     ];
 
-    /// The scenario whose seeds catch it, or `graphs`, whose cases do ([`graphs`](crate::graphs)).
+    /// Returns the scenario whose seeds catch the mutation, or `graphs`, whose cases do
+    /// ([`graphs`](crate::graphs)).
     pub fn scenario(self) -> &'static str {
         match self {
             Mutation::FoundsAgain
@@ -343,6 +531,7 @@ impl Mutation {
             | Mutation::ReadAskedAgain
             | Mutation::VoidedPublished
             | Mutation::VerdictUnanswered
+            | Mutation::ReasonsUnbounded
             | Mutation::WriteSkipped
             | Mutation::ImportLost => "table",
             Mutation::AnsweredUnchosen
@@ -350,7 +539,10 @@ impl Mutation {
             | Mutation::LeftUnreverted
             | Mutation::ExecutedByBackups
             | Mutation::CallsForgotten
-            | Mutation::CalledUnderNewName => "service",
+            | Mutation::CalledUnderNewName
+            | Mutation::RepliesUnbounded
+            | Mutation::ExpiredUnconfirmed
+            | Mutation::ResultLost => "service",
             Mutation::AnsweredUnsettled | Mutation::ReadUnchosen | Mutation::ForwardedDelta => "service_far",
             Mutation::ConfirmedBefore | Mutation::ToldBefore => "service_reads",
             Mutation::LocksIgnored
@@ -367,12 +559,18 @@ impl Mutation {
             | Mutation::FollowsNothing
             | Mutation::StateBehind
             | Mutation::StaleCheckpoint
-            | Mutation::ReceiptForged => "group",
+            | Mutation::ReceiptForged
+            | Mutation::ReceiptOverrated
+            | Mutation::SendsDenied
+            | Mutation::LockOutlivesHolder
+            | Mutation::FenceRepeated => "group",
             Mutation::StampNotRaised
             | Mutation::ReplicaCountedTwice
             | Mutation::DigestMismatchIgnored
             | Mutation::TombstoneForgotten
             | Mutation::TombstoneCollectedEarly
+            | Mutation::TombstoneKept
+            | Mutation::CopiesLimited
             | Mutation::BarrierIgnored
             | Mutation::ArrivingLeftOut
             | Mutation::ArrivesEmpty
@@ -394,7 +592,8 @@ impl Mutation {
         }
     }
 
-    /// All scenarios whose seeds catch it: rules of disks hold for logs alone, for tables and for maps.
+    /// Returns all scenarios whose seeds catch the mutation: rules of disks hold for logs alone, for tables
+    /// and for maps.
     pub fn scenarios(self) -> Vec<&'static str> {
         let also: &[&str] = match self {
             Mutation::SentBeforeDurable => &["power", "quorum_disk"],
@@ -404,7 +603,7 @@ impl Mutation {
         std::iter::once(self.scenario()).chain(also.iter().copied()).collect()
     }
 
-    /// How the command line calls it.
+    /// Returns the mutation's name on the command line.
     pub fn name(self) -> String {
         let mut name = String::new();
         for letter in format!("{self:?}").chars() {
@@ -416,7 +615,7 @@ impl Mutation {
         name
     }
 
-    /// The rule of disks that this breaks, if it is one.
+    /// Returns the rule of disks that this mutation breaks, if it is one.
     pub(crate) fn breach(self) -> Option<Breach> {
         match self {
             Mutation::SentBeforeDurable => Some(Breach::SentBeforeDurable),
@@ -428,7 +627,7 @@ impl Mutation {
         }
     }
 
-    /// The mutation of this name.
+    /// Returns the mutation with this name.
     pub fn named(name: &str) -> Option<Self> {
         Mutation::ALL.into_iter().find(|mutation| mutation.name() == name)
     }

@@ -1,4 +1,4 @@
-//! One seed from beginning to end, and sweeps over many.
+//! Runs one seed from beginning to end, and sweeps over many seeds.
 
 use std::{
     cell::{Cell, RefCell},
@@ -18,24 +18,24 @@ use quorate_world::{Fault, Violation};
 
 use crate::{mutation::Mutation, scenario::Scenario};
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Its seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// What broke: a promise, by a checker, or an assertion of the code itself.
+    /// The failure: a promise that a checker found broken, or an assertion of the code itself.
     pub failure: Option<String>,
-    /// What occurred how often.
+    /// Number of times that each event occurred, by its name.
     pub counts: BTreeMap<String, u64>,
-    /// How many things happened.
+    /// Number of steps of the world.
     pub steps: u64,
-    /// How long it took in the virtual world.
+    /// Duration of the run in virtual time.
     pub span: Duration,
-    /// The hash of everything that happened: equal for equal seeds.
+    /// The hash of all events: equal for equal seeds.
     pub trace: u64,
 }
 
-/// What broke while this ran: a promise, or an assertion of the code itself.
+/// Returns the failure of `run`: a broken promise, or an assertion of the code itself.
 pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<String> {
     keep_panics_quiet();
     SIMULATING.set(true);
@@ -53,23 +53,24 @@ pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report
     scenario.system.simulate(scenario, seed, mutation)
 }
 
-/// What a sweep over many seeds showed.
+/// The result of a sweep over many seeds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sweep {
-    /// How many seeds ran.
+    /// Number of seeds that ran.
     pub seeds: u64,
-    /// The runs that failed, by seed.
+    /// The reports of the failed runs, in order of their seeds.
     pub failures: Vec<Report>,
-    /// What occurred: how often, and in how many runs.
+    /// For each event: the number of its occurrences, and the number of runs with it.
     pub counts: BTreeMap<String, (u64, u64)>,
-    /// How many things happened.
+    /// Number of steps of the world, over all runs.
     pub steps: u64,
-    /// Virtual time, all runs together.
+    /// Virtual time of all runs together.
     pub span: Duration,
 }
 
 impl Sweep {
-    /// What the scenario expects and no run had, and the effects of faults that had none.
+    /// Returns the events that the scenario expects and that no run had, and the effects that faults never
+    /// had.
     pub fn missing(&self, scenario: &Scenario) -> Vec<String> {
         let never = |what: &str| !self.counts.contains_key(what);
         let expected = scenario.expect.iter().filter(|what| never(what)).cloned();
@@ -78,8 +79,8 @@ impl Sweep {
     }
 }
 
-/// Runs the seeds of a range, several at a time, and stops early after `failures_max` failures. `progress` is told of
-/// each run when it ends.
+/// Runs the seeds of a range, `jobs` at a time, and stops early after `failures_max` failures. Calls
+/// `progress` with each report when its run ends.
 pub fn sweep(
     scenario: &Scenario,
     seeds: Range<u64>,
@@ -134,7 +135,7 @@ thread_local! {
     static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Assertions of simulated code become failures of their run; their text is kept instead of printed.
+/// Turns assertions of simulated code into failures of their run: keeps their text instead of printing it.
 fn keep_panics_quiet() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

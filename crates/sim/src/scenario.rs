@@ -1,4 +1,4 @@
-//! Scenario files: a cluster, its workload, and the faults it must stand.
+//! Scenario files: a cluster, its workload, and the faults that it must survive.
 
 use std::time::Duration;
 
@@ -8,28 +8,30 @@ use quorate_world::{FaultSettings, MachineSettings, NetworkSettings};
 
 use crate::system::{self, System};
 
-/// One scenario, as its file has it.
+/// A scenario, as its file states it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is for, in a sentence.
+    /// The purpose of the scenario, in a sentence.
     pub about: String,
-    /// Which processes, doing what.
+    /// The simulated system with its settings.
     pub system: System,
-    /// What the network is like while nobody breaks it.
+    /// The network's behaviour without faults.
     #[serde(default)]
     pub network: NetworkSettings,
-    /// What machines are like.
+    /// The behaviour of machines.
     #[serde(default)]
     pub machines: MachineSettings,
-    /// What goes wrong.
+    /// The faults.
     #[serde(default)]
     pub faults: FaultSettings,
-    /// How long faults last: the first phase, which judges safety.
+    /// Duration of the first phase, in milliseconds: faults strike, and safety is judged.
     pub safety_ms: u64,
-    /// How long everything may take to come right once the faults have ended: the second phase, which judges liveness.
+    /// Upper bound of the second phase, in milliseconds: after the faults, everything must recover, and
+    /// liveness is judged.
     pub liveness_ms: u64,
-    /// What must occur at least once in a sweep of some hundred seeds; a sweep that never saw it tested nothing.
+    /// Events that must occur at least once in a sweep of some hundred seeds. A sweep that never saw an event
+    /// did not test it.
     #[serde(default)]
     pub expect: Vec<String>,
 }
@@ -40,13 +42,13 @@ impl Scenario {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// The scenario called `name`, of those that come with Quorate.
+    /// Returns the scenario called `name`, if it comes with Quorate.
     pub fn named(name: &str) -> Option<Self> {
         let (_, text) = system::scenarios().find(|(known, _)| *known == name)?;
         Some(Self::parse(text).expect("a test reads every scenario that comes with Quorate"))
     }
 
-    /// The names of the scenarios that come with Quorate.
+    /// Returns the names of the scenarios that come with Quorate.
     pub fn names() -> impl Iterator<Item = &'static str> {
         system::scenarios().map(|(name, _)| name)
     }

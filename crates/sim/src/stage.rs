@@ -1,7 +1,8 @@
-//! The stage: everything that simulated systems have in common.
+//! The stage: the parts that all simulated systems share.
 //!
-//! A simulated system is a [`Workload`]: which processes run, what is asked of them, and the checkers that watch. The
-//! stage owns the rest: machines, routers, faults, timers, healing, and the time that everything may take to come right.
+//! A simulated system is a [`Workload`]: its processes, the commands to them, and the checkers that watch.
+//! The stage owns the rest: machines, routers, faults, timers, healing, and the bound on the time of
+//! recovery.
 //!
 //! ```text
 //! Scenario ──► Stage: machines · routers · nemesis · timers · healing · convergence
@@ -12,24 +13,25 @@
 //!
 //! # How a run goes
 //!
-//! 1. [`Workload::new`] adds machines ([`Stage::add_routers`], [`Stage::add_machines`]) and sets its first timers
-//!    ([`Stage::after`]). Machines start one a millisecond; [`Workload::start`] makes the process of each life.
-//! 2. *Safety.* Faults strike. [`Workload::act`] is called for its own timers and commands processes; what a process
-//!    tells its user comes to [`Workload::event`]; [`Workload::stepped`] is the moment to look inside a process. Each may
-//!    return a [`Violation`], which ends the run.
-//! 3. *Liveness.* All that was broken is mended, and all machines run. The stage asks [`Workload::settled`] until it holds
-//!    and nothing is [owed](Workload::owed). If that takes longer than the scenario allows, the run has failed, with
-//!    [`Workload::report`] as its explanation, unless a majority of the routers was lost.
-//! 4. [`Workload::judge`] has the last word.
+//! 1. [`Workload::new`] adds machines ([`Stage::add_routers`], [`Stage::add_machines`]) and sets its first
+//!    timers ([`Stage::after`]). Machines start one a millisecond; [`Workload::start`] makes the process of
+//!    each life.
+//! 2. *Safety.* Faults strike. The stage calls [`Workload::act`] for the workload's own timers; there it
+//!    commands processes. Events of processes come to [`Workload::event`]. [`Workload::stepped`] is the
+//!    moment to look inside a process. Each may return a [`Violation`], which ends the run.
+//! 3. *Liveness.* The stage mends all faults, and all machines run. It asks [`Workload::settled`] until it
+//!    holds and nothing is [owed](Workload::owed). If that takes longer than the scenario allows, the run has
+//!    failed, with [`Workload::report`] as its explanation, unless a majority of the routers was lost.
+//! 4. [`Workload::judge`] judges the end of the run.
 //!
 //! # How to write one
 //!
-//! One file in `system/`, named in the list of [`system`](crate::system), and nothing else: the token ring
-//! (`system/token.rs`) is a whole one in less than a hundred lines. A process of a system is any
-//! [`Protocol`]; a new one is mostly an adapter around the protocol under test. Chance comes from
-//! [`Stage::chance`], or from a [`Chance`] of the system's own, so that one more draw here changes nothing there. Count
-//! what occurs with [`World::count`], and have the scenario `expect` it: a run in which nothing occurred tested nothing.
-//! Checkers stand in [`check`](crate::check), a file each, and share no code with what they check.
+//! A system is one file in `system/`, named in the list of [`system`](crate::system). The token ring
+//! (`system/token.rs`) is a complete example of 100 lines. A process of a system is any [`Protocol`]; a new
+//! one is mostly an adapter around the protocol under test. Chance comes from [`Stage::chance`], or from a
+//! [`Chance`] of the system's own, so that one more draw here changes nothing there. Count events with
+//! [`World::count`], and let the scenario `expect` them: a run without events tests nothing. Each checker has
+//! its own file in [`check`](crate::check), and shares no code with the checked protocol.
 
 mod play;
 mod routers;
@@ -50,28 +52,29 @@ use serde::de::DeserializeOwned;
 
 use crate::{mutation::Mutation, scenario::Scenario};
 
-/// A simulated system: its work, and how it is judged.
+/// A simulated system: its work, and the judgement of it.
 pub trait Workload: Sized {
-    /// Its name in scenario files.
+    /// The workload's name in scenario files.
     const NAME: &'static str;
-    /// The scenarios that come with it: name, and text.
+    /// The scenarios that come with the system: name and text.
     const SCENARIOS: &'static [(&'static str, &'static str)];
-    /// When the first fault strikes.
+    /// Time before the first fault.
     const CALM: Duration = Duration::from_millis(300);
-    /// When an operator first thinks of taking out a router that is well, and how likely he does it, each second.
+    /// Time until an operator first considers removing a healthy router, and the probability of a removal
+    /// each second.
     const REMOVALS: (Duration, f64) = (Duration::from_millis(700), 0.3);
 
-    /// What a scenario file says in `[system.<name>]`.
+    /// The settings in `[system.<name>]` of a scenario file.
     type Settings: DeserializeOwned;
-    /// The process on each machine.
+    /// The type of the process on each machine.
     type Process: Protocol<Message: Wire>;
-    /// Its own timers.
+    /// The workload's own timers.
     type Timer;
 
     /// Adds machines and sets the first timers.
     fn new(stage: &mut StageOf<Self>, world: &mut WorldOf<Self>, settings: Self::Settings) -> Self;
 
-    /// Whether the process `id` can go on from these records, which are all that was durable on `machine`.
+    /// Whether the process `id` can continue from these records, which are all that was durable on `machine`.
     fn goes_on(
         &mut self,
         _: &mut StageOf<Self>,
@@ -86,7 +89,7 @@ pub trait Workload: Sized {
         log_goes_on(world, machine, recovery)
     }
 
-    /// Recovers a router's log from these records, to see whether that can be done.
+    /// Recovers a router's log from these records, to test whether they allow it.
     fn log_recovery(&self, _: Peer, _records: Vec<Bytes>, _now: Time) -> Result<(), Corrupt> {
         Ok(())
     }
@@ -100,7 +103,7 @@ pub trait Workload: Sized {
         id: ProcessId,
     ) -> Self::Process;
 
-    /// One of its own timers fired.
+    /// Handles one of the workload's own timers.
     fn act(
         &mut self,
         stage: &mut StageOf<Self>,
@@ -108,7 +111,7 @@ pub trait Workload: Sized {
         timer: Self::Timer,
     ) -> Result<(), Violation>;
 
-    /// The process on `machine` told its user something.
+    /// Handles an event that the process on `machine` reported to its user.
     fn event(
         &mut self,
         stage: &mut StageOf<Self>,
@@ -117,33 +120,34 @@ pub trait Workload: Sized {
         event: <Self::Process as Protocol>::Event,
     ) -> Result<(), Violation>;
 
-    /// Whether everything has come right. Asked again and again once the faults are over.
+    /// Whether the system has recovered completely. The stage asks repeatedly once the faults are over.
     fn settled(&mut self, stage: &mut StageOf<Self>, world: &mut WorldOf<Self>) -> bool;
 
-    /// The state of everything, for a person who wonders why nothing comes right.
+    /// Returns the state of everything, for a person who asks why the system does not recover.
     fn report(&self, stage: &StageOf<Self>, world: &WorldOf<Self>) -> String;
 
-    /// A promise that is still owed: it must hold once everything has come right, and may not yet.
+    /// Checks promises that must hold after recovery but may not hold yet.
     fn owed(&self, _: &StageOf<Self>, _: &WorldOf<Self>) -> Result<(), Violation> {
         Ok(())
     }
 
-    /// Judges what can be judged only at the end.
+    /// Judges the promises that can be judged only at the end.
     fn judge(&mut self, _: &StageOf<Self>, _: &mut WorldOf<Self>) -> Result<(), Violation> {
         Ok(())
     }
 
-    /// Judges what can be judged of a run that was lost for good.
+    /// Judges the promises that hold even for a run whose routers were lost for good.
     fn judge_lost(&mut self) -> Result<(), Violation> {
         Ok(())
     }
 
-    /// A majority of the routers is `lost`, and the domain has stopped. `None`: an operator has it go on nevertheless.
+    /// Returns the reason for which the domain has stopped, after the loss `lost` of a majority of the
+    /// routers. `None` if an operator lets the domain continue nevertheless.
     fn lost(&self, _: &StageOf<Self>, _: &WorldOf<Self>, lost: &'static str) -> Option<&'static str> {
         Some(lost)
     }
 
-    /// A process finished a batch: the moment for checkers that look inside.
+    /// Called after a process finished a batch: the moment for checkers that look inside.
     fn stepped(
         &mut self,
         _: &mut StageOf<Self>,
@@ -153,36 +157,37 @@ pub trait Workload: Sized {
         Ok(())
     }
 
-    /// The machines that faults strike, in groups of which each is struck equally often.
+    /// Returns the machines that faults strike, in groups that are struck equally often.
     fn targets(&self, stage: &StageOf<Self>, world: &WorldOf<Self>) -> Vec<Vec<usize>> {
         let others = (0..world.machines()).filter(|it| !stage.routers.machines.contains(it)).collect();
         let [routers, leader] = stage.routers.targets();
         [routers, leader, others].into_iter().filter(|group: &Vec<usize>| !group.is_empty()).collect()
     }
 
-    /// Whether the process on `machine`, which is no router, may be killed: whether the system could go on.
+    /// Whether the process on `machine`, which is no router, may be killed without stopping the system for
+    /// good.
     fn may_crash(&self, _: &StageOf<Self>, _: &WorldOf<Self>, _machine: usize) -> bool {
         true
     }
 
-    /// A fault struck these machines.
+    /// Called after a fault struck these machines.
     fn struck(&mut self, _: &mut StageOf<Self>, _: &mut WorldOf<Self>, _fault: Fault, _hit: Vec<usize>) {}
 
-    /// The log of a router that counts.
+    /// Returns the log of a router that takes part in the domain.
     fn log<'a>(&self, _: &'a Self::Process) -> Option<&'a Paxos> {
         None
     }
 
-    /// How a router is asked to take out another.
+    /// Returns the command that makes a router remove another.
     fn removal(_id: CommandId, _router: ProcessId) -> Option<<Self::Process as Protocol>::Command> {
         None
     }
 
-    /// The process on `machine` has adopted another policy.
+    /// Called when the process on `machine` has adopted another policy.
     fn adopted(&mut self, _: &mut WorldOf<Self>, _machine: usize) {}
 
-    /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
-    fn stranger(&mut self, _: &mut WorldOf<Self>, _machine: usize, _theirs: &[u8]) {}
+    /// Called when the process on `machine` met one that shows the pass `theirs`, and may not link with it.
+    fn policy_mismatch(&mut self, _: &mut WorldOf<Self>, _machine: usize, _theirs: &[u8]) {}
 }
 
 /// The stage of a workload.
@@ -192,11 +197,11 @@ pub type WorldOf<W> = World<<W as Workload>::Process>;
 
 /// A workload's view of the stage.
 pub struct Stage<T> {
-    /// The routers, as the world at large sees them. Empty for systems without.
+    /// The routers as seen from outside; empty for systems without routers.
     pub routers: RouterSet,
-    /// Chance of the workload.
+    /// The random generator of the workload.
     pub chance: Chance,
-    /// The run's seed, for streams of chance of the system's own.
+    /// The run's seed, from which the system derives its own streams of random numbers.
     pub seed: u64,
     /// The rule that is broken in this run.
     pub mutation: Option<Mutation>,
@@ -206,13 +211,13 @@ pub struct Stage<T> {
     alarms_set: u64,
 }
 
-/// Why a timer was set.
+/// The purpose of a timer.
 enum Alarm<T> {
     /// A fault is due.
     Strike,
-    /// An operator may take out a router.
+    /// An operator may remove a router.
     Remove,
-    /// The workload knows.
+    /// A timer of the workload's own.
     Own(T),
 }
 
@@ -230,7 +235,7 @@ impl<T> Stage<T> {
         }
     }
 
-    /// Adds machines, which start one a millisecond.
+    /// Adds machines. They start one a millisecond.
     pub fn add_machines<P>(&mut self, world: &mut World<P>, count: usize) -> Vec<usize>
     where
         P: Protocol<Message: Wire>,
@@ -243,7 +248,7 @@ impl<T> Stage<T> {
         (0..count).map(add).collect()
     }
 
-    /// Adds the machines of routers: as many as are wanted, and some more that ask to be admitted.
+    /// Adds the machines of routers: `wanted` of them, and `spares` more that ask to join.
     pub fn add_routers<P>(&mut self, world: &mut World<P>, wanted: usize, spares: usize)
     where
         P: Protocol<Message: Wire>,
@@ -251,7 +256,7 @@ impl<T> Stage<T> {
         self.routers = RouterSet::new(self.add_machines(world, wanted + spares), wanted);
     }
 
-    /// Has [`Workload::act`] called after `delay`.
+    /// Sets a timer: [`Workload::act`] is called after `delay`.
     pub fn after<P>(&mut self, world: &mut World<P>, delay: Duration, timer: T)
     where
         P: Protocol<Message: Wire>,
@@ -268,7 +273,7 @@ impl<T> Stage<T> {
         world.timer(delay, self.alarms_set);
     }
 
-    /// How long faults last.
+    /// Returns the duration of the faults.
     pub fn safety(&self) -> Duration {
         self.safety
     }
@@ -279,7 +284,8 @@ impl<T> Stage<T> {
     }
 }
 
-/// A name for an operator's command: operators ask one thing at a time.
+/// Returns an id for an operator's command. The time serves as id, because an operator gives one command at a
+/// time.
 pub fn command_id<P: Protocol>(world: &World<P>) -> CommandId
 where
     P::Message: Wire,
@@ -287,7 +293,7 @@ where
     CommandId(world.now().0)
 }
 
-/// The members that changes under way would make.
+/// Returns the member sets that open changes would make.
 pub fn changes<W: Workload>(workload: &W, world: &World<W::Process>) -> Vec<Vec<Peer>> {
     let processes = (0..world.machines()).filter_map(|machine| world.process(machine));
     open_changes(processes.filter_map(|process| workload.log(process)))

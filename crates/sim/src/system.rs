@@ -1,8 +1,8 @@
-//! What can be simulated: processes, their workload, and the checkers that watch them.
+//! The systems that can be simulated: processes, their workload, and the checkers that watch them.
 //!
 //! | module | |
 //! |---|---|
-//! | [`paxos`] | routers and their log, nothing else |
+//! | [`paxos`] | routers and their log alone |
 //! | [`ecast`] | routers, and members that talk in rooms through them |
 //! | [`group`] | routers, and members of process groups |
 //! | [`service`] | a replicated service that is not deterministic, and its clients |
@@ -11,20 +11,21 @@
 //! | `domains` | processes that belong to two domains |
 //! | [`token`] | three machines that pass a token: an example to start from |
 //!
-//! A system is found by its name. Another one is a line for its module and one in its list (`SYSTEMS`).
+//! A scenario file selects a system by its name. A new system needs a line for its module and an entry in
+//! `SYSTEMS`.
 
 pub(crate) mod domains;
 pub mod ecast;
 pub mod group;
 pub mod paxos;
 pub mod quorum;
+mod resend_counters;
 pub(crate) mod rooms;
 pub mod service;
-mod signs;
 pub mod table;
 pub mod token;
 
-pub(crate) use signs::Signs;
+pub(crate) use resend_counters::ResendCounters;
 
 use std::{collections::BTreeMap, fmt};
 
@@ -37,19 +38,19 @@ use crate::{
     stage::{self, Workload},
 };
 
-/// All of them.
+/// All systems.
 static SYSTEMS: [Kind; 8] = [
-    kind::<ecast::People>(),
-    kind::<group::Crowd>(),
-    kind::<table::Town>(),
-    kind::<paxos::Users>(),
+    kind::<ecast::EcastWorkload>(),
+    kind::<group::GroupWorkload>(),
+    kind::<table::TableWorkload>(),
+    kind::<paxos::PaxosWorkload>(),
     kind::<domains::Domains>(),
-    kind::<service::Callers>(),
-    kind::<quorum::Readers>(),
+    kind::<service::ServiceWorkload>(),
+    kind::<quorum::MapsWorkload>(),
     kind::<token::Ring>(),
 ];
 
-/// A system, as a scenario file has it: `[system.<name>]`, and its settings.
+/// A system, as a scenario file states it: `[system.<name>]`, and its settings.
 #[derive(Clone, Deserialize)]
 #[serde(try_from = "BTreeMap<String, toml::Table>")]
 pub struct System {
@@ -57,7 +58,7 @@ pub struct System {
     settings: toml::Table,
 }
 
-/// A kind of systems.
+/// The registration of a system: its name, scenarios and entry points.
 struct Kind {
     name: &'static str,
     scenarios: &'static [(&'static str, &'static str)],
@@ -83,7 +84,7 @@ impl System {
     }
 }
 
-/// The scenarios that come with Quorate: name, and text.
+/// Returns the scenarios that come with Quorate: name and text.
 pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
     SYSTEMS.iter().flat_map(|kind| kind.scenarios.iter().copied())
 }

@@ -1,5 +1,5 @@
-//! Arrays of one dimension. A row carries one as its text form: `{1,NULL,"a b"}`; the elements of a vector
-//! (`int2vector`, `oidvector`) are only separated by spaces.
+//! Arrays of one dimension. A row carries an array as its text form: `{1,NULL,"a b"}`. The elements of a
+//! vector (`int2vector`, `oidvector`) are separated by spaces, without braces.
 
 use quorate_table::{text::parse_text, value::Value};
 
@@ -8,7 +8,7 @@ use crate::{
     types::PgType,
 };
 
-/// The text form of these elements; `None` is NULL.
+/// Returns the text form of these elements; `None` is NULL.
 pub fn text(elements: impl IntoIterator<Item = Option<String>>) -> String {
     let mut text = String::from("{");
     for (index, element) in elements.into_iter().enumerate() {
@@ -39,10 +39,18 @@ fn is_plain(element: &str) -> bool {
     !element.is_empty() && !element.eq_ignore_ascii_case("null") && !element.contains(special)
 }
 
-/// The elements of an array's text form; `None` is NULL.
+/// Returns the error about an array whose first index is not 1.
+pub fn other_bounds() -> SqlError {
+    SqlError::unsupported("an array that does not begin at 1")
+}
+
+/// Reads the elements of an array's text form; `None` is NULL.
 pub fn read(text: &str) -> Result<Vec<Option<String>>> {
     let malformed =
         || SqlError::new(code::INVALID_TEXT_REPRESENTATION, format!("malformed array literal: \"{text}\""));
+    if text.trim_start().starts_with('[') {
+        return Err(other_bounds());
+    }
     let inner =
         text.trim().strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(malformed)?;
     let mut elements = Vec::new();
@@ -64,7 +72,7 @@ pub fn read(text: &str) -> Result<Vec<Option<String>>> {
             while characters.next_if(|c| c.is_whitespace()).is_some() {}
             elements.push(Some(element));
         } else {
-            // A backslash makes whatever follows it plain, the end of the trimmed text too.
+            // A backslash makes the next character plain, even at the end, where spaces are trimmed.
             let mut kept = 0;
             while let Some(c) = characters.next_if(|c| *c != ',') {
                 match c {
@@ -98,22 +106,24 @@ pub fn read(text: &str) -> Result<Vec<Option<String>>> {
     }
 }
 
-/// The elements of an array's or a vector's text form.
-pub fn read_any(text: &str) -> Result<Vec<Option<String>>> {
-    if text.trim_start().starts_with('{') {
-        read(text)
-    } else {
-        Ok(text.split_whitespace().map(|element| Some(element.to_owned())).collect())
+/// Reads the elements of the text form of an array or a vector of this type.
+pub fn read_as(text: &str, ty: PgType) -> Result<Vec<Option<String>>> {
+    match ty {
+        PgType::Int2Vector | PgType::OidVector => {
+            Ok(text.split_ascii_whitespace().map(|element| Some(element.to_owned())).collect())
+        }
+        _ => read(text),
     }
 }
 
-/// The elements as values of the element's type.
-pub fn values(text: &str, element: PgType) -> Result<Vec<Value>> {
+/// Reads the elements of an array or a vector of this type, as values of the element's type.
+pub fn values(text: &str, ty: PgType) -> Result<Vec<Value>> {
+    let element = ty.element().unwrap_or(PgType::TEXT);
     let value = |text: Option<String>| match text {
         None => Ok(Value::Null),
         Some(text) => Ok(parse_text(element.plain(), &text)?),
     };
-    read_any(text)?.into_iter().map(value).collect()
+    read_as(text, ty)?.into_iter().map(value).collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! What stands behind the SQL door: tables somewhere, written and read at a strength.
+//! The interface between SQL and the tables, which are written and read at a strength.
 //!
-//! The door binds statements to [`Operation`]s and finishes results; it knows nothing of routers, ranges or
-//! replicas. The cluster implements [`Backend`]; [`crate::local::LocalBackend`] does so on one engine in this
+//! Sessions bind statements to [`Operation`]s and finish the results. They know nothing of routers, ranges or
+//! replicas. The cluster implements [`Backend`]. [`crate::local::LocalBackend`] does so on one engine in this
 //! process, for tests and examples.
 
 use std::{
@@ -21,7 +21,7 @@ pub use quorate_protocol::{
 };
 use quorate_table::{
     engine::Answer,
-    explain::Explained,
+    explain::Explanation,
     failure::Failure,
     operation::{Operation, Select},
     schema::{Schema, TableId},
@@ -30,146 +30,147 @@ use quorate_tables::gateway;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
-use crate::fault;
-
-/// The tables at one moment. Cheap to share; `version` changes whenever anything in it does.
+/// The tables at one moment. Sharing it is cheap. `version` changes with every change in it.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Rises with every change.
+    /// Version of the catalog. It rises with every change.
     pub version: u64,
-    /// The tables by name.
+    /// The tables, by name.
     pub tables: Vec<Arc<Table>>,
 }
 
 impl Catalog {
-    /// The table of this name.
+    /// Returns the table of this name.
     pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
         self.tables.iter().find(|table| table.schema.name == name)
     }
 }
 
-/// A table and how it is kept.
+/// A table, with its number of replicas and rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// Its number.
+    /// The table's id.
     pub id: TableId,
-    /// Its definition.
+    /// The table's definition.
     pub schema: Schema,
-    /// How many replicas each of its ranges has.
+    /// Number of replicas of each of its ranges.
     pub replicas: u32,
-    /// Rows at last report, `None` when nobody counted yet; an estimate for the catalog.
+    /// Number of rows at the last report, `None` before the first. The catalog shows it as an estimate.
     pub rows: Option<u64>,
 }
 
-/// Why an operation has no answer.
+/// The reason why an operation has no answer.
 #[derive(Clone, Debug, PartialEq, Error)]
-pub enum Fault {
-    /// It has none, or none that is known any more. The error decides what may have happened; nothing beside it does.
-    #[error("{}", fault::words(error, about))]
+pub enum OperationError {
+    /// There is no answer, or none that is still known. Only `error` says what may have happened.
+    #[error("{}", words(error, about))]
     Unanswered {
-        /// What the gateway's client says.
+        /// The error from the gateway's client.
         error: ClientError,
-        /// More of it: why, or what people call the process. Empty: nothing.
+        /// More about the error: the reason, or the name of the process. May be empty.
         about: String,
     },
-    /// It ran and failed, deterministically; nothing changed.
+    /// The operation ran and failed deterministically. It changed nothing.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
 
-impl Fault {
-    /// One that the error says all of.
-    pub fn of(error: ClientError) -> Fault {
-        Fault::Unanswered { error, about: String::new() }
+impl OperationError {
+    /// Creates a fault from an error that needs no explanation.
+    pub fn from_client(error: ClientError) -> OperationError {
+        OperationError::Unanswered { error, about: String::new() }
     }
 
-    /// It was not sent, for this reason.
-    pub fn not_sent(why: impl Into<String>) -> Fault {
-        Fault::Unanswered { error: ClientError::NotSent, about: why.into() }
+    /// Creates a fault for an operation that was not sent, with the reason.
+    pub fn not_sent(why: impl Into<String>) -> OperationError {
+        OperationError::Unanswered { error: ClientError::NotSent, about: why.into() }
     }
 
-    /// Whether it was executed once, will be, or not at all: nobody knows.
+    /// Whether the outcome is unknown: the operation was executed once, will be, or never will be.
     pub fn is_open(&self) -> bool {
-        matches!(self, Fault::Unanswered { error: ClientError::MaybeApplied { .. }, .. })
+        matches!(self, OperationError::Unanswered { error: ClientError::MaybeApplied { .. }, .. })
     }
 
-    /// What may have happened to the operation; none if that is known: it was executed, or failed by itself.
+    /// Returns what may have happened to the operation. `None` if that is certain, because the operation ran
+    /// and failed.
     pub fn fate(&self) -> Option<Fate> {
         match self {
-            Fault::Unanswered { error, .. } => error.fate(),
-            Fault::Failed(_) => None,
+            OperationError::Unanswered { error, .. } => error.fate(),
+            OperationError::Failed(_) => None,
         }
     }
 }
 
-/// The results of a read, by range.
+/// The answers of a read, by range.
 #[derive(Debug)]
 pub struct AnswerStream {
-    /// One per range.
-    pub parts: Vec<Part>,
+    /// The answers of each range.
+    pub parts: Vec<RangeAnswers>,
 }
 
-/// One range's answers, in the order of the select.
+/// The answers of one range, in the order of the select.
 #[derive(Debug)]
-pub enum Part {
-    /// They are all here, as they came from a replica.
+pub enum RangeAnswers {
+    /// All answers have come. They are encoded, as a replica sent them.
     Whole(smallvec::IntoIter<[Bytes; 1]>),
-    /// They come.
-    Stream(Box<dyn Pieces>),
+    /// The answers are still coming.
+    Stream(Box<dyn PieceStream>),
 }
 
-/// Pieces that come. Few are ever under way: a reader who waits stops the sender, and one who drops this ends the read.
-pub trait Pieces: fmt::Debug + Send + Sync {
-    /// The next piece; `None` behind the last. Asking for it says that those before are done with.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>>;
+/// A stream of pieces. Only few are under way: a reader that waits stops the sender, and dropping the stream
+/// ends the read.
+pub trait PieceStream: fmt::Debug + Send + Sync {
+    /// Returns the next piece, or `None` after the last. The call also says that the reader is done with
+    /// earlier pieces.
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>>;
 }
 
-impl Pieces for mpsc::Receiver<Result<Piece, Fault>> {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+impl PieceStream for mpsc::Receiver<Result<Piece, OperationError>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
         self.poll_recv(cx)
     }
 }
 
-/// How a replica did its part of a read.
+/// A replica's report on its part of a read.
 #[derive(Clone, Debug)]
 pub struct Analyzed {
-    /// Its name.
+    /// The replica's name.
     pub replica: String,
-    /// How long the read lay there until the batch that it was part of began.
+    /// Time that the read waited until its batch began.
     pub waited: Duration,
-    /// How long that batch took.
+    /// Time that the batch took.
     pub took: Duration,
-    /// What was done.
-    pub explained: Explained,
+    /// The steps that the replica took.
+    pub explained: Explanation,
 }
 
 /// A piece of an answer.
 #[derive(Clone, Debug)]
 pub enum Piece {
-    /// As it is.
+    /// An answer that is decoded already.
     Answer(Answer),
-    /// As it came from a replica.
+    /// An encoded answer, as a replica sent it.
     Encoded(Bytes),
 }
 
-impl Part {
-    /// The next piece; `None` behind the last.
-    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+impl RangeAnswers {
+    /// Returns the next piece, or `None` after the last.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
         match self {
-            Part::Whole(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Piece::Encoded(piece)))),
-            Part::Stream(pieces) => pieces.poll_next(cx),
+            RangeAnswers::Whole(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Piece::Encoded(piece)))),
+            RangeAnswers::Stream(pieces) => pieces.poll_next(cx),
         }
     }
 
-    /// The next answer; `None` behind the last.
-    pub async fn next(&mut self) -> Option<Result<Answer, Fault>> {
+    /// Returns the next answer, or `None` after the last.
+    pub async fn next(&mut self) -> Option<Result<Answer, OperationError>> {
         let piece = poll_fn(|cx| self.poll_next(cx)).await?;
         Some(piece.and_then(Piece::answer))
     }
 }
 
-/// The next piece of whichever part has one; `None` when all have ended.
-pub async fn next_of(parts: &mut Vec<Part>) -> Option<Result<Piece, Fault>> {
+/// Returns the next piece of any part that has one. `None` when all parts have ended.
+pub async fn next_of(parts: &mut Vec<RangeAnswers>) -> Option<Result<Piece, OperationError>> {
     poll_fn(|cx| {
         let mut index = 0;
         while index < parts.len() {
@@ -187,71 +188,118 @@ pub async fn next_of(parts: &mut Vec<Part>) -> Option<Result<Piece, Fault>> {
 }
 
 impl Piece {
-    /// What it says.
-    pub fn answer(self) -> Result<Answer, Fault> {
+    /// The content.
+    pub fn answer(self) -> Result<Answer, OperationError> {
         let encoded = match self {
             Piece::Answer(answer) => return Ok(answer),
             Piece::Encoded(bytes) => bytes,
         };
         match gateway::answer(&encoded) {
-            Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
+            Some(Answer::Failed(failure)) => Err(OperationError::Failed(failure)),
             Some(answer) => Ok(answer),
-            None => Err(Fault::Failed(Failure::malformed("an answer does not decode"))),
+            None => Err(OperationError::Failed(Failure::malformed("an answer does not decode"))),
         }
     }
 }
 
-/// A cluster, as the SQL door sees it.
+/// The cluster, from the view of SQL.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// Whether it knows the tables. Until then the catalog is empty, which says nothing.
+    /// Whether the backend knows the tables. Until then the catalog is empty, which means nothing.
     fn is_ready(&self) -> bool {
         true
     }
 
-    /// The tables now: what this gateway has delivered of the total order.
+    /// Returns the current tables, as far as this gateway has delivered the total order.
     fn catalog(&self) -> Arc<Catalog>;
 
-    /// A name for the next write of this door, never given twice.
+    /// Returns an id for the next write of this gateway. No id is returned twice.
     fn request_id(&self) -> RequestId;
 
-    /// The id of a write for which an application made up a name, by a digest of that.
+    /// Returns the id of a write whose name an application made up, by a digest of that name.
     fn made_up(&self, digest: u128) -> RequestId {
         RequestId::made_up(digest)
     }
 
-    /// Whether this may be a name that was given: one of another door, or of the past.
-    fn may_have_given(&self, id: RequestId) -> bool;
+    /// Whether this may be an id that a gateway has returned, this one or another, now or earlier.
+    fn may_have_issued(&self, id: RequestId) -> bool;
 
-    /// Makes a table; done when [`Backend::catalog`] shows it.
-    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault>;
+    /// Creates a table. Returns once [`Backend::catalog`] shows the table.
+    async fn create_table(
+        &self,
+        id: RequestId,
+        schema: Schema,
+        replicas: Option<u32>,
+    ) -> Result<(), OperationError>;
 
-    /// Drops a table; done when [`Backend::catalog`] no longer shows it.
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault>;
+    /// Drops a table. Returns once [`Backend::catalog`] no longer shows the table.
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError>;
 
-    /// Performs a write once, however often it is sent under the same name. One answer per range.
-    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault>;
+    /// Executes a write once, even if it is sent repeatedly under the same name. Returns one answer per
+    /// range.
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError>;
 
-    /// Begins a read. A sequential one follows every write that was acknowledged before.
-    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault>;
+    /// Begins a read. A sequential read sees every write that was acknowledged before it began.
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError>;
 
-    /// Begins a read whose operation is in its byte form already; it concerns the whole of the table.
+    /// Begins a read of a whole table, whose operation is already encoded.
     async fn read_encoded(
         &self,
         strength: Strength,
         table: TableId,
         operation: Bytes,
-    ) -> Result<AnswerStream, Fault> {
+    ) -> Result<AnswerStream, OperationError> {
         let decoded = gateway::operation(&operation);
         let Some(Operation::Select(select)) = decoded.filter(|operation| operation.table() == table) else {
-            return Err(Fault::Failed(Failure::malformed("a read does not decode")));
+            return Err(OperationError::Failed(Failure::malformed("a read does not decode")));
         };
         self.read(strength, &select).await
     }
 
-    /// Performs a read, and tells how each replica found its rows instead of them.
-    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault>;
+    /// Executes a read. Returns how each replica found its rows, not the rows.
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError>;
 
-    /// Where an operation would go, a line each: destinations and what was pruned.
+    /// Describes the destinations of an operation and the ranges that were pruned, one line each.
     fn explain(&self, operation: &Operation) -> Vec<String>;
+}
+
+/// Returns the message for an error. `about` has the reason or the process.
+pub(crate) fn words(error: &ClientError, about: &str) -> String {
+    let of_read = |why: &str| format!("the read came to nothing: {why}");
+    match *error {
+        ClientError::NotSent => format!("it was not sent: {about}"),
+        ClientError::MaybeApplied { .. } => "the write may have been applied".to_owned(),
+        ClientError::Rejected(refusal::NO_RING) => format!("the ring is not founded: {about}"),
+        ClientError::Rejected(why) => match refusal::as_range(why) {
+            Some(low) => format!("range from {low:#018x} has no live replica"),
+            None => format!("the cluster refused it (reason {})", why.0),
+        },
+        ClientError::Expired => "the session has expired; nothing was executed".to_owned(),
+        ClientError::OtherStatement => "the request id is that of another statement".to_owned(),
+        ClientError::Forgotten { applied: true } => {
+            "the write was applied; its rows are no longer known".to_owned()
+        }
+        ClientError::Forgotten { applied: false } => "the write failed; why is no longer known".to_owned(),
+        ClientError::Unanswered => of_read("no replica was heard to be at it in time"),
+        ClientError::Broken => of_read("a replica was lost in the middle of the answer"),
+        ClientError::Unreached { .. } => {
+            format!("this gateway cannot reach {about}, which holds rows that were asked for")
+        }
+        ClientError::Died { again: true, .. } => {
+            format!(
+                "storage process {about} ended while this query was there, the second one: no other is asked"
+            )
+        }
+        ClientError::Died { again: false, .. } => format!(
+            "storage process {about} ended while this query was there, and no other is asked, because some rows would be \
+             lost if that ended, too"
+        ),
+        ClientError::NoRoom { .. } => {
+            "out of memory: a storage process holds no more results for clients that are slow to take theirs"
+                .to_owned()
+        }
+        ClientError::Untaken { .. } => {
+            "canceling statement because its result was not taken in time".to_owned()
+        }
+    }
 }

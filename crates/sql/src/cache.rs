@@ -8,8 +8,9 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     backend::Catalog,
+    budget::{Budget, Limits},
     error::{Result, SqlError, code},
-    statement::{self, Bound, Field, parse},
+    statement::{self, BoundStatement, Field, parse},
     types::PgType,
 };
 
@@ -18,22 +19,22 @@ use crate::{
 pub struct Prepared {
     /// The statement's text.
     pub text: Arc<str>,
-    /// Its syntax, to be bound anew when the catalog changed; `None` is the empty statement.
+    /// The statement's syntax, to bind it again when the catalog changes. `None` is the empty statement.
     pub syntax: Option<Arc<ast::Statement>>,
     /// Parameter types that the client declared.
     pub declared: Vec<Option<PgType>>,
-    /// What it means; `None` for the empty statement.
-    pub bound: Option<Bound>,
-    /// The columns of its result.
+    /// The bound statement; `None` for the empty statement.
+    pub bound: Option<BoundStatement>,
+    /// The columns of the statement's result.
     pub fields: Option<Arc<Vec<Field>>>,
-    /// The catalog it was bound against.
+    /// The version of the catalog against which the statement was bound.
     pub version: u64,
-    /// A hash of the statement, once it was asked for.
+    /// A hash of the statement, computed on first use.
     print: OnceLock<u64>,
 }
 
 impl Prepared {
-    /// Binds a statement of a text.
+    /// Binds the syntax of a statement's text.
     pub fn bind(
         text: Arc<str>,
         syntax: Option<Arc<ast::Statement>>,
@@ -56,25 +57,34 @@ impl Prepared {
         }))
     }
 
-    /// The types of its parameters.
+    /// Memory of the statement in bytes, estimated from its text: the text, the syntax and the bound
+    /// statement.
+    pub fn weight(&self) -> usize {
+        const EACH: usize = 4 << 10;
+        const TIMES: usize = 32;
+        EACH + TIMES * self.text.len()
+    }
+
+    /// The types of the statement's parameters.
     pub fn parameters(&self) -> &[PgType] {
         self.bound.as_ref().map_or(&[], |bound| &bound.parameters)
     }
 
-    /// A hash of the statement, however it is spaced.
+    /// A hash of the statement that does not depend on its spacing.
     pub fn print(&self) -> u64 {
         let text = || self.syntax.as_ref().map_or_else(String::new, |syntax| syntax.to_string());
         *self.print.get_or_init(|| xxh3_64(text().as_bytes()))
     }
 
-    /// The same, bound against the catalog as it is now. A result that would have other columns is refused, because
-    /// the client was told of the old ones.
+    /// Returns the statement bound against the present catalog. Fails if its result would have other columns,
+    /// because the client already has a description of the old ones.
     pub fn current(self: &Arc<Self>, catalog: &Arc<Catalog>) -> Result<Arc<Prepared>> {
         if self.version == catalog.version {
             return Ok(self.clone());
         }
         let anew = Prepared::bind(self.text.clone(), self.syntax.clone(), self.declared.clone(), catalog)?;
-        // A table that was made anew is another one, but the client reads its columns the same way.
+        // A table that was dropped and created again is another table, but the client may read its columns
+        // the same way.
         let same = match (&anew.fields, &self.fields) {
             (Some(anew), Some(told)) => {
                 anew.len() == told.len() && anew.iter().zip(told.iter()).all(|(a, b)| a.reads_as(b))
@@ -91,29 +101,41 @@ impl Prepared {
     }
 }
 
-type Key = (Arc<str>, Vec<Option<PgType>>);
+type CacheKey = (Arc<str>, Vec<Option<PgType>>);
 
-/// Statements lately prepared. Two generations: what the young one finds in the old one it takes over; when it is
-/// full, the old one goes and the young one becomes old.
+/// Statements that were prepared lately, and the memory budget of all sessions. The cache has two
+/// generations. A statement that is found in the old one moves to the young one. When the young one is full,
+/// it becomes the old one and the old one is dropped.
 #[derive(Default)]
 pub struct Cache {
     generations: Mutex<Generations>,
+    budget: Arc<Budget>,
 }
 
 #[derive(Default)]
 struct Generations {
-    young: FxHashMap<Key, Arc<Prepared>>,
-    old: FxHashMap<Key, Arc<Prepared>>,
+    young: FxHashMap<CacheKey, Arc<Prepared>>,
+    old: FxHashMap<CacheKey, Arc<Prepared>>,
 }
 
-/// Statements of one generation.
+/// Most statements of one generation.
 const GENERATION: usize = 1024;
 
-/// Longer texts are not kept: they carry data rather than shape.
+/// Longest text that is cached, in bytes. Longer texts mostly carry data and do not come again.
 const TEXT_BYTES_MAX: usize = 4096;
 
 impl Cache {
-    /// Prepares the one statement of a text, or finds it prepared.
+    /// Creates a cache for sessions with these memory limits.
+    pub fn new(limits: Limits) -> Self {
+        Cache { budget: Budget::new(limits), ..Cache::default() }
+    }
+
+    /// The memory budget of the sessions.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// Returns the prepared statement of a text, from the cache or newly bound.
     pub fn prepare(
         &self,
         text: &str,
@@ -141,7 +163,7 @@ impl Cache {
         Ok(prepared)
     }
 
-    fn find(&self, key: &Key) -> Option<Arc<Prepared>> {
+    fn find(&self, key: &CacheKey) -> Option<Arc<Prepared>> {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = generations.young.get(key) {
             return Some(known.clone());
@@ -151,13 +173,13 @@ impl Cache {
         Some(known)
     }
 
-    fn keep(&self, key: Key, prepared: Arc<Prepared>) {
+    fn keep(&self, key: CacheKey, prepared: Arc<Prepared>) {
         self.generations.lock().unwrap_or_else(PoisonError::into_inner).insert(key, prepared);
     }
 }
 
 impl Generations {
-    fn insert(&mut self, key: Key, prepared: Arc<Prepared>) {
+    fn insert(&mut self, key: CacheKey, prepared: Arc<Prepared>) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
         }

@@ -2,8 +2,9 @@
 
 use bytes::{BufMut, BytesMut};
 use quorate_table::{
+    calendar,
     interval::Interval,
-    numeric::Numeric,
+    numeric::{Numeric, SCALE_MAX},
     text::parse_text,
     value::{Type, Value},
 };
@@ -16,19 +17,19 @@ use crate::{
     types::PgType,
 };
 
-/// How a value is written.
+/// The format of a value on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// As PostgreSQL prints it.
+    /// As PostgreSQL prints the value.
     Text,
-    /// As PostgreSQL's `typsend` sends it.
+    /// As PostgreSQL's `typsend` sends the value.
     Binary,
 }
 
-/// The formats of a result's columns, which are rarely more.
+/// The formats of a result's columns. Few results have more than 16 columns.
 pub type Formats = SmallVec<[Format; 16]>;
 
-/// The formats that a Bind names: none, one for all, or one each.
+/// Returns the formats of `count` columns from the codes of a Bind: no code, one for all, or one for each.
 pub fn formats(mut codes: impl ExactSizeIterator<Item = i16>, count: usize) -> Result<Formats> {
     let format = |code: i16| match code {
         0 => Ok(Format::Text),
@@ -64,10 +65,10 @@ pub fn field(value: &Value, ty: PgType, format: Format, buffer: &mut BytesMut) {
     buffer[at..at + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// The same for a value that lies in an answer.
+/// Writes a field whose value is still encoded in an answer.
 pub fn cell(cell: Cell<'_>, ty: PgType, format: Format, buffer: &mut BytesMut) {
     match (cell, ty) {
-        // Only of plain text are both forms its bytes.
+        // Only for plain text are both formats the same bytes.
         (Cell::Text(text), PgType::Plain(Type::Text) | PgType::Varchar) => {
             buffer.put_i32(text.len() as i32);
             buffer.put_slice(text.as_bytes());
@@ -105,10 +106,10 @@ fn binary(value: &Value, ty: PgType, buffer: &mut BytesMut) {
     }
 }
 
-/// An array of one dimension, whose value is its text form.
+/// Writes an array of one dimension, which is carried as its text form.
 fn array_to_binary(text: &str, ty: PgType, buffer: &mut BytesMut) {
     let element = ty.element().expect("an array has elements");
-    let elements = array::values(text, element).unwrap_or_default();
+    let elements = array::values(text, ty).unwrap_or_default();
     buffer.put_i32(i32::from(!elements.is_empty()));
     buffer.put_i32(i32::from(elements.iter().any(Value::is_null)));
     buffer.put_u32(element.oid());
@@ -123,12 +124,15 @@ fn array_to_binary(text: &str, ty: PgType, buffer: &mut BytesMut) {
     }
 }
 
-/// A numeric's sign on the wire.
+/// The signs of a numeric on the wire.
 const POSITIVE: u16 = 0x0000;
 const NEGATIVE: u16 = 0x4000;
 const NOT_A_NUMBER: u16 = 0xC000;
+const INFINITY: u16 = 0xD000;
+const NEGATIVE_INFINITY: u16 = 0xF000;
 
-/// Base 10,000 digits with a weight, a sign and a display scale. Made from the text form, which says all of it.
+/// Writes base 10,000 digits with a weight, a sign and a display scale. They are made from the text form,
+/// which has all of this.
 fn numeric(number: &Numeric, buffer: &mut BytesMut) {
     let text = number.to_string();
     let (sign, digits) = match text.strip_prefix('-') {
@@ -172,13 +176,13 @@ fn numeric(number: &Numeric, buffer: &mut BytesMut) {
     }
 }
 
-/// Reads a parameter's value.
+/// Reads the value of a parameter.
 pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize) -> Result<Value> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     match format {
         Format::Text => {
-            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8())?;
-            // An object may be named; whoever looks at it finds its number.
+            let text = utf8(bytes)?;
+            // A parameter for an object id may be a name. The function that uses it looks up the number.
             if ty.is_oid() && ty != PgType::Oid && text.parse::<u32>().is_err() {
                 return Ok(Value::text_of(text));
             }
@@ -193,35 +197,63 @@ pub fn parameter(bytes: Option<&[u8]>, ty: PgType, format: Format, number: usize
     }
 }
 
-/// Refuses the text of an interval or an array that is none.
+/// Refuses a malformed text of an interval or an array.
 pub fn checked(value: Value, ty: PgType) -> Result<Value> {
     match &value {
         Value::Text(text) if ty == PgType::Interval => {
             Interval::parse(text)?;
         }
         Value::Text(text) if ty.element().is_some() => {
-            array::values(text, ty.element().expect("it has some"))?;
+            array::values(text, ty)?;
         }
         _ => {}
     }
     Ok(value)
 }
 
-fn not_utf8() -> SqlError {
-    SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, "invalid byte sequence for encoding \"UTF8\"")
+/// Returns the bytes as text. Otherwise fails with an error that shows the wrong bytes (22021).
+pub fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let wrong = &bytes[error.valid_up_to()..];
+        // As many bytes as the first byte announces.
+        let length = match wrong[0] {
+            0xc0..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf7 => 4,
+            _ => 1,
+        };
+        let shown: Vec<String> = wrong.iter().take(length).map(|byte| format!("0x{byte:02x}")).collect();
+        let message = format!("invalid byte sequence for encoding \"UTF8\": {}", shown.join(" "));
+        SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, message)
+    })
 }
 
-/// Reads a value in binary.
+/// Refuses a date or a timestamp outside the range of its type (22008). A binary value, or a program that
+/// uses the library, can carry one. It would be stored and could not be read again.
+pub fn in_range(value: Value) -> Result<Value> {
+    match value {
+        Value::Date(days) if !matches!(days, i32::MIN | i32::MAX) => {
+            calendar::check_date(days.into())?;
+        }
+        Value::Timestamp(micros) | Value::Timestamptz(micros) if !matches!(micros, i64::MIN | i64::MAX) => {
+            calendar::check_timestamp(micros.into())?;
+        }
+        _ => {}
+    }
+    Ok(value)
+}
+
+/// Reads a binary value.
 pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
-    let malformed = || SqlError::new(code::INVALID_BINARY_REPRESENTATION, "incorrect binary data format");
-    fn exactly<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
-        bytes.try_into().ok()
+    // As in PostgreSQL, too few bytes are a protocol error, and too many are a format error.
+    fn exactly<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
+        bytes.try_into().map_err(|_| if bytes.len() < N { short() } else { malformed() })
     }
     if ty.is_oid() {
-        return exactly(bytes).map(|b| Value::Int8(i64::from(u32::from_be_bytes(b)))).ok_or_else(malformed);
+        return exactly(bytes).map(|b| Value::Int8(i64::from(u32::from_be_bytes(b))));
     }
     if ty == PgType::Interval {
-        let parts = exactly::<16>(bytes).ok_or_else(malformed)?;
+        let parts = exactly::<16>(bytes)?;
         let (micros, rest) = parts.split_first_chunk::<8>().expect("16 bytes");
         let (days, months) = rest.split_first_chunk::<4>().expect("8 bytes");
         let interval = Interval {
@@ -229,13 +261,26 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
             days: i32::from_be_bytes(*days),
             micros: i64::from_be_bytes(*micros),
         };
-        return Ok(Value::text_of(interval.text()));
+        // The text must mean the same interval, because an interval travels as its text.
+        let text = interval.text();
+        if Interval::parse(&text).ok() != Some(interval) {
+            return Err(SqlError::new("22008", "interval out of range"));
+        }
+        return Ok(Value::text_of(text));
+    }
+    if ty == PgType::Char && bytes.len() != 1 {
+        return Err(malformed());
+    }
+    if ty == PgType::Name && bytes.len() >= NAME_BYTES {
+        return Err(SqlError::new("42622", "identifier too long")
+            .detail(format!("Identifier must be less than {NAME_BYTES} characters.")));
     }
     if ty == PgType::Float4 {
-        return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b)))).ok_or_else(malformed);
+        return exactly(bytes).map(|b| Value::Float8(f64::from(f32::from_be_bytes(b))));
     }
     if let Some(element) = ty.element() {
-        return array_from_binary(bytes, element)?.ok_or_else(malformed);
+        let lowest = i32::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector));
+        return array_from_binary(bytes, element, lowest)?.ok_or_else(malformed);
     }
     let value = match ty.plain() {
         Type::Bool => exactly::<1>(bytes).map(|b| Value::Bool(b[0] != 0)),
@@ -246,40 +291,52 @@ pub fn from_binary(bytes: &[u8], ty: PgType) -> Result<Value> {
         Type::Date => exactly(bytes).map(|b| Value::Date(i32::from_be_bytes(b))),
         Type::Timestamp => exactly(bytes).map(|b| Value::Timestamp(i64::from_be_bytes(b))),
         Type::Timestamptz => exactly(bytes).map(|b| Value::Timestamptz(i64::from_be_bytes(b))),
-        Type::Numeric => return numeric_from_binary(bytes).ok_or_else(malformed),
-        Type::Text => {
-            let text = std::str::from_utf8(bytes).map_err(|_| not_utf8())?;
-            return Ok(parse_text(Type::Text, text)?);
-        }
+        Type::Numeric => return numeric_from_binary(bytes),
+        Type::Text => return Ok(parse_text(Type::Text, utf8(bytes)?)?),
     };
-    value.ok_or_else(malformed)
+    in_range(value?)
 }
 
-/// An array of one dimension: dimensions, whether there are NULLs, the element's type, length, first index, elements.
-fn array_from_binary(mut bytes: &[u8], element: PgType) -> Result<Option<Value>> {
+fn malformed() -> SqlError {
+    SqlError::new(code::INVALID_BINARY_REPRESENTATION, "incorrect binary data format")
+}
+
+fn short() -> SqlError {
+    SqlError::new(code::PROTOCOL_VIOLATION, "insufficient data left in message")
+}
+
+/// Room of a `name` in bytes, including the byte that ends it.
+const NAME_BYTES: usize = 64;
+
+/// Reads an array of one dimension: dimensions, whether there are NULLs, the element's type, length, first
+/// index, elements.
+fn array_from_binary(mut bytes: &[u8], element: PgType, lowest: i32) -> Result<Option<Value>> {
     fn word(bytes: &mut &[u8]) -> Option<i32> {
         let (word, rest) = bytes.split_first_chunk::<4>()?;
         *bytes = rest;
         Some(i32::from_be_bytes(*word))
     }
     let header = (word(&mut bytes), word(&mut bytes), word(&mut bytes));
-    let (Some(dimensions), Some(_), Some(oid)) = header else { return Ok(None) };
+    let (Some(dimensions), Some(0 | 1), Some(oid)) = header else { return Ok(None) };
     if oid as u32 != element.oid() {
         return Err(SqlError::new(code::DATATYPE_MISMATCH, "wrong element type"));
     }
     let count = match dimensions {
         0 => 0,
         1 => match (word(&mut bytes), word(&mut bytes)) {
-            (Some(count @ 0..), Some(_)) => count,
+            (Some(count @ 0..), Some(first)) if first == lowest || count == 0 => count,
+            (Some(0..), Some(_)) => return Err(array::other_bounds()),
             _ => return Ok(None),
         },
+        ..0 => return Ok(None),
         _ => return Err(SqlError::unsupported("an array of several dimensions")),
     };
     let mut elements = Vec::new();
     for _ in 0..count {
         let Some(length) = word(&mut bytes) else { return Ok(None) };
         elements.push(match usize::try_from(length) {
-            Err(_) => None,
+            Err(_) if length == -1 => None,
+            Err(_) => return Ok(None),
             Ok(length) => {
                 let Some((value, rest)) = bytes.split_at_checked(length) else { return Ok(None) };
                 bytes = rest;
@@ -290,22 +347,33 @@ fn array_from_binary(mut bytes: &[u8], element: PgType) -> Result<Option<Value>>
     Ok(bytes.is_empty().then(|| Value::text_of(array::text(elements))))
 }
 
-fn numeric_from_binary(bytes: &[u8]) -> Option<Value> {
+fn numeric_from_binary(bytes: &[u8]) -> Result<Value> {
+    let invalid = |what: &str| {
+        let message = format!("invalid {what} in external \"numeric\" value");
+        Err(SqlError::new(code::INVALID_BINARY_REPRESENTATION, message))
+    };
     let mut words = bytes.chunks_exact(2).map(|word| i16::from_be_bytes([word[0], word[1]]));
-    let (count, weight, sign, scale) = (words.next()?, words.next()?, words.next()? as u16, words.next()?);
-    let digits: Vec<i16> = words.collect();
-    if !bytes.len().is_multiple_of(2) || digits.len() != usize::try_from(count).ok()? || scale < 0 {
-        return None;
+    let mut word = || words.next().ok_or_else(short);
+    let (count, weight, sign, scale) = (usize::from(word()? as u16), word()?, word()? as u16, word()?);
+    if !matches!(sign, POSITIVE | NEGATIVE | NOT_A_NUMBER | INFINITY | NEGATIVE_INFINITY) {
+        return invalid("sign");
     }
+    let Some(scale) = u16::try_from(scale).ok().filter(|scale| *scale <= SCALE_MAX) else {
+        return invalid("scale");
+    };
+    let digits = (0..count).map(|_| word()).collect::<Result<Vec<i16>>>()?;
     if digits.iter().any(|digit| !(0..10_000).contains(digit)) {
-        return None;
+        return invalid("digit");
+    }
+    if bytes.len() != 8 + 2 * count {
+        return Err(malformed());
     }
     let mut text = String::new();
     match sign {
         POSITIVE => {}
         NEGATIVE => text.push('-'),
-        NOT_A_NUMBER => return parse_text(Type::Numeric, "NaN").ok(),
-        _ => return None,
+        NOT_A_NUMBER => return Ok(parse_text(Type::Numeric, "NaN")?),
+        _ => return Ok(parse_text(Type::Numeric, "infinity")?),
     }
     let group = |position: i32| {
         let index = i32::from(weight) - position;
@@ -318,21 +386,21 @@ fn numeric_from_binary(bytes: &[u8]) -> Option<Value> {
     if scale > 0 {
         let mut fraction = String::new();
         let mut position = -1;
-        while fraction.len() < scale as usize {
+        while fraction.len() < usize::from(scale) {
             fraction.push_str(&format!("{:04}", group(position)));
             position -= 1;
         }
         text.push('.');
-        text.push_str(&fraction[..scale as usize]);
+        text.push_str(&fraction[..usize::from(scale)]);
     }
-    parse_text(Type::Numeric, &text).ok()
+    Ok(parse_text(Type::Numeric, &text)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// What is sent in either format reads back as the same value.
+    /// Sends a value in both formats, and reads back the same value.
     fn check(ty: Type, text: &str) {
         let value = parse_text(ty, text).unwrap();
         for format in [Format::Text, Format::Binary] {
@@ -363,7 +431,7 @@ mod tests {
         check(Type::Timestamptz, "1969-12-31 23:59:59+00");
     }
 
-    /// The bytes PostgreSQL 15 sends for 12345.678::numeric.
+    /// The bytes that PostgreSQL 15 sends for 12345.678::numeric.
     #[test]
     fn numerics_are_postgresqls() {
         let mut buffer = BytesMut::new();
@@ -379,6 +447,7 @@ mod tests {
                 let _ = parameter(Some(&bytes), PgType::Plain(ty), Format::Binary, 0);
             }
         }
-        assert_eq!(parameter(Some(b"12"), PgType::INT4, Format::Binary, 0).unwrap_err().code, "22P03");
+        assert_eq!(parameter(Some(b"12"), PgType::INT4, Format::Binary, 0).unwrap_err().code, "08P01");
+        assert_eq!(parameter(Some(b"12345"), PgType::INT4, Format::Binary, 0).unwrap_err().code, "22P03");
     }
 }

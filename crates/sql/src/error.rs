@@ -1,4 +1,4 @@
-//! What a client is told when a statement fails: SQLSTATE, message, and where in the text.
+//! The error that a client gets when a statement fails: SQLSTATE, message, and the place in the text.
 
 use std::{
     borrow::Cow,
@@ -11,46 +11,46 @@ use quorate_table::{failure::Failure, schema::Schema};
 use sqlparser::tokenizer::{Location, Span};
 use thiserror::Error;
 
-use crate::session::request::RequestName;
+use crate::name::RequestName;
 
-/// An error in PostgreSQL's terms. Boxed, because results are returned a thousand times for every error.
+/// An error in PostgreSQL's terms. Boxed to keep results small, because errors are rare.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{}: {}", .0.code, .0.message)]
 pub struct SqlError(Box<Fields>);
 
-/// What an error says.
+/// The parts of an error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields {
     /// The five characters of the SQLSTATE.
     pub code: Cow<'static, str>,
-    /// What was wrong, with which value.
+    /// The message: the mistake and the wrong value.
     pub message: String,
-    /// More of it.
+    /// More about the mistake.
     pub detail: Option<String>,
-    /// What to do.
+    /// The advice to the client.
     pub hint: Option<String>,
-    /// Where in the statement.
-    pub place: Option<Place>,
-    /// Where in data: a COPY line, for example.
+    /// The place in the statement.
+    pub place: Option<SourcePosition>,
+    /// The place in the data, for example a line of COPY.
     pub context: Option<String>,
-    /// What it is about, where drivers ask for that.
-    pub about: About,
-    /// The routine of PostgreSQL's that would have said it, where drivers look for that.
+    /// The objects that the error is about. Some drivers ask for them.
+    pub about: ErrorObjects,
+    /// The PostgreSQL routine that reports this error. Some drivers look for it.
     pub routine: Option<&'static str>,
-    /// What may have happened to the statement, if it has no answer of its own.
+    /// The possible fate of the statement, if it got no answer.
     pub fate: Option<Fate>,
     /// The name under which the write can be sent again.
     pub request: Option<RequestName>,
 }
 
-/// What an error is about.
+/// The objects that an error is about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    /// A table.
+pub struct ErrorObjects {
+    /// A table's entry in the configuration.
     pub table: Option<String>,
-    /// A column of it.
+    /// A column of the table.
     pub column: Option<String>,
-    /// A constraint of it.
+    /// A constraint of the table.
     pub constraint: Option<String>,
 }
 
@@ -68,23 +68,23 @@ impl DerefMut for SqlError {
     }
 }
 
-/// A line and column of a statement's text, both counted from one, columns in characters.
+/// A line and column of a statement's text, both counted from 1. Columns are counted in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct SourcePosition {
     /// The line.
     pub line: u64,
     /// The character within the line.
     pub column: u64,
 }
 
-impl Place {
-    /// The place of a token, if it has one.
-    pub fn of(location: Location) -> Option<Place> {
+impl SourcePosition {
+    /// Returns the place of a token, if it has one.
+    pub fn of(location: Location) -> Option<SourcePosition> {
         let Location { line, column } = location;
-        (line > 0).then_some(Place { line, column })
+        (line > 0).then_some(SourcePosition { line, column })
     }
 
-    /// The character offset into `text`, counted from one, as the protocol wants it.
+    /// Returns the offset in `text` in characters, counted from 1, as in the protocol.
     pub fn offset(self, text: &str) -> usize {
         let before: usize =
             text.split_inclusive('\n').take(self.line as usize - 1).map(|line| line.chars().count()).sum();
@@ -92,11 +92,14 @@ impl Place {
     }
 }
 
-/// The result of everything that speaks to a client.
+/// Longest message, detail, hint or context that is sent to a client, in bytes.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// The result of everything that may report an error to a client.
 pub type Result<T, E = SqlError> = std::result::Result<T, E>;
 
 impl SqlError {
-    /// An error with a code and a message.
+    /// Creates an error with a code and a message.
     pub fn new(code: &'static str, message: impl fmt::Display) -> Self {
         SqlError(Box::new(Fields {
             code: Cow::Borrowed(code),
@@ -105,54 +108,71 @@ impl SqlError {
             hint: None,
             place: None,
             context: None,
-            about: About::default(),
+            about: ErrorObjects::default(),
             routine: None,
             fate: None,
             request: None,
         }))
     }
 
-    /// Something SQL has and Quorate has not (0A000).
+    /// Creates the error about a feature of SQL that Quorate does not have (0A000).
     pub fn unsupported(what: impl fmt::Display) -> Self {
         SqlError::new(code::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
     }
 
-    /// With the place in the text where it starts, unless a more exact one is known.
+    /// Adds the place where `span` starts, unless a more exact place is known.
     #[must_use]
     pub fn at(mut self, span: Span) -> Self {
-        self.place = self.place.or(Place::of(span.start));
+        self.place = self.place.or(SourcePosition::of(span.start));
         self
     }
 
-    /// With what may have happened to the statement, unless that is said already.
+    /// Adds the possible fate of the statement, unless it is known already.
     #[must_use]
     pub fn with_fate(mut self, fate: Option<Fate>) -> Self {
         self.fate = self.fate.or(fate);
         self
     }
 
-    /// With the name that the write was sent under.
+    /// Adds the name under which the write was sent.
     #[must_use]
     pub fn with_request(mut self, request: RequestName) -> Self {
         self.request = Some(request);
         self
     }
 
-    /// With a detail.
+    /// Shortens the texts to a bounded length before they are sent. A message may quote a value of any
+    /// length.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let Fields { message, detail, hint, context, .. } = &mut *self;
+        for text in [Some(message), detail.as_mut(), hint.as_mut(), context.as_mut()].into_iter().flatten() {
+            if text.len() > TEXT_BYTES_MAX {
+                let end = (0..=TEXT_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+                text.truncate(end);
+                text.push_str("...");
+                text.shrink_to_fit();
+            }
+        }
+        self
+    }
+
+    /// Adds a detail.
     #[must_use]
     pub fn detail(mut self, detail: impl fmt::Display) -> Self {
         self.detail = Some(detail.to_string());
         self
     }
 
-    /// With a hint.
+    /// Adds a hint.
     #[must_use]
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hint = Some(hint.to_string());
         self
     }
 
-    /// With the names of what it violates, if that is a constraint of a table.
+    /// Adds the names of the constraint, column and table that were violated, if the error is about a
+    /// constraint.
     #[must_use]
     pub fn within(mut self, schema: &Schema) -> Self {
         match self.code.as_ref() {
@@ -170,7 +190,7 @@ impl SqlError {
         self
     }
 
-    /// With a context.
+    /// Adds a context.
     #[must_use]
     pub fn context(mut self, context: impl fmt::Display) -> Self {
         self.context = Some(context.to_string());
@@ -187,7 +207,7 @@ impl From<Failure> for SqlError {
             hint: None,
             place: None,
             context: None,
-            about: About::default(),
+            about: ErrorObjects::default(),
             routine: None,
             fate: None,
             request: None,
@@ -244,6 +264,8 @@ pub mod code {
     pub const INVALID_TABLE_DEFINITION: &str = "42P16";
     pub const INVALID_COLUMN_DEFINITION: &str = "42611";
     pub const WINDOWING_ERROR: &str = "42P20";
+    pub const WARNING: &str = "01000";
+    pub const OUT_OF_MEMORY: &str = "53200";
     pub const PROGRAM_LIMIT_EXCEEDED: &str = "54000";
     pub const STATEMENT_TOO_COMPLEX: &str = "54001";
     pub const OBJECT_NOT_IN_PREREQUISITE_STATE: &str = "55000";

@@ -1,69 +1,30 @@
-//! What a client is told when the cluster has no answer.
+//! The errors that a client gets when the cluster has no answer.
 //!
-//! Outcomes have one ladder. The gateway's client decides what may have happened ([`ClientError`], whose fate is
-//! [`ClientError::fate`]); here is added how SQL says it, and nowhere else.
+//! The gateway's client decides what may have happened to the operation ([`ClientError`], whose fate is
+//! [`ClientError::fate`]). Only this module translates that into SQL.
 //!
-//! The code says what may be done next: 40001, nothing was done, send it again; 40003, it may have been done, send it
-//! again under the same id (`SET quorate.request_id`); the rest will not get better by sending it again at once.
+//! The code says what the client may do. 40001: nothing was done, send it again. 40003: it may have been
+//! done, send it again under the same id (`SET quorate.request_id`). After any other code, sending it again
+//! at once does not help.
 //!
-//! A write that may have been sent before under its id is never told to have come to nothing: that would be about this
-//! attempt, and the client asks about the write. Until the ranges answer definitely it is 40003, with the same id.
+//! A write that may have been sent earlier under its id is never reported as not done. That would only be
+//! true of this attempt, and the client asks about the write. Until the ranges answer definitely, the code is
+//! 40003 with the same id.
 
 use quorate_protocol::Fate;
 
 use crate::{
-    backend::{ClientError, Fault, refusal},
+    backend::{ClientError, OperationError, refusal, words},
     error::{SqlError, code},
-    session::request::RequestName,
+    name::RequestName,
 };
 
-/// The message: what went wrong, and `about` it.
-pub(crate) fn words(error: &ClientError, about: &str) -> String {
-    let of_read = |why: &str| format!("the read came to nothing: {why}");
-    match *error {
-        ClientError::NotSent => format!("it was not sent: {about}"),
-        ClientError::MaybeApplied { .. } => "the write may have been applied".to_owned(),
-        ClientError::Rejected(refusal::NO_RING) => format!("the ring is not founded: {about}"),
-        ClientError::Rejected(why) => match refusal::as_range(why) {
-            Some(low) => format!("range from {low:#018x} has no live replica"),
-            None => format!("the cluster refused it (reason {})", why.0),
-        },
-        ClientError::Expired => "the session has expired; nothing was executed".to_owned(),
-        ClientError::OtherStatement => "the request id is that of another statement".to_owned(),
-        ClientError::Forgotten { applied: true } => {
-            "the write was applied; its rows are no longer known".to_owned()
-        }
-        ClientError::Forgotten { applied: false } => "the write failed; why is no longer known".to_owned(),
-        ClientError::Unanswered => of_read("no replica was heard to be at it in time"),
-        ClientError::Broken => of_read("a replica was lost in the middle of the answer"),
-        ClientError::Unreached { .. } => {
-            format!("this gateway cannot reach {about}, which holds rows that were asked for")
-        }
-        ClientError::Died { again: true, .. } => {
-            format!(
-                "storage process {about} ended while this query was there, the second one: no other is asked"
-            )
-        }
-        ClientError::Died { again: false, .. } => format!(
-            "storage process {about} ended while this query was there, and no other is asked, because some rows would be \
-             lost if that ended, too"
-        ),
-        ClientError::NoRoom { .. } => {
-            "out of memory: a storage process holds no more results for clients that are slow to take theirs"
-                .to_owned()
-        }
-        ClientError::Untaken { .. } => {
-            "canceling statement because its result was not taken in time".to_owned()
-        }
-    }
-}
-
-/// The fault of a read.
-pub fn of_read(fault: Fault) -> SqlError {
+/// Returns the error of a read.
+pub fn read_error(fault: OperationError) -> SqlError {
     let fate = fault.fate();
     match fault {
-        Fault::Failed(failure) => failure.into(),
-        Fault::Unanswered { error, about } => reading(error, &about).with_fate(fate),
+        OperationError::Failed(failure) => failure.into(),
+        OperationError::Unanswered { error, about } => reading(error, &about).with_fate(fate),
     }
 }
 
@@ -106,13 +67,13 @@ fn reading(error: ClientError, about: &str) -> SqlError {
     }
 }
 
-/// The fault of a write that was sent under `id`. `retried` says that the client chose the id, so that it may have
-/// been used before.
-pub fn of_write(fault: Fault, id: RequestName, retried: bool) -> SqlError {
+/// Returns the error of a write that was sent under `id`. With `retried` the client chose the id, so an
+/// earlier attempt may have used it.
+pub fn write_error(fault: OperationError, id: RequestName, retried: bool) -> SqlError {
     let fate = fault.fate();
     let said = match fault {
-        Fault::Failed(failure) => failure.into(),
-        Fault::Unanswered { error, about } => writing(error, &about, id, retried),
+        OperationError::Failed(failure) => failure.into(),
+        OperationError::Unanswered { error, about } => writing(error, &about, id, retried),
     };
     said.with_request(id).with_fate(fate)
 }
@@ -141,23 +102,28 @@ fn writing(error: ClientError, about: &str, id: RequestName, retried: bool) -> S
         )
         .detail(format!("Nothing was applied now. Request id: {id}."))
         .hint("Look whether its rows are there. RESET quorate.request_id before any other write."),
-        // The attempt came to nothing. An earlier one under the same id may have been applied.
+        // This attempt did nothing. An earlier one under the same id may have been applied.
         _ if retried => maybe_applied(id),
         error => refused(error, about, &format!("Nothing was applied. Request id: {id}.")),
     }
 }
 
-/// The fault of what has no name to be sent again under: a table's definition, a chunk of a COPY.
-pub fn of_nameless(fault: Fault) -> SqlError {
+/// Returns the error of a statement that has no name to be sent again under: a table's definition, a chunk of
+/// a COPY.
+pub fn unnamed_error(fault: OperationError) -> SqlError {
     let fate = fault.fate();
     match fault {
-        Fault::Failed(failure) => failure.into(),
-        Fault::Unanswered { error: ClientError::MaybeApplied { .. }, .. } => maybe_defined().with_fate(fate),
-        Fault::Unanswered { error, about } => refused(error, &about, "Nothing was applied.").with_fate(fate),
+        OperationError::Failed(failure) => failure.into(),
+        OperationError::Unanswered { error: ClientError::MaybeApplied { .. }, .. } => {
+            maybe_defined().with_fate(fate)
+        }
+        OperationError::Unanswered { error, about } => {
+            refused(error, &about, "Nothing was applied.").with_fate(fate)
+        }
     }
 }
 
-/// The fault of what changed nothing.
+/// Returns the error of a statement that changed nothing.
 fn refused(error: ClientError, about: &str, detail: &str) -> SqlError {
     match error {
         ClientError::Rejected(refusal::NO_RING) => unfounded(about).detail("Nothing was applied."),
@@ -170,20 +136,20 @@ fn refused(error: ClientError, about: &str, detail: &str) -> SqlError {
     }
 }
 
-/// The fault of what comes before there is a ring.
+/// Returns the error of a statement that came before the ring was founded.
 fn unfounded(about: &str) -> SqlError {
     let words = words(&ClientError::Rejected(refusal::NO_RING), about);
     SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, words)
         .hint("Start the storage processes that are missing: wanted_storage of the founding router says how many there must be.")
 }
 
-/// A definition whose outcome is not known.
+/// Returns the error of a definition whose outcome is unknown.
 pub fn maybe_defined() -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the statement may have been applied")
         .hint("Look whether the table is there; IF NOT EXISTS and IF EXISTS can be sent again in any case.")
 }
 
-/// A write whose outcome is not known.
+/// Returns the error of a write whose outcome is unknown.
 pub fn maybe_applied(id: RequestName) -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the write may have been applied")
         .with_request(id)

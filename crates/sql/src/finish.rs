@@ -1,12 +1,13 @@
-//! From what the ranges answer to the rows of a statement, as a stream.
+//! Turns the answers of the ranges into the rows of a statement, as a stream.
 //!
-//! Plain rows are merged as they come: each range sends its own in the statement's order, so that the gateway holds
-//! one chunk per range, however long the result (a DISTINCT is sorted by all columns, so that equal rows meet). Only
-//! groups are gathered, because the last range may still add to the first group. A reader that stops reading stops
-//! the ranges through their bounded channels; one that has enough drops them. Rows that nothing is done to but passing
-//! them on stay in the bytes they came in ([`Batch::Encoded`]).
+//! Plain rows are merged as they come. Each range sends its rows in the statement's order, so the gateway
+//! holds one chunk per range for a result of any length. A DISTINCT is sorted by all columns, so that equal
+//! rows are adjacent. Only groups are gathered, because the last range may still add to the first group.
+//! Chunks and groups are counted as memory ([`crate::budget`]). A reader that stops reading stops the ranges
+//! through their bounded channels. A reader that has enough drops the channels. Rows that need no work stay
+//! encoded ([`RowBatch::Encoded`]).
 
-use std::vec;
+use std::{future::poll_fn, vec};
 
 use quorate_table::{
     engine::{Answer, Failure},
@@ -17,47 +18,48 @@ use quorate_table::{
 use quorate_tables::rows::{EncodedRows, Malformed};
 
 use crate::{
-    backend::{AnswerStream, Part, Piece, next_of},
+    backend::{AnswerStream, Piece, RangeAnswers, next_of},
+    budget::{self, MemoryReservation, weight},
     error::{Result, SqlError},
     fault,
 };
 
-/// Rows handed out at a time.
+/// Most rows that are handed out at a time.
 const BATCH: usize = 512;
 
 /// Some rows of a result.
-pub enum Batch {
-    /// As values.
+pub enum RowBatch {
+    /// Decoded rows.
     Rows(vec::IntoIter<Row>),
-    /// As they came; the client sees so many columns of them.
+    /// Encoded rows, and the number of columns that the client sees.
     Encoded(EncodedRows, usize),
 }
 
-impl Default for Batch {
+impl Default for RowBatch {
     fn default() -> Self {
-        Batch::Rows(Vec::new().into_iter())
+        RowBatch::Rows(Vec::new().into_iter())
     }
 }
 
-impl Batch {
-    /// How many are left.
+impl RowBatch {
+    /// The number of rows that are left.
     pub fn len(&self) -> usize {
         match self {
-            Batch::Rows(rows) => rows.len(),
-            Batch::Encoded(rows, _) => rows.len(),
+            RowBatch::Rows(rows) => rows.len(),
+            RowBatch::Encoded(rows, _) => rows.len(),
         }
     }
 
-    /// Whether none are left.
+    /// Whether no rows are left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The rest, as values.
+    /// Decodes the rows that are left.
     fn into_rows(self) -> Result<Vec<Row>> {
         let (mut encoded, visible) = match self {
-            Batch::Rows(rows) => return Ok(rows.collect()),
-            Batch::Encoded(encoded, visible) => (encoded, visible),
+            RowBatch::Rows(rows) => return Ok(rows.collect()),
+            RowBatch::Encoded(encoded, visible) => (encoded, visible),
         };
         let mut rows = Vec::with_capacity(encoded.len().min(BATCH));
         while !encoded.is_empty() {
@@ -74,96 +76,116 @@ impl Batch {
     }
 }
 
-/// An answer that does not decode.
+/// Returns the error about an answer that cannot be decoded.
 pub fn malformed(_: Malformed) -> SqlError {
     Failure::malformed("an answer does not decode").into()
 }
 
-/// The rows of a result.
+/// The rows of a result, as a stream.
 pub struct Rows {
-    source: Source,
-    /// Rows that were asked for and not taken.
+    source: RowSource,
+    /// Rows that were returned by `next` and exceeded the limit of a `take`.
     rest: vec::IntoIter<Row>,
     distinct: bool,
     last: Option<Row>,
     offset: u64,
     limit: Option<u64>,
     visible: usize,
+    /// Memory of the gathered rows.
+    hold: MemoryReservation,
 }
 
-enum Source {
-    /// Everything is here.
+enum RowSource {
+    /// All rows are here.
     Ready(vec::IntoIter<Row>),
-    /// Ranges in any order.
-    Parts(Vec<Part>),
-    /// Ranges in the statement's order.
-    Sorted { parts: Vec<Sorted>, order: Vec<Order> },
-    /// Groups of all ranges.
-    Groups { parts: Vec<Part>, merge: Option<Box<Merge>> },
+    /// Answers of ranges, in any order.
+    Parts(Vec<RangeAnswers>),
+    /// Answers of ranges, merged in the statement's order.
+    Sorted { parts: Vec<SortedPart>, order: Vec<Order> },
+    /// Groups, gathered from all ranges.
+    Groups { parts: Vec<RangeAnswers>, merge: Option<Box<Merge>> },
 }
 
-struct Sorted {
-    part: Part,
+struct SortedPart {
+    part: RangeAnswers,
     chunk: vec::IntoIter<Row>,
     next: Option<Row>,
+    /// Memory of the chunk, in bytes.
+    held: usize,
     begun: bool,
 }
 
-/// Which rows of a result the client sees.
+/// The part of a result that the client sees.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
-    /// Equal rows once; they must follow each other.
+pub struct RowWindow {
+    /// Whether equal rows count once. They must be adjacent.
     pub distinct: bool,
-    /// The first so many are left out.
+    /// Number of first rows that are left out.
     pub offset: u64,
-    /// At most so many.
+    /// Most rows.
     pub limit: Option<u64>,
-    /// Only so many of the columns.
+    /// Number of columns that are visible.
     pub visible: usize,
 }
 
 impl Rows {
-    fn new(source: Source, window: Window) -> Self {
-        let Window { distinct, offset, limit, visible } = window;
-        Rows { source, rest: Vec::new().into_iter(), distinct, last: None, offset, limit, visible }
+    fn new(source: RowSource, window: RowWindow, hold: MemoryReservation) -> Self {
+        let RowWindow { distinct, offset, limit, visible } = window;
+        Rows { source, rest: Vec::new().into_iter(), distinct, last: None, offset, limit, visible, hold }
     }
 
-    /// Rows that are all here, to be sorted.
-    pub fn ready(mut rows: Vec<Row>, order: &[Order], window: Window) -> Self {
+    /// Creates a result from rows that are all here, and sorts them.
+    pub fn ready(mut rows: Vec<Row>, order: &[Order], window: RowWindow) -> Self {
         if !order.is_empty() {
             rows.sort_by(|a, b| Order::compare(order, a, b));
         }
-        Rows::new(Source::Ready(rows.into_iter()), window)
+        Rows::new(RowSource::Ready(rows.into_iter()), window, MemoryReservation::default())
     }
 
-    /// Rows that are all here, as they are.
+    /// Adds the memory that was counted for the rows.
+    pub fn holding(self, hold: MemoryReservation) -> Self {
+        Rows { hold, ..self }
+    }
+
+    /// Creates a result from rows that are all here, in their present order.
     pub fn plain(rows: Vec<Row>) -> Self {
-        Rows::ready(rows, &[], Window { visible: usize::MAX, ..Window::default() })
+        Rows::ready(rows, &[], RowWindow { visible: usize::MAX, ..RowWindow::default() })
     }
 
-    /// Rows of ranges, each in `order`.
-    pub fn merged(answers: AnswerStream, order: Vec<Order>, window: Window) -> Self {
+    /// Merges the answers of ranges, each sorted by `order`. `hold` counts the gathered rows.
+    pub fn merged(
+        answers: AnswerStream,
+        order: Vec<Order>,
+        window: RowWindow,
+        hold: MemoryReservation,
+    ) -> Self {
         let source = if order.is_empty() {
-            Source::Parts(answers.parts)
+            RowSource::Parts(answers.parts)
         } else {
             let parts = answers
                 .parts
                 .into_iter()
-                .map(|part| Sorted { part, chunk: Vec::new().into_iter(), next: None, begun: false })
+                .map(|part| SortedPart {
+                    part,
+                    chunk: Vec::new().into_iter(),
+                    next: None,
+                    held: 0,
+                    begun: false,
+                })
                 .collect();
-            Source::Sorted { parts, order }
+            RowSource::Sorted { parts, order }
         };
-        Rows::new(source, window)
+        Rows::new(source, window, hold)
     }
 
-    /// Groups of ranges; `finish` does all there is to do.
-    pub fn grouped(answers: AnswerStream, finish: Finish) -> Self {
+    /// Gathers the groups of ranges. `finish` has all further steps. `hold` counts the groups.
+    pub fn grouped(answers: AnswerStream, finish: Finish, hold: MemoryReservation) -> Self {
         assert!(matches!(finish.input, Input::Groups { .. }), "rows are merged, not gathered");
-        let source = Source::Groups { parts: answers.parts, merge: Some(Box::new(Merge::new(finish))) };
-        Rows::new(source, Window { visible: usize::MAX, ..Window::default() })
+        let source = RowSource::Groups { parts: answers.parts, merge: Some(Box::new(Merge::new(finish))) };
+        Rows::new(source, RowWindow { visible: usize::MAX, ..RowWindow::default() }, hold)
     }
 
-    /// The next rows, at most so many; none when there are no more.
+    /// Returns the next rows, at most `most`. Returns no rows at the end.
     pub async fn take(&mut self, most: usize) -> Result<Vec<Row>> {
         let mut rows = self.next().await?;
         if rows.len() > most {
@@ -172,50 +194,51 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The next rows; none when there are no more.
+    /// Returns the next rows, or no rows at the end.
     pub async fn next(&mut self) -> Result<Vec<Row>> {
         self.next_batch().await?.into_rows()
     }
 
-    /// The next rows; none when there are no more.
-    pub async fn next_batch(&mut self) -> Result<Batch> {
+    /// Returns the next rows, or an empty batch at the end.
+    pub async fn next_batch(&mut self) -> Result<RowBatch> {
         if self.rest.len() > 0 {
-            return Ok(Batch::Rows(std::mem::take(&mut self.rest)));
+            return Ok(RowBatch::Rows(std::mem::take(&mut self.rest)));
         }
-        if let Some((parts, visible)) = self.passed_on() {
+        if let Some((parts, visible)) = self.pass_through() {
             return next_encoded(parts, visible).await;
         }
-        self.next_rows().await.map(|rows| Batch::Rows(rows.into_iter()))
+        self.next_rows().await.map(|rows| RowBatch::Rows(rows.into_iter()))
     }
 
-    /// The next rows, if that takes no waiting and nothing but passing them on: those of a short answer. None when there are
-    /// no more.
-    pub fn ready_batch(&mut self) -> Option<Batch> {
+    /// Returns the next rows without waiting, if they are part of a short answer and need no work. `None` if
+    /// not, an empty batch at the end.
+    pub fn ready_batch(&mut self) -> Option<RowBatch> {
         if self.rest.len() > 0 {
             return None;
         }
-        let (parts, visible) = self.passed_on()?;
+        let (parts, visible) = self.pass_through()?;
         while let Some(part) = parts.last_mut() {
-            let Part::Whole(pieces) = part else { return None };
-            // What is no rows is told by whoever waits for it.
+            let RangeAnswers::Whole(pieces) = part else { return None };
+            // An answer that is no rows is left for `next_batch`, which reports it.
             match pieces.as_slice().first().map(EncodedRows::of) {
                 None => drop(parts.pop()),
                 Some(rows) => {
                     let rows = rows?;
                     pieces.next();
                     if !rows.is_empty() {
-                        return Some(Batch::Encoded(rows, visible));
+                        return Some(RowBatch::Encoded(rows, visible));
                     }
                 }
             }
         }
-        Some(Batch::default())
+        Some(RowBatch::default())
     }
 
-    /// The ranges whose rows are passed on as they are, and how many of their columns.
-    fn passed_on(&mut self) -> Option<(&mut Vec<Part>, usize)> {
+    /// Returns the ranges whose rows need no work, and the number of visible columns. `None` if the rows need
+    /// work.
+    fn pass_through(&mut self) -> Option<(&mut Vec<RangeAnswers>, usize)> {
         match &mut self.source {
-            Source::Parts(parts) if !self.distinct && self.offset == 0 && self.limit.is_none() => {
+            RowSource::Parts(parts) if !self.distinct && self.offset == 0 && self.limit.is_none() => {
                 Some((parts, self.visible))
             }
             _ => None,
@@ -225,10 +248,10 @@ impl Rows {
     async fn next_rows(&mut self) -> Result<Vec<Row>> {
         loop {
             if self.limit == Some(0) {
-                self.source = Source::Ready(Vec::new().into_iter());
+                self.source = RowSource::Ready(Vec::new().into_iter());
                 return Ok(Vec::new());
             }
-            let mut batch = self.source.next().await?;
+            let mut batch = self.source.next(&mut self.hold).await?;
             if batch.is_empty() {
                 return Ok(batch);
             }
@@ -261,7 +284,7 @@ impl Rows {
         }
     }
 
-    /// All of them.
+    /// Returns all rows. Fails with 53200 if they need more memory than a request may hold.
     pub async fn all(mut self) -> Result<Vec<Row>> {
         let mut rows = Vec::new();
         loop {
@@ -269,6 +292,7 @@ impl Rows {
             if batch.is_empty() {
                 return Ok(rows);
             }
+            self.hold.grow(batch.iter().map(weight).sum())?;
             rows.extend(batch);
         }
     }
@@ -278,24 +302,24 @@ fn same(a: &[quorate_table::value::Value], b: &[quorate_table::value::Value]) ->
     a.iter().zip(b).all(|(a, b)| a.order(b).is_eq())
 }
 
-impl Source {
-    /// The next rows, at least one unless there are no more.
-    async fn next(&mut self) -> Result<Vec<Row>> {
+impl RowSource {
+    /// Returns the next rows, at least one except at the end.
+    async fn next(&mut self, hold: &mut MemoryReservation) -> Result<Vec<Row>> {
         match self {
-            Source::Ready(rows) => Ok(rows.take(BATCH).collect()),
-            Source::Parts(parts) => {
+            RowSource::Ready(rows) => Ok(rows.take(BATCH).collect()),
+            RowSource::Parts(parts) => {
                 while let Some(piece) = next_of(parts).await {
-                    let rows = rows_of(piece.and_then(Piece::answer).map_err(fault::of_read)?)?;
+                    let rows = rows_of(piece.and_then(Piece::answer).map_err(fault::read_error)?)?;
                     if !rows.is_empty() {
                         return Ok(rows);
                     }
                 }
                 Ok(Vec::new())
             }
-            Source::Sorted { parts, order } => {
+            RowSource::Sorted { parts, order } => {
                 for part in parts.iter_mut().filter(|part| !part.begun) {
                     part.begun = true;
-                    part.advance().await?;
+                    part.advance(hold).await?;
                 }
                 parts.retain(|part| part.next.is_some());
                 let mut batch = Vec::new();
@@ -309,39 +333,55 @@ impl Source {
                     });
                     let Some((index, _)) = least else { break };
                     batch.extend(parts[index].next.take());
-                    parts[index].advance().await?;
+                    parts[index].advance(hold).await?;
                     if parts[index].next.is_none() {
                         parts.swap_remove(index);
                     }
                 }
                 Ok(batch)
             }
-            Source::Groups { parts, merge } => {
+            RowSource::Groups { parts, merge } => {
                 let Some(mut merge) = merge.take() else { return Ok(Vec::new()) };
                 while let Some(piece) = next_of(parts).await {
-                    merge.push(piece.and_then(Piece::answer).map_err(fault::of_read)?)?;
+                    if let Ok(piece) = &piece {
+                        hold.grow(weight_of_piece(piece))?;
+                    }
+                    merge.push(piece.and_then(Piece::answer).map_err(fault::read_error)?)?;
                 }
                 let mut rows = merge.finish()?.into_iter();
                 let batch = rows.by_ref().take(BATCH).collect();
-                *self = Source::Ready(rows);
+                *self = RowSource::Ready(rows);
                 Ok(batch)
             }
         }
     }
 }
 
-impl Sorted {
-    async fn advance(&mut self) -> Result<()> {
+impl SortedPart {
+    async fn advance(&mut self, hold: &mut MemoryReservation) -> Result<()> {
         loop {
             if let Some(row) = self.chunk.next() {
                 self.next = Some(row);
                 return Ok(());
             }
-            match self.part.next().await {
-                Some(answer) => self.chunk = rows_of(answer.map_err(fault::of_read)?)?.into_iter(),
-                None => return Ok(()),
-            }
+            hold.shrink(std::mem::take(&mut self.held));
+            let Some(piece) = poll_fn(|cx| self.part.poll_next(cx)).await else { return Ok(()) };
+            let piece = piece.map_err(fault::read_error)?;
+            let held = weight_of_piece(&piece);
+            hold.grow(held)?;
+            self.held = held;
+            self.chunk = rows_of(piece.answer().map_err(fault::read_error)?)?.into_iter();
         }
+    }
+}
+
+/// Memory of a piece once it is decoded, in bytes.
+fn weight_of_piece(piece: &Piece) -> usize {
+    match piece {
+        Piece::Encoded(bytes) => budget::decoded_bytes_estimate(bytes.len()),
+        Piece::Answer(Answer::Rows(rows)) => rows.iter().map(weight).sum(),
+        Piece::Answer(Answer::Groups(groups)) => groups.iter().map(|group| weight(&group.keys)).sum(),
+        Piece::Answer(_) => 0,
     }
 }
 
@@ -349,28 +389,28 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
         Answer::Failed(failure) => Err(failure.into()),
-        Answer::Groups(_) | Answer::Written(_) | Answer::Explained(_) | Answer::Backup { .. } => {
+        Answer::Groups(_) | Answer::Written(_) | Answer::Explanation(_) | Answer::Backup { .. } => {
             Err(SqlError::new("XX000", "a range answered a read of rows with something else"))
         }
     }
 }
 
-/// The next rows of whichever range has some, left as they came if they can be.
-async fn next_encoded(parts: &mut Vec<Part>, visible: usize) -> Result<Batch> {
+/// Returns the next rows of any range that has some, encoded if possible.
+async fn next_encoded(parts: &mut Vec<RangeAnswers>, visible: usize) -> Result<RowBatch> {
     while let Some(piece) = next_of(parts).await {
-        let batch = match piece.map_err(fault::of_read)? {
+        let batch = match piece.map_err(fault::read_error)? {
             Piece::Encoded(bytes) if let Some(rows) = EncodedRows::of(&bytes) => {
-                Batch::Encoded(rows, visible)
+                RowBatch::Encoded(rows, visible)
             }
             piece => {
-                let mut rows = rows_of(piece.answer().map_err(fault::of_read)?)?;
+                let mut rows = rows_of(piece.answer().map_err(fault::read_error)?)?;
                 rows.iter_mut().for_each(|row| row.truncate(visible));
-                Batch::Rows(rows.into_iter())
+                RowBatch::Rows(rows.into_iter())
             }
         };
         if !batch.is_empty() {
             return Ok(batch);
         }
     }
-    Ok(Batch::default())
+    Ok(RowBatch::default())
 }

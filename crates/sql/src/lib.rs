@@ -1,9 +1,10 @@
-//! SQL on tables, without sockets: statements parsed, bound and performed, results merged.
+//! SQL on tables, without sockets: parses, binds and executes statements, and merges results.
 //!
-//! A statement's way: [`session`] keeps what a client has set, prepared and begun; [`statement`] binds text to the
-//! operations of `quorate_table`; a [`backend`] (a cluster, or [`local`]) performs them; [`finish`] merges what its
-//! ranges answer, and [`encode`] writes the values. [`catalog`] answers for the relations that describe the tables.
-//! Only this crate knows SQL text, and it knows no protocol: doors and the library do.
+//! A statement passes these modules. [`session`] keeps a client's settings, prepared statements and open
+//! block. [`statement`] binds text to the operations of `quorate_table`. A [`backend`] executes them, which
+//! is a cluster or [`local`]. [`finish`] merges the answers of the ranges, and [`encode`] writes the values.
+//! [`catalog`] answers queries of the relations that describe the tables. Only this crate knows SQL text. It
+//! knows no protocol: the doors and the library do.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,6 +22,7 @@
 
 pub mod array;
 pub mod backend;
+pub mod budget;
 pub mod cache;
 pub mod catalog;
 pub mod copy;
@@ -29,17 +31,18 @@ pub mod error;
 pub mod fault;
 pub mod finish;
 pub mod local;
+pub mod name;
 pub mod session;
 pub mod statement;
 pub mod types;
 
-/// The PostgreSQL version whose answers are given.
+/// The PostgreSQL version that this SQL follows.
 pub const POSTGRES_VERSION: &str = "15.0";
 
-/// The same as a number.
+/// The same version as a number.
 pub const POSTGRES_VERSION_NUMBER: &str = "150000";
 
-/// What `version()` says.
+/// Returns the answer of `version()`.
 pub fn version() -> String {
     format!("PostgreSQL {POSTGRES_VERSION} (Quorate {})", env!("CARGO_PKG_VERSION"))
 }

@@ -1,7 +1,7 @@
-//! A backend of one engine in this process: what the cluster does, without the cluster.
+//! A backend of one engine in this process, for use without a cluster.
 //!
-//! It serves tests, examples and the documentation. Its ring is cut into a few ranges that are answered one by one, so
-//! that merging is exercised as with many replicas.
+//! It serves tests, examples and the documentation. Its ring is cut into a few ranges that are answered one
+//! by one, so that merging is exercised as with many replicas.
 
 use std::{
     collections::BTreeMap,
@@ -21,22 +21,22 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, Part, Piece, RequestId, Strength,
-        Table, WriteName,
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, Piece, RangeAnswers,
+        RequestId, Strength, Table, WriteName,
     },
     error::code,
 };
 
-/// How many ranges the ring is cut into.
+/// Number of ranges of the ring.
 const RANGES: u64 = 4;
 
-/// Rows of one chunk of an answer.
+/// Most rows of a chunk of an answer.
 const CHUNK_ROWS: usize = 1_000;
 
-/// Chunks on their way.
+/// Most chunks of a range that are under way.
 const CHUNKS: usize = 2;
 
-/// Replicas a table is said to have when it asked for none.
+/// Number of replicas of a table whose definition gives none.
 const REPLICAS: u32 = 1;
 
 /// One engine, shared by all sessions.
@@ -50,8 +50,8 @@ struct State {
     requests: u64,
     tables: u32,
     catalog: Arc<Catalog>,
-    /// Which statement was answered what under which id, so that a retry is answered the same.
-    answered: BTreeMap<RequestId, (u64, Result<Vec<Answer>, Fault>)>,
+    /// The print of the statement and the answer for each id, so that a retry gets the same answer.
+    answered: BTreeMap<RequestId, (u64, Result<Vec<Answer>, OperationError>)>,
 }
 
 impl Default for LocalBackend {
@@ -61,7 +61,7 @@ impl Default for LocalBackend {
 }
 
 impl LocalBackend {
-    /// An empty one.
+    /// Creates an empty backend.
     pub fn new() -> Self {
         let state = State {
             engine: PlainEngine::default(),
@@ -79,7 +79,7 @@ impl LocalBackend {
     }
 }
 
-/// The ranges of the ring.
+/// Returns the ranges of the ring.
 fn ranges() -> impl Iterator<Item = KeyRange> {
     let width = u64::MAX / RANGES;
     (0..RANGES).map(move |index| KeyRange {
@@ -89,26 +89,26 @@ fn ranges() -> impl Iterator<Item = KeyRange> {
 }
 
 impl State {
-    /// Runs a write over the whole ring, which one engine holds, so that it is atomic.
-    fn run(&mut self, operation: Operation) -> Result<Vec<Answer>, Fault> {
+    /// Executes a write over the whole ring. One engine holds the ring, so the write is atomic.
+    fn run(&mut self, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         self.epoch += 1;
         let job = Job { epoch: Epoch(self.epoch), ranges: vec![KeyRange::ALL], operation, held: false };
         let answers = self.engine.apply(&[job]);
         match answers.into_iter().next() {
-            Some(Answer::Failed(failure)) => Err(Fault::Failed(failure)),
+            Some(Answer::Failed(failure)) => Err(OperationError::Failed(failure)),
             Some(answer) => Ok(vec![answer]),
-            None => Err(Fault::Failed(Failure::malformed("no answer"))),
+            None => Err(OperationError::Failed(Failure::malformed("no answer"))),
         }
     }
 
     fn once(
         &mut self,
         name: WriteName,
-        work: impl FnOnce(&mut State) -> Result<Vec<Answer>, Fault>,
-    ) -> Result<Vec<Answer>, Fault> {
+        work: impl FnOnce(&mut State) -> Result<Vec<Answer>, OperationError>,
+    ) -> Result<Vec<Answer>, OperationError> {
         match self.answered.get(&name.request) {
             Some((print, answered)) if *print == name.print => return answered.clone(),
-            Some(_) => return Err(Fault::of(ClientError::OtherStatement)),
+            Some(_) => return Err(OperationError::from_client(ClientError::OtherStatement)),
             None => {}
         }
         let answered = work(self);
@@ -123,7 +123,7 @@ impl State {
     }
 }
 
-/// The only session there is.
+/// The number of the only session.
 const SESSION: u128 = 1;
 
 #[async_trait]
@@ -138,17 +138,22 @@ impl Backend for LocalBackend {
         RequestId { session: SESSION, number: state.requests }
     }
 
-    fn may_have_given(&self, id: RequestId) -> bool {
+    fn may_have_issued(&self, id: RequestId) -> bool {
         id.session != SESSION || id.number <= self.state().requests
     }
 
-    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+    async fn create_table(
+        &self,
+        id: RequestId,
+        schema: Schema,
+        replicas: Option<u32>,
+    ) -> Result<(), OperationError> {
         let mut state = self.state();
         state
             .once(WriteName::nameless(id), |state| {
                 if state.catalog.table(&schema.name).is_some() {
                     let message = format!("relation \"{}\" already exists", schema.name);
-                    return Err(Fault::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
+                    return Err(OperationError::Failed(Failure::new(code::DUPLICATE_TABLE, message)));
                 }
                 state.tables += 1;
                 let id = TableId(state.tables);
@@ -160,7 +165,7 @@ impl Backend for LocalBackend {
             .map(drop)
     }
 
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {
         let mut state = self.state();
         state
             .once(WriteName::nameless(id), |state| {
@@ -171,11 +176,11 @@ impl Backend for LocalBackend {
             .map(drop)
     }
 
-    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         self.state().once(name, |state| state.run(operation))
     }
 
-    async fn read(&self, _strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, _strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let pages = matches!(
@@ -185,7 +190,7 @@ impl Backend for LocalBackend {
         let mut parts = Vec::new();
         for range in ranges() {
             let (sender, part) = mpsc::channel(CHUNKS);
-            parts.push(Part::Stream(Box::new(part)));
+            parts.push(RangeAnswers::Stream(Box::new(part)));
             if pages {
                 state.engine.pin(epoch, Holder::Reader);
                 let (shared, select) = (self.state.clone(), select.clone());
@@ -206,7 +211,7 @@ impl Backend for LocalBackend {
         Ok(AnswerStream { parts })
     }
 
-    async fn analyze(&self, _strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, _strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError> {
         let mut state = self.state();
         let epoch = Epoch(state.epoch);
         let mut all = Vec::new();
@@ -215,13 +220,13 @@ impl Backend for LocalBackend {
             let began = Instant::now();
             let job = Job { epoch, ranges: vec![range], operation, held: false };
             match state.engine.apply(&[job]).pop() {
-                Some(Answer::Explained(explained)) => all.push(Analyzed {
+                Some(Answer::Explanation(explained)) => all.push(Analyzed {
                     replica: format!("range {}", number + 1),
                     waited: Duration::ZERO,
                     took: began.elapsed(),
                     explained,
                 }),
-                Some(Answer::Failed(failure)) => return Err(Fault::Failed(failure)),
+                Some(Answer::Failed(failure)) => return Err(OperationError::Failed(failure)),
                 other => unreachable!("a read that is explained answers {other:?}"),
             }
         }
@@ -245,13 +250,13 @@ impl Backend for LocalBackend {
     }
 }
 
-/// Answers a range page by page, as fast as they are taken.
+/// Answers a range page by page, as fast as the reader takes them.
 async fn page(
     shared: Arc<Mutex<State>>,
     epoch: Epoch,
     range: KeyRange,
     select: Select,
-    sender: mpsc::Sender<Result<Piece, Fault>>,
+    sender: mpsc::Sender<Result<Piece, OperationError>>,
 ) {
     let mut cursor = None;
     loop {
@@ -271,7 +276,7 @@ async fn page(
     shared.lock().unwrap_or_else(PoisonError::into_inner).engine.release(epoch, Holder::Reader);
 }
 
-/// Cuts a long answer.
+/// Cuts a long answer into chunks.
 fn chunks(answer: Answer) -> Vec<Answer> {
     match answer {
         Answer::Rows(mut rows) => {

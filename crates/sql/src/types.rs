@@ -1,8 +1,8 @@
 //! PostgreSQL's types as clients see them: object ids, names, sizes.
 //!
-//! Rows hold values of the ten types of `quorate_table`; the catalog's own columns (`oid`, `name`, `"char"`,
-//! arrays …) ride on them — an oid is a [`Value::Int8`], an array its text form — and a [`PgType`] says what to
-//! call and how to encode them.
+//! Rows hold values of the ten types of `quorate_table`. The other types of the catalog (`oid`, `name`,
+//! `"char"`, arrays …) are carried by those: an oid is a [`Value::Int8`], an array is its text form. A
+//! [`PgType`] says how such a value is named and encoded.
 //!
 //! [`Value::Int8`]: quorate_table::value::Value::Int8
 
@@ -11,7 +11,7 @@ use sqlparser::ast::{ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInf
 
 use crate::error::{Result, SqlError, code};
 
-/// A type a client can meet.
+/// A type that a client can see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the names are PostgreSQL's own")]
 pub enum PgType {
@@ -29,6 +29,7 @@ pub enum PgType {
     Regclass,
     Regtype,
     Regproc,
+    Regprocedure,
     Regnamespace,
     Regrole,
     NodeTree,
@@ -55,31 +56,33 @@ pub enum PgType {
     CharArray,
     NameArray,
     OidArray,
+    RegclassArray,
+    RegtypeArray,
     AclItemArray,
 }
 
-/// What the catalog says of a type.
+/// The catalog's description of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct TypeInfo {
-    /// Which.
+    /// The type.
     pub ty: PgType,
     /// `pg_type.oid`.
     pub oid: u32,
     /// `pg_type.typname`.
     pub name: &'static str,
-    /// How SQL spells it (`format_type`).
+    /// The name in SQL (`format_type`).
     pub display: &'static str,
     /// `pg_type.typlen`: bytes, or -1.
     pub length: i16,
     /// `pg_type.typcategory`.
     pub category: char,
-    /// The element's type of an array.
+    /// The type of an array's elements.
     pub element: Option<PgType>,
 }
 
 macro_rules! types {
     ($($ty:expr, $oid:literal, $name:literal, $display:literal, $length:literal, $category:literal, $element:expr;)*) => {
-        /// All types there are, by oid within their kind.
+        /// All types, by oid within their kind.
         pub const TYPES: &[TypeInfo] = &[$(TypeInfo {
             ty: $ty, oid: $oid, name: $name, display: $display, length: $length, category: $category, element: $element,
         }),*];
@@ -131,8 +134,11 @@ types! {
     IntervalArray, 1187, "_interval", "interval[]", -1, 'A', Some(Interval);
     NumericArray, 1231, "_numeric", "numeric[]", -1, 'A', Some(Plain(Type::Numeric));
     Plain(Type::Numeric), 1700, "numeric", "numeric", -1, 'N', None;
+    Regprocedure, 2202, "regprocedure", "regprocedure", 4, 'N', None;
     Regclass, 2205, "regclass", "regclass", 4, 'N', None;
     Regtype, 2206, "regtype", "regtype", 4, 'N', None;
+    RegclassArray, 2210, "_regclass", "regclass[]", -1, 'A', Some(Regclass);
+    RegtypeArray, 2211, "_regtype", "regtype[]", -1, 'A', Some(Regtype);
     Record, 2249, "record", "record", -1, 'P', None;
     Void, 2278, "void", "void", 4, 'P', None;
     Regnamespace, 4089, "regnamespace", "regnamespace", 4, 'N', None;
@@ -140,7 +146,7 @@ types! {
 }
 
 impl PgType {
-    /// `text`, the type of everything whose type nobody said.
+    /// `text`, the type of everything without a declared type.
     pub const TEXT: PgType = PgType::Plain(Type::Text);
     /// `boolean`.
     pub const BOOL: PgType = PgType::Plain(Type::Bool);
@@ -149,27 +155,27 @@ impl PgType {
     /// `bigint`.
     pub const INT8: PgType = PgType::Plain(Type::Int8);
 
-    /// What the catalog says of it.
+    /// The catalog's description of the type.
     pub fn info(self) -> &'static TypeInfo {
         TYPES.iter().find(|info| info.ty == self).expect("every type is in the table")
     }
 
-    /// Its object id.
+    /// The type's object id.
     pub fn oid(self) -> u32 {
         self.info().oid
     }
 
-    /// Its name as SQL spells it.
+    /// The type's name in SQL.
     pub fn display(self) -> &'static str {
         self.info().display
     }
 
-    /// The type with this object id.
+    /// Returns the type with this object id.
     pub fn from_oid(oid: u32) -> Option<PgType> {
         TYPES.iter().find(|info| info.oid == oid).map(|info| info.ty)
     }
 
-    /// The type of this name, in either spelling.
+    /// Returns the type of this name, in either spelling.
     pub fn named(name: &str) -> Option<PgType> {
         let name = match name {
             "int" => "int4",
@@ -180,17 +186,27 @@ impl PgType {
         TYPES.iter().find(|info| info.name == name || info.display == name).map(|info| info.ty)
     }
 
-    /// The type an array of these has.
+    /// The type of an array of these.
     pub fn array(self) -> Option<PgType> {
         TYPES.iter().find(|info| info.element == Some(self) && info.name.starts_with('_')).map(|info| info.ty)
     }
 
-    /// The type of an array's elements. A `name` has some by PostgreSQL's word, and is none.
+    /// The type of a vector of these.
+    pub fn vector(self) -> Option<PgType> {
+        match self {
+            PgType::Plain(Type::Int2) => Some(PgType::Int2Vector),
+            PgType::Plain(Type::Int8) | PgType::Oid => Some(PgType::OidVector),
+            _ => None,
+        }
+    }
+
+    /// The type of an array's elements. PostgreSQL gives `name` an element type, too, but a `name` is no
+    /// array.
     pub fn element(self) -> Option<PgType> {
         self.info().element.filter(|_| self != PgType::Name)
     }
 
-    /// The type of a row's value that carries one of these.
+    /// The type of the table value that carries a value of this type.
     pub fn plain(self) -> Type {
         match self {
             PgType::Plain(ty) => ty,
@@ -200,21 +216,31 @@ impl PgType {
         }
     }
 
-    /// Whether it is one of the types whose values are object ids.
+    /// The type of a result of this type. An object id that has a name is shown as the name.
+    pub fn shown(self) -> PgType {
+        match self {
+            PgType::Oid | PgType::Xid => self,
+            PgType::RegclassArray | PgType::RegtypeArray => PgType::TextArray,
+            ty if ty.is_oid() => PgType::TEXT,
+            ty => ty,
+        }
+    }
+
+    /// Whether the type's values are object ids.
     pub fn is_oid(self) -> bool {
         use PgType::*;
-        matches!(self, Oid | Xid | Regclass | Regtype | Regproc | Regnamespace | Regrole)
+        matches!(self, Oid | Xid | Regclass | Regtype | Regproc | Regprocedure | Regnamespace | Regrole)
     }
 }
 
-/// The type of a column as clients are told it, and its modifier in PostgreSQL's encoding (-1 is none).
+/// Returns the type of a column for clients, and its modifier in PostgreSQL's encoding (-1 is none).
 pub fn of_column(column: &Column) -> (PgType, i32) {
-    told(column.ty, column.modifier)
+    type_with_modifier(column.ty, column.modifier)
 }
 
-/// A type as clients are told it, and its modifier in PostgreSQL's encoding (-1 is none).
-pub fn told(ty: Type, modifier: Option<Modifier>) -> (PgType, i32) {
-    /// The room that PostgreSQL leaves for the length of a value.
+/// Returns a type for clients, and its modifier in PostgreSQL's encoding (-1 is none).
+pub fn type_with_modifier(ty: Type, modifier: Option<Modifier>) -> (PgType, i32) {
+    /// PostgreSQL's offset of an encoded modifier: the size of a value's length field, in bytes.
     const HEADER: i32 = 4;
     match modifier {
         None => (PgType::Plain(ty), -1),
@@ -226,7 +252,7 @@ pub fn told(ty: Type, modifier: Option<Modifier>) -> (PgType, i32) {
     }
 }
 
-/// A type with a modifier in PostgreSQL's encoding as SQL spells it.
+/// Returns the SQL text of a type with a modifier in PostgreSQL's encoding.
 pub fn spelled(ty: PgType, modifier: i32) -> String {
     let shown = ty.display();
     match (ty, modifier.checked_sub(4)) {
@@ -238,13 +264,13 @@ pub fn spelled(ty: PgType, modifier: i32) -> String {
     }
 }
 
-/// The type `real`, which the engine does not compute with.
+/// Returns the error about the type `real`, with which the engine does not compute.
 pub fn no_real() -> SqlError {
     SqlError::unsupported("the type real").hint("Use double precision.")
 }
 
-/// The type that a declaration or a cast asks for, and what it asks beyond. What would need enforcement that is not
-/// there (`char(3)`, `timestamp(3)`) is refused rather than ignored.
+/// Returns the type and the modifier that a declaration or a cast asks for. A modifier that Quorate does not
+/// enforce (`char(3)`, `timestamp(3)`) is refused rather than ignored.
 pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
     const VARCHAR_MAX: u64 = 10_485_760;
     const PRECISION_MAX: u64 = 1000;
@@ -289,7 +315,7 @@ pub fn modified(data_type: &DataType) -> Result<(Type, Option<Modifier>)> {
     }
 }
 
-/// The type that a cast or declaration names, whatever its modifier.
+/// Returns the type that a cast or declaration names, without its modifier.
 pub fn base(data_type: &DataType) -> Option<PgType> {
     match modified(data_type) {
         Ok((_, Some(Modifier::Varchar(_)))) => Some(PgType::Varchar),
@@ -298,7 +324,7 @@ pub fn base(data_type: &DataType) -> Option<PgType> {
     }
 }
 
-/// The type that a cast or declaration names.
+/// Returns the type that a cast or declaration names. Refuses a modifier.
 pub fn named(data_type: &DataType) -> Result<PgType> {
     let refuse = |what: &str, instead: &str| {
         Err(SqlError::unsupported(format!("the type modifier of {what}"))
@@ -339,9 +365,10 @@ pub fn named(data_type: &DataType) -> Result<PgType> {
         }
         DataType::Date => plain(Type::Date),
         DataType::Timestamp(precision, zone) => match (precision, zone) {
-            (Some(_), _) => refuse("timestamp", "timestamp"),
-            (None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => plain(Type::Timestamp),
-            (None, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => plain(Type::Timestamptz),
+            // Timestamps always have six digits.
+            (Some(..6 | 7..), _) => refuse("timestamp", "timestamp"),
+            (None | Some(6), TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => plain(Type::Timestamp),
+            (None | Some(6), TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => plain(Type::Timestamptz),
         },
         DataType::Interval { fields: None, precision: None } => Ok(PgType::Interval),
         DataType::Interval { .. } => Err(SqlError::unsupported("fields or a precision of type interval")),

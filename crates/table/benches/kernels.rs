@@ -1,7 +1,8 @@
-//! What the inner loops of a pass take for a block of 4,096 rows: `cargo bench -p quorate-table --bench kernels`.
+//! The time of the inner loops of a pass for a block of 4,096 rows: `cargo bench -p quorate-table --bench
+//! kernels`.
 //!
-//! The functions that are measured are not inlined, so that `valgrind` can count the instructions of one call of them
-//! (docs/performance.md says how).
+//! The measured functions are not inlined, so that `valgrind` can count the instructions of one call
+//! (docs/performance.md describes how).
 
 use std::hint::black_box;
 
@@ -9,15 +10,16 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use quorate_table::scan::kernel::{self, Packed};
 
 const ROWS: usize = 4096;
-/// Bits of the numbers, of which each takes one, two, four or eight bytes.
+/// The sizes of the numbers in bits; their codes take one, two, four and eight bytes.
 const WIDTHS: [u32; 4] = [8, 16, 32, 64];
-/// Every so many rows are gathered.
+/// The distance between gathered rows.
 const STEP: usize = 7;
-/// The words of a filter for some hundreds of queries, and how many bits of each are set.
+/// The size of a filter for some hundreds of queries, in words, and the number of bits that are set in each
+/// word.
 const FILTER_WORDS: usize = 1 << 11;
 const FILTER_BITS: u32 = 1;
 
-/// Numbers without a pattern.
+/// Returns numbers without a pattern.
 fn numbers(bits: u32) -> Packed {
     let spread = |row: u64| row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits);
     Packed::pack(&(0..ROWS as u64).map(spread).collect::<Vec<_>>())
@@ -53,7 +55,7 @@ fn kernels(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(ROWS as u64));
     for width in WIDTHS {
         let numbers = numbers(width);
-        // A sixteenth of all.
+        // The range holds a sixteenth of all numbers.
         let most = u64::MAX >> (64 - width);
         let range = (most / 2, most / 2 + most / 16);
         let mut bits = vec![0; ROWS / 64];

@@ -1,7 +1,8 @@
-//! What a pass and an update take on a table of 100,000 rows: `cargo bench -p quorate-table --bench passes`.
+//! The time of a pass and of an update on a table of 100,000 rows: `cargo bench -p quorate-table --bench
+//! passes`.
 //!
-//! A pass of Q reads is one call of the engine with all of them, rows and all. Updates change one row each, a hundred in a
-//! call, while a reader holds the version before them.
+//! A pass of Q reads is one call of the engine with all of them, result rows included. Each update changes
+//! one row, with a hundred updates in a call, while a reader holds the version before them.
 
 use std::hint::black_box;
 
@@ -17,12 +18,12 @@ use quorate_table::{
 
 const TABLE: TableId = TableId(1);
 const ROWS: i32 = 100_000;
-/// A name has fifty rows.
+/// The number of names, with fifty rows each.
 const NAMES: i32 = 2_000;
 const DAYS: i32 = 365;
-/// A read asks for a name and so many days.
+/// The number of days that a read asks for, in addition to a name.
 const SPAN: i32 = 60;
-/// Updates between two versions that somebody holds.
+/// The number of updates between two pinned versions.
 const UPDATES: i32 = 100;
 
 /// The columns.
@@ -31,7 +32,7 @@ const NAME: usize = 1;
 const DAY: usize = 2;
 const PRICE: usize = 3;
 
-/// Below a bound, without a pattern.
+/// Returns a number below a bound, without a pattern.
 fn spread(number: i32, below: i32) -> i32 {
     ((number as u32).wrapping_mul(0x9E37_79B1) >> 8) as i32 % below
 }
@@ -92,7 +93,7 @@ fn read(number: i32) -> Job {
     job(2, Operation::Select(Select { table: TABLE, filter: Some(filter), output }))
 }
 
-/// Not inlined, so that its instructions can be counted.
+/// This function is not inlined, so that its instructions can be counted.
 #[inline(never)]
 fn apply(engine: &mut ScanEngine, jobs: &[Job]) -> Vec<Answer> {
     engine.apply(jobs)

@@ -1,11 +1,12 @@
 //! Aggregates: partial states at the replicas, merged and finished at the gateway.
 //!
-//! The same accumulators serve both sides: an engine adds rows and hands out [`State`]s, a gateway absorbs states and
-//! finishes. Sums of integers and numerics are exact at any size until they are finished, and judged then as PostgreSQL
-//! does, so that neither the number of ranges and threads nor their order shows; sums of floats are added in the order
-//! of rows and ranges and round accordingly.
+//! Both sides use the same accumulators: an engine adds rows and returns [`State`]s, and a gateway absorbs
+//! states and finishes. Sums of integers and numerics are exact at any size until they are finished, and only
+//! then checked as in PostgreSQL. So neither the number of ranges and threads nor their order affects them.
+//! Sums of floats are added in the order of rows and ranges, and rounded accordingly.
 //!
-//! Results have PostgreSQL's types ([`Aggregate::ty`]) and `avg` of exact numbers the scale of its division.
+//! Results have PostgreSQL's types ([`Aggregate::ty`]), and `avg` of exact numbers has the scale of its
+//! division.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,43 +26,43 @@ use crate::{
 /// A partial aggregate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum State {
-    /// Rows counted.
+    /// A number of rows.
     Count(u64),
-    /// A sum and how many values went into it (`sum`, `avg`).
+    /// A sum, and the number of its values (`sum`, `avg`).
     Sum {
-        /// Non-NULL values seen.
+        /// The number of non-NULL values.
         count: u64,
-        /// Their sum: a float of floats, a numeric of all else.
+        /// The values' sum: a float for floats, a numeric for all other types.
         sum: Value,
     },
-    /// The least or greatest so far; NULL when none.
+    /// The least or greatest value so far; NULL if there is none.
     Extreme(Value),
     /// The distinct values so far (aggregates over DISTINCT).
     Distinct(Vec<Value>),
-    /// What a variance is made of.
+    /// The sums that a variance is computed from.
     Spread {
-        /// Non-NULL values seen.
+        /// The number of non-NULL values.
         count: u64,
-        /// Their sum: a float of floats, a numeric of all else.
+        /// The values' sum: a float for floats, a numeric for all other types.
         sum: Value,
-        /// The sum of their squares; of floats, that of their squared deviations from the mean.
+        /// The sum of the values' squares; for floats, the sum of their squared deviations from the mean.
         squares: Value,
     },
 }
 
-/// Groups in the making, in the order of their first row.
+/// Groups under construction, in the order of their first row.
 pub struct Groups {
-    /// How many grouping expressions there are.
+    /// The number of grouping expressions.
     keys: usize,
     aggregates: Vec<Aggregate>,
-    /// Key bytes to the group's index.
+    /// The index of each group, by key bytes.
     index: HashMap<Vec<u8>, usize, FxBuildHasher>,
     groups: Vec<(Row, Vec<Accumulator>)>,
     bytes: usize,
 }
 
 impl Groups {
-    /// No rows yet; without keys there is one group all the same.
+    /// Creates groups without rows. Without grouping expressions there is one group from the start.
     pub fn new(keys: usize, aggregates: Vec<Aggregate>) -> Groups {
         let index = HashMap::with_hasher(FxBuildHasher);
         let mut groups = Groups { keys, aggregates, index, groups: Vec::new(), bytes: 0 };
@@ -71,7 +72,7 @@ impl Groups {
         groups
     }
 
-    /// The index of the group of these keys.
+    /// Returns the index of the group of these keys, and creates the group if necessary.
     fn group(&mut self, keys: Row) -> usize {
         let next = self.groups.len();
         let key = key_of(&keys);
@@ -98,7 +99,8 @@ impl Groups {
         Ok(())
     }
 
-    /// The bytes that they take, except for texts that are the least or greatest of their group.
+    /// Returns the memory of the groups in bytes, without texts that are the least or greatest of their
+    /// group.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes as u64
     }
@@ -115,7 +117,7 @@ impl Groups {
         Ok(())
     }
 
-    /// The partial groups.
+    /// Returns the partial groups.
     pub fn into_groups(self) -> Vec<Group> {
         let state = |(keys, accumulators): (Row, Vec<Accumulator>)| Group {
             keys,
@@ -124,7 +126,7 @@ impl Groups {
         self.groups.into_iter().map(state).collect()
     }
 
-    /// The rows [keys…, results…].
+    /// Returns the result rows [keys…, results…].
     pub fn finish(self) -> Result<Vec<Row>, Failure> {
         let row = |(mut row, accumulators): (Row, Vec<Accumulator>)| {
             for accumulator in accumulators {
@@ -139,27 +141,27 @@ impl Groups {
 /// One aggregate of one group.
 struct Accumulator {
     function: AggregateFunction,
-    /// The result's type.
+    /// The type of the result.
     ty: Type,
-    /// With DISTINCT: what was seen, so that it counts once.
-    seen: Option<Seen>,
+    /// The values seen so far, with DISTINCT.
+    seen: Option<DistinctValues>,
     count: u64,
     total: Total,
     extreme: Value,
-    /// Of a variance.
+    /// The sums of a variance.
     spread: Option<Box<Spread>>,
 }
 
-/// Distinct values in the order they came, and their keys.
+/// Distinct values in the order of arrival, and their keys.
 #[derive(Default)]
-struct Seen {
+struct DistinctValues {
     keys: HashSet<Vec<u8>, FxBuildHasher>,
     values: Vec<Value>,
 }
 
 /// A sum.
 pub(crate) enum Total {
-    /// Of integers; 2^64 of them fit.
+    /// A sum of integers, with room for 2^64 of them.
     Integer(i128),
     Numeric(Numeric),
     Float(f64),
@@ -171,7 +173,7 @@ impl Accumulator {
         Accumulator {
             function: aggregate.function,
             ty: aggregate.ty(),
-            seen: aggregate.distinct.then(Seen::default),
+            seen: aggregate.distinct.then(DistinctValues::default),
             count: 0,
             total: Total::new(float),
             extreme: Value::Null,
@@ -183,7 +185,7 @@ impl Accumulator {
         self.count += 1;
     }
 
-    /// Adds a value; returns by how many bytes it has grown.
+    /// Adds a value, and returns the growth in bytes.
     fn add(&mut self, value: &Value) -> Result<usize, Failure> {
         if value.is_null() {
             return Ok(0);
@@ -225,7 +227,7 @@ impl Accumulator {
         Ok(())
     }
 
-    /// Adds a partial aggregate; returns by how many bytes it has grown.
+    /// Adds a partial aggregate, and returns the growth in bytes.
     fn absorb(&mut self, state: State) -> Result<usize, Failure> {
         match state {
             State::Distinct(values) if self.seen.is_some() => {
@@ -286,7 +288,7 @@ impl Accumulator {
 }
 
 impl Total {
-    /// Of nothing yet.
+    /// Returns an empty sum.
     pub(crate) fn new(float: bool) -> Total {
         if float { Total::Float(0.0) } else { Total::Integer(0) }
     }
@@ -314,7 +316,7 @@ impl Total {
         Ok(())
     }
 
-    /// What it has come to, refused (22003) if the type cannot hold it.
+    /// Returns the sum; 22003 if its type cannot hold it.
     fn finish(self) -> Result<Value, Failure> {
         match self.into_value() {
             Value::Numeric(sum) => sum.bounded().map(Value::Numeric),
@@ -322,7 +324,7 @@ impl Total {
         }
     }
 
-    /// What it has come to so far.
+    /// Returns the sum so far, unchecked.
     pub(crate) fn into_value(self) -> Value {
         match self {
             Total::Integer(sum) => Value::Numeric(Numeric::from_i128(sum)),

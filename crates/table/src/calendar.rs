@@ -1,12 +1,14 @@
 //! Civil dates and times, as PostgreSQL counts and writes them.
 //!
-//! A date is days since 2000-01-01 in the proleptic Gregorian calendar; a timestamp is microseconds since that day's
-//! midnight, in UTC when it has a zone. The two ends of each integer stand for `-infinity` and `infinity`. Years before
-//! 1 are written `BC`; there is no year 0 in text, while the arithmetic uses the astronomical 0.
+//! A date is days since 2000-01-01 in the proleptic Gregorian calendar; a timestamp is microseconds since
+//! that day's midnight, in UTC when it has a zone. The two ends of each integer stand for `-infinity` and
+//! `infinity`. Years before 1 are written `BC`. Text has no year 0, while the arithmetic uses the
+//! astronomical 0.
 //!
-//! Text goes out in ISO style, zones as `+00`. Text comes in as ISO 8601 (`2013-01-31 23:59:59.5+02`, `T` or blank
-//! between), as `20130131`, as `1/31/2013` (month first), as `epoch` and the infinities. Differs: month names,
-//! two-digit years, named zones but UTC, and words whose meaning depends on the moment (`now`, `today`) are refused.
+//! Output is in ISO style, with zones as `+00`. Input is ISO 8601 (`2013-01-31 23:59:59.5+02`, with `T` or a
+//! blank between), `20130131`, `1/31/2013` (month first), `epoch` or an infinity. Differs: month names,
+//! two-digit years, named zones other than UTC, and words whose meaning depends on the moment (`now`,
+//! `today`) are refused.
 
 use std::fmt::Write as _;
 
@@ -18,15 +20,15 @@ pub const DAY: i64 = 86_400_000_000;
 pub const UNIX_EPOCH_DAYS: i64 = 10_957;
 /// 4714-11-24 BC, PostgreSQL's Julian day 0.
 const FIRST_DAY: i64 = -2_451_545;
-/// The day behind 5874897-12-31.
+/// The day after 5874897-12-31.
 const END_DAY: i64 = 2_145_031_949;
-/// The microsecond behind 294276-12-31.
+/// The microsecond after 294276-12-31.
 const END_TIMESTAMP: i64 = 9_223_371_331_200_000_000;
 
-/// Year (astronomical), month and day of a day number.
+/// Returns the year (astronomical), month and day of a day number.
 pub fn civil(days: i64) -> (i64, u32, u32) {
-    // Days since 0000-03-01, split into 400-year eras of 146,097 days; the year begins in March so that the leap day
-    // comes last.
+    // Days since 0000-03-01, split into 400-year eras of 146,097 days. The year begins in March so that the
+    // leap day comes last.
     let shifted = days + UNIX_EPOCH_DAYS + 719_468;
     let era = shifted.div_euclid(146_097);
     let day_of_era = shifted.rem_euclid(146_097);
@@ -38,7 +40,7 @@ pub fn civil(days: i64) -> (i64, u32, u32) {
     (year_of_era + era * 400 + i64::from(month <= 2), month as u32, day as u32)
 }
 
-/// The day number of a civil date, whose month and day the caller has checked.
+/// Returns the day number of a civil date. The caller must have checked the month and the day.
 pub fn day_number(year: i64, month: u32, day: u32) -> i64 {
     let year = year - i64::from(month <= 2);
     let era = year.div_euclid(400);
@@ -58,7 +60,7 @@ pub(crate) fn month_length(year: i64, month: u32) -> u32 {
     }
 }
 
-/// The date if it is one: 22008 outside PostgreSQL's years.
+/// Returns the day number as a date; 22008 outside PostgreSQL's years.
 pub fn check_date(days: i64) -> Result<i32, Failure> {
     if (FIRST_DAY..END_DAY).contains(&days) {
         Ok(days as i32)
@@ -67,7 +69,7 @@ pub fn check_date(days: i64) -> Result<i32, Failure> {
     }
 }
 
-/// The timestamp if it is one: 22008 outside PostgreSQL's years.
+/// Returns the microseconds as a timestamp; 22008 outside PostgreSQL's years.
 pub fn check_timestamp(micros: i128) -> Result<i64, Failure> {
     let first = i128::from(FIRST_DAY) * i128::from(DAY);
     if (first..i128::from(END_TIMESTAMP)).contains(&micros) {
@@ -77,7 +79,7 @@ pub fn check_timestamp(micros: i128) -> Result<i64, Failure> {
     }
 }
 
-/// `make_date`: a negative year is before Christ.
+/// Evaluates `make_date`. A negative year is before Christ.
 pub fn make_date(year: i32, month: i32, day: i32) -> Result<i32, Failure> {
     let astronomical = if year < 0 { i64::from(year) + 1 } else { i64::from(year) };
     let shown = format!("{astronomical}-{month:02}-{day:02}");
@@ -93,7 +95,7 @@ pub fn make_date(year: i32, month: i32, day: i32) -> Result<i32, Failure> {
         .map_err(|_| Failure::new("22008", format!("date out of range: {shown}")))
 }
 
-/// ISO text of a date.
+/// Returns the ISO text of a date.
 pub fn date_text(date: i32) -> String {
     let mut text = String::with_capacity(10);
     match date {
@@ -107,7 +109,7 @@ pub fn date_text(date: i32) -> String {
     text
 }
 
-/// ISO text of a timestamp; `zoned` adds `+00`.
+/// Returns the ISO text of a timestamp; `zoned` adds `+00`.
 pub fn timestamp_text(micros: i64, zoned: bool) -> String {
     match micros {
         i64::MIN => return "-infinity".to_owned(),
@@ -143,22 +145,23 @@ fn write_era(text: &mut String, year: i64) {
     }
 }
 
-/// Reads a date; a time of day behind it is read and dropped.
+/// Reads a date, and ignores a time of day behind it.
 pub fn parse_date(text: &str) -> Result<i32, Failure> {
-    match Moment::parse(text, Type::Date)? {
-        Moment::Infinity => Ok(i32::MAX),
-        Moment::MinusInfinity => Ok(i32::MIN),
-        Moment::At { days, .. } => check_date(days).map_err(|_| out_of_range("date out of range", text)),
+    match ParsedTime::parse(text, Type::Date)? {
+        ParsedTime::Infinity => Ok(i32::MAX),
+        ParsedTime::MinusInfinity => Ok(i32::MIN),
+        ParsedTime::At { days, .. } => check_date(days).map_err(|_| out_of_range("date out of range", text)),
     }
 }
 
-/// Reads a timestamp; a zone is heeded if `zoned` and dropped otherwise. Without one UTC is meant.
+/// Reads a timestamp. It applies a zone if `zoned`, and ignores it otherwise. Without a zone, the text is in
+/// UTC.
 pub fn parse_timestamp(text: &str, zoned: bool) -> Result<i64, Failure> {
     let ty = if zoned { Type::Timestamptz } else { Type::Timestamp };
-    match Moment::parse(text, ty)? {
-        Moment::Infinity => Ok(i64::MAX),
-        Moment::MinusInfinity => Ok(i64::MIN),
-        Moment::At { days, micros, offset } => {
+    match ParsedTime::parse(text, ty)? {
+        ParsedTime::Infinity => Ok(i64::MAX),
+        ParsedTime::MinusInfinity => Ok(i64::MIN),
+        ParsedTime::At { days, micros, offset } => {
             let offset = if zoned { offset } else { 0 };
             let micros = i128::from(days) * i128::from(DAY) + i128::from(micros - offset * 1_000_000);
             check_timestamp(micros).map_err(|_| out_of_range("timestamp out of range", text))
@@ -170,11 +173,11 @@ fn out_of_range(what: &str, text: &str) -> Failure {
     Failure::new("22008", format!("{what}: \"{text}\""))
 }
 
-/// What a text says, before it is checked against a type's range.
-enum Moment {
+/// The meaning of a text, before its type's range is checked.
+enum ParsedTime {
     Infinity,
     MinusInfinity,
-    /// Local day and microseconds of it, and the zone's seconds east of UTC.
+    /// The local day, the microseconds within it, and the zone's offset in seconds east of UTC.
     At {
         days: i64,
         micros: i64,
@@ -182,18 +185,18 @@ enum Moment {
     },
 }
 
-impl Moment {
-    fn parse(text: &str, ty: Type) -> Result<Moment, Failure> {
+impl ParsedTime {
+    fn parse(text: &str, ty: Type) -> Result<ParsedTime, Failure> {
         let invalid = || Failure::invalid_text(ty, text);
         let field = || out_of_range("date/time field value out of range", text);
         let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
         match trimmed.to_ascii_lowercase().as_str() {
-            "infinity" | "+infinity" => return Ok(Moment::Infinity),
-            "-infinity" => return Ok(Moment::MinusInfinity),
-            "epoch" => return Ok(Moment::At { days: -UNIX_EPOCH_DAYS, micros: 0, offset: 0 }),
+            "infinity" | "+infinity" => return Ok(ParsedTime::Infinity),
+            "-infinity" => return Ok(ParsedTime::MinusInfinity),
+            "epoch" => return Ok(ParsedTime::At { days: -UNIX_EPOCH_DAYS, micros: 0, offset: 0 }),
             _ => {}
         }
-        let mut scan = Scan { rest: trimmed };
+        let mut scan = FieldScanner { rest: trimmed };
         let (mut year, month, day) = scan.date().ok_or_else(invalid)?;
         let (mut micros, mut offset) = (0, 0);
         if scan.skip_separator() {
@@ -230,17 +233,17 @@ impl Moment {
         if day > month_length(year, month) {
             return Err(field());
         }
-        Ok(Moment::At { days: day_number(year, month, day), micros, offset })
+        Ok(ParsedTime::At { days: day_number(year, month, day), micros, offset })
     }
 }
 
 /// Reads from the front of a text.
-struct Scan<'a> {
+struct FieldScanner<'a> {
     rest: &'a str,
 }
 
-impl Scan<'_> {
-    /// Between `least` and `most` digits.
+impl FieldScanner<'_> {
+    /// Reads a number of `least` to `most` digits.
     fn number(&mut self, least: usize, most: usize) -> Option<i64> {
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         if digits < least || digits > most {
@@ -271,7 +274,7 @@ impl Scan<'_> {
         self.rest = self.rest.trim_start();
     }
 
-    /// Blanks or a `T` in front of a time.
+    /// Skips blanks or a `T` in front of a time, and returns whether there were any.
     fn skip_separator(&mut self) -> bool {
         let before = self.rest.len();
         self.blanks();
@@ -281,7 +284,7 @@ impl Scan<'_> {
         self.rest.len() < before
     }
 
-    /// `2013-01-31`, `2013/01/31`, `20130131`, `1/31/2013`.
+    /// Reads a date: `2013-01-31`, `2013/01/31`, `20130131` or `1/31/2013`. Returns year, month and day.
     fn date(&mut self) -> Option<(i64, u32, u32)> {
         let digits = self.rest.bytes().take_while(u8::is_ascii_digit).count();
         let first = self.number(1, 9)?;
@@ -303,7 +306,8 @@ impl Scan<'_> {
         Some((self.number(4, 9)?, first as u32, second))
     }
 
-    /// `23:59`, `23:59:59.999`: hour, minute, and microseconds of the minute.
+    /// Reads a time: `23:59` or `23:59:59.999`. Returns the hour, the minute, and the microseconds of the
+    /// minute.
     fn time(&mut self) -> Option<(i64, i64, i64)> {
         let hour = self.number(1, 2)?;
         if !self.sign(':') {
@@ -324,7 +328,7 @@ impl Scan<'_> {
         Some((hour, minute, micros))
     }
 
-    /// `Z`, `UTC`, `+02`, `-05:30`, `+0530`, or nothing: seconds east of UTC.
+    /// Reads a zone: `Z`, `UTC`, `+02`, `-05:30`, `+0530`, or nothing. Returns seconds east of UTC.
     fn zone(&mut self) -> Option<i64> {
         if ["utc", "gmt", "zulu", "z"].iter().any(|name| self.word(name)) {
             return Some(0);

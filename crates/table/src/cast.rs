@@ -1,8 +1,8 @@
 //! Casts between types, as PostgreSQL 15 makes them.
 //!
-//! Floats round half to even on their way to integers, numerics half away from zero; dates are midnights; the session's
-//! zone is UTC, so that timestamps with and without a zone hold the same number. Which casts happen by themselves is
-//! the binder's business.
+//! Floats round half to even when they become integers, numerics half away from zero. Dates become midnights.
+//! The session's zone is UTC, so that timestamps with and without a zone hold the same number. The binder
+//! decides which casts are implicit.
 
 use crate::{
     calendar::{self, DAY},
@@ -12,7 +12,7 @@ use crate::{
     value::{Type, Value},
 };
 
-/// The value as one of type `ty`; 42846 if there is no such cast.
+/// Converts a value to type `ty`; 42846 if there is no such cast.
 pub fn cast(value: &Value, ty: Type) -> Result<Value, Failure> {
     if value.fits(ty) {
         return Ok(value.clone());

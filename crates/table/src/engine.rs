@@ -1,13 +1,14 @@
-//! What every engine offers. The plain engine (`plain.rs`) is the twin that the fast one is tested against.
+//! The interface of every engine. The plain engine (`plain.rs`) is the twin that the fast one is tested
+//! against.
 //!
-//! Source: 002 §3.2 (batches of operations that see exactly the writes before them) and §6.6 (partial live migration).
-//! An engine is a deterministic function of the calls made on it: replicas that were given the same operations for a
-//! range hold the same rows of it, under the same row numbers, and give the same answers. Nothing in it waits, reads a
-//! clock or draws a number.
+//! Source: 002 §3.2 (batches of operations that see exactly the writes before them) and §6.6 (partial live
+//! migration). An engine is a deterministic function of the calls made on it. Replicas that run the same
+//! operations for a range hold the same rows of it, under the same row numbers, and give the same answers. An
+//! engine never waits, reads a clock or draws a random number.
 
 use crate::{
-    explain::Explained,
-    host::{Alone, Host},
+    explain::Explanation,
+    host::{Host, SingleThread},
     operation::{LoadId, Operation, Select},
     schema::{KeyRange, Schema, TableId},
     value::Row,
@@ -16,31 +17,33 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::{
     failure::Failure,
-    saved::{Records, Saved, Saving},
+    saved::{Records, SaveTarget, SavedPart},
 };
 
-/// The position in the total order that a version of the data stands for.
+/// The position in the total order of a version of the data: that of its last write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Epoch(pub u64);
 
 /// An operation at its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Where in the total order; for reads, the writes below and at it are visible.
+    /// The position in the total order. A read sees the writes up to and including it.
     pub epoch: Epoch,
-    /// The ring ranges this replica is to answer for. A row outside is neither seen nor changed.
+    /// The ring ranges that this replica must answer for. The operation neither sees nor changes rows
+    /// outside.
     pub ranges: Vec<KeyRange>,
-    /// What to do.
+    /// The operation.
     pub operation: Operation,
-    /// Evaluate, keep the result back, and wait for [`Engine::settle`] (rule S15).
+    /// Whether the engine evaluates the operation, holds its effect back and waits for [`Engine::settle`]
+    /// (rule S15).
     pub held: bool,
 }
 
 /// The result of a job at one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Answer {
-    /// A write was applied: one result per range of the job, in their order. (Replicas hold overlapping sets of ranges,
-    /// and the gateway takes each range's result once.)
+    /// A write was applied: one result per range of the job, in their order. (Replicas hold overlapping sets
+    /// of ranges, and the gateway counts each range's result once.)
     Written(Vec<Written>),
     /// Rows of a read.
     Rows(Vec<Row>),
@@ -48,13 +51,13 @@ pub enum Answer {
     Groups(Vec<Group>),
     /// The operation failed and changed nothing.
     Failed(Failure),
-    /// How the rows of a read were found, instead of them.
-    Explained(Explained),
+    /// The way in which the rows of a read were found, instead of the rows.
+    Explanation(Explanation),
     /// Some rows of a backup.
     Backup {
-        /// Of which version.
+        /// The version of the rows.
         at: Epoch,
-        /// Of which of its reads.
+        /// The index of the backup's read that the rows belong to.
         read: u32,
         /// The rows.
         rows: Vec<Row>,
@@ -62,23 +65,23 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// How many rows or groups a read gave.
+    /// Returns the number of rows or groups that a read returned.
     pub(crate) fn rows(&self) -> u64 {
         match self {
             Answer::Rows(rows) => rows.len() as u64,
             Answer::Groups(groups) => groups.len() as u64,
             Answer::Backup { rows, .. } => rows.len() as u64,
-            Answer::Written(_) | Answer::Failed(_) | Answer::Explained(_) => 0,
+            Answer::Written(_) | Answer::Failed(_) | Answer::Explanation(_) => 0,
         }
     }
 }
 
-/// What a write did in one range.
+/// The result of a write in one range.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Written {
-    /// Rows inserted, changed or deleted.
+    /// The number of rows inserted, changed or deleted.
     pub rows: u64,
-    /// RETURNING, a row each.
+    /// The output of RETURNING, one row for each row that was inserted, changed or deleted.
     pub returning: Vec<Row>,
 }
 
@@ -91,21 +94,22 @@ pub struct Group {
     pub states: Vec<crate::aggregate::State>,
 }
 
-/// A storage process's data, all tables of it. Deterministic: same calls, same answers, on every replica.
+/// The data of a storage process, all tables of it. The same calls give the same answers on every replica.
 pub trait Engine: Send {
-    /// Runs `jobs` in order, exactly as if one after another, and stops behind the first held one. Returns one answer
-    /// per job run; a held job's answer is what it would be, and it must be settled before the next call. For
-    /// each range the epochs of writes ascend, each of them one operation's: rows are numbered by them. A read whose
-    /// epoch lies before the last write is answered from the version pinned at that very epoch, and fails (72000) if
-    /// there is none.
+    /// Runs `jobs` in order, exactly as if one after another, and stops behind the first held one. Returns
+    /// one answer per job that ran. The answer of a held job is the one that it would have if published; the
+    /// caller must settle it before the next call. For each range, the epochs of writes must ascend, and each
+    /// must belong to one operation, because rows are numbered by them. A read whose epoch precedes the last
+    /// write is answered from the version pinned at exactly that epoch. It fails (72000) if there is none.
     fn apply(&mut self, jobs: &[Job]) -> Vec<Answer> {
-        self.apply_keeping(jobs, &mut |_, _| false, &Alone)
+        self.apply_keeping(jobs, &mut |_, _| false, &SingleThread)
     }
 
-    /// The same, and asks `keep` of every read (which of the jobs, and its answer) whether the version that it saw is
-    /// to be kept, as if by [`Engine::pin`] at the job's epoch for a reader. A read that was withdrawn meanwhile may
-    /// fail (57014) instead of being answered. A panic while rows are looked at for a read is that read's failure
-    /// ([`Failure::is_panic`]); the other jobs are answered. A panic in a write goes on to the caller.
+    /// Runs `jobs` as [`Engine::apply`] does. After each read, passes the job's index and the answer to
+    /// `keep`. If `keep` returns true, the version that the read saw is pinned, as by [`Engine::pin`] at the
+    /// job's epoch for a reader. A read that was withdrawn meanwhile may fail (57014). A panic while rows are
+    /// searched for a read is that read's failure ([`Failure::is_panic`]), and the other jobs are answered. A
+    /// panic in a write reaches the caller.
     fn apply_keeping(
         &mut self,
         jobs: &[Job],
@@ -113,18 +117,20 @@ pub trait Engine: Send {
         host: &dyn Host,
     ) -> Vec<Answer>;
 
-    /// Publishes or voids the held job.
+    /// Publishes or drops the held job.
     fn settle(&mut self, epoch: Epoch, publish: bool);
 
-    /// Keeps the present version readable until released; as often as it was pinned. Not while a job is held.
+    /// Pins the present version, so that it stays readable. Each pin needs its own release. The caller must
+    /// not pin while a job is held.
     fn pin(&mut self, epoch: Epoch, holder: Holder);
 
-    /// Gives a pinned version back.
+    /// Releases a pinned version.
     fn release(&mut self, epoch: Epoch, holder: Holder);
 
-    /// Part of a long read of plain rows (no order, no DISTINCT, no limit) as of a pinned epoch, so that a result of
-    /// any size streams: at most `rows` matching rows from where `cursor` stands (`None` at first). Fails (72000) if
-    /// the version was taken from its readers because they kept too much ([`Bounds::pinned_bytes_max`]).
+    /// Reads a page of a long read of plain rows (no order, DISTINCT or limit) at a pinned epoch, so that a
+    /// result of any size can stream. Returns at most `rows` matching rows from `cursor` on (`None` at
+    /// first). Fails (72000) if the pin was broken because readers kept too much
+    /// ([`Bounds::pinned_bytes_max`]).
     fn page(
         &mut self,
         epoch: Epoch,
@@ -134,8 +140,9 @@ pub trait Engine: Send {
         rows: usize,
     ) -> Result<Page, Failure>;
 
-    /// Streams the rows (and staged rows) of `ranges` as of a pinned epoch; `cursor` starts at `None`, and each chunk
-    /// tells where to go on. Any replica of the ranges can go on from another's cursor.
+    /// Exports a chunk of the rows (and staged rows) of `ranges` at a pinned epoch. `cursor` is `None` at
+    /// first, and each chunk returns the next one. Any replica of the ranges can continue from another
+    /// replica's cursor.
     fn export(
         &mut self,
         epoch: Epoch,
@@ -144,86 +151,100 @@ pub trait Engine: Send {
         rows: usize,
     ) -> Result<Chunk, Failure>;
 
-    /// Takes in a chunk of an export. Rows that are already here stay as they are; what no engine exported is refused.
+    /// Imports a chunk of an export. Rows that are already here stay. A chunk that no engine exported is
+    /// refused.
     fn import(&mut self, chunk: Chunk) -> Result<(), Failure>;
 
-    /// Saves more of the version at a pinned epoch: what has changed since it was saved before (`saved`).
-    fn save(&mut self, epoch: Epoch, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure>;
+    /// Saves the next part of the version at a pinned epoch, without the data that an earlier save wrote
+    /// (`saved`).
+    fn save(
+        &mut self,
+        epoch: Epoch,
+        saving: &SaveTarget,
+        cursor: Option<Cursor>,
+    ) -> Result<SavedPart, Failure>;
 
-    /// Takes in the next piece of an outline, whose fragments are in these records. For an engine that held nothing before the
-    /// first.
+    /// Restores the next piece of an outline, whose fragments are in these records. The engine must have been
+    /// empty before the first piece.
     fn restore(&mut self, outline: &[u8], records: &Records) -> Result<(), Failure>;
 
-    /// Drops every row of these ranges (they moved elsewhere).
+    /// Drops all rows of these ranges, after they moved elsewhere.
     fn forget(&mut self, ranges: &[KeyRange]);
 
-    /// Drops what loads of this session have put aside: nobody is left who could publish it.
+    /// Drops the staged rows of a session's loads, because no client can publish them after its end.
     fn end_session(&mut self, session: u128);
 
-    /// A hash of the definitions and of the rows (and staged rows) in `ranges`, as of a pinned epoch or the present:
-    /// equal on replicas that hold the same, whatever way they came to it.
+    /// Hashes the definitions and the rows (and staged rows) in `ranges`, at a pinned epoch or the present.
+    /// Replicas with the same contents return the same hash, whatever their history.
     fn digest(&mut self, epoch: Option<Epoch>, ranges: &[KeyRange]) -> Result<u64, Failure>;
 
-    /// Rows and bytes held, by table.
+    /// Returns the rows and bytes that each table holds.
     fn usage(&self) -> Vec<Usage>;
 
-    /// What pinned versions keep.
+    /// Returns the memory that pinned versions keep.
     fn pinned(&self) -> Pinned;
 }
 
-/// For whom a version is kept.
+/// The holder of a pinned version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// A client in the middle of a long result, which may pause for ever.
     Reader,
-    /// A move of ranges, which nothing may break.
+    /// A move of ranges, whose pin is never broken.
     Migration,
 }
 
-/// What an engine takes at most. Replicas need not have the same bounds: they concern reads only, which one replica of
-/// each range answers.
+/// The memory bounds of an engine. Replicas may have different bounds, because they concern only reads, and
+/// one replica of each range answers a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Bytes that are kept for readers only. Looked at between calls, so that one batch may exceed it for as long as it
-    /// takes.
+    /// The most bytes that are kept for readers only. The engine checks it between calls, so one batch may
+    /// exceed it while it runs.
     pub pinned_bytes_max: u64,
-    /// Bytes that are gathered for one read before it is answered: rows with an order or DISTINCT, groups, and rows
-    /// that are asked for at once. Beyond them it fails (53200).
+    /// The most bytes that one read may gather before it is answered: rows with an order or DISTINCT, groups,
+    /// and rows that are not read in pages. Beyond it the read fails (53200).
     pub result_bytes_max: u64,
-    /// Bytes that are gathered for all reads of one call together, beside the first 16 KiB of each; at least
-    /// `result_bytes_max`. One that finds them spent fails as crowded ([`Failure::is_crowded`]), and can be asked alone.
+    /// The most bytes that all reads of one call may gather together, in addition to the first 16 KiB of
+    /// each; at least `result_bytes_max`. A read that finds them spent fails as crowded
+    /// ([`Failure::is_crowded`]), and the caller can run it again alone. So crowded reads are answered one
+    /// after another, each by a pass of its own.
+    ///
+    /// One call has the neighbouring reads and writes of a batch. A task that is no job (the end of a
+    /// session, a pin, an export or an import of a move, a page of a long answer) stands between two calls,
+    /// and the reads behind it have the full bound again.
     pub batch_bytes_max: u64,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { pinned_bytes_max: 256 << 20, result_bytes_max: 256 << 20, batch_bytes_max: 256 << 20 }
+        Bounds { pinned_bytes_max: 208 << 20, result_bytes_max: 160 << 20, batch_bytes_max: 160 << 20 }
     }
 }
 
-/// What pinned versions keep beside the present.
+/// The memory that pinned versions keep in addition to the present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
-    /// Readers that hold a version.
+    /// The number of readers that hold a version.
     pub readers: u64,
-    /// Bytes that are kept for them only.
+    /// The memory that is kept for readers only, in bytes.
     pub reader_bytes: u64,
-    /// Bytes that a migration needs.
+    /// The memory that a migration needs, in bytes.
     pub migration_bytes: u64,
-    /// Readers whose version was taken from them since the engine began.
+    /// The number of readers whose pin was broken since the engine started.
     pub broken: u64,
 }
 
-/// A row's number: where it was inserted. The same on every replica, kept by updates and migration.
+/// A row's number: the place of its insertion. It is the same on every replica, and updates and migration
+/// keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RowId {
-    /// The position of the operation that brought it.
+    /// The position of the operation that inserted the row.
     pub epoch: Epoch,
-    /// Which of that operation's rows.
+    /// The row's index among the operation's rows.
     pub line: u32,
 }
 
-/// Where an export or a long read stands; opaque.
+/// The position of an export or a long read; opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor(pub Vec<u64>);
 
@@ -232,7 +253,7 @@ pub struct Cursor(pub Vec<u64>);
 pub struct Page {
     /// Output rows.
     pub rows: Vec<Row>,
-    /// Where to go on; `None` when this was the last.
+    /// The position of the next page; `None` after the last one.
     pub next: Option<Cursor>,
 }
 
@@ -243,30 +264,30 @@ pub struct Chunk {
     pub definitions: Vec<(TableId, Schema)>,
     /// Rows in the order of the engine.
     pub rows: Vec<Exported>,
-    /// Where to go on; `None` when this was the last.
+    /// The position of the next chunk; `None` after the last one.
     pub next: Option<Cursor>,
 }
 
 /// A row on its way to another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Exported {
-    /// Its table.
+    /// The table that the row belongs to.
     pub table: TableId,
-    /// The load it is staged for; `None` for a visible row.
+    /// The load that has staged it; `None` for a visible row.
     pub load: Option<LoadId>,
-    /// Its number.
+    /// The row's number.
     pub id: RowId,
-    /// Its values.
+    /// The row's values.
     pub row: Row,
 }
 
-/// What a table takes.
+/// The memory of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Which table.
+    /// The table.
     pub table: TableId,
-    /// Live rows.
+    /// The number of present rows.
     pub rows: u64,
-    /// Bytes, all versions and indexes included.
+    /// The memory of all versions and indexes, in bytes.
     pub bytes: u64,
 }

@@ -1,12 +1,12 @@
-//! What expressions mean: PostgreSQL 15's evaluation of one expression over one row.
+//! The evaluation of expressions: PostgreSQL 15's evaluation of one expression over one row.
 //!
-//! Three-valued logic; AND and OR look at their right side only when the left does not decide; integers overflow to
-//! 22003 instead of wrapping and divide towards zero; floats report overflow and underflow; whatever a value cannot be
-//! computed from is a [`Failure`] with PostgreSQL's SQLSTATE and text. Evaluation borrows columns and constants, so
-//! that comparing them copies nothing.
+//! Logic is three-valued. AND and OR evaluate their right side only if the left does not decide. Integers
+//! overflow to 22003 instead of wrapping, and divide towards zero. Floats report overflow and underflow.
+//! Every other impossible result is a [`Failure`] with PostgreSQL's SQLSTATE and text. Evaluation borrows
+//! columns and constants, so that comparing them copies nothing.
 //!
-//! The binder has inserted every cast. An operator on types that it should not meet is a malformed operation (XX000):
-//! it never falls back on an order between types.
+//! The binder has inserted every cast. An operator on unexpected types is a malformed operation (XX000); it
+//! never falls back on an order between types.
 
 use std::borrow::Cow;
 
@@ -15,25 +15,25 @@ use crate::{
     value::Value,
 };
 
-/// The value of `expr` over `row`.
+/// Returns the value of `expr` over `row`.
 pub fn eval(expr: &Expr, row: &[Value]) -> Result<Value, Failure> {
     evaluate(expr, row).map(Cow::into_owned)
 }
 
-/// Whether a row satisfies a filter: it is TRUE, neither FALSE nor NULL. No filter is satisfied by every row.
+/// Whether the filter is TRUE for a row, neither FALSE nor NULL. Without a filter, every row satisfies it.
 pub fn satisfies(filter: Option<&Expr>, row: &[Value]) -> Result<bool, Failure> {
     filter.map_or(Ok(true), |filter| Ok(truth(&*evaluate(filter, row)?)? == Some(true)))
 }
 
 impl Expr {
-    /// The same with every part that depends on no column and no parameter replaced by its value. A part that fails
-    /// stays, to fail if it is ever evaluated.
+    /// Returns the expression with every part that depends on no column and no parameter replaced by its
+    /// value. A part that fails stays, and fails when it is evaluated.
     pub fn fold(mut self) -> Expr {
         self.fold_in_place();
         self
     }
 
-    /// Returns whether the expression is now a constant, or fails as one.
+    /// Folds the expression in place. Returns whether it depends on no column and no parameter.
     fn fold_in_place(&mut self) -> bool {
         match self {
             Expr::Constant(..) => return true,
@@ -52,7 +52,7 @@ impl Expr {
     }
 }
 
-/// As [`eval`], without a copy of what is only looked at.
+/// Evaluates like [`eval`], and borrows the result where possible.
 pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, Value>, Failure> {
     Ok(match expr {
         Expr::Column(column, _) => {
@@ -102,7 +102,7 @@ pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, V
     })
 }
 
-/// NULL is unknown.
+/// Returns the truth of a value; `None` (unknown) for NULL.
 fn truth(value: &Value) -> Result<Option<bool>, Failure> {
     match value {
         Value::Bool(truth) => Ok(Some(*truth)),
@@ -115,7 +115,7 @@ fn truth_value(truth: Option<bool>) -> Value {
     truth.map_or(Value::Null, Value::Bool)
 }
 
-/// AND (decided by false) and OR (decided by true).
+/// Evaluates AND (which FALSE decides) or OR (which TRUE decides).
 fn junction(decisive: bool, left: &Expr, right: &Expr, row: &[Value]) -> Result<Value, Failure> {
     let left = truth(&*evaluate(left, row)?)?;
     if left == Some(decisive) {
@@ -128,7 +128,7 @@ fn junction(decisive: bool, left: &Expr, right: &Expr, row: &[Value]) -> Result<
     Ok(truth_value(left.and(right)))
 }
 
-/// A binary operator on values, except AND and OR.
+/// Evaluates a binary operator on values, except AND and OR.
 pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Value, Failure> {
     if operator == Binary::Distinct {
         return Ok(Value::Bool(match (left.is_null(), right.is_null()) {
@@ -210,7 +210,7 @@ fn shift(date: i32, days: i64) -> Result<Value, Failure> {
     calendar::check_date(i64::from(date) + days).map(Value::Date)
 }
 
-/// In 128 bits, which hold every result on 64-bit operands.
+/// Computes in 128 bits, which hold every result on 64-bit operands.
 fn integer(operator: Binary, a: i128, b: i128) -> Result<i128, Failure> {
     match operator {
         Binary::Add => Ok(a + b),

@@ -1,52 +1,53 @@
-//! What an engine tells of a read that it is asked to explain: the read is carried out like any other, with the batch
-//! that it came in, and instead of its rows there is a report of how they were found.
+//! Explanations of reads. The engine runs such a read like any other, with its batch, and returns a report of
+//! how its rows were found, instead of the rows.
 //!
-//! Times are no part of it, since engines read no clock: whoever calls the engine knows how long the batch took and how
-//! long it waited.
+//! The report has no times, because engines read no clock. The engine's caller knows how long the batch ran
+//! and waited.
 
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Epoch;
 
-/// How one replica found the rows of a read.
+/// A report of how one replica found the rows of a read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
+pub struct Explanation {
     /// The version that was read.
     pub epoch: Epoch,
-    /// How many operations shared the pass, this one included.
+    /// The number of operations that shared the pass, this one included.
     pub batch: u64,
-    /// How its rows were found.
+    /// The way in which the statement's rows were found.
     pub strategy: Strategy,
-    /// How many conditions on single columns were decided by codes.
+    /// The number of conditions on single columns that were decided by codes.
     pub conditions: u64,
-    /// Whether the filter was evaluated for the rows that passed them.
+    /// Whether the filter was evaluated for the rows that passed these conditions.
     pub evaluated: bool,
-    /// Blocks of the table at this replica.
+    /// The number of blocks of the table at this replica.
     pub blocks: u64,
-    /// Blocks whose rows were looked at; bounds and filters ruled the others out.
+    /// The number of blocks whose rows were looked at; bounds and filters excluded the others.
     pub visited: u64,
-    /// Result rows or groups.
+    /// The number of result rows or groups.
     pub rows: u64,
 }
 
-/// How the rows of a read are found.
+/// A way to find the rows of a read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strategy {
     /// The filter is evaluated for every row.
     RowByRow,
     /// No row can satisfy the filter, or the limit is zero.
     Nothing,
-    /// Rows at single keys of the ring, found by their place.
+    /// Rows at single keys of the ring are looked up by their place.
     Points,
-    /// Block by block, by itself: codes are compared with the most selective condition first.
+    /// The read looks at blocks by itself, and compares their codes with the most selective condition first.
     Alone,
-    /// Together with others of its signature: a hash of each row finds those that it concerns.
+    /// The read shares a hash table with others of its signature; a hash of each row finds the reads that it
+    /// concerns.
     Group {
         /// The columns compared for equality.
         equal: Vec<usize>,
         /// A column compared with a range.
         range: Option<usize>,
-        /// How many queries the group has.
+        /// The number of queries in the group.
         queries: u64,
     },
 }

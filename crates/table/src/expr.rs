@@ -1,9 +1,10 @@
-//! Bound expressions: names resolved, types checked, coercions explicit.
+//! Bound expressions: names are resolved, types checked, coercions explicit.
 //!
-//! The binder (in the SQL door) turns text into these; `eval.rs` gives them their meaning. A statement is bound once
-//! with its parameters open and instantiated for each execution by [`Expr::bind`]. Trees must stay shallow, because
-//! they are evaluated, encoded and dropped by recursion: long conjunctions are built with [`Expr::all`] and
-//! [`Expr::any`], which balance them, and [`Expr::depth`] tells a binder what to refuse ([`DEPTH_MAX`]).
+//! The binder (in the SQL door) turns text into expressions; `eval.rs` evaluates them. A statement is bound
+//! once with open parameters, and [`Expr::bind`] fills them in for each execution. Trees must stay shallow,
+//! because evaluation, encoding and drop are recursive. So [`Expr::all`] and [`Expr::any`] build long
+//! conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`] exceeds
+//! [`DEPTH_MAX`].
 
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
@@ -15,17 +16,17 @@ use crate::{
     value::{Type, Value},
 };
 
-/// How deep an expression may be; a deeper one is refused as too complex (54001).
+/// The greatest depth of an expression. A deeper one is refused as too complex (54001).
 pub const DEPTH_MAX: usize = 200;
 
-/// An expression over one row. Every node's type is known (`Expr::ty`); operands of a binary operator have already
-/// been brought to one type by explicit casts, so evaluation never guesses.
+/// An expression over one row. The type of every node is known (`Expr::ty`). The binder has brought the
+/// operands of a binary operator to one type by explicit casts, so evaluation never guesses.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(remote = "Self")] // Which leaves the traits to `wire`, below.
+#[serde(remote = "Self")] // `wire`, below, implements the traits.
 pub enum Expr {
     /// The value of the column at this index of the input row.
     Column(usize, Type),
-    /// A constant with its type (NULL has one too).
+    /// A constant with its type; NULL has a type, too.
     Constant(Value, Type),
     /// The value bound to parameter `$n` (zero-based here).
     Parameter(usize, Type),
@@ -52,9 +53,9 @@ pub enum Expr {
     Cast(Box<Expr>, Type),
     /// `CASE WHEN … THEN … ELSE … END` (searched form).
     Case {
-        /// Conditions and results.
+        /// The conditions and their results.
         branches: Vec<(Expr, Expr)>,
-        /// ELSE; NULL when absent.
+        /// The result of ELSE; NULL if absent.
         otherwise: Option<Box<Expr>>,
         /// The result type.
         ty: Type,
@@ -64,7 +65,7 @@ pub enum Expr {
 }
 
 impl Expr {
-    /// The type of its values.
+    /// Returns the type of the expression's values.
     pub fn ty(&self) -> Type {
         match self {
             Expr::Column(_, ty)
@@ -79,22 +80,22 @@ impl Expr {
         }
     }
 
-    /// A constant.
+    /// Builds a constant.
     pub fn constant(value: Value, ty: Type) -> Expr {
         Expr::Constant(value, ty)
     }
 
-    /// A binary operator on two expressions.
+    /// Builds a binary operator on two expressions.
     pub fn binary(operator: Binary, left: Expr, right: Expr) -> Expr {
         Expr::Binary(operator, Box::new(left), Box::new(right))
     }
 
-    /// All of these hold; TRUE for none. Balanced.
+    /// Builds a balanced conjunction; TRUE for no terms.
     pub fn all(terms: Vec<Expr>) -> Expr {
         Expr::balanced(Binary::And, terms).unwrap_or(Expr::Constant(Value::Bool(true), Type::Bool))
     }
 
-    /// One of these holds; FALSE for none. Balanced.
+    /// Builds a balanced disjunction; FALSE for no terms.
     pub fn any(terms: Vec<Expr>) -> Expr {
         Expr::balanced(Binary::Or, terms).unwrap_or(Expr::Constant(Value::Bool(false), Type::Bool))
     }
@@ -107,8 +108,8 @@ impl Expr {
         Some(Expr::binary(operator, Expr::balanced(operator, terms)?, Expr::balanced(operator, rest)?))
     }
 
-    /// The same with constants for parameters, and folded. 42P02 for a parameter without a value, 42804 for one of
-    /// another type.
+    /// Returns the expression with constants for parameters, folded. Fails with 42P02 for a parameter without
+    /// a value, and with 42804 for a value of another type.
     pub fn bind(&self, parameters: &[Value]) -> Result<Expr, Failure> {
         let mut bound = self.clone();
         bound.substitute(parameters)?;
@@ -136,12 +137,12 @@ impl Expr {
         self.children_mut().into_iter().try_for_each(|child| child.substitute(parameters))
     }
 
-    /// How many levels of nodes.
+    /// Returns the number of levels of nodes.
     pub fn depth(&self) -> usize {
         1 + self.children().into_iter().map(Expr::depth).max().unwrap_or(0)
     }
 
-    /// Adds the columns that it looks at.
+    /// Adds the columns that the expression reads to `columns`.
     pub(crate) fn mentioned(&self, columns: &mut Vec<usize>) {
         match self {
             Expr::Column(column, _) => columns.push(*column),
@@ -149,7 +150,7 @@ impl Expr {
         }
     }
 
-    /// The columns that it looks at, sorted.
+    /// Returns the columns that the expression reads, sorted.
     pub(crate) fn columns(&self) -> Vec<usize> {
         let mut columns = Vec::new();
         self.mentioned(&mut columns);
@@ -158,7 +159,7 @@ impl Expr {
         columns
     }
 
-    /// The operands, from left to right.
+    /// Returns the operands from left to right.
     pub fn children(&self) -> SmallVec<[&Expr; 4]> {
         match self {
             Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => SmallVec::new(),
@@ -174,7 +175,7 @@ impl Expr {
         }
     }
 
-    /// The operands, to be changed in place.
+    /// Returns the operands from left to right, to be changed in place.
     pub fn children_mut(&mut self) -> SmallVec<[&mut Expr; 4]> {
         match self {
             Expr::Column(..) | Expr::Constant(..) | Expr::Parameter(..) => SmallVec::new(),
@@ -191,7 +192,8 @@ impl Expr {
     }
 }
 
-/// Decoding refuses what is deeper than [`DEPTH_MAX`]: bytes from outside must not exhaust the stack.
+/// Serialisation. Decoding refuses expressions deeper than [`DEPTH_MAX`], because bytes from outside must not
+/// exhaust the stack.
 mod wire {
     use std::cell::Cell;
 
@@ -200,7 +202,7 @@ mod wire {
     use super::{DEPTH_MAX, Expr};
 
     thread_local! {
-        /// How deep the decoding on this thread is; serde has no place to pass it along.
+        /// The depth of the present decoding on this thread, which serde cannot pass along.
         static DEPTH: Cell<usize> = const { Cell::new(0) };
     }
 
@@ -264,12 +266,12 @@ pub enum Binary {
     Modulo,
     /// `||`
     Concat,
-    /// `IS DISTINCT FROM`: `<>` with NULL as a value of its own.
+    /// `IS DISTINCT FROM`: `<>`, but NULL is an ordinary value.
     Distinct,
 }
 
 impl Binary {
-    /// The result's type for operands of these types.
+    /// Returns the result's type for operands of these types.
     pub fn ty(self, left: Type, right: Type) -> Type {
         match self {
             Binary::Add | Binary::Subtract if left == Type::Date && right == Type::Date => Type::Int4,
@@ -280,7 +282,7 @@ impl Binary {
         }
     }
 
-    /// The comparison with its sides exchanged.
+    /// Returns the comparison with its sides exchanged.
     pub(crate) fn mirrored(self) -> Binary {
         match self {
             Binary::Less => Binary::Greater,
@@ -291,15 +293,15 @@ impl Binary {
         }
     }
 
-    /// Whether it compares two values of one type.
+    /// Whether the operator compares two values of one type.
     pub fn is_comparison(self) -> bool {
         use Binary::*;
         matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
     }
 }
 
-/// Scalar functions. Unless said otherwise NULL in any argument gives NULL. Where several types are named, the
-/// arguments have been cast to one of them and the result is of that type.
+/// Scalar functions. If any argument is NULL the result is NULL, unless stated otherwise. If a function takes
+/// several types, the binder has cast the arguments to one of them, and the result has that type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Function {
     /// `abs(number)`
@@ -362,13 +364,13 @@ pub enum Function {
     SplitPart,
     /// `concat(…)` of texts; NULLs are empty
     Concat,
-    /// `coalesce(…)`: the first that is not NULL
+    /// `coalesce(…)`: the first argument that is not NULL
     Coalesce,
     /// `nullif(a, b)`: NULL if they are equal
     NullIf,
-    /// `greatest(…)`; NULLs are passed over
+    /// `greatest(…)`; ignores NULLs
     Greatest,
-    /// `least(…)`; NULLs are passed over
+    /// `least(…)`; ignores NULLs
     Least,
     /// `date_trunc(field text, timestamp | timestamptz)`, zones in UTC
     DateTrunc,
@@ -376,15 +378,16 @@ pub enum Function {
     Extract,
     /// `make_date(int4, int4, int4)`
     MakeDate,
-    /// `timestamp + interval`, the interval in parts: `(timestamp | timestamptz, months int4, days int4, micros int8)`
+    /// `timestamp + interval`, with the interval in parts: `(timestamp | timestamptz, months int4, days int4,
+    /// micros int8)`
     Shift,
-    /// The microseconds from the second of two timestamps to the first: int8
+    /// The microseconds from the second timestamp to the first: int8
     Elapsed,
     /// The text of an interval in parts: `(months int4, days int4, micros int8)`
     IntervalText,
-    /// `extract(field text from interval)`, the interval in parts behind the field: numeric
+    /// `extract(field text from interval)`, with the field and then the interval in parts: numeric
     IntervalField,
-    /// A value as a column of this modifier stores it
+    /// The value as a column with this modifier stores it
     Fit(Modifier),
     /// `to_char(timestamp | timestamptz, template text)`, zones in UTC
     ToChar,
@@ -392,16 +395,16 @@ pub enum Function {
     InitCap,
     /// `translate(text, from, to)`
     Translate,
-    /// `ascii(text)`: the first character's number
+    /// `ascii(text)`: the code point of the first character
     Ascii,
     /// `chr(int4)`
     Chr,
-    /// `concat_ws(separator, …)` of texts; NULLs are left out
+    /// `concat_ws(separator, …)` of texts; skips NULLs
     Join,
 }
 
 impl Function {
-    /// The result's type for these arguments.
+    /// Returns the result's type for these arguments.
     pub fn ty(self, arguments: &[Expr]) -> Type {
         use Function::*;
         let argument = |index: usize| arguments.get(index).map_or(Type::Text, Expr::ty);
@@ -421,29 +424,30 @@ impl Function {
 /// An aggregate over the rows of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Aggregate {
-    /// Which one.
+    /// The function.
     pub function: AggregateFunction,
-    /// Its argument; `None` only for `count(*)`.
+    /// The aggregate's argument; `None` only for `count(*)`.
     pub argument: Option<Expr>,
     /// `DISTINCT` inside the call.
     pub distinct: bool,
 }
 
 impl Aggregate {
-    /// Whether its result depends on the order of the values, because floats are rounded as they are added.
+    /// Whether the result depends on the order of the values, because sums of floats are rounded at each
+    /// step.
     pub(crate) fn adds_floats(&self) -> bool {
         use AggregateFunction::{Count, Max, Min};
         !matches!(self.function, Count | Min | Max)
             && self.argument.as_ref().is_some_and(|argument| argument.ty() == Type::Float8)
     }
 
-    /// The same with constants for parameters (see [`Expr::bind`]).
+    /// Returns the aggregate with constants for parameters (see [`Expr::bind`]).
     pub fn bind(&self, parameters: &[Value]) -> Result<Aggregate, Failure> {
         let argument = self.argument.as_ref().map(|argument| argument.bind(parameters)).transpose()?;
         Ok(Aggregate { function: self.function, argument, distinct: self.distinct })
     }
 
-    /// The result's type.
+    /// Returns the result's type.
     pub fn ty(&self) -> Type {
         let argument = self.argument.as_ref().map_or(Type::Int8, Expr::ty);
         match self.function {
@@ -482,7 +486,7 @@ pub enum AggregateFunction {
     Max,
     /// `avg(x)`: integers and numeric → numeric, float8 → float8.
     Avg,
-    /// `var_samp(x)`, `variance(x)`; types as of `avg`
+    /// `var_samp(x)`, `variance(x)`; the types are those of `avg`
     VarianceSample,
     /// `var_pop(x)`
     VariancePopulation,
@@ -493,7 +497,7 @@ pub enum AggregateFunction {
 }
 
 impl AggregateFunction {
-    /// Of a variance or deviation: whether of a sample, and whether the root is drawn.
+    /// For a variance or deviation, returns whether it is of a sample, and whether it is the square root.
     pub(crate) fn spread(self) -> Option<(bool, bool)> {
         match self {
             AggregateFunction::VarianceSample => Some((true, false)),

@@ -1,10 +1,15 @@
-//! Why an operation fails, in PostgreSQL's words.
+//! Failures of operations, in PostgreSQL's words.
 //!
-//! A [`Failure`] is part of an answer: it is deterministic, so every replica that evaluates the same operation on the
-//! same rows reports the same SQLSTATE, message and detail. Texts are those of PostgreSQL 15 wherever it has one,
-//! because clients match on them. An `XX000` failure means that an operation reached an engine which no binder would
-//! have built; it is reported instead of panicking because operations arrive as bytes. Or it means that the engine
-//! panicked at a read (`Failure::panicked`), of which one replica is asked.
+//! A [`Failure`] is part of an answer. It is deterministic: every replica that evaluates the same operation
+//! on the same rows reports the same SQLSTATE, message and detail. The texts are those of PostgreSQL 15 where
+//! it has one, because clients match on them. A failure with `XX000` has one of two causes. An operation
+//! reached the engine that no binder builds; the engine reports it instead of panicking, because operations
+//! arrive as bytes. Or the engine panicked in a read (`Failure::panicked`), which only one replica runs.
+//!
+//! **Bounds.** A client chooses the values that a failure shows, and every process concerned keeps the
+//! failure, in memory and on disk. So a value takes at most [`SHOWN_BYTES_MAX`] bytes, and a message and a
+//! detail at most [`TEXT_BYTES_MAX`] each, although PostgreSQL shows all of them. The end of a longer text is
+//! replaced with `…`.
 
 use std::{
     any::Any,
@@ -16,33 +21,41 @@ use thiserror::Error;
 
 use crate::value::Type;
 
-/// Why an operation failed: deterministic, so every replica that holds the row says the same.
+/// The most bytes of a message or a detail.
+pub const TEXT_BYTES_MAX: usize = 480;
+
+/// The most bytes of one value in a message or a detail.
+pub const SHOWN_BYTES_MAX: usize = 256;
+
+/// The reason why an operation failed. It is deterministic: every replica that holds the row reports the
+/// same.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[error("{message}")]
 pub struct Failure {
     /// The five characters of the SQLSTATE.
     pub sqlstate: String,
-    /// What was wrong, with which value.
+    /// The fault, and the value at fault.
     pub message: String,
-    /// More, if there is any.
+    /// Further text, if there is any.
     pub detail: Option<String>,
 }
 
 impl Failure {
-    /// A failure without detail.
+    /// Creates a failure without detail.
     pub fn new(sqlstate: &str, message: impl Into<String>) -> Failure {
         debug_assert_eq!(sqlstate.len(), 5, "a SQLSTATE has five characters");
-        Failure { sqlstate: sqlstate.to_owned(), message: message.into(), detail: None }
+        let message = cut(message.into(), TEXT_BYTES_MAX);
+        Failure { sqlstate: sqlstate.to_owned(), message, detail: None }
     }
 
-    /// The same with a detail.
+    /// Adds a detail.
     pub fn with_detail(mut self, detail: impl Into<String>) -> Failure {
-        self.detail = Some(detail.into());
+        self.detail = Some(cut(detail.into(), TEXT_BYTES_MAX));
         self
     }
 
-    /// `53200`: a read gathered more than so many bytes. Another limit, on another day, and it is answered; what no setting
-    /// can change is `54000`.
+    /// `53200`: a read gathered more than `most` bytes. With a higher limit it might succeed; a bound that no
+    /// setting can change is `54000`.
     pub(crate) fn too_much(most: u64) -> Failure {
         let what = format!("out of memory: a storage process gathers at most {most} bytes for one query");
         let detail = "ORDER BY, DISTINCT and GROUP BY gather their rows before they answer. Ask for less with LIMIT or a \
@@ -50,22 +63,22 @@ impl Failure {
         Failure::new("53200", what).with_detail(detail)
     }
 
-    /// `53200`: the reads of a batch gathered as much as they may together. Alone, this one can be answered.
+    /// `53200`: the reads of a batch together exhausted their budget. Alone, this read can succeed.
     pub(crate) fn crowded() -> Failure {
         Failure::new("53200", CROWDED)
     }
 
-    /// Whether it is that a read had to share its batch with others that gathered much.
+    /// Whether a read failed because other reads of its batch exhausted the budget.
     pub fn is_crowded(&self) -> bool {
         self.is_too_much() && self.message == CROWDED
     }
 
-    /// Whether it is that a read gathered too much.
+    /// Whether a read gathered too much.
     pub fn is_too_much(&self) -> bool {
         self.sqlstate == "53200"
     }
 
-    /// `57014`: nobody waits for the answer any more.
+    /// `57014`: the client no longer waits for the answer.
     pub(crate) fn withdrawn() -> Failure {
         Failure::new("57014", "canceling statement due to user request")
     }
@@ -88,17 +101,18 @@ impl Failure {
         Failure::new("22012", "division by zero")
     }
 
-    /// `22P02` (or `22007` for dates and times): text that is no value of the type.
+    /// `22P02` (or `22007` for dates and times): the text is not a value of the type.
     pub fn invalid_text(ty: Type, text: &str) -> Failure {
         let sqlstate = match ty {
             Type::Date | Type::Timestamp | Type::Timestamptz => "22007",
             _ => "22P02",
         };
         let name = if ty == Type::Timestamp { "timestamp" } else { ty.name() };
+        let text = shown(text);
         Failure::new(sqlstate, format!("invalid input syntax for type {name}: \"{text}\""))
     }
 
-    /// `XX000`: the engine panicked at a read, with this payload.
+    /// `XX000`: the engine panicked in a read, with this payload.
     fn panicked(payload: &(dyn Any + Send)) -> Failure {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -107,24 +121,67 @@ impl Failure {
         Failure::new("XX000", what).with_detail(detail)
     }
 
-    /// Whether it is that the engine panicked.
+    /// Whether the engine panicked.
     pub fn is_panic(&self) -> bool {
         self.sqlstate == "XX000" && self.message.starts_with(PANICKED)
     }
 
-    /// `XX000`: an operation that no binder builds.
+    /// `XX000`: no binder builds such an operation.
     pub fn malformed(what: impl std::fmt::Display) -> Failure {
         Failure::new("XX000", format!("malformed operation: {what}"))
     }
 }
 
-/// Does what only looks, for one read or some; a panic in it comes out as a failure. What changes anything is never done
-/// in here.
-pub fn sheltered<T>(look: impl FnOnce() -> T) -> Result<T, Failure> {
+/// Returns a value's text for a message or a detail, cut to [`SHOWN_BYTES_MAX`].
+pub(crate) fn shown(text: &str) -> String {
+    // This avoids a copy of a long text.
+    let most = text.ceil_char_boundary(SHOWN_BYTES_MAX + 1);
+    cut(text[..most].to_owned(), SHOWN_BYTES_MAX)
+}
+
+/// Replaces the end of a text of more than `bytes_max` bytes with `…`.
+fn cut(mut text: String, bytes_max: usize) -> String {
+    if text.len() > bytes_max {
+        text.truncate(text.floor_char_boundary(bytes_max - ELLIPSIS.len()));
+        text.push_str(ELLIPSIS);
+        text.shrink_to_fit();
+    }
+    text
+}
+
+const ELLIPSIS: &str = "…";
+
+/// Runs `look`, which must not change any shared state, and turns a panic in it into a failure.
+pub fn catch_panic<T>(look: impl FnOnce() -> T) -> Result<T, Failure> {
     catch_unwind(AssertUnwindSafe(look)).map_err(|payload| Failure::panicked(&*payload))
 }
 
-/// What a query is told that made the engine panic.
+/// The message of a query that made the engine panic.
 const PANICKED: &str = "internal error: the engine of a storage process panicked at this query";
-/// What a query is told that others left no room for.
+/// The message of a query for which other queries left no memory.
 const CROWDED: &str = "out of memory: the queries that came together gather as much as they may";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_cut_at_a_character() {
+        for length in [0, 1, SHOWN_BYTES_MAX - 1, SHOWN_BYTES_MAX] {
+            assert_eq!(shown(&"x".repeat(length)), "x".repeat(length));
+        }
+        for letter in ["x", "é", "€", "𝄞"] {
+            for before in 0..4 {
+                let text = "-".repeat(before) + &letter.repeat(1_000);
+                let told = shown(&text);
+                assert!(told.len() <= SHOWN_BYTES_MAX && told.len() > SHOWN_BYTES_MAX - 4, "{told}");
+                let kept = told.strip_suffix(ELLIPSIS).expect("it says that there was more");
+                assert!(text.starts_with(kept));
+            }
+        }
+        let long = Failure::new("22P02", "x".repeat(1 << 20)).with_detail("y".repeat(1 << 20));
+        assert_eq!((long.message.len(), long.detail.map(|it| it.len())), (480, Some(480)));
+        let told = Failure::invalid_text(Type::Int4, &"1".repeat(1 << 20)).message;
+        assert!(told.ends_with("1…\"") && told.len() < 300, "{told}");
+    }
+}

@@ -7,7 +7,7 @@ use crate::{
     value::{Type, Value},
 };
 
-/// What can be asked of a date or timestamp.
+/// A field of a date or timestamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Microseconds,
@@ -35,7 +35,7 @@ pub(crate) enum Field {
 }
 
 impl Field {
-    /// By PostgreSQL's names and their short forms.
+    /// Reads a field by PostgreSQL's names and their short forms.
     pub(crate) fn parse(name: &str, ty: &str) -> Result<Field, Failure> {
         Ok(match name.to_ascii_lowercase().as_str() {
             "microseconds" | "microsecond" | "us" | "usec" | "usecs" | "useconds" => Field::Microseconds,
@@ -64,7 +64,7 @@ impl Field {
         })
     }
 
-    /// Whether it only ever grows with time.
+    /// Whether the field never decreases with time.
     fn is_monotone(self) -> bool {
         use Field::*;
         matches!(self, Year | Decade | Century | Millennium | IsoYear | Julian | Epoch)
@@ -88,7 +88,7 @@ fn unsupported(name: &str, ty: Type) -> Failure {
     Failure::new("0A000", format!("unit \"{}\" not supported for type {}", name.to_lowercase(), ty.name()))
 }
 
-/// `extract(name from source)`.
+/// Evaluates `extract(name from source)`.
 pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
     let (days, micros, infinite) = match *source {
         Value::Date(days) => (i64::from(days), 0, matches!(days, i32::MIN | i32::MAX)),
@@ -146,7 +146,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
     }))
 }
 
-/// `date_trunc(name, source)` of a timestamp.
+/// Evaluates `date_trunc(name, source)` of a timestamp.
 pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
     let (Value::Timestamp(micros) | Value::Timestamptz(micros)) = *source else {
         return Err(Failure::malformed("date_trunc of what is not a timestamp"));
@@ -173,7 +173,8 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
         Field::Quarter => midnight(day_number(year, (month - 1) / 3 * 3 + 1, 1)),
         Field::Year => new_year(year),
         Field::Decade => new_year(year.div_euclid(10) * 10),
-        // Centuries and millennia begin with a year 1; there is no century 0, but its years count back from 1.
+        // Centuries and millennia begin with a year 1. There is no century 0, but its years count back from
+        // 1.
         Field::Century => new_year((year - 1).div_euclid(100) * 100 + 1),
         Field::Millennium => new_year((year - 1).div_euclid(1000) * 1000 + 1),
         _ if field.is_timezone() => return Err(unsupported(name, ty)),
@@ -186,20 +187,20 @@ pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
 /// The Julian day of 2000-01-01.
 pub(crate) const JULIAN_2000: i64 = 2_451_545;
 
-/// Monday is 1, Sunday 7.
+/// Returns the day of the week: Monday is 1, Sunday 7.
 pub(crate) fn weekday(days: i64) -> i64 {
     // 2000-01-01 was a Saturday.
     (days + 5).rem_euclid(7) + 1
 }
 
-/// ISO 8601: the week belongs to the year that has its Thursday.
+/// Returns the ISO 8601 year and week of a day. A week belongs to the year of its Thursday.
 pub(crate) fn iso_week(days: i64) -> (i64, i64) {
     let thursday = days + 4 - weekday(days);
     let (year, _, _) = civil(thursday);
     (year, (thursday - day_number(year, 1, 1)) / 7 + 1)
 }
 
-/// Centuries and millennia: the first begins with year 1, the one before it is -1.
+/// Returns the century or millennium of a year. The first begins with year 1, and the one before it is -1.
 fn era(year: i64, length: i64) -> i64 {
     let index = (year - 1).div_euclid(length);
     if index >= 0 { index + 1 } else { index }

@@ -1,8 +1,9 @@
 //! Scalar functions.
 //!
-//! Characters are Unicode scalar values; case maps one character to one, as C libraries do (`ß` stays). Transcendental
-//! functions come from `libm` rather than from the platform, because replicas on different machines must agree on every
-//! bit. A text grows to at most 64 MiB (54000), so that a statement cannot take a process's memory.
+//! Characters are Unicode scalar values. Case conversion maps one character to one, as C libraries do (`ß`
+//! stays). Transcendental functions come from `libm` rather than from the platform, because replicas on
+//! different machines must agree on every bit. A text grows to at most 64 MiB (54000), so that a statement
+//! cannot exhaust a process's memory.
 
 use std::{borrow::Cow, cmp::Ordering};
 
@@ -18,7 +19,7 @@ use crate::{
     value::{Type, Value},
 };
 
-/// The longest text a function makes, in bytes.
+/// The longest text that a function returns, in bytes.
 const TEXT_BYTES_MAX: usize = 64 << 20;
 
 /// Refuses a text longer than [`TEXT_BYTES_MAX`].
@@ -26,7 +27,7 @@ pub(crate) fn bounded(bytes: usize) -> Result<(), Failure> {
     if bytes > TEXT_BYTES_MAX { Err(Failure::new("54000", "requested length too large")) } else { Ok(()) }
 }
 
-/// The value of `function` on `arguments` over `row`.
+/// Returns the value of `function` on `arguments` over `row`.
 pub(crate) fn call<'a>(
     function: Function,
     arguments: &'a [Expr],
@@ -128,7 +129,7 @@ fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Res
     Ok(best)
 }
 
-/// The texts that are not NULL, one behind the other.
+/// Joins the texts that are not NULL.
 fn joined(separator: &str, texts: &[&Value]) -> Result<Value, Failure> {
     let mut joined = String::new();
     let mut first = true;
@@ -205,7 +206,7 @@ fn on_float(function: Function, x: f64, rest: &[&Value]) -> Result<Value, Failur
     }))
 }
 
-/// Refuses an infinity or a zero that came out of arguments which do not warrant it.
+/// Refuses an infinity or a zero that the arguments do not justify.
 fn in_range(result: f64, may_be_infinite: bool, may_be_zero: bool) -> Result<f64, Failure> {
     if result.is_infinite() && !may_be_infinite {
         return Err(Failure::out_of_range(Type::Float8));
@@ -301,7 +302,7 @@ fn on_text(function: Function, text: &str, rest: &[&Value]) -> Result<Value, Fai
     }))
 }
 
-/// One character to one: where a mapping would make several, the character stays.
+/// Maps the case of each character. A character that would become several stays.
 fn map_case<I: Iterator<Item = char>>(text: &str, mut map: impl FnMut(char) -> I) -> String {
     let one = |c: char| {
         let mut mapped = map(c);
@@ -313,17 +314,17 @@ fn map_case<I: Iterator<Item = char>>(text: &str, mut map: impl FnMut(char) -> I
     text.chars().map(one).collect()
 }
 
-/// `lower(text)`.
+/// Evaluates `lower(text)`.
 pub(crate) fn lower(text: &str) -> String {
     map_case(text, char::to_lowercase)
 }
 
-/// `upper(text)`.
+/// Evaluates `upper(text)`.
 fn upper(text: &str) -> String {
     map_case(text, char::to_uppercase)
 }
 
-/// Each word with a capital and small letters behind it.
+/// Capitalises each word, and converts its other letters to lower case.
 fn initial_capitals(text: &str) -> String {
     let mut within = false;
     map_case(text, |character| {
@@ -334,7 +335,7 @@ fn initial_capitals(text: &str) -> String {
     })
 }
 
-/// Each character that is in `from` becomes the one at the same place of `to`, or goes if there is none.
+/// Replaces each character of `from` by the one at the same index of `to`, or drops it if there is none.
 fn translated(text: &str, from: &str, to: &str) -> String {
     let replaced = |character: char| match from.chars().position(|other| other == character) {
         Some(place) => to.chars().nth(place),
@@ -343,7 +344,7 @@ fn translated(text: &str, from: &str, to: &str) -> String {
     text.chars().filter_map(replaced).collect()
 }
 
-/// Characters `start` (zero-based) up to `end`; what lies outside the text is empty.
+/// Returns the characters from `start` (zero-based) up to `end`, as far as the text has them.
 fn slice(text: &str, start: i64, end: i64) -> &str {
     let byte = |character: i64| match usize::try_from(character) {
         Ok(character) => text.char_indices().nth(character).map_or(text.len(), |(byte, _)| byte),
@@ -353,7 +354,7 @@ fn slice(text: &str, start: i64, end: i64) -> &str {
     if from < to { &text[from..to] } else { "" }
 }
 
-/// To exactly `width` characters: cut at the end, or filled up on one side.
+/// Cuts a text at the end, or pads it on one side, to exactly `width` characters.
 fn pad(text: &str, width: i64, fill: &str, left: bool) -> Result<String, Failure> {
     let missing = width - text.chars().count() as i64;
     if missing <= 0 || fill.is_empty() {
@@ -364,7 +365,7 @@ fn pad(text: &str, width: i64, fill: &str, left: bool) -> Result<String, Failure
     Ok(if left { filling + text } else { text.to_owned() + &filling })
 }
 
-/// Field `field` from the front, or from the end if negative; empty if there is none.
+/// Returns field number `field` from the front, or from the end if negative; empty if there is none.
 fn split_part(text: &str, delimiter: &str, field: i32) -> Result<String, Failure> {
     if field == 0 {
         return Err(Failure::new("22023", "field position must not be zero"));

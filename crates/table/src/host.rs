@@ -1,37 +1,39 @@
-//! What whoever runs an engine lends it while a batch is done: word of who waits no more, and threads. The engine itself
-//! waits for nobody and starts none. What it answers does not depend on what it is lent.
+//! The services that the host of an engine provides during a batch: news of withdrawn jobs, and threads. The
+//! engine itself never waits and starts no threads. Its answers do not depend on these services.
 
 /// The host of an engine.
 pub trait Host: Sync {
-    /// The jobs of the batch whose askers have withdrawn, in the order in which they did, without the first `seen`.
-    /// Nobody wants their answers; those of reads are given up.
+    /// Returns the withdrawn jobs of the batch, in the order of their withdrawal, without the first `seen`.
+    /// Their clients no longer wait for answers, so the engine drops the reads among them.
     fn withdrawn(&self, _seen: usize) -> Vec<usize> {
         Vec::new()
     }
 
-    /// A read has failed because the engine panicked at it.
+    /// Reports that a read failed because the engine panicked.
     fn panicked(&self) {}
 
-    /// How many threads [`Host::each`] has.
+    /// Returns the number of threads that [`Host::each`] uses.
     fn threads(&self) -> usize {
         1
     }
 
-    /// How much a thread must have to do to be worth waking, in looks: those of one query at a block of 4,096 rows by
-    /// itself, which take most of a microsecond each. Where others use the machine a thread that is woken may come late by
-    /// milliseconds, and the pass waits for it: what takes no longer than a fraction of one is left to those who are awake.
+    /// Returns the least work for which it is worth waking a thread, in looks. A look is one query at one
+    /// block of 4,096 rows, and takes most of a microsecond. On a busy machine a woken thread may start
+    /// milliseconds late, and the pass waits for it. So the threads that are awake do work that takes less
+    /// than a fraction of a millisecond.
     fn looks_min(&self) -> usize {
         512
     }
 
-    /// Has `work` done for each number below `count`, once, by any thread and in any order, and waits for that.
+    /// Calls `work` once for each number below `count`, on any thread and in any order, and returns after all
+    /// calls.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         (0..count).for_each(work);
     }
 }
 
-/// A host in whose batches everybody waits for the answer, on one thread.
+/// A host with one thread and no withdrawals.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Alone;
+pub struct SingleThread;
 
-impl Host for Alone {}
+impl Host for SingleThread {}

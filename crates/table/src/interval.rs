@@ -1,8 +1,9 @@
-//! Intervals: months, days and microseconds, which PostgreSQL keeps apart because months and days differ in length.
+//! Intervals: months, days and microseconds, which PostgreSQL keeps apart because months and days differ in
+//! length.
 //!
-//! No column holds one. An expression over intervals is bound as three expressions, one for each part, and the functions
-//! here take the parts where they meet timestamps or text. Adding an interval adds its months first (a day beyond the
-//! month's end becomes its last), then its days, then the time.
+//! No column holds an interval. An expression over intervals is bound as three expressions, one for each
+//! part, and the functions here combine the parts with timestamps or text. Adding an interval adds its months
+//! first (a day beyond the month's end becomes its last day), then its days, then the time.
 
 use std::fmt::Write as _;
 
@@ -13,14 +14,14 @@ use crate::{
     numeric::Numeric,
 };
 
-/// An interval's parts.
+/// The parts of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Months, years among them.
+    /// The months, years included.
     pub months: i32,
-    /// Days, weeks among them.
+    /// The days, weeks included.
     pub days: i32,
-    /// Time.
+    /// The time, in microseconds.
     pub micros: i64,
 }
 
@@ -33,15 +34,15 @@ fn out_of_range() -> Failure {
 }
 
 impl Interval {
-    /// Reads what PostgreSQL writes, and most of what people do: `1 day 02:03:04.5`, `90 minutes`, `1.5 hours ago`,
-    /// `1-2`, `P1Y2M3DT4H5M6S`. 22007 for anything else.
+    /// Reads PostgreSQL's output, and most forms that people write: `1 day 02:03:04.5`, `90 minutes`, `1.5
+    /// hours ago`, `1-2`, `P1Y2M3DT4H5M6S`. Fails with 22007 for anything else.
     pub fn parse(text: &str) -> Result<Interval, Failure> {
         let invalid = || Failure::new("22007", format!("invalid input syntax for type interval: \"{text}\""));
         let trimmed = text.trim();
         if let Some(designators) = trimmed.strip_prefix(['P', 'p']) {
             return iso(designators).ok_or_else(invalid)?;
         }
-        let mut sum = Sum::default();
+        let mut sum = IntervalSum::default();
         let mut words = trimmed.split([' ', '\t', '\n', ',']).filter(|word| !word.is_empty()).peekable();
         if words.next_if_eq(&"@").is_none() && words.peek().is_none() {
             return Err(invalid());
@@ -66,7 +67,7 @@ impl Interval {
                     rest
                 } else {
                     match words.peek() {
-                        // What stands before a time is days.
+                        // A number in front of a time is days.
                         Some(next) if next.contains(':') => "day",
                         Some(next) if next.starts_with(|c: char| c.is_ascii_alphabetic()) => {
                             words.next().expect("it was seen")
@@ -80,7 +81,7 @@ impl Interval {
         sum.interval()
     }
 
-    /// As PostgreSQL prints it by default: `1 year 2 mons -3 days +04:05:06.7`.
+    /// Returns the text in PostgreSQL's default style: `1 year 2 mons -3 days +04:05:06.7`.
     pub fn text(self) -> String {
         let mut text = String::new();
         let mut after_negative = false;
@@ -112,7 +113,7 @@ impl Interval {
         text
     }
 
-    /// A timestamp moved by it: 22008 where that is none.
+    /// Adds the interval to a timestamp; 22008 if the result is out of range.
     pub fn after(self, timestamp: i64) -> Result<i64, Failure> {
         if matches!(timestamp, i64::MIN | i64::MAX) {
             return Ok(timestamp);
@@ -128,7 +129,7 @@ impl Interval {
         check_timestamp(days * i128::from(DAY) + i128::from(time) + i128::from(self.micros))
     }
 
-    /// `extract(name from interval)`.
+    /// Evaluates `extract(name from interval)`.
     pub fn extract(self, name: &str) -> Result<Numeric, Failure> {
         let whole = |integer: i64| Numeric::from_i128(integer.into());
         let scaled = |digits: i128, scale: u16| Numeric::from_parts(digits.into(), scale);
@@ -159,9 +160,10 @@ impl Interval {
         })
     }
 
-    /// So many times as long. What is left of a month becomes days of which it has 30, what is left of a day time.
+    /// Multiplies the interval. The fraction of a month becomes days, 30 to the month, and the fraction of a
+    /// day becomes time.
     pub fn times(self, factor: f64) -> Result<Interval, Failure> {
-        // Microseconds are as fine as it gets.
+        // The result has a precision of microseconds.
         let rounded = |days: f64| (days * 1e6).round_ties_even() / 1e6;
         let part = |value: f64| {
             let whole = value.trunc();
@@ -187,7 +189,7 @@ impl Interval {
     }
 }
 
-/// The time between two timestamps.
+/// Returns the time between two timestamps, in microseconds.
 pub fn elapsed(from: i64, to: i64) -> Result<i64, Failure> {
     if matches!(from, i64::MIN | i64::MAX) || matches!(to, i64::MIN | i64::MAX) {
         return Err(Failure::new("22008", "cannot subtract infinite timestamps"));
@@ -195,16 +197,16 @@ pub fn elapsed(from: i64, to: i64) -> Result<i64, Failure> {
     to.checked_sub(from).ok_or_else(out_of_range)
 }
 
-/// Parts that are being added up.
+/// The sum of the parts read so far.
 #[derive(Default)]
-struct Sum {
+struct IntervalSum {
     months: i128,
     days: i128,
     micros: i128,
 }
 
-impl Sum {
-    /// A number, perhaps with a sign and a fraction, of some unit.
+impl IntervalSum {
+    /// Adds a number of some unit, with an optional sign and fraction.
     fn add(&mut self, number: &str, unit: &str) -> Option<()> {
         let negative = number.starts_with('-');
         let digits = number.trim_start_matches(['+', '-']);
@@ -250,14 +252,14 @@ impl Sum {
         self.micros += whole * i128::from(unit) + (fraction * unit as f64).round_ties_even() as i128;
     }
 
-    /// What is left of a day becomes time.
+    /// Adds days; the fraction of a day becomes time.
     fn days_of(&mut self, whole: i128, fraction: f64, unit: i128) {
         let days = fraction * unit as f64;
         self.days += whole * unit + days.trunc() as i128;
         self.time(0, days - days.trunc(), DAY);
     }
 
-    /// `hh:mm` or `hh:mm:ss.ffffff`, perhaps with a sign for all of it.
+    /// Adds `hh:mm` or `hh:mm:ss.ffffff`, with an optional sign for all of it.
     fn add_clock(&mut self, word: &str) -> Option<()> {
         let negative = word.starts_with('-');
         let parts: Vec<&str> = word.strip_prefix(['+', '-']).unwrap_or(word).split(':').collect();
@@ -276,14 +278,14 @@ impl Sum {
             return None;
         }
         let hour: i128 = hour.parse::<i64>().ok()?.into();
-        let mut clock = Sum::default();
+        let mut clock = IntervalSum::default();
         clock.time(hour * 3600 + minute * 60 + second, format!("0.{fraction}").parse().ok()?, SECOND);
         self.micros += if negative { -clock.micros } else { clock.micros };
         Some(())
     }
 
-    fn negated(self) -> Sum {
-        Sum { months: -self.months, days: -self.days, micros: -self.micros }
+    fn negated(self) -> IntervalSum {
+        IntervalSum { months: -self.months, days: -self.days, micros: -self.micros }
     }
 
     fn interval(self) -> Result<Interval, Failure> {
@@ -296,9 +298,9 @@ impl Sum {
     }
 }
 
-/// ISO 8601 with designators, behind the P.
+/// Reads ISO 8601 with designators, behind the P.
 fn iso(text: &str) -> Option<Result<Interval, Failure>> {
-    let mut sum = Sum::default();
+    let mut sum = IntervalSum::default();
     let mut is_time = false;
     let mut rest = text;
     if rest.is_empty() {
@@ -334,7 +336,7 @@ fn iso(text: &str) -> Option<Result<Interval, Failure>> {
 mod tests {
     use super::*;
 
-    /// Text, and what PostgreSQL 15 prints for it.
+    /// Texts, each with the output of PostgreSQL 15 for it.
     #[test]
     fn intervals_are_read_and_written_as_postgresql_does() {
         for (text, printed) in [

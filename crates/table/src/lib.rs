@@ -1,24 +1,24 @@
 //! The shared-scan table engine: typed rows, predicates, and one pass for many operations.
 //!
-//! Source: 002 §3 (Crescando). One engine holds, for every table, the rows of the ring ranges that its storage
-//! process replicates. Operations come as a batch in the total order; each carries its [`Epoch`](engine::Epoch), the
-//! position in that order, and sees exactly the writes before it. The crate is pure: no threads, clocks or sockets;
-//! whoever hosts an engine calls it from a thread of its own.
+//! Source: 002 §3 (Crescando). One engine holds, for every table, the rows of the ring ranges that its
+//! storage process replicates. Operations arrive as batches in the total order. Each carries its
+//! [`Epoch`](engine::Epoch), the position in that order, and sees exactly the writes before it. The crate is
+//! pure: it has no threads, clocks or sockets, and its host calls an engine from a thread of the host's own.
 //!
 //! | where | what |
 //! |---|---|
 //! | `value`, `numeric`, `calendar`, `text` | types and values, their order, their keys, their text |
-//! | `schema`, `partition` | tables, and where rows lie on the ring |
-//! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and what they mean |
-//! | `operation`, `engine`, `host` | what travels in the total order, what executes it, and what that is lent |
-//! | `versions` | what every engine does alike: statements whole or not at all, holds, pins, migration |
-//! | `saved` | versions as bytes for a disk, and only what has changed of them |
-//! | `plain` | the engine that is obviously right: rows whole, one read at a time |
-//! | `scan` | the engine that is fast: columns of codes, one pass for all reads that wait |
+//! | `schema`, `partition` | tables, and the places of rows on the ring |
+//! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and their evaluation |
+//! | `operation`, `engine`, `host` | operations, the engines that run them, and the host of an engine |
+//! | `versions` | the common part of all engines: atomic statements, holds, pins, migration |
+//! | `saved` | versions as bytes for a disk, saved incrementally |
+//! | `plain` | the engine that is obviously right: whole rows, one read at a time |
+//! | `scan` | the fast engine: columns of codes, one pass for all reads that wait |
 //! | `aggregate`, `merge` | partial states, and the gateway's half of a read |
 //!
-//! Meaning is PostgreSQL 15's, errors included: tests ask a live one. What is refused instead is said where it is
-//! refused ([`numeric`], [`calendar`], [`function`]).
+//! Semantics and errors are those of PostgreSQL 15; tests compare them with a running server. Each module
+//! names the PostgreSQL features that it refuses ([`numeric`], [`calendar`], [`function`]).
 //!
 //! ```
 //! use quorate_table::{
@@ -30,11 +30,13 @@
 //! };
 //!
 //! let table = TableId(1);
-//! let column = Column { name: "tail".into(), ty: Type::Text, modifier: None, not_null: true, default: None };
+//! let name = "tail".to_owned();
+//! let column = Column { name, ty: Type::Text, modifier: None, not_null: true, default: None };
 //! let partition = Partition::Hash { column: 0 };
 //! let schema = Schema { name: "planes".into(), columns: vec![column], primary_key: vec![0], partition };
 //! let rows = vec![vec![Value::text_of("N14228")], vec![Value::text_of("N24211")]];
-//! let job = |epoch, operation| Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false };
+//! let ranges = vec![KeyRange::ALL];
+//! let job = |epoch, operation| Job { epoch: Epoch(epoch), ranges: ranges.clone(), operation, held: false };
 //!
 //! let mut engine = PlainEngine::default();
 //! let answers = engine.apply(&[

@@ -1,9 +1,9 @@
-//! The alternatives of an `IN`, and how a value is found among them.
+//! The alternatives of an `IN`, and the search for a value among them.
 //!
-//! A list means what SQL says: the alternatives are compared from left to right until one is equal, and a comparison with
-//! NULL leaves the answer unknown. A long list of constants is put in order when it is first asked, so that a row costs a
-//! search by halving and not a comparison with each. The order is the one of [`Value::order`], so numbers are equal by
-//! value, zeros are one and NaN is itself.
+//! A list means the same as in SQL: alternatives are compared from left to right until one is equal, and a
+//! comparison with NULL leaves the answer unknown. A long list of constants is sorted at its first use, so
+//! that a row costs a binary search and not a comparison with each constant. The order is that of
+//! [`Value::order`]: numbers are equal by value, the zeros are equal, and NaN equals itself.
 
 use std::{ops::Deref, sync::OnceLock};
 
@@ -16,44 +16,45 @@ use crate::{
     value::Value,
 };
 
-/// Fewer constants are compared one by one.
+/// A list with fewer constants is compared one by one.
 const PREPARED_MIN: usize = 8;
 
-/// What an `IN` compares with.
+/// The alternatives of an `IN`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct List {
     items: Vec<Expr>,
-    /// The constants in order, once somebody asked; none if the items are few, or not all constants of one kind.
+    /// The sorted constants, after the first use; `None` if the items are few, or not all constants of one
+    /// kind.
     #[serde(skip)]
-    members: OnceLock<Option<Members>>,
+    members: OnceLock<Option<SortedMembers>>,
 }
 
-/// Constants that compare with each other, in order.
+/// Sorted constants that compare with each other.
 #[derive(Clone, Debug)]
-struct Members {
+struct SortedMembers {
     sorted: Sorted,
-    /// Whether NULL was among them.
+    /// Whether NULL was among the members.
     unknown: bool,
 }
 
 #[derive(Clone, Debug)]
 enum Sorted {
     Integers(Vec<i64>),
-    /// At least one.
+    /// The sorted values, at least one.
     Values(Vec<Value>),
 }
 
 impl List {
-    /// The items, to be changed.
+    /// Returns the items, to be changed in place.
     pub fn items_mut(&mut self) -> &mut Vec<Expr> {
         self.members.take();
         &mut self.items
     }
 
-    /// Whether a value is in it: TRUE, FALSE or NULL.
+    /// Whether the list contains a value: TRUE, FALSE or NULL.
     pub(crate) fn contains(&self, probe: &Value, row: &[Value]) -> Result<Value, Failure> {
-        if let Some(members) = self.members.get_or_init(|| Members::new(&self.items)) {
+        if let Some(members) = self.members.get_or_init(|| SortedMembers::new(&self.items)) {
             return members.contains(probe);
         }
         let mut unknown = false;
@@ -68,8 +69,8 @@ impl List {
     }
 }
 
-impl Members {
-    fn new(items: &[Expr]) -> Option<Members> {
+impl SortedMembers {
+    fn new(items: &[Expr]) -> Option<SortedMembers> {
         if items.len() < PREPARED_MIN {
             return None;
         }
@@ -97,7 +98,7 @@ impl Members {
                 Sorted::Values(values.into_iter().cloned().collect())
             }
         };
-        Some(Members { sorted, unknown })
+        Some(SortedMembers { sorted, unknown })
     }
 
     fn contains(&self, probe: &Value) -> Result<Value, Failure> {
@@ -146,7 +147,7 @@ impl Deref for List {
     }
 }
 
-/// By the items alone.
+/// Compares the items only.
 impl PartialEq for List {
     fn eq(&self, other: &List) -> bool {
         self.items == other.items
@@ -154,8 +155,9 @@ impl PartialEq for List {
 }
 
 impl Expr {
-    /// Makes one `IN` of an OR both sides of which ask whether the same operand equals a constant, or is in a list. It
-    /// means the same: a list is looked through from left to right as well, and the operand has one value.
+    /// Replaces an OR by one `IN` if both sides compare the same operand for equality with constants or
+    /// lists. The meaning is the same: a list is also searched from left to right, and the operand has one
+    /// value.
     pub fn join_alternatives(&mut self) {
         let Expr::Binary(Binary::Or, left, right) = self else { return };
         if !matches!((subject(left), subject(right)), (Some(left), Some(right)) if left == right) {
@@ -172,7 +174,7 @@ fn placeholder() -> Expr {
     Expr::any(Vec::new())
 }
 
-/// What a question about alternatives is about.
+/// Returns the operand of a comparison with alternatives.
 fn subject(expr: &Expr) -> Option<&Expr> {
     let constant = |expr: &Expr| matches!(expr, Expr::Constant(..));
     let probe = match expr {
@@ -184,7 +186,7 @@ fn subject(expr: &Expr) -> Option<&Expr> {
     (!constant(probe)).then_some(&**probe)
 }
 
-/// The parts of such a question.
+/// Splits a comparison with alternatives into its operand and its list.
 fn alternatives(expr: Expr) -> (Box<Expr>, List) {
     match expr {
         Expr::In(probe, list) => (probe, list),

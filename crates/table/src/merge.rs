@@ -1,9 +1,10 @@
-//! The gateway's half of a read: from the replicas' answers to the rows of the statement.
+//! The gateway's half of a read: it turns the replicas' answers into the rows of the statement.
 //!
-//! The binder splits a statement in two. The [`Select`](crate::operation::Select) goes to one replica of every range
-//! that the filter can touch; each answers with rows or partial groups of its own range. The [`Finish`] stays at the
-//! gateway and says how those answers become the result; [`Merge`] does it. Plain rows without an order pass through as
-//! they come, so that a result of any size needs no room; sorting and grouping wait for the last answer.
+//! The binder splits a statement in two. The [`Select`](crate::operation::Select) goes to one replica of
+//! every range that the filter can touch, and each replica answers with rows or partial groups of its range.
+//! The [`Finish`] stays at the gateway and describes how the answers become the result; [`Merge`] applies it.
+//! Plain rows without an order pass through as they arrive, so that a result of any size needs no memory.
+//! Sorting and grouping wait for the last answer.
 //!
 //! ```
 //! use quorate_table::{engine::Answer, merge::{Finish, Input, Merge}, operation::Order, value::Value};
@@ -33,33 +34,33 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-/// What the gateway does with the answers, in the order of the fields.
+/// The gateway's work on the answers, in the order of the fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finish {
-    /// What the answers hold and how it becomes output rows.
+    /// The form of the answers, and their way to output rows.
     pub input: Input,
     /// SELECT DISTINCT, over the whole output row.
     pub distinct: bool,
-    /// ORDER BY, over output columns. For [`Input::Rows`] these are the keys that the replicas sorted by, too.
+    /// ORDER BY, over output columns. For [`Input::Rows`], the replicas have sorted by the same keys.
     pub order: Vec<Order>,
     /// OFFSET.
     pub offset: u64,
     /// LIMIT.
     pub limit: Option<u64>,
-    /// How many of the output columns the client sees: those behind are sort keys only.
+    /// The number of output columns that the client sees. The columns behind them are only sort keys.
     pub visible: usize,
 }
 
-/// What the replicas answer with.
+/// The form of the replicas' answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Input {
     /// Output rows ([`Output::Rows`](crate::operation::Output::Rows)), each replica's in order.
     Rows,
     /// Partial groups ([`Output::Groups`](crate::operation::Output::Groups)).
     Groups {
-        /// How many grouping expressions there are; without any there is exactly one group.
+        /// The number of grouping expressions; without any there is exactly one group.
         keys: usize,
-        /// The aggregates, as in the select.
+        /// The aggregates of the select.
         aggregates: Vec<Aggregate>,
         /// HAVING, over the row [keys…, aggregates…].
         having: Option<Expr>,
@@ -69,7 +70,7 @@ pub enum Input {
 }
 
 impl Finish {
-    /// The same with constants for parameters (see [`Expr::bind`]).
+    /// Returns the same work with constants for parameters (see [`Expr::bind`]).
     pub fn bind(&self, parameters: &[Value]) -> Result<Finish, Failure> {
         let input = match &self.input {
             Input::Rows => Input::Rows,
@@ -93,20 +94,20 @@ impl Finish {
 /// A read on its way to the client.
 pub struct Merge {
     finish: Finish,
-    /// Partial groups, if the read has any.
+    /// The partial groups, if the read groups rows.
     groups: Option<Groups>,
-    /// Output rows that wait to be sorted.
+    /// The output rows that wait to be sorted.
     waiting: Vec<Row>,
-    /// Keys of the output rows so far, for DISTINCT.
+    /// The keys of the output rows so far, for DISTINCT.
     seen: HashSet<Vec<u8>, FxBuildHasher>,
-    /// Rows still to be passed over for OFFSET.
+    /// The number of rows that OFFSET still skips.
     offset: usize,
-    /// Rows still to be given out.
+    /// The number of rows that LIMIT still admits.
     limit: usize,
 }
 
 impl Merge {
-    /// No answers yet.
+    /// Creates a merge without answers.
     pub fn new(finish: Finish) -> Merge {
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let groups = match &finish.input {
@@ -123,8 +124,8 @@ impl Merge {
         }
     }
 
-    /// Takes one range's answer, or part of it, and returns the rows that are ready for the client. A failed answer is
-    /// the failure of the whole statement.
+    /// Takes one range's answer, or part of it, and returns the rows that are ready for the client. A failed
+    /// answer fails the whole statement.
     pub fn push(&mut self, answer: Answer) -> Result<Vec<Row>, Failure> {
         match (answer, &mut self.groups) {
             (Answer::Failed(failure), _) => Err(failure),
@@ -142,7 +143,7 @@ impl Merge {
         self.limit == 0
     }
 
-    /// After the last answer: the rest of the rows.
+    /// Returns the remaining rows, after the last answer.
     pub fn finish(mut self) -> Result<Vec<Row>, Failure> {
         let mut ready = Vec::new();
         if let (Some(groups), Input::Groups { having, columns, .. }) =
@@ -163,7 +164,7 @@ impl Merge {
         Ok(ready)
     }
 
-    /// Output rows, to be given out at once or, if they must be sorted, later.
+    /// Takes output rows. Returns those that are ready, or stores them if they must be sorted.
     fn take(&mut self, rows: Vec<Row>) -> Result<Vec<Row>, Failure> {
         let mut ready = Vec::new();
         for row in rows {
@@ -187,7 +188,7 @@ impl Merge {
         Ok(ready)
     }
 
-    /// The next row of the result, as the client sees it; `None` if OFFSET or LIMIT leave it out.
+    /// Returns the next row of the result with its visible columns; `None` if OFFSET or LIMIT exclude it.
     fn give(&mut self, mut row: Row) -> Option<Row> {
         if self.offset > 0 {
             self.offset -= 1;

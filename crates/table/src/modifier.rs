@@ -1,7 +1,8 @@
-//! What a declaration asks of values beyond their type: `varchar(n)`, `numeric(p, s)`.
+//! Modifiers: the part of a declaration that restricts values beyond their type, as in `varchar(n)` or
+//! `numeric(p, s)`.
 //!
-//! A statement brings its values into shape before they are stored, by [`Function::Fit`](crate::expr::Function::Fit);
-//! rows therefore hold values that fit.
+//! A statement fits its values before they are stored, by [`Function::Fit`](crate::expr::Function::Fit), so
+//! rows hold only values that fit.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,20 +11,20 @@ use crate::{failure::Failure, numeric::Numeric, value::Value};
 /// A type's modifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Modifier {
-    /// `varchar`, of at most so many characters.
+    /// `varchar`, with the most characters of a text.
     Varchar(Option<u32>),
-    /// `numeric(precision, scale)`: so many digits in all, so many behind the point.
+    /// `numeric(precision, scale)`: the number of digits in all, and behind the point.
     Digits {
-        /// From 1 to 1000.
+        /// The number of digits, from 1 to 1000.
         precision: u16,
-        /// From 0 to the precision.
+        /// The number of decimals, from 0 to the precision.
         scale: u16,
     },
 }
 
 impl Modifier {
-    /// The value as it is stored: rounded to the scale, without spaces that would be too many. 22001 for a text that is
-    /// too long, 22003 for a number that is too large.
+    /// Returns the value as it is stored: rounded to the scale, without trailing spaces beyond the length.
+    /// Fails with 22001 if a text is too long, and with 22003 if a number is too large.
     pub fn fit(self, value: Value) -> Result<Value, Failure> {
         match (self, value) {
             (Modifier::Varchar(Some(most)), Value::Text(text)) => {

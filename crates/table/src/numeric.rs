@@ -1,12 +1,13 @@
 //! `numeric`: exact decimals that keep their scale, as PostgreSQL 15 computes with them.
 //!
-//! A [`Numeric`] is an integer of any size and a scale, the number of decimals shown: `1.50` is (150, 2). Sums keep the
-//! larger scale, products add them, quotients take the scale that PostgreSQL's `select_div_scale` chooses (at least
-//! sixteen significant digits), and rounding is half away from zero. Most numbers are small, so an integer that fits
-//! into 64 bits is held in place (sixteen bytes in all) and computed in 128; larger ones are shared big integers.
+//! A [`Numeric`] is an integer of any size and a scale, the number of decimals shown: `1.50` is (150, 2).
+//! Sums have the larger scale, and products the sum of both. Quotients have the scale that PostgreSQL's
+//! `select_div_scale` chooses, at least sixteen significant digits. Rounding is half away from zero. Most
+//! numbers are small, so an integer that fits 64 bits is stored in place (sixteen bytes in all) and computed
+//! in 128 bits; larger ones are shared big integers.
 //!
-//! Bounds are PostgreSQL's: 131,072 digits before the point, 16,383 after it. Differs: there is no NaN and no infinity;
-//! both are refused as `0A000` where text or a float would make one.
+//! The bounds are PostgreSQL's: 131,072 digits before the point, 16,383 after it. Differs: NaN and infinity
+//! do not exist; text or a float that would yield one is refused as `0A000`.
 
 use std::{cmp::Ordering, fmt, sync::Arc};
 
@@ -16,22 +17,23 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use crate::{failure::Failure, value::Type};
 
-/// The most decimals a numeric can show.
+/// The most decimals of a numeric.
 pub const SCALE_MAX: u16 = 16_383;
 /// The most digits before the decimal point.
 const WHOLE_DIGITS_MAX: i64 = 131_072;
-/// So many more a sum may have on its way: that of 2^64 numbers within the bounds.
+/// The additional digits that an unfinished sum may have: a sum of 2^64 numbers within the bounds needs them.
 const SUM_DIGITS_MORE: i64 = 20;
-/// What a quotient is computed to, in significant decimal digits.
+/// The precision of a quotient, in significant decimal digits.
 const QUOTIENT_DIGITS: i64 = 16;
-/// The most decimals a quotient or root is computed to.
+/// The most decimals of a quotient or root.
 const QUOTIENT_SCALE_MAX: i64 = 1000;
 
 /// An exact decimal. `Eq` and `Hash` are identity (1.0 is not 1.00); [`Numeric::order`] compares by value.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Numeric(Repr);
 
-/// `Large` only ever holds what does not fit `Small`, so that identity is structural.
+/// The representation. `Large` only holds integers that do not fit `Small`, so that structural equality is
+/// identity.
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum Repr {
     Small { scale: u16, digits: i64 },
@@ -39,10 +41,10 @@ enum Repr {
 }
 
 impl Numeric {
-    /// Zero, with no decimals.
+    /// Zero, without decimals.
     pub const ZERO: Numeric = Numeric(Repr::Small { scale: 0, digits: 0 });
 
-    /// `digits` · 10^-`scale`; the caller answers for the bounds.
+    /// Returns `digits` · 10^-`scale`. The caller guarantees the bounds.
     fn exact(digits: BigInt, scale: u16) -> Numeric {
         match digits.to_i64() {
             Some(digits) => Numeric(Repr::Small { scale, digits }),
@@ -57,7 +59,7 @@ impl Numeric {
         }
     }
 
-    /// `digits` · 10^-`scale`, refused (22003) outside PostgreSQL's bounds.
+    /// Returns `digits` · 10^-`scale`; 22003 outside PostgreSQL's bounds.
     pub fn from_parts(digits: BigInt, scale: u16) -> Result<Numeric, Failure> {
         if scale > SCALE_MAX || whole_digits_exceed(&digits, scale, WHOLE_DIGITS_MAX) {
             return Err(Failure::out_of_range(Type::Numeric));
@@ -65,7 +67,7 @@ impl Numeric {
         Ok(Numeric::exact(digits, scale))
     }
 
-    /// A sum at its end: refused (22003) outside PostgreSQL's bounds.
+    /// Checks a finished sum; 22003 outside PostgreSQL's bounds.
     pub(crate) fn bounded(self) -> Result<Numeric, Failure> {
         match &self.0 {
             Repr::Large { scale, digits } if whole_digits_exceed(digits, *scale, WHOLE_DIGITS_MAX) => {
@@ -75,12 +77,12 @@ impl Numeric {
         }
     }
 
-    /// The integer as a numeric without decimals.
+    /// Returns the integer as a numeric without decimals.
     pub fn from_i128(value: i128) -> Numeric {
         Numeric::exact_i128(value, 0)
     }
 
-    /// What PostgreSQL makes of a float: its first fifteen significant digits. NaN and infinities are refused.
+    /// Converts a float as PostgreSQL does, to fifteen significant digits. NaN and infinities are refused.
     pub fn from_f64(value: f64) -> Result<Numeric, Failure> {
         if !value.is_finite() {
             return Err(not_finite());
@@ -91,7 +93,7 @@ impl Numeric {
         Numeric::parse(&format!("{mantissa}e{exponent}"))
     }
 
-    /// Reads PostgreSQL's input syntax: sign, digits, point, exponent, blanks around.
+    /// Reads PostgreSQL's input syntax: sign, digits, point, exponent, and blanks around them.
     pub fn parse(text: &str) -> Result<Numeric, Failure> {
         let invalid = || Failure::invalid_text(Type::Numeric, text);
         let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b');
@@ -110,12 +112,13 @@ impl Numeric {
         }
         let mut digits = format!("{whole}{fraction}");
         let mut scale = fraction.len() as i64 - exponent;
-        // Checked before anything of that size is built: an exponent can promise far more digits than it writes.
+        // The check precedes any large allocation, because an exponent can imply far more digits than the
+        // text has.
         let significant = digits.trim_start_matches('0').len() as i64;
         if significant > 0 && significant - scale > WHOLE_DIGITS_MAX {
             return Err(Failure::out_of_range(Type::Numeric));
         }
-        // Of what exceeds the last decimal only the first digit matters, for rounding.
+        // Of the digits behind the last decimal, only the first matters for rounding.
         let excess = scale - i64::from(SCALE_MAX);
         if excess > 0 {
             digits.truncate((digits.len() as i64 + 1 - excess).max(0) as usize);
@@ -138,7 +141,7 @@ impl Numeric {
         Numeric::from_parts(number, scale.clamp(0, i64::from(SCALE_MAX)) as u16)
     }
 
-    /// How many decimals are shown.
+    /// Returns the number of decimals shown.
     pub fn scale(&self) -> u16 {
         match &self.0 {
             Repr::Small { scale, .. } | Repr::Large { scale, .. } => *scale,
@@ -152,12 +155,12 @@ impl Numeric {
         }
     }
 
-    /// Whether it is zero of any scale.
+    /// Whether the number is zero, of any scale.
     pub fn is_zero(&self) -> bool {
         matches!(self.0, Repr::Small { digits: 0, .. })
     }
 
-    /// -1, 0 or 1.
+    /// Returns -1, 0 or 1.
     pub fn signum(&self) -> i32 {
         match &self.0 {
             Repr::Small { digits, .. } => digits.signum() as i32,
@@ -171,13 +174,13 @@ impl Numeric {
         }
     }
 
-    /// The digits at a scale not below their own.
+    /// Returns the digits at a scale not below their own.
     fn digits_at(&self, scale: u16) -> BigInt {
         let missing = scale - self.scale();
         if missing == 0 { self.digits() } else { self.digits() * power_of_ten(u64::from(missing)) }
     }
 
-    /// The digits at a scale not below their own, if 128 bits are sure to hold them.
+    /// Returns the digits at a scale not below their own, if 128 bits certainly hold them.
     fn small_at(&self, scale: u16) -> Option<i128> {
         match &self.0 {
             Repr::Small { scale: own, digits } if scale - own <= 18 => {
@@ -187,7 +190,7 @@ impl Numeric {
         }
     }
 
-    /// By value: 1.0 equals 1.00.
+    /// Compares by value: 1.0 equals 1.00.
     pub fn order(&self, other: &Numeric) -> Ordering {
         let scale = self.scale().max(other.scale());
         match (self.small_at(scale), other.small_at(scale)) {
@@ -196,12 +199,13 @@ impl Numeric {
         }
     }
 
-    /// The sum, at the larger scale.
+    /// Returns the sum, at the larger scale; 22003 outside PostgreSQL's bounds.
     pub fn add(&self, other: &Numeric) -> Result<Numeric, Failure> {
         self.accumulate(other).bounded()
     }
 
-    /// The sum, at the larger scale and of any size: of many numbers in whatever order only their sum is judged.
+    /// Returns the sum, at the larger scale and without a bound. Only a finished sum is checked, so the order
+    /// of its numbers does not matter.
     pub(crate) fn accumulate(&self, other: &Numeric) -> Numeric {
         let scale = self.scale().max(other.scale());
         match (self.small_at(scale), other.small_at(scale)) {
@@ -210,12 +214,12 @@ impl Numeric {
         }
     }
 
-    /// The difference, at the larger scale.
+    /// Returns the difference, at the larger scale; 22003 outside PostgreSQL's bounds.
     pub fn subtract(&self, other: &Numeric) -> Result<Numeric, Failure> {
         self.add(&other.negate())
     }
 
-    /// The product; scales add up.
+    /// Returns the product, with the sum of both scales; 22003 outside PostgreSQL's bounds.
     pub fn multiply(&self, other: &Numeric) -> Result<Numeric, Failure> {
         let scale = self.scale() + other.scale();
         if let (Repr::Small { digits: a, .. }, Repr::Small { digits: b, .. }) = (&self.0, &other.0)
@@ -231,7 +235,7 @@ impl Numeric {
         Numeric::from_parts(product, scale)
     }
 
-    /// The quotient, at PostgreSQL's scale; 22012 for a zero divisor.
+    /// Returns the quotient, at PostgreSQL's scale; 22012 for a zero divisor.
     pub fn divide(&self, other: &Numeric) -> Result<Numeric, Failure> {
         if other.is_zero() {
             return Err(Failure::division_by_zero());
@@ -256,7 +260,8 @@ impl Numeric {
         Numeric::from_parts(divide_rounding(&a, &b), scale)
     }
 
-    /// `select_div_scale`: it counts in base 10,000, so weights and first digits are taken in that base.
+    /// Computes `select_div_scale`. PostgreSQL stores digits in base 10,000, so weights and first digits are
+    /// in that base.
     fn quotient_scale(&self, other: &Numeric) -> u16 {
         let (weight, first) = self.leading();
         let (other_weight, other_first) = other.leading();
@@ -267,7 +272,7 @@ impl Numeric {
             .clamp(0, QUOTIENT_SCALE_MAX) as u16
     }
 
-    /// Weight and value of the first digit in base 10,000; zeros for zero.
+    /// Returns the weight and value of the first digit in base 10,000; zeros for zero.
     fn leading(&self) -> (i64, u32) {
         if self.is_zero() {
             return (0, 0);
@@ -286,7 +291,7 @@ impl Numeric {
         (weight, first)
     }
 
-    /// The remainder, with the dividend's sign, at the larger scale; 22012 for a zero divisor.
+    /// Returns the remainder, with the dividend's sign, at the larger scale; 22012 for a zero divisor.
     pub fn remainder(&self, other: &Numeric) -> Result<Numeric, Failure> {
         if other.is_zero() {
             return Err(Failure::division_by_zero());
@@ -298,7 +303,7 @@ impl Numeric {
         })
     }
 
-    /// The square root, at PostgreSQL's scale; 2201F for a negative argument.
+    /// Returns the square root, at PostgreSQL's scale; 2201F for a negative argument.
     pub fn square_root(&self) -> Result<Numeric, Failure> {
         if self.signum() < 0 {
             return Err(Failure::new("2201F", "cannot take square root of a negative number"));
@@ -310,16 +315,17 @@ impl Numeric {
         self.square_root_at(scale)
     }
 
-    /// The square root at a scale; of a number that is not negative.
+    /// Returns the square root at a scale. The number must not be negative.
     pub(crate) fn square_root_at(&self, scale: u16) -> Result<Numeric, Failure> {
-        // One more digit than shown, to round by; a root is never exactly half, so truncating before is harmless.
+        // The root has one digit more than shown, for rounding. A root is never exactly half, so truncation
+        // before is harmless.
         let shift = 2 * (i64::from(scale) + 1) - i64::from(self.scale());
         let ten = power_of_ten(shift.unsigned_abs());
         let root = if shift >= 0 { self.digits() * ten } else { self.digits() / ten }.sqrt();
         Numeric::from_parts(divide_rounding(&root, &BigInt::from(10)), scale)
     }
 
-    /// The same with the other sign.
+    /// Returns the number with the other sign.
     pub fn negate(&self) -> Numeric {
         match &self.0 {
             Repr::Small { scale, digits } => Numeric::exact_i128(-i128::from(*digits), *scale),
@@ -327,17 +333,17 @@ impl Numeric {
         }
     }
 
-    /// Without its sign.
+    /// Returns the absolute value.
     pub fn abs(&self) -> Numeric {
         if self.signum() < 0 { self.negate() } else { self.clone() }
     }
 
-    /// Rounded half away from zero to so many decimals; negative counts round before the point.
+    /// Rounds half away from zero to `decimals` decimals; negative values round before the point.
     pub fn round(&self, decimals: i32) -> Result<Numeric, Failure> {
         self.rescale(decimals, divide_rounding)
     }
 
-    /// Cut off behind so many decimals; negative counts cut before the point.
+    /// Truncates behind `decimals` decimals; negative values truncate before the point.
     pub fn truncate(&self, decimals: i32) -> Result<Numeric, Failure> {
         self.rescale(decimals, |number, divisor| number / divisor)
     }
@@ -359,18 +365,18 @@ impl Numeric {
         Numeric::from_parts(kept * power_of_ten(-i64::from(decimals) as u64), 0)
     }
 
-    /// The greatest integer not above it.
+    /// Returns the greatest integer not above the number.
     pub fn floor(&self) -> Result<Numeric, Failure> {
         let whole = self.truncate(0)?;
         if self.order(&whole) == Ordering::Less { whole.subtract(&Numeric::from_i128(1)) } else { Ok(whole) }
     }
 
-    /// The least integer not below it.
+    /// Returns the least integer not below the number.
     pub fn ceil(&self) -> Result<Numeric, Failure> {
         Ok(self.negate().floor()?.negate())
     }
 
-    /// Rounded half away from zero to 64 bits; `None` if it does not fit.
+    /// Rounds half away from zero to 64 bits; `None` if the result does not fit.
     pub fn to_i64(&self) -> Option<i64> {
         match &self.0 {
             Repr::Small { scale: 0, digits } => Some(*digits),
@@ -378,7 +384,7 @@ impl Numeric {
         }
     }
 
-    /// The nearest float; infinite if it is too large.
+    /// Returns the nearest float; infinity if the number is too large.
     pub fn to_f64(&self) -> f64 {
         match &self.0 {
             Repr::Small { scale: 0, digits } => *digits as f64,
@@ -386,7 +392,7 @@ impl Numeric {
         }
     }
 
-    /// The value without trailing zeros behind the point: one form for equal values.
+    /// Returns the number without trailing zeros behind the point, so that equal values have one form.
     pub fn normalized(&self) -> Numeric {
         let (mut scale, ten) = (self.scale(), BigInt::from(10));
         if let Repr::Small { digits, .. } = self.0 {
@@ -405,7 +411,7 @@ impl Numeric {
         Numeric::exact(digits, scale)
     }
 
-    /// Bytes of what does not lie in the value itself.
+    /// Returns the memory outside of the value itself, in bytes.
     pub fn outside_bytes(&self) -> usize {
         match &self.0 {
             Repr::Small { .. } => 0,
@@ -413,7 +419,7 @@ impl Numeric {
         }
     }
 
-    /// The digits as little-endian two's complement, as short as possible.
+    /// Returns the digits as little-endian two's complement, as short as possible.
     pub fn digit_bytes(&self) -> Vec<u8> {
         self.digits().to_signed_bytes_le()
     }
@@ -443,7 +449,7 @@ impl fmt::Debug for Numeric {
     }
 }
 
-/// On the wire: the scale and the digits' bytes. What comes may be a sum on its way.
+/// Encodes the scale and the bytes of the digits. A decoded numeric may be an unfinished sum.
 impl Serialize for Numeric {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (self.scale(), self.digit_bytes()).serialize(serializer)
@@ -465,7 +471,7 @@ fn not_finite() -> Failure {
     Failure::new("0A000", "NaN and infinity are not supported for type numeric")
 }
 
-/// An exponent as PostgreSQL reads it, cut to a size that no bound below minds.
+/// Reads an exponent as PostgreSQL does, limited to a size that cannot overflow later sums.
 fn parse_exponent(text: &str) -> Option<i64> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -486,7 +492,8 @@ fn power_of_ten(exponent: u64) -> BigInt {
     }
 }
 
-/// Whether there are more than `bound` digits before the point. Bits tell, except close to it.
+/// Whether there are more than `bound` digits before the point. The number of bits decides, except close to
+/// the bound.
 fn whole_digits_exceed(digits: &BigInt, scale: u16, bound: i64) -> bool {
     let most = (digits.bits() as f64 * std::f64::consts::LOG10_2) as i64 + 1 - i64::from(scale);
     match most - bound {
@@ -496,7 +503,7 @@ fn whole_digits_exceed(digits: &BigInt, scale: u16, bound: i64) -> bool {
     }
 }
 
-/// Quotient, rounded half away from zero.
+/// Returns the quotient, rounded half away from zero.
 fn divide_rounding(number: &BigInt, divisor: &BigInt) -> BigInt {
     let (quotient, rest) = (number / divisor, number % divisor);
     if rest.magnitude() * 2u32 < *divisor.magnitude() {

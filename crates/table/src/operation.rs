@@ -1,8 +1,8 @@
-//! Operations on a table, as they travel in the total order and to the engine.
+//! Operations on a table, in the form that the total order and the engine use.
 //!
-//! A statement becomes an operation once: prepared with its parameters open, then bound for each execution by
-//! [`Operation::bind`]. What it does is decided by the operation and the rows alone, so that every replica of a row
-//! does the same.
+//! A statement becomes an operation once: it is prepared with open parameters, and [`Operation::bind`] fills
+//! them in for each execution. The effect depends only on the operation and the rows, so every replica of a
+//! row does the same.
 
 use std::cmp::Ordering;
 
@@ -15,97 +15,98 @@ use crate::{
     value::{Row, Value},
 };
 
-/// One operation. Expressions are bound and without parameters by the time it reaches an engine.
+/// One operation. When it reaches an engine, its expressions are bound and have no parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
-    /// A table begins to exist.
+    /// Creates a table.
     CreateTable {
-        /// Its number.
+        /// The table's number.
         table: TableId,
-        /// Its definition.
+        /// The table's definition.
         schema: Schema,
     },
-    /// A table ceases to exist.
+    /// Drops a table.
     DropTable {
-        /// Which one.
+        /// The table.
         table: TableId,
     },
-    /// Rows are added. An engine keeps those whose ring key lies in the job's ranges.
+    /// Adds rows. An engine keeps those whose ring key lies in the job's ranges.
     Insert {
-        /// Where.
+        /// The table.
         table: TableId,
         /// Full rows in schema order.
         rows: Vec<Row>,
         /// Expressions over each inserted row.
         returning: Vec<Expr>,
     },
-    /// Rows that satisfy the filter change. The partition column is never assigned.
+    /// Changes the rows that satisfy the filter. The partition column is never assigned.
     Update {
-        /// Where.
+        /// The table.
         table: TableId,
-        /// Column and the expression over the old row.
+        /// Columns and expressions over the old row.
         assignments: Vec<(usize, Expr)>,
-        /// Which rows; all when absent.
+        /// The rows to change; all if absent.
         filter: Option<Expr>,
         /// Expressions over each new row.
         returning: Vec<Expr>,
     },
-    /// Rows that satisfy the filter go.
+    /// Deletes the rows that satisfy the filter.
     Delete {
-        /// Where.
+        /// The table.
         table: TableId,
-        /// Which rows; all when absent.
+        /// The rows to delete; all if absent.
         filter: Option<Expr>,
         /// Expressions over each deleted row.
         returning: Vec<Expr>,
     },
-    /// Rows of a bulk load are put aside, invisible until published.
+    /// Stages rows of a bulk load, which are invisible until published.
     Stage {
-        /// Where.
+        /// The table.
         table: TableId,
-        /// Which load.
+        /// The load.
         load: LoadId,
         /// Full rows in schema order.
         rows: Vec<Row>,
     },
-    /// All staged rows of a load become visible at once.
+    /// Makes all staged rows of a load visible at once.
     Publish {
-        /// Where.
+        /// The table.
         table: TableId,
-        /// Which load.
+        /// The load.
         load: LoadId,
-        /// How many rows were staged over all ranges (the answer's count is per range).
+        /// The number of rows staged over all ranges; the answer counts them per range.
         rows: u64,
     },
-    /// A load's staged rows are thrown away.
+    /// Drops a load's staged rows.
     Discard {
-        /// Where.
+        /// The table.
         table: TableId,
-        /// Which load.
+        /// The load.
         load: LoadId,
     },
     /// A read.
     Select(Select),
-    /// A read that answers how it was done.
+    /// Runs a read, and answers how its rows were found.
     Explain(Select),
-    /// Rows are added, and those whose primary key a row has already are not: what happens instead is said.
+    /// Adds rows, except those whose primary key exists; `conflict` decides what happens to these.
     Upsert {
-        /// Where.
+        /// The table.
         table: TableId,
         /// Full rows in schema order.
         rows: Vec<Row>,
-        /// What happens instead.
+        /// The treatment of rows with an existing primary key.
         conflict: Conflict,
         /// Expressions over each row that was added or has changed.
         returning: Vec<Expr>,
     },
-    /// Reads of plain rows of several tables, at least one, all as of one position: a backup. They are always told page by page,
-    /// each page an [`Answer::Backup`](crate::engine::Answer::Backup): an engine is asked for these one by one.
+    /// Reads plain rows of several tables, at least one, all at one position: a backup. The rows are always
+    /// returned in pages, each an [`Answer::Backup`](crate::engine::Answer::Backup). An engine is given these
+    /// reads one by one.
     Backup(Vec<Select>),
 }
 
 impl Operation {
-    /// The table it is about; the first of several.
+    /// Returns the table of the operation; the first of several.
     pub fn table(&self) -> TableId {
         match self {
             Operation::CreateTable { table, .. }
@@ -122,12 +123,13 @@ impl Operation {
         }
     }
 
-    /// Whether it changes anything.
+    /// Whether the operation changes anything.
     pub fn is_write(&self) -> bool {
         !matches!(self, Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_))
     }
 
-    /// Which rows it reads or changes; `None` for all, and for operations that have no filter.
+    /// Returns the filter of the rows that the operation reads or changes; `None` for all rows, and for
+    /// operations without a filter.
     pub fn filter(&self) -> Option<&Expr> {
         match self {
             Operation::Update { filter, .. } | Operation::Delete { filter, .. } => filter.as_ref(),
@@ -136,7 +138,7 @@ impl Operation {
         }
     }
 
-    /// The same with constants for parameters (see [`Expr::bind`]).
+    /// Returns the operation with constants for parameters (see [`Expr::bind`]).
     pub fn bind(&self, parameters: &[Value]) -> Result<Operation, Failure> {
         let many =
             |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
@@ -184,39 +186,41 @@ impl Operation {
     }
 }
 
-/// What happens to a row that is to be added where a row has its primary key already.
+/// The treatment of a row to add whose primary key exists already.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Conflict {
-    /// Nothing.
+    /// Drops the row.
     Skip,
-    /// The row that is there changes. Expressions are over that row followed by the one that was to be added: column `i`
-    /// of the latter is column `i` plus the table's width.
+    /// Changes the existing row. Expressions read the existing row, followed by the row to add: column `i` of
+    /// the row to add has the index `i` plus the table's width.
     Update {
-        /// Column and expression; no column of the primary key.
+        /// Columns and expressions; no column of the primary key.
         assignments: Vec<(usize, Expr)>,
-        /// Only if this is true.
+        /// The condition of the change.
         filter: Option<Expr>,
     },
 }
 
-/// A bulk load (one COPY), unique over all gateways and time: the session it belongs to, and its number there. What it has
-/// put aside goes with the session at the latest ([`Engine::end_session`](crate::engine::Engine::end_session)).
+/// A bulk load (one COPY): the session that it belongs to, and its number there. It is unique over all
+/// gateways and for all time. Its staged rows are dropped with the session at the latest
+/// ([`Engine::end_session`](crate::engine::Engine::end_session)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LoadId(pub u128, pub u64);
 
-/// A read of one table, as far as one replica can compute it; [`crate::merge`] finishes it at the gateway.
+/// The part of a read of one table that one replica computes; [`crate::merge`] finishes the read at the
+/// gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Select {
-    /// Where.
+    /// The table.
     pub table: TableId,
-    /// Which rows; all when absent.
+    /// The rows to read; all if absent.
     pub filter: Option<Expr>,
-    /// What of them.
+    /// The output for these rows.
     pub output: Output,
 }
 
 impl Select {
-    /// The same with constants for parameters (see [`Expr::bind`]).
+    /// Returns the read with constants for parameters (see [`Expr::bind`]).
     pub fn bind(&self, parameters: &[Value]) -> Result<Select, Failure> {
         let many =
             |exprs: &[Expr]| exprs.iter().map(|expr| expr.bind(parameters)).collect::<Result<Vec<_>, _>>();
@@ -239,7 +243,7 @@ impl Select {
         Ok(Select { table: self.table, filter, output })
     }
 
-    /// The columns that the filter or the output looks at, sorted.
+    /// Returns the columns that the filter or the output reads, sorted.
     pub(crate) fn mentioned(&self) -> Vec<usize> {
         let mut columns = self.output.mentioned();
         self.filter.iter().for_each(|filter| filter.mentioned(&mut columns));
@@ -249,23 +253,24 @@ impl Select {
     }
 }
 
-/// What a read returns from one replica.
+/// The output of a read at one replica.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Output {
     /// Rows of expressions over each matching row.
     Rows {
         /// The expressions.
         columns: Vec<Expr>,
-        /// Order by these output columns (indexes into `columns`); with `limit` a top-k.
+        /// The sort keys, as indexes into `columns`; with `limit`, the replica returns its first rows only.
         order: Vec<Order>,
-        /// At most so many from this replica (LIMIT + OFFSET of the statement).
+        /// The most rows from this replica (LIMIT + OFFSET of the statement).
         limit: Option<u64>,
-        /// Without duplicates.
+        /// Whether duplicates are dropped.
         distinct: bool,
     },
     /// One partial row per group: the keys, then one partial state per aggregate.
     Groups {
-        /// Grouping expressions; empty means one group over everything (which exists even with no rows).
+        /// The grouping expressions. If there are none, all rows form one group, which exists even without
+        /// rows.
         keys: Vec<Expr>,
         /// The aggregates.
         aggregates: Vec<Aggregate>,
@@ -273,7 +278,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The expressions in it.
+    /// Returns the expressions of the output.
     pub fn expressions(&self) -> impl Iterator<Item = &Expr> {
         let (exprs, aggregates): (&[Expr], &[Aggregate]) = match self {
             Output::Rows { columns, .. } => (columns, &[]),
@@ -282,7 +287,7 @@ impl Output {
         exprs.iter().chain(aggregates.iter().filter_map(|aggregate| aggregate.argument.as_ref()))
     }
 
-    /// The columns that it looks at, sorted.
+    /// Returns the columns that the output reads, sorted.
     pub(crate) fn mentioned(&self) -> Vec<usize> {
         let mut mentioned = Vec::new();
         self.expressions().for_each(|expr| expr.mentioned(&mut mentioned));
@@ -297,14 +302,14 @@ impl Output {
 pub struct Order {
     /// Index into the output columns.
     pub column: usize,
-    /// DESC.
+    /// Whether the order is DESC.
     pub descending: bool,
-    /// NULLS FIRST (the default for DESC, as in PostgreSQL).
+    /// Whether NULLs come first (the default for DESC, as in PostgreSQL).
     pub nulls_first: bool,
 }
 
 impl Order {
-    /// With an order and a limit, how many rows beyond the limit are gathered before the last are dropped.
+    /// The number of rows beyond the limit that a read with an order gathers before it drops the last ones.
     pub(crate) const SURPLUS: usize = 1024;
 
     /// Refuses sort keys outside the output.
@@ -315,7 +320,7 @@ impl Order {
         }
     }
 
-    /// Sorts if there is an order, and drops what is beyond the limit. Rows that are equal stay as they were.
+    /// Sorts the rows if there are sort keys, and truncates them to the limit. Equal rows keep their order.
     pub(crate) fn keep_first(rows: &mut Vec<Row>, keys: &[Order], limit: usize) {
         if !keys.is_empty() {
             rows.sort_by(|a, b| Order::compare(keys, a, b));
@@ -323,7 +328,7 @@ impl Order {
         rows.truncate(limit);
     }
 
-    /// How two rows of the output stand to each other by these sort keys.
+    /// Compares two rows of the output by these sort keys.
     pub fn compare(keys: &[Order], left: &[Value], right: &[Value]) -> Ordering {
         keys.iter()
             .map(|key| {

@@ -1,12 +1,12 @@
-//! Where rows lie on the ring, and which arcs of it a filter can touch.
+//! Partitions: the place of each row on the ring, and the arcs of the ring that a filter can touch.
 //!
-//! Source: 002 §6.1 (hash and range partitioning of the key space by one column). A row's ring key is computed once,
-//! when the row is inserted; its partition column is never assigned afterwards. Everybody computes it alike: gateways
-//! to split inserts and to prune reads, storage processes to know which rows are theirs. NULL has a place like every
-//! other value.
+//! Source: 002 §6.1 (hash and range partitioning of the key space by one column). A row's ring key is
+//! computed once, when the row is inserted; its partition column is never assigned afterwards. All processes
+//! compute the same key: gateways split inserts and prune reads by it, and storage processes decide by it
+//! which rows are theirs. NULL has a place like every other value.
 //!
-//! Pruning is conservative: [`Partition::ranges`] may name arcs without a matching row, but never leaves out an arc
-//! that has one. No arcs at all means that no row can match.
+//! Pruning is conservative. [`Partition::ranges`] may return arcs without a matching row, but never omits an
+//! arc that has one. If it returns no arcs, no row can match.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -19,19 +19,19 @@ use crate::{
 };
 
 impl Partition {
-    /// The partition column.
+    /// Returns the partition column.
     pub fn column(&self) -> usize {
         match self {
             Partition::Hash { column } | Partition::Range { column, .. } => *column,
         }
     }
 
-    /// The ring key of a row of the table.
+    /// Returns the ring key of a row of the table.
     pub fn key(&self, row: &[Value]) -> u64 {
         self.key_of(row.get(self.column()).unwrap_or(&Value::Null))
     }
 
-    /// The ring key of a partition column's value.
+    /// Returns the ring key of a value of the partition column.
     pub fn key_of(&self, value: &Value) -> u64 {
         match self {
             Partition::Hash { .. } => xxh3_64(&key_of([value])),
@@ -39,7 +39,8 @@ impl Partition {
         }
     }
 
-    /// Refuses a partition that its columns do not allow: bounds of another type, or none between them.
+    /// Refuses a partition that its columns do not allow: bounds of another type, or bounds with no values
+    /// between them.
     pub fn check(&self, columns: &[Column]) -> Result<(), Failure> {
         let invalid = |message: String| Err(Failure::new("42P17", message));
         let Some(column) = columns.get(self.column()) else {
@@ -69,13 +70,14 @@ impl Partition {
         Ok(())
     }
 
-    /// The arcs that rows satisfying `filter` can lie in: sorted, disjoint; none if no row can satisfy it. Parameters
-    /// must be bound for pruning to see them.
+    /// Returns the arcs that rows satisfying `filter` can lie in, sorted and disjoint; none if no row can
+    /// satisfy it. Parameters must be bound, or pruning ignores them.
     pub fn ranges(&self, filter: &Expr) -> Vec<KeyRange> {
         self.arcs(filter).unwrap_or_else(|| vec![KeyRange::ALL])
     }
 
-    /// The same; `None` is the whole ring, as of most terms of most filters.
+    /// Returns the same arcs, or `None` for the whole ring, which is the result for most terms of most
+    /// filters.
     fn arcs(&self, filter: &Expr) -> Option<Vec<KeyRange>> {
         match filter {
             Expr::Constant(Value::Bool(false) | Value::Null, _) => Some(Vec::new()),
@@ -116,7 +118,8 @@ impl Partition {
         }
     }
 
-    /// The partition column's type if `expr` is that column, or a cast of it that keeps its order and its values.
+    /// Returns the partition column's type if `expr` is that column, or a cast of it that keeps its order and
+    /// its values.
     fn of_column(&self, expr: &Expr) -> Option<Type> {
         match expr {
             Expr::Column(column, ty) => (*column == self.column()).then_some(*ty),
@@ -140,7 +143,7 @@ impl Partition {
         vec![KeyRange { low: key, high: key }]
     }
 
-    /// The arcs of `column operator value` for a column of type `ty`; `None` if they are not known.
+    /// Returns the arcs of `column operator value` for a column of type `ty`; `None` if they are not known.
     fn compared(&self, operator: Binary, ty: Type, value: &Value) -> Option<Vec<KeyRange>> {
         let comparison = matches!(
             operator,
@@ -182,7 +185,7 @@ impl Partition {
 }
 
 impl KeyRange {
-    /// The same keys as sorted, disjoint arcs that do not touch.
+    /// Returns the same keys as sorted, disjoint arcs that do not touch.
     pub fn union(mut ranges: Vec<KeyRange>) -> Vec<KeyRange> {
         ranges.sort_unstable();
         let mut joined: Vec<KeyRange> = Vec::with_capacity(ranges.len());
@@ -197,7 +200,7 @@ impl KeyRange {
         joined
     }
 
-    /// The keys in both of two lists, each sorted and disjoint.
+    /// Returns the keys that two sorted, disjoint lists have in common.
     pub fn intersection(left: &[KeyRange], right: &[KeyRange]) -> Vec<KeyRange> {
         let (mut common, mut i, mut j) = (Vec::new(), 0, 0);
         while let (Some(a), Some(b)) = (left.get(i), right.get(j)) {
@@ -222,8 +225,8 @@ fn constant(expr: &Expr) -> Option<&Value> {
     }
 }
 
-/// The greatest value of a column's type that is not above `value`, and the least that is not below it; `None` for
-/// either if there is none. `None` altogether if the two types have no common order.
+/// Returns the greatest value of a column's type that is not above `value`, and the least that is not below
+/// it; `None` for either if there is none. Returns `None` if the two types have no common order.
 pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<Value>)> {
     let same = |value: &Value| Some((Some(value.clone()), Some(value.clone())));
     match (ty, value) {
@@ -233,7 +236,7 @@ pub(crate) fn nearest(ty: Type, value: &Value) -> Option<(Option<Value>, Option<
             Some(nearest_integers(ty, integer, integer))
         }
         (Type::Int2 | Type::Int4 | Type::Int8, Value::Numeric(number)) => {
-            // Outside 64 bits any integer on the right side serves: it lies outside every column type.
+            // A number beyond 64 bits can be replaced by any integer beyond them on the same side.
             let beyond = i128::MAX / 2 * i128::from(number.signum());
             let whole = |rounded: Result<crate::numeric::Numeric, Failure>| {
                 rounded.ok().and_then(|whole| whole.to_i64()).map_or(beyond, i128::from)
@@ -258,7 +261,7 @@ fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Optio
         Type::Int4 => (i32::MIN.into(), i32::MAX.into()),
         _ => (i64::MIN.into(), i64::MAX.into()),
     };
-    // Ring keys do not depend on an integer's width once it fits the column's.
+    // The last line clamps the integer to the column's width, so the casts are exact.
     let value = |integer: i128| match ty {
         Type::Int2 => Value::Int2(integer as i16),
         Type::Int4 => Value::Int4(integer as i32),
@@ -267,35 +270,35 @@ fn nearest_integers(ty: Type, below: i128, above: i128) -> (Option<Value>, Optio
     ((below >= least).then(|| value(below.min(most))), (above <= most).then(|| value(above.max(least))))
 }
 
-/// Where a value stands among those of its type.
-enum Place {
-    /// One of finitely many steps.
+/// The position of a value among those of its type.
+enum RingPosition {
+    /// One of a finite number of steps.
     Step(i128),
     /// A real number.
     Real(f64),
 }
 
-fn place(value: &Value) -> Place {
+fn place(value: &Value) -> RingPosition {
     match value {
-        Value::Null => Place::Step(i128::MAX),
-        Value::Bool(b) => Place::Step(i128::from(*b)),
+        Value::Null => RingPosition::Step(i128::MAX),
+        Value::Bool(b) => RingPosition::Step(i128::from(*b)),
         Value::Int2(_) | Value::Int4(_) | Value::Int8(_) => {
-            Place::Step(value.as_integer().expect("an integer").into())
+            RingPosition::Step(value.as_integer().expect("an integer").into())
         }
-        Value::Float8(f) => Place::Real(*f),
-        Value::Numeric(number) => Place::Real(number.to_f64()),
+        Value::Float8(f) => RingPosition::Real(*f),
+        Value::Numeric(number) => RingPosition::Real(number.to_f64()),
         Value::Text(text) => {
             let mut prefix = [0; 8];
             let length = text.len().min(8);
             prefix[..length].copy_from_slice(&text.as_bytes()[..length]);
-            Place::Step(u64::from_be_bytes(prefix).into())
+            RingPosition::Step(u64::from_be_bytes(prefix).into())
         }
-        Value::Date(days) => Place::Step((*days).into()),
-        Value::Timestamp(micros) | Value::Timestamptz(micros) => Place::Step((*micros).into()),
+        Value::Date(days) => RingPosition::Step((*days).into()),
+        Value::Timestamp(micros) | Value::Timestamptz(micros) => RingPosition::Step((*micros).into()),
     }
 }
 
-/// The first and last step of a value's type.
+/// Returns the first and last step of a value's type.
 fn ends(value: &Value) -> (i128, i128) {
     match value {
         Value::Bool(_) => (0, 1),
@@ -306,24 +309,28 @@ fn ends(value: &Value) -> (i128, i128) {
     }
 }
 
-/// The monotone map of range partitioning. NULL and NaN lie at the top.
+/// Maps a value monotonically to the ring. NULL and NaN map to the top.
 fn interpolate(value: &Value, low: Option<&Value>, high: Option<&Value>) -> u64 {
     let (first, last) = ends(value);
     let step = |bound: &Value| match place(bound) {
-        Place::Step(step) => step,
-        Place::Real(real) => ordered_bits(real).into(),
+        RingPosition::Step(step) => step,
+        RingPosition::Real(real) => ordered_bits(real).into(),
     };
     let (position, first, last) = match (place(value), low, high) {
-        (Place::Real(real), Some(low), Some(high)) => {
-            let (Place::Real(low), Place::Real(high)) = (place(low), place(high)) else { return u64::MAX };
+        (RingPosition::Real(real), Some(low), Some(high)) => {
+            let (RingPosition::Real(low), RingPosition::Real(high)) = (place(low), place(high)) else {
+                return u64::MAX;
+            };
             if real.is_nan() || real >= high {
                 return u64::MAX;
             }
             // Each operation is monotone, so their composition is; the cast saturates.
             return (((real - low) / (high - low)).max(0.0) * u64::MAX as f64) as u64;
         }
-        (Place::Real(real), _, _) => (ordered_bits(real).into(), first, last),
-        (Place::Step(position), low, high) => (position, low.map_or(first, step), high.map_or(last, step)),
+        (RingPosition::Real(real), _, _) => (ordered_bits(real).into(), first, last),
+        (RingPosition::Step(position), low, high) => {
+            (position, low.map_or(first, step), high.map_or(last, step))
+        }
     };
     if position >= last {
         return u64::MAX;
@@ -334,7 +341,8 @@ fn interpolate(value: &Value, low: Option<&Value>, high: Option<&Value>) -> u64 
     ((position - first) as u128 * u128::from(u64::MAX) / (last - first) as u128) as u64
 }
 
-/// The float's bits as an integer of the same order; zeros are one, NaN is the top.
+/// Returns the float's bits as an integer of the same order. Both zeros are one number, and NaN is at the
+/// top.
 fn ordered_bits(float: f64) -> u64 {
     if float.is_nan() {
         return u64::MAX;

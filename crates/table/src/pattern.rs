@@ -1,11 +1,13 @@
-//! LIKE: `%` is any string, `_` any one character, the escape character takes the next one literally.
+//! LIKE: `%` matches any string, `_` any one character, and the escape character makes the next one literal.
 
 use crate::{failure::Failure, function::lower};
 
-/// Whether the whole of `text` matches. 22025 if matching reaches an escape character with nothing behind it.
+/// Whether the whole of `text` matches. Fails with 22025 if matching reaches an escape character with nothing
+/// behind it.
 pub fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Failure> {
     let (mut text, mut pattern) = (text, pattern);
-    // Where to go on if what follows the last `%` does not match here: one character further.
+    // The text and pattern behind the last `%`, to retry one character further if the rest does not match
+    // here.
     let mut resume: Option<(&str, &str)> = None;
     loop {
         let mut rest = pattern.chars();
@@ -15,7 +17,7 @@ pub fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Fai
             if pattern.is_empty() {
                 return Ok(true);
             }
-            // Even with no text left: PostgreSQL looks at what follows a `%`.
+            // PostgreSQL checks the pattern behind a `%` even if no text is left.
             literal(pattern, escape)?;
             resume = Some((text, pattern));
             continue;
@@ -49,7 +51,7 @@ pub fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Fai
     }
 }
 
-/// As [`like`], with letters of either case alike. The escape character itself is told from its other case.
+/// Matches like [`like`], but ignores case, except that the escape character must have its own case.
 pub fn like_ignoring_case(text: &str, pattern: &str, escape: Option<char>) -> Result<bool, Failure> {
     let mut rewritten = String::with_capacity(pattern.len());
     let mut characters = pattern.chars();
@@ -67,7 +69,8 @@ pub fn like_ignoring_case(text: &str, pattern: &str, escape: Option<char>) -> Re
     like(&lower(text), &lower(&rewritten), Some('\\'))
 }
 
-/// The first character a pattern stands for, if it is a literal, and what is behind it.
+/// Returns the first character that a pattern matches literally, and the rest of the pattern. Fails if the
+/// pattern ends.
 fn literal(pattern: &str, escape: Option<char>) -> Result<(char, &str), Failure> {
     let mut characters = pattern.chars();
     let mut first = characters.next();

@@ -1,8 +1,8 @@
-//! The plain engine: row at a time, correct, and the twin of every faster one.
+//! The plain engine: it runs a row at a time, is obviously correct, and is the twin of every faster engine.
 //!
-//! What engines do alike is in `versions`; here rows lie whole, in blocks that versions share, and a read asks its
-//! filter about every row of its arcs. Blocks are copied when they are written while another version holds them, so that
-//! keeping a version costs a pointer and writing after that costs one block for each block touched.
+//! `versions` is the common part of all engines. Here rows are stored whole, in blocks that versions share,
+//! and a read evaluates its filter on every row of its arcs. A block that another version holds is copied
+//! before a write. So keeping a version costs a pointer, and a later write copies each block that it touches.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -10,51 +10,53 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     engine::{Answer, Epoch, Failure, RowId},
-    explain::{self, Explained},
+    explain::{self, Explanation},
     expr::Expr,
     host::Host,
-    saved::{self, Line, Mark, Records, Saver},
+    saved::{self, NameCell, OutlineLine, Records, Saver},
     schema::{KeyRange, Schema},
     value::Value,
-    versions::{Change, Foreseen, Found, Gathering, Place, Rows, Seen, Spot, Stored, Task, Versions},
+    versions::{
+        FoundRow, FoundRows, OwnedRow, ReadOutput, RowPlace, RowUpdate, RowView, Rows, Spot, Task, Versions,
+    },
 };
 
 /// The plain engine.
 pub type PlainEngine = Versions<Blocks>;
 
-/// How many rows a block holds before it is split in two.
+/// The most rows of a block; a block with more is split in two.
 const BLOCK_ROWS: usize = 256;
 
-/// Rows in order.
+/// The rows of a table, in order.
 #[derive(Clone, Default)]
 pub struct Blocks {
-    /// None is empty; the last place of each lies before the first of the next.
+    /// The blocks in order: none is empty, and all places of a block precede those of the next.
     blocks: Vec<Arc<Block>>,
     rows: usize,
 }
 
 #[derive(Clone)]
 struct Block {
-    rows: Vec<(Place, Stored)>,
+    rows: Vec<(RowPlace, OwnedRow)>,
     bytes: usize,
-    /// Where it is on disk.
-    mark: Mark,
+    /// The name of the block's fragment on disk; a change clears it.
+    mark: NameCell,
 }
 
 impl Block {
-    fn new(rows: Vec<(Place, Stored)>) -> Block {
+    fn new(rows: Vec<(RowPlace, OwnedRow)>) -> Block {
         let bytes = rows.iter().map(|(_, row)| bytes_of(row)).sum();
-        Block { rows, bytes, mark: Mark::default() }
+        Block { rows, bytes, mark: NameCell::default() }
     }
 
-    fn last(&self) -> Place {
+    fn last(&self) -> RowPlace {
         self.rows.last().expect("no block is empty").0
     }
 }
 
 impl Blocks {
-    /// The block that `place` belongs in, and where in it.
-    fn find(&self, place: &Place) -> (usize, Result<usize, usize>) {
+    /// Returns the block that `place` belongs in, and its position there.
+    fn find(&self, place: &RowPlace) -> (usize, Result<usize, usize>) {
         let index =
             self.blocks.partition_point(|block| block.last() < *place).min(self.blocks.len().max(1) - 1);
         match self.blocks.get(index) {
@@ -63,8 +65,8 @@ impl Blocks {
         }
     }
 
-    /// Puts a row at its place; returns the one that was there.
-    fn put(&mut self, place: Place, row: Stored) -> Option<Stored> {
+    /// Puts a row at its place, and returns the row that was there before.
+    fn put(&mut self, place: RowPlace, row: OwnedRow) -> Option<OwnedRow> {
         let size = bytes_of(&row);
         let (index, position) = self.find(&place);
         if self.blocks.is_empty() {
@@ -87,7 +89,7 @@ impl Blocks {
             self.rows += 1;
         }
         if block.rows.len() > BLOCK_ROWS {
-            // Rows that arrive in order leave full blocks behind; others are split in the middle.
+            // Appended rows fill whole blocks. Other blocks are split in the middle.
             let appended = position == Err(BLOCK_ROWS);
             let rest = block.rows.split_off(if appended { BLOCK_ROWS } else { BLOCK_ROWS / 2 });
             let rest = Block::new(rest);
@@ -97,8 +99,8 @@ impl Blocks {
         replaced
     }
 
-    /// Takes a row away.
-    fn take(&mut self, place: &Place) -> Option<Stored> {
+    /// Removes a row.
+    fn take(&mut self, place: &RowPlace) -> Option<OwnedRow> {
         let (index, Ok(position)) = self.find(place) else { return None };
         let block = Arc::make_mut(&mut self.blocks[index]);
         block.mark.clear();
@@ -112,13 +114,13 @@ impl Blocks {
         Some(row)
     }
 
-    /// A row is looked for again when it changes.
-    fn found(&self, place: Place) -> Found {
-        Found { place, spot: Spot { block: 0, row: 0 } }
+    /// Returns a row without its location: the engine searches for it again when it changes.
+    fn found(&self, place: RowPlace) -> FoundRow {
+        FoundRow { place, spot: Spot { block: 0, row: 0 } }
     }
 
-    /// The rows from a place on.
-    fn from(&self, start: Place) -> impl Iterator<Item = (&Place, &Stored)> {
+    /// Returns the rows from a place on.
+    fn from(&self, start: RowPlace) -> impl Iterator<Item = (&RowPlace, &OwnedRow)> {
         let (block, position) = self.find(&start);
         let skipped = position.unwrap_or_else(|position| position);
         self.blocks[block.min(self.blocks.len())..]
@@ -134,7 +136,7 @@ impl Rows for Blocks {
         Blocks::default()
     }
 
-    fn gathered<'a>(_: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Blocks {
+    fn gathered<'a>(_: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Blocks {
         let mut blocks = Blocks::default();
         blocks.insert(rows.map(|(place, row)| (place, row.into())).collect(), None);
         blocks
@@ -144,35 +146,39 @@ impl Rows for Blocks {
         self.rows
     }
 
-    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+    fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
         let apart = self.blocks.iter().filter(|block| counted.insert(Arc::as_ptr(block).addr()));
         apart.map(|block| block.bytes).sum()
     }
 
-    fn bytes_apart(&self, newer: &Blocks) -> usize {
+    fn bytes_unshared(&self, newer: &Blocks) -> usize {
         let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
         let apart = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
         apart.map(|block| block.bytes).sum()
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> {
-        self.from(Place::first(0)).map(|(place, _)| *place)
+    fn places(&self) -> impl Iterator<Item = RowPlace> {
+        self.from(RowPlace::first(0)).map(|(place, _)| *place)
     }
 
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &RowPlace) -> bool {
         self.find(place).1.is_ok()
     }
 
-    fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)> {
+    fn within<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        start: RowPlace,
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)> {
         ranges.iter().filter(move |range| range.high >= start.key).flat_map(move |range| {
-            self.from(start.max(Place::first(range.low)))
+            self.from(start.max(RowPlace::first(range.low)))
                 .take_while(move |(place, _)| place.key <= range.high)
                 .map(|(place, row)| (*place, Cow::Borrowed(&row[..])))
         })
     }
 
-    fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)> {
-        self.from(Place { tie, ..Place::first(key) })
+    fn tied(&self, key: u64, tie: u64) -> Vec<(RowPlace, RowView<'_>)> {
+        self.from(RowPlace { tie, ..RowPlace::first(key) })
             .take_while(|(place, _)| (place.key, place.tie) == (key, tie))
             .map(|(place, row)| (*place, Cow::Borrowed(&row[..])))
             .collect()
@@ -183,25 +189,25 @@ impl Rows for Blocks {
         ranges: &'a [KeyRange],
         _: Option<&Expr>,
         _: &'a [usize],
-    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
+    ) -> impl Iterator<Item = (FoundRow, RowView<'a>)> {
         let found = |(place, row)| (self.found(place), row);
-        self.within(ranges, Place::first(0)).map(found)
+        self.within(ranges, RowPlace::first(0)).map(found)
     }
 
-    fn at(&self, found: &Found, _: &[usize]) -> Option<(Found, Seen<'_>)> {
+    fn at(&self, found: &FoundRow, _: &[usize]) -> Option<(FoundRow, RowView<'_>)> {
         let (block, position) = self.find(&found.place);
         let row = &self.blocks[block].rows[position.ok()?].1;
         Some((self.found(found.place), Cow::Borrowed(row)))
     }
 
-    /// What stood at a place.
-    type Undo = (Place, Option<Stored>);
+    /// A place, and the row that it held before the change.
+    type Undo = (RowPlace, Option<OwnedRow>);
 
-    fn undo_bytes((_, row): &(Place, Option<Stored>)) -> usize {
-        size_of::<(Place, Option<Stored>)>() + row.as_ref().map_or(0, bytes_of)
+    fn undo_bytes((_, row): &(RowPlace, Option<OwnedRow>)) -> usize {
+        size_of::<(RowPlace, Option<OwnedRow>)>() + row.as_ref().map_or(0, bytes_of)
     }
 
-    fn insert(&mut self, rows: Vec<(Place, Stored)>, mut log: Option<&mut Vec<Self::Undo>>) {
+    fn insert(&mut self, rows: Vec<(RowPlace, OwnedRow)>, mut log: Option<&mut Vec<Self::Undo>>) {
         for (place, row) in rows {
             let other = self.put(place, row);
             assert!(other.is_none(), "two rows have one number: {place:?}");
@@ -212,13 +218,13 @@ impl Rows for Blocks {
     fn join(&mut self, others: Vec<Arc<Blocks>>) {
         for other in others {
             self.insert(
-                other.from(Place::first(0)).map(|(place, row)| (*place, row.clone())).collect(),
+                other.from(RowPlace::first(0)).map(|(place, row)| (*place, row.clone())).collect(),
                 None,
             );
         }
     }
 
-    fn remove(&mut self, places: &[Place], mut log: Option<&mut Vec<Self::Undo>>) {
+    fn remove(&mut self, places: &[RowPlace], mut log: Option<&mut Vec<Self::Undo>>) {
         for place in places {
             let row = self.take(place);
             assert!(row.is_some(), "no row to remove: {place:?}");
@@ -226,8 +232,8 @@ impl Rows for Blocks {
         }
     }
 
-    fn change(&mut self, change: &Change, mut log: Option<&mut Vec<Self::Undo>>) {
-        for (Found { place, .. }, values) in change.rows() {
+    fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Self::Undo>>) {
+        for (FoundRow { place, .. }, values) in change.rows() {
             let (block, position) = self.find(place);
             let mut row = self.blocks[block].rows[position.expect("a row to change")].1.to_vec();
             change.columns.iter().zip(values).for_each(|(&column, value)| row[column] = value.clone());
@@ -252,16 +258,16 @@ impl Rows for Blocks {
             }
             let rows = || block.rows.iter().map(|(place, row)| ((place.key, place.tie, place.id), &row[..]));
             let name = saver.marked(&block.mark, |out| saved::put_rest(out, &rows().collect::<Vec<_>>()));
-            saver.line(&Line::Rows(name));
+            saver.line(&OutlineLine::Rows(name));
         }
         None
     }
 
-    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
-        let Line::Rows(name) = line else { return Err(saved::malformed()) };
+    fn restore(&mut self, line: OutlineLine, records: &Records) -> Result<(), Failure> {
+        let OutlineLine::Rows(name) = line else { return Err(saved::malformed()) };
         let rows: Vec<((u64, u64, RowId), Vec<Value>)> = saved::fragment(records, name)?.rest()?;
-        let rows = rows.into_iter().map(|((key, tie, id), row)| (Place { key, tie, id }, row.into()));
-        let block = Block { mark: Mark::of(name), ..Block::new(rows.collect()) };
+        let rows = rows.into_iter().map(|((key, tie, id), row)| (RowPlace { key, tie, id }, row.into()));
+        let block = Block { mark: NameCell::of(name), ..Block::new(rows.collect()) };
         self.rows += block.rows.len();
         self.blocks.push(Arc::new(block));
         Ok(())
@@ -269,45 +275,49 @@ impl Rows for Blocks {
 
     const SHARED: bool = false;
 
-    /// Answers; for writes nothing is found beforehand.
-    type Foresight<'a> = Vec<Option<Result<Answer, Failure>>>;
+    /// The answers of reads; `None` for writes, whose rows are not searched in advance.
+    type BatchResults<'a> = Vec<Option<Result<Answer, Failure>>>;
 
     type Costs = ();
 
-    fn foresee<'a>(
+    fn search_batch<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
         _: bool,
         (): &(),
         host: &dyn Host,
-    ) -> Self::Foresight<'a> {
+    ) -> Self::BatchResults<'a> {
         let alone = |task: &Task<'_>| {
             let Task::Read(read) = task else { return None };
             if host.withdrawn(0).contains(&read.job) {
                 return Some(Err(Failure::withdrawn()));
             }
             let ranges = read.reach(schema);
-            let mut gathering = Gathering::new(read.select, read.allowance);
-            let mut rows = self.within(&ranges, Place::first(0));
-            while !gathering.is_complete()
+            let mut read_output = ReadOutput::new(read.select, read.memory_bounds);
+            let mut rows = self.within(&ranges, RowPlace::first(0));
+            while !read_output.is_complete()
                 && let Some((_, row)) = rows.next()
             {
-                gathering.offer(&row);
+                read_output.offer(&row);
             }
-            Some(gathering.finish())
+            Some(read_output.finish())
         };
         tasks.iter().map(alone).collect()
     }
 
-    fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
-        foresight[task].take()
+    fn answer(
+        &self,
+        batch_results: &mut Self::BatchResults<'_>,
+        task: usize,
+    ) -> Option<Result<Answer, Failure>> {
+        batch_results[task].take()
     }
 
-    fn explain(&self, foresight: &Self::Foresight<'_>, _: usize) -> Explained {
-        Explained {
+    fn explain(&self, batch_results: &Self::BatchResults<'_>, _: usize) -> Explanation {
+        Explanation {
             epoch: Epoch::default(),
-            batch: foresight.len() as u64,
+            batch: batch_results.len() as u64,
             strategy: explain::Strategy::RowByRow,
             conditions: 0,
             evaluated: true,
@@ -317,17 +327,17 @@ impl Rows for Blocks {
         }
     }
 
-    fn foreseen(&self, _: &mut Self::Foresight<'_>, _: usize) -> Option<Foreseen> {
+    fn found_rows(&self, _: &mut Self::BatchResults<'_>, _: usize) -> Option<FoundRows> {
         None
     }
 
-    fn note(&self, _: &mut Self::Foresight<'_>, _: &[Found], _: Option<&[usize]>, _: bool) {
-        unreachable!("nothing is foreseen past a write: each read sees for itself what the writes have done")
+    fn note(&self, _: &mut Self::BatchResults<'_>, _: &[FoundRow], _: Option<&[usize]>, _: bool) {
+        unreachable!("no rows are found past a write: each read sees for itself what the writes have done")
     }
 }
 
-fn bytes_of(row: &Stored) -> usize {
-    let entry = size_of::<(Place, Stored)>() + 2 * size_of::<usize>();
+fn bytes_of(row: &OwnedRow) -> usize {
+    let entry = size_of::<(RowPlace, OwnedRow)>() + 2 * size_of::<usize>();
     entry + row.iter().map(Value::bytes).sum::<usize>()
 }
 
@@ -342,22 +352,22 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum TestStep {
         Insert(u64, u32),
         Remove(u64, u32),
         Keep,
     }
 
-    fn any_step() -> impl Strategy<Value = Step> {
+    fn any_step() -> impl Strategy<Value = TestStep> {
         prop_oneof![
-            8 => (0u64..40, 0u32..40).prop_map(|(key, line)| Step::Insert(key, line)),
-            4 => (0u64..40, 0u32..40).prop_map(|(key, line)| Step::Remove(key, line)),
-            1 => Just(Step::Keep),
+            8 => (0u64..40, 0u32..40).prop_map(|(key, line)| TestStep::Insert(key, line)),
+            4 => (0u64..40, 0u32..40).prop_map(|(key, line)| TestStep::Remove(key, line)),
+            1 => Just(TestStep::Keep),
         ]
     }
 
-    fn place(key: u64, line: u32) -> Place {
-        Place { key, tie: 0, id: RowId { epoch: Epoch(1), line } }
+    fn place(key: u64, line: u32) -> RowPlace {
+        RowPlace { key, tie: 0, id: RowId { epoch: Epoch(1), line } }
     }
 
     proptest! {
@@ -369,16 +379,16 @@ mod tests {
             let mut kept = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Insert(key, line) => {
-                        let row: Stored = vec![Value::Int8(number as i64)].into();
+                    TestStep::Insert(key, line) => {
+                        let row: OwnedRow = vec![Value::Int8(number as i64)].into();
                         prop_assert_eq!(
                             blocks.put(place(key, line), row.clone()), model.insert(place(key, line), row)
                         );
                     }
-                    Step::Remove(key, line) => {
+                    TestStep::Remove(key, line) => {
                         prop_assert_eq!(blocks.take(&place(key, line)), model.remove(&place(key, line)));
                     }
-                    Step::Keep => kept.push((blocks.clone(), model.clone())),
+                    TestStep::Keep => kept.push((blocks.clone(), model.clone())),
                 }
             }
             kept.push((blocks, model));
@@ -386,9 +396,9 @@ mod tests {
                 prop_assert_eq!(blocks.len(), model.len());
                 let bytes: usize = model.values().map(bytes_of).sum();
                 let mut counted = BTreeSet::new();
-                prop_assert_eq!(blocks.bytes_beside(&mut counted), bytes);
-                prop_assert_eq!(blocks.clone().bytes_beside(&mut counted), 0);
-                prop_assert!(blocks.from(Place::first(0)).eq(&model));
+                prop_assert_eq!(blocks.bytes_uncounted(&mut counted), bytes);
+                prop_assert_eq!(blocks.clone().bytes_uncounted(&mut counted), 0);
+                prop_assert!(blocks.from(RowPlace::first(0)).eq(&model));
                 let ranges = [KeyRange { low, high }];
                 if low <= high {
                     let start = place(low + 1, 7);

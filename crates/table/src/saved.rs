@@ -1,14 +1,16 @@
-//! Saved versions: what an engine holds as bytes for a disk, and the engine that holds the same again.
+//! Saved versions: the bytes of an engine's data on a disk, and their restoration.
 //!
-//! **Promise.** An engine that takes in all that was saved of a version holds the rows of that version, with their numbers,
-//! and what its loads had put aside. What has not changed since it was saved before is not saved again.
+//! **Promise.** An engine that restores all saved parts of a version holds the rows of that version, with
+//! their numbers, and the staged rows of its loads. Data that has not changed since an earlier save is not
+//! saved again.
 //!
-//! **Source.** Copy on write (002 §3) tells what has changed without a look at it; naming what is on disk already is the shadow
-//! page of Lorie, *Physical Integrity in a Large Segmented Database* (1977).
+//! **Source.** Copy on write (002 §3) shows the changes without comparing data. Naming data that is already
+//! on disk is the shadow page of Lorie, *Physical Integrity in a Large Segmented Database* (1977).
 //!
-//! **Form.** A version is saved as *fragments*: the values of one column in one block, the places of a block's rows, a run of a
-//! dictionary. Fragments are written many to a *record*, and a fragment's [`Name`] is its record and its number in it. An *outline* says
-//! which fragments make up the version. It is short beside them, and whole each time.
+//! **Form.** A version is saved as *fragments*: the values of one column in one block, the places of a
+//! block's rows, a run of a dictionary. A *record* holds many fragments, and a fragment's [`Name`] is its
+//! record's number and its index in the record. An *outline* lists the fragments of the version. It is short
+//! relative to them, and every save writes all of it.
 //!
 //! ```text
 //! record 7: fragments 0 … 90       outline: table 3, its definition
@@ -17,18 +19,21 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *A fragment that has a name is on disk as it is.* Each fragment in memory has a [`Mark`] with the name under which it was saved.
-//!   Whoever changes the fragment takes the name away. A copy that is made in order to be changed has the name until then.
-//! - *A name is given once.* The caller numbers the records, and never uses a number again.
-//! - *A record is needed as long as an outline that counts names one of its fragments.* [`Saved::named`] says how many of which
-//!   record. A record of which few are named is better *carried*: the caller lists it, and its fragments are saved anew.
+//! - *A fragment that has a name is unchanged on disk.* Each fragment in memory has a [`NameCell`] with the
+//!   name under which it was saved. Code that changes the fragment clears the name. A copy keeps the name
+//!   until it is changed.
+//! - *A name is used once.* The caller numbers the records, and never uses a number again.
+//! - *A record is needed as long as a valid outline names one of its fragments.* [`SavedPart::named`] counts
+//!   the named fragments of each record. If few fragments of a record are named, the caller may have it
+//!   *carried*: it lists the record, and the engine saves these fragments again.
 //!
 //! **Attacks considered.**
-//! - *A fragment is changed while the version is saved:* the version is pinned, so that it is copied first, and the copy loses its name.
-//! - *A version was saved in part, and the rest never came:* names were given to what is on disk all the same. The next outline
-//!   may use them, as long as their records are kept until it is whole.
-//! - *An old version comes back under a newer one's names:* the present never goes back. Only versions that readers keep
-//!   are put together from what was overwritten, and these lose the names of what is put back.
+//! - *A fragment is changed while the version is saved:* the version is pinned, so the fragment is copied
+//!   before the change, and the copy loses its name.
+//! - *A version is saved in part, and the rest never follows:* fragments on disk have names all the same. The
+//!   next outline may use them, as long as their records are kept until it is complete.
+//! - *An old version returns under the names of a newer one:* the present never goes back. Only pinned
+//!   versions are assembled from undo logs, and a fragment that an undo changes loses its name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -47,36 +52,36 @@ use crate::{
     schema::{Schema, TableId},
 };
 
-/// Into which record is saved, and what is not there yet.
+/// The target of a save: the record to write, and the records that it may rely on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saving {
-    /// The number of the record. No other ever has it.
+pub struct SaveTarget {
+    /// The number of the record, which no other record ever has.
     pub record: u64,
-    /// Records with lower numbers are not on this disk.
+    /// The first record on this disk. Fragments of earlier records must be saved again.
     pub since: u64,
-    /// Records whose fragments are saved anew.
+    /// The records whose fragments must be saved again.
     pub carried: Arc<BTreeSet<u64>>,
 }
 
-/// Some of a version.
+/// A part of a saved version.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Saved {
-    /// A record: fragments that no earlier one holds.
+pub struct SavedPart {
+    /// The contents of the record: the fragments that no earlier record holds.
     pub fragments: Vec<u8>,
-    /// How many of them there are.
+    /// The number of these fragments.
     pub count: u32,
     /// The next piece of the outline.
     pub outline: Vec<u8>,
-    /// How many fragments of which record it names.
+    /// The number of fragments that the outline names, by record.
     pub named: Vec<(u64, u32)>,
-    /// Where to go on; `None` when this was the last.
+    /// The position of the next part; `None` after the last one.
     pub next: Option<Cursor>,
 }
 
 /// Records by their numbers.
 pub type Records = BTreeMap<u64, Bytes>;
 
-/// Where a fragment is on disk. 0 is nowhere: records are numbered from 1.
+/// The name of a fragment: its record and its index there. 0 is no name, because records are numbered from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Name(u64);
 
@@ -96,29 +101,31 @@ impl Name {
 
 const NUMBER_BITS: u32 = 16;
 
-/// The name of what it stands in.
+/// The name of the fragment on disk that holds a piece of data, kept with that piece; 0 if no fragment holds
+/// it.
 #[derive(Debug, Default)]
-pub(crate) struct Mark(AtomicU64);
+pub(crate) struct NameCell(AtomicU64);
 
-impl Clone for Mark {
-    fn clone(&self) -> Mark {
-        Mark(AtomicU64::new(self.0.load(Relaxed)))
+impl Clone for NameCell {
+    fn clone(&self) -> NameCell {
+        NameCell(AtomicU64::new(self.0.load(Relaxed)))
     }
 }
 
-impl Mark {
-    pub(crate) fn of(name: Name) -> Mark {
-        Mark(AtomicU64::new(name.0))
+impl NameCell {
+    pub(crate) fn of(name: Name) -> NameCell {
+        NameCell(AtomicU64::new(name.0))
     }
 
-    /// What it stands in is about to change.
+    /// Clears the name, because the fragment is about to change.
     #[inline]
     pub(crate) fn clear(&mut self) {
         *self.0.get_mut() = 0;
     }
 }
 
-/// The names of a list that only grows: of so many values each, from the first on. Copies of the list share them.
+/// The saved runs of a list that only grows, from its start on: the name of each run, and the number of its
+/// values. Copies of the list share them.
 #[derive(Debug, Default)]
 pub(crate) struct Runs(Mutex<Vec<(Name, u32)>>);
 
@@ -132,30 +139,30 @@ impl Runs {
     }
 }
 
-/// A line of an outline. What follows belongs to the section that was begun last.
+/// A line of an outline. A line that is not the start of a section belongs to the section that started last.
 #[derive(Debug, Serialize, Deserialize)]
-pub enum Line {
-    /// A table begins, and the section of its rows.
+pub enum OutlineLine {
+    /// The start of a table, and of the section of its rows.
     Table(TableId, Schema),
-    /// A run of rows that a load has put aside.
+    /// The start of a section: a run of staged rows of a load.
     Staged(TableId, LoadId),
     /// The dictionary of a column.
     Dictionary {
         column: u32,
-        /// Whether the sorted part and the tail hold texts in one heap.
+        /// Whether the sorted part and the tail hold their texts in one heap.
         heaps: [bool; 2],
         sorted: Vec<(Name, u32)>,
         tail: Vec<(Name, u32)>,
     },
-    /// Rows that lie together.
+    /// A block of the scan engine.
     Block { crowded: bool, places: Name, columns: Vec<Name> },
-    /// Rows that lie together and whole.
+    /// A block of the plain engine, as one fragment.
     Rows(Name),
 }
 
-/// Gathers what is saved.
+/// Collects the fragments and the outline of a save.
 pub struct Saver<'a> {
-    saving: &'a Saving,
+    saving: &'a SaveTarget,
     ends: Vec<u32>,
     fragments: Vec<u8>,
     outline: Vec<u8>,
@@ -164,20 +171,20 @@ pub struct Saver<'a> {
 }
 
 impl<'a> Saver<'a> {
-    pub(crate) fn new(saving: &'a Saving) -> Saver<'a> {
-        let Saving { record, since, .. } = *saving;
+    pub(crate) fn new(saving: &'a SaveTarget) -> Saver<'a> {
+        let SaveTarget { record, since, .. } = *saving;
         assert!((1..=record).contains(&since), "records are numbered from 1: {saving:?}");
         assert!(record < 1 << (64 - NUMBER_BITS), "{record} is no number of a record");
         let named = BTreeMap::new();
         Saver { saving, ends: Vec::new(), fragments: Vec::new(), outline: Vec::new(), named, lines: 0 }
     }
 
-    /// Whether it is enough for one record, or for one look.
+    /// Whether the record, or the work of one call, is full.
     pub(crate) fn is_full(&self) -> bool {
         self.fragments.len() >= FRAGMENTS_BYTES || self.lines >= LINES || self.ends.len() >= FRAGMENTS
     }
 
-    /// Whether something can begin, and more than its first line.
+    /// Whether a section can start, with room for more than its first line.
     pub(crate) fn has_room(&self) -> bool {
         !self.is_full() && self.lines + 1 < LINES
     }
@@ -197,8 +204,8 @@ impl<'a> Saver<'a> {
         name
     }
 
-    /// The name of a marked fragment, which is saved if it has none.
-    pub(crate) fn marked(&mut self, mark: &Mark, encode: impl FnOnce(&mut Vec<u8>)) -> Name {
+    /// Returns the name of a marked fragment, and saves the fragment if necessary.
+    pub(crate) fn marked(&mut self, mark: &NameCell, encode: impl FnOnce(&mut Vec<u8>)) -> Name {
         let mut name = Name(mark.0.load(Relaxed));
         if self.must_save(name) {
             name = self.fragment(encode);
@@ -207,8 +214,9 @@ impl<'a> Saver<'a> {
         self.name(name)
     }
 
-    /// Saves a list of `len` values from its run number `at` on, where `encode` writes those from one position to another,
-    /// and `fits` tells up to which position a run may reach. Where to go on if it is full before the end.
+    /// Saves a list of `len` values, from its run number `at` on. `encode` writes the values between two
+    /// positions, and `fits` returns the end of a run from its start. Returns the run to go on from if the
+    /// saver is full.
     pub(crate) fn list(
         &mut self,
         runs: &Runs,
@@ -248,19 +256,19 @@ impl<'a> Saver<'a> {
         }
     }
 
-    /// The names of a list that is saved.
+    /// Returns the runs of a saved list, and counts their names.
     pub(crate) fn names(&mut self, runs: &Runs) -> Vec<(Name, u32)> {
         runs.lock().iter().map(|(name, count)| (self.name(*name), *count)).collect()
     }
 
-    /// The next line of the outline.
-    pub(crate) fn line(&mut self, line: &Line) {
+    /// Adds a line to the outline.
+    pub(crate) fn line(&mut self, line: &OutlineLine) {
         let outline = std::mem::take(&mut self.outline);
         self.outline = postcard::to_extend(line, outline).expect("our own types always serialise");
         self.lines += 1;
     }
 
-    pub(crate) fn finish(self, next: Option<Cursor>) -> Saved {
+    pub(crate) fn finish(self, next: Option<Cursor>) -> SavedPart {
         let count = self.ends.len() as u32;
         let mut fragments = Vec::with_capacity(4 + self.ends.len() * 4 + self.fragments.len());
         if count > 0 {
@@ -268,12 +276,12 @@ impl<'a> Saver<'a> {
             self.ends.iter().for_each(|end| fragments.extend_from_slice(&end.to_le_bytes()));
             fragments.extend_from_slice(&self.fragments);
         }
-        Saved { fragments, count, outline: self.outline, named: self.named.into_iter().collect(), next }
+        SavedPart { fragments, count, outline: self.outline, named: self.named.into_iter().collect(), next }
     }
 }
 
-/// The lines of a piece of an outline.
-pub(crate) fn lines(mut outline: &[u8]) -> Result<Vec<Line>, Failure> {
+/// Decodes the lines of a piece of an outline. Fails if it is malformed.
+pub(crate) fn lines(mut outline: &[u8]) -> Result<Vec<OutlineLine>, Failure> {
     let mut lines = Vec::new();
     while !outline.is_empty() {
         let (line, rest) = postcard::take_from_bytes(outline).map_err(|_| malformed())?;
@@ -283,7 +291,7 @@ pub(crate) fn lines(mut outline: &[u8]) -> Result<Vec<Line>, Failure> {
     Ok(lines)
 }
 
-/// The fragment of this name.
+/// Returns the fragment of this name. Fails if the records lack it.
 pub(crate) fn fragment(records: &Records, name: Name) -> Result<Input<'_>, Failure> {
     let record = records.get(&name.record()).ok_or_else(malformed)?;
     let mut input = Input(record);
@@ -298,7 +306,7 @@ pub(crate) fn fragment(records: &Records, name: Name) -> Result<Input<'_>, Failu
     range.and_then(|range| input.0.get(range)).map(Input).ok_or_else(malformed)
 }
 
-/// Bytes of a fragment that are not read yet.
+/// The unread bytes of a fragment.
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -325,7 +333,7 @@ impl<'a> Input<'a> {
         Ok(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect())
     }
 
-    /// All that is left, as one value.
+    /// Decodes all remaining bytes as one value.
     pub(crate) fn rest<T: DeserializeOwned>(self) -> Result<T, Failure> {
         postcard::from_bytes(self.0).map_err(|_| malformed())
     }
@@ -352,9 +360,9 @@ pub(crate) fn malformed() -> Failure {
     Failure::malformed("a saved version")
 }
 
-/// A record is full with so many bytes of fragments.
+/// A record is full at this many bytes of fragments.
 const FRAGMENTS_BYTES: usize = 1 << 20;
-/// With so many fragments.
+/// A record is full at this many fragments.
 const FRAGMENTS: usize = 1 << 15;
-/// One look saves so many lines at most, changed or not.
+/// The most lines and runs that one call handles, changed or not.
 const LINES: usize = 2048;

@@ -1,4 +1,4 @@
-//! Tables: columns, keys, and how rows find their place on the ring.
+//! Tables: columns, keys, and the definition of the rows' places on the ring.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,42 +6,43 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     expr::Expr,
-    failure::Failure,
+    failure::{self, Failure, TEXT_BYTES_MAX},
     modifier::Modifier,
     value::{Type, Value, key_of},
 };
 
-/// No table has more columns; PostgreSQL's limit.
+/// The most columns of a table; PostgreSQL's limit.
 pub const COLUMNS_MAX: usize = 1600;
 
-/// No update makes the texts of a row longer than this many bytes, together: it could not be moved to another process. Short
-/// ones are not counted: of as many as there may be columns, none makes a row too long.
+/// The most bytes of all texts of a row after an update; a longer row could not move to another process.
+/// Texts of up to [`TEXT_BYTES_SHORT`] need no check, because even [`COLUMNS_MAX`] of them fit.
 pub const ROW_BYTES_MAX: usize = 32 << 20;
 
-/// No text up to this many bytes makes a row too long.
+/// The longest text, in bytes, that can never make a row too long.
 pub const TEXT_BYTES_SHORT: usize = 4 << 10;
 
-/// A table's number, given once by the order and never reused.
+/// A table's number, assigned once by the order and never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableId(pub u32);
 
 /// A column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
-    /// Its name, as stored (lower case unless quoted).
+    /// The name, as stored (lower case unless quoted).
     pub name: String,
-    /// Its type.
+    /// The type.
     pub ty: Type,
-    /// What its declaration asks beyond the type.
+    /// The modifier of the type, as in `varchar(n)`, if the declaration has one.
     pub modifier: Option<Modifier>,
     /// Whether NULL is refused.
     pub not_null: bool,
-    /// What an INSERT that leaves the column out stores; constant.
+    /// The value that an INSERT without the column stores; a constant or a parameter.
     pub default: Option<Expr>,
 }
 
 impl Column {
-    /// A default is a constant, or a parameter that whoever inserts has a value for, which may be cast.
+    /// Whether the expression may be a default: a constant, or a parameter, perhaps cast, whose value the
+    /// inserting session provides.
     fn takes_default(&self, default: &Expr) -> bool {
         match default {
             Expr::Constant(value, _) => value.fits(self.ty),
@@ -52,21 +53,23 @@ impl Column {
     }
 }
 
-/// A table's definition. Travels in the total order, so every process holds the same one at the same position.
+/// A table's definition. It travels in the total order, so every process has the same one at the same
+/// position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
-    /// Table name, as stored.
+    /// The table's name, as stored.
     pub name: String,
-    /// Columns in order.
+    /// The columns in order.
     pub columns: Vec<Column>,
-    /// Positions of the primary key's columns; empty when there is none. Contains the partition column.
+    /// The indexes of the primary key's columns, which include the partition column; empty if there is no
+    /// primary key.
     pub primary_key: Vec<usize>,
-    /// How a row's ring key is computed.
+    /// The map from rows to ring keys.
     pub partition: Partition,
 }
 
 impl Schema {
-    /// Refuses a definition that contradicts itself. Messages name the column.
+    /// Refuses an inconsistent definition. The message names the column.
     pub fn check(&self) -> Result<(), Failure> {
         let invalid = |message: String| Err(Failure::new("42P16", message));
         if self.columns.len() > COLUMNS_MAX {
@@ -102,7 +105,7 @@ impl Schema {
         Ok(())
     }
 
-    /// Refuses a row that the columns cannot hold: 23502 for NULL where there must be none.
+    /// Refuses a row that the columns cannot hold: 42804 for a wrong type, 23502 for a forbidden NULL.
     pub fn check_row(&self, row: &[Value]) -> Result<(), Failure> {
         if row.len() != self.columns.len() {
             return Err(Failure::malformed("a row of another width"));
@@ -123,8 +126,7 @@ impl Schema {
                     "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
                     column.name, self.name
                 );
-                let values: Vec<String> = row.iter().map(shown).collect();
-                let detail = format!("Failing row contains ({}).", values.join(", "));
+                let detail = format!("Failing row contains ({}).", shown(row.iter()));
                 return Err(Failure::new("23502", message).with_detail(detail));
             }
         }
@@ -137,7 +139,8 @@ impl Schema {
         value.fits(*ty) && !(value.is_null() && (*not_null || self.primary_key.contains(&column)))
     }
 
-    /// Equal for rows of equal primary key; 0 if there is none. Part of the engines' row order: never to be changed.
+    /// Hashes the primary key; 0 if there is none. The hash defines the engines' row order, so it must never
+    /// change.
     pub fn primary_key_hash(&self, row: &[Value]) -> u64 {
         if self.primary_key.is_empty() {
             return 0;
@@ -145,52 +148,66 @@ impl Schema {
         xxh3_64(&key_of(self.primary_key.iter().map(|&column| &row[column])))
     }
 
-    /// What its primary key is called, as a constraint and as an index.
+    /// Returns the name of the primary key as a constraint and as an index.
     pub fn key_name(&self) -> String {
         format!("{}_pkey", self.name)
     }
 
-    /// 23505: another row has this one's primary key.
+    /// Returns the failure (23505) of a row whose primary key another row has.
     pub fn duplicate(&self, row: &[Value]) -> Failure {
         let names: Vec<&str> = self.primary_key.iter().map(|&column| &*self.columns[column].name).collect();
-        let values: Vec<String> = self.primary_key.iter().map(|&column| shown(&row[column])).collect();
+        let values = shown(self.primary_key.iter().map(|&column| &row[column]));
         let message = format!("duplicate key value violates unique constraint \"{}\"", self.key_name());
-        let detail = format!("Key ({})=({}) already exists.", names.join(", "), values.join(", "));
+        let detail = format!("Key ({})=({values}) already exists.", names.join(", "));
         Failure::new("23505", message).with_detail(detail)
     }
 }
 
-/// A value as details show it.
-fn shown(value: &Value) -> String {
-    value.text().unwrap_or_else(|| "null".to_owned())
+/// Formats values for a detail, and stops when the detail is full.
+fn shown<'a>(values: impl Iterator<Item = &'a Value>) -> String {
+    let mut shown = String::new();
+    for (number, value) in values.enumerate() {
+        if number > 0 {
+            shown.push_str(", ");
+        }
+        match value {
+            Value::Text(text) => shown.push_str(&failure::shown(text)),
+            value => shown.push_str(&value.text().map_or("null".to_owned(), |text| failure::shown(&text))),
+        }
+        if shown.len() > TEXT_BYTES_MAX {
+            break;
+        }
+    }
+    shown
 }
 
-/// How a row's place on the ring follows from its partition column.
+/// The map from the partition column's value to the ring.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Partition {
-    /// A stable hash of the column's value; equality on the column prunes to one point.
+    /// A stable hash of the column's value. Equality on the column prunes to one point.
     Hash {
-        /// Which column.
+        /// The column's index.
         column: usize,
     },
-    /// A monotone map of the column's value, so that intervals prune to an arc. Values at or below `low` map to 0,
-    /// at or above `high` to the top, linearly between; without bounds the type's own order-preserving projection.
+    /// A monotone map of the column's value, so that intervals prune to an arc. Values up to `low` map to 0,
+    /// values from `high` on to the top, and values between them linearly. Without bounds, the type's own
+    /// order-preserving projection applies.
     Range {
-        /// Which column.
+        /// The column's index.
         column: usize,
-        /// Where the ring starts.
+        /// The value at the start of the ring.
         low: Option<Value>,
-        /// Where the ring ends.
+        /// The value at the end of the ring.
         high: Option<Value>,
     },
 }
 
-/// A closed arc of ring keys, `low <= key <= high`; never wraps (an arc that wraps is two of these).
+/// A closed arc of ring keys, `low <= key <= high`. It never wraps; an arc that wraps becomes two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyRange {
-    /// First key.
+    /// The first key.
     pub low: u64,
-    /// Last key.
+    /// The last key.
     pub high: u64,
 }
 
@@ -203,7 +220,7 @@ impl KeyRange {
         self.low <= key && key <= self.high
     }
 
-    /// Whether only one key lies in this arc.
+    /// Whether the arc holds a single key.
     pub(crate) fn is_point(&self) -> bool {
         self.low == self.high
     }
@@ -212,5 +229,46 @@ impl KeyRange {
     pub(crate) fn cover(ranges: &[KeyRange], key: u64) -> bool {
         let position = ranges.partition_point(|range| range.high < key);
         ranges.get(position).is_some_and(|range| range.low <= key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Clients choose the length of keys and rows, and every process concerned keeps the failures, so these
+    /// must be short.
+    #[test]
+    fn failures_show_little_of_what_is_long() {
+        let column = |number: usize| Column {
+            name: format!("c{number}"),
+            ty: Type::Text,
+            modifier: None,
+            not_null: true,
+            default: None,
+        };
+        for (columns, length) in [(1, 15 << 20), (2, 1 << 20), (COLUMNS_MAX, 3)] {
+            let schema = Schema {
+                name: "t".to_owned(),
+                columns: (0..columns).map(column).collect(),
+                primary_key: (0..columns).collect(),
+                partition: Partition::Hash { column: 0 },
+            };
+            let mut row = vec![Value::text_of("€".repeat(length)); columns];
+            let duplicate = schema.duplicate(&row);
+            row[0] = Value::Null;
+            let missing = schema.check_row(&row).unwrap_err();
+            for (failure, sqlstate, begins) in
+                [(duplicate, "23505", "Key (c0"), (missing, "23502", "Failing row contains (null")]
+            {
+                assert_eq!(failure.sqlstate, sqlstate);
+                assert!(
+                    failure.detail.as_ref().is_some_and(|detail| detail.starts_with(begins)),
+                    "{failure:?}"
+                );
+                let encoded = postcard::to_stdvec(&failure).unwrap().len();
+                assert!(encoded <= 1 << 10, "{encoded} bytes of {columns} columns");
+            }
+        }
     }
 }

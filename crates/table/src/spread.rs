@@ -1,8 +1,9 @@
-//! Variances and standard deviations: how far values lie from their mean.
+//! Variances and standard deviations.
 //!
-//! Of exact numbers the sum and the sum of squares are kept, exact at any size, and the result has PostgreSQL's scale. Of
-//! floats the sum of squared deviations is carried along and combined over ranges (Youngs and Cramer's recurrence, as
-//! PostgreSQL does), so that close values far from zero do not cancel out.
+//! For exact numbers, the sum and the sum of squares are kept, exact at any size, and the result has
+//! PostgreSQL's scale. For floats, the sum of squared deviations is updated with each value and combined over
+//! ranges, by Youngs and Cramer's recurrence, as in PostgreSQL. So close values far from zero do not cancel
+//! out.
 
 use crate::{
     aggregate::{State, Total},
@@ -11,21 +12,21 @@ use crate::{
     value::{Type, Value},
 };
 
-/// What a variance is made of.
+/// The sums that a variance is computed from.
 pub(crate) struct Spread {
     count: u64,
     sum: Total,
-    /// Of exact numbers the sum of squares, of floats that of squared deviations.
+    /// The sum of squares for exact numbers, of squared deviations for floats.
     squares: Total,
 }
 
 impl Spread {
-    /// Of nothing yet.
+    /// Creates empty sums.
     pub(crate) fn new(float: bool) -> Spread {
         Spread { count: 0, sum: Total::new(float), squares: Total::new(float) }
     }
 
-    /// Adds a value, which is not NULL.
+    /// Adds a value, which must not be NULL.
     pub(crate) fn add(&mut self, value: &Value) -> Result<(), Failure> {
         if let (Total::Float(sum), Total::Float(squares), Value::Float8(value)) =
             (&mut self.sum, &mut self.squares, value)
@@ -52,7 +53,7 @@ impl Spread {
         self.squares.add(&Value::Numeric(square))
     }
 
-    /// Adds what another replica's rows come to.
+    /// Adds the sums of another replica's rows.
     pub(crate) fn absorb(&mut self, count: u64, sum: &Value, squares: &Value) -> Result<(), Failure> {
         if count == 0 {
             return Ok(());
@@ -81,7 +82,8 @@ impl Spread {
         State::Spread { count: self.count, sum: self.sum.into_value(), squares: self.squares.into_value() }
     }
 
-    /// The variance or its root, of a sample or of all there is; NULL of too few values.
+    /// Returns the variance, or its square root, of a sample or of the population; NULL if there are too few
+    /// values.
     pub(crate) fn finish(self, sample: bool, root: bool) -> Result<Value, Failure> {
         if self.count <= u64::from(sample) {
             return Ok(Value::Null);
@@ -107,7 +109,7 @@ impl Spread {
     }
 }
 
-/// An overflow is an error; of infinities among the values nothing is known.
+/// Checks new sums. An overflow is an error, and an infinite value makes the result NaN.
 fn settle(sum: f64, squares: &mut f64, fit: bool, finite: bool) -> Result<(), Failure> {
     if sum.is_finite() && squares.is_finite() {
         return Ok(());

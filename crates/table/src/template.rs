@@ -1,14 +1,15 @@
-//! `to_char` of timestamps: a template's patterns are replaced by fields, all else stays as it is.
+//! `to_char` of timestamps: fields replace the patterns of a template, and all other text stays.
 //!
-//! Patterns are PostgreSQL's, told apart by case where their output is: `YYYY`, `Mon`, `HH24`, … with `FM` before one (no
-//! filling) and `TH` or `th` behind one (an ordinal). What stands between double quotes is taken as it is. Zones are UTC.
+//! The patterns are PostgreSQL's. Their case matters where it determines the output: `YYYY`, `Mon`, `HH24`, …
+//! with `FM` in front (no padding) and `TH` or `th` behind (an ordinal). Text between double quotes is
+//! copied. Zones are UTC.
 
 use crate::{
     calendar::{DAY, civil, day_number},
     fields::{JULIAN_2000, iso_week, weekday},
 };
 
-/// What a pattern stands for. Where case matters, the first letters of the pattern tell it.
+/// The field of a pattern. Where case matters, the first letters of the pattern determine it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pattern {
     Era { dotted: bool },
@@ -45,8 +46,8 @@ enum Pattern {
     Offset,
 }
 
-/// In upper case; of two that begin alike the longer comes first. Names also begin with a capital only, all others are also
-/// written in lower case.
+/// The patterns in upper case; of two with the same beginning, the longer comes first. Names may also be
+/// capitalised, and all others may also be in lower case.
 const PATTERNS: &[(&str, Pattern)] = &[
     ("A.D.", Pattern::Era { dotted: true }),
     ("A.M.", Pattern::HalfOfDay { dotted: true }),
@@ -120,15 +121,15 @@ const MONTHS: [&str; 12] = [
 ];
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 const ROMANS: [&str; 12] = ["I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII"];
-/// Names are filled up to so many characters.
+/// The width in characters to which names are padded.
 const NAME_WIDTH: usize = 9;
 const ROMAN_WIDTH: usize = 4;
 
-/// A template's text grows at most so much: a letter, `I` or `Y` among them, stands for no more than a Julian day's digits or
-/// a name.
+/// The most bytes of output for one byte of a template. A single letter, such as `I` or `Y`, yields at most
+/// the digits of a Julian day or a name.
 pub(crate) const GROWTH_MAX: usize = 9;
 
-/// How letters are written.
+/// The case of a name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Case {
     Upper,
@@ -146,12 +147,12 @@ impl Case {
     }
 }
 
-/// With a capital and small letters behind it.
+/// Returns the pattern with only its first letter as a capital.
 fn capital(pattern: &str) -> String {
     pattern[..1].to_owned() + &pattern[1..].to_lowercase()
 }
 
-/// The pattern that a template begins with, as it is written, and its length.
+/// Returns the pattern that a template begins with, its case and its length.
 fn pattern(template: &str) -> Option<(Pattern, Case, usize)> {
     PATTERNS.iter().find_map(|&(text, pattern)| {
         let written = template.get(..text.len())?;
@@ -172,9 +173,9 @@ fn pattern(template: &str) -> Option<(Pattern, Case, usize)> {
     })
 }
 
-/// `to_char` of a finite timestamp, which is shown with a zone or without.
+/// Evaluates `to_char` of a finite timestamp, shown with a zone or without.
 pub(crate) fn formatted(micros: i64, zoned: bool, template: &str) -> String {
-    let moment = Moment::new(micros, zoned);
+    let moment = TimeFields::new(micros, zoned);
     let mut out = String::new();
     let mut rest = template;
     while let Some(first) = rest.chars().next() {
@@ -196,7 +197,7 @@ pub(crate) fn formatted(micros: i64, zoned: bool, template: &str) -> String {
             }
             continue;
         }
-        // A prefix of nothing is nothing, and what follows it begins no pattern of its own.
+        // A prefix without a pattern is dropped, and the character behind it begins no pattern.
         let Some(first) = (if prefixed { behind.chars().next() } else { Some(first) }) else { break };
         rest = &behind[first.len_utf8()..];
         match first {
@@ -211,7 +212,7 @@ pub(crate) fn formatted(micros: i64, zoned: bool, template: &str) -> String {
     out
 }
 
-/// Copies what stands before the next quote; returns what stands behind it.
+/// Copies the text before the next quote, and returns the text behind it.
 fn quoted<'a>(text: &'a str, out: &mut String) -> &'a str {
     let mut characters = text.char_indices();
     while let Some((at, character)) = characters.next() {
@@ -224,7 +225,7 @@ fn quoted<'a>(text: &'a str, out: &mut String) -> &'a str {
     ""
 }
 
-/// What a number's last digits make of it.
+/// Returns the ordinal suffix of a number.
 fn ordinal(number: &str) -> &'static str {
     let mut digits = number.bytes().rev();
     match (digits.next(), digits.next()) {
@@ -236,26 +237,33 @@ fn ordinal(number: &str) -> &'static str {
     }
 }
 
-/// A timestamp in fields.
-struct Moment {
+/// The fields of a timestamp.
+struct TimeFields {
     days: i64,
     year: i64,
     month: usize,
     day: i64,
-    /// Microseconds of the day.
+    /// The microseconds of the day.
     micros: i64,
     zoned: bool,
 }
 
-impl Moment {
-    fn new(micros: i64, zoned: bool) -> Moment {
+impl TimeFields {
+    fn new(micros: i64, zoned: bool) -> TimeFields {
         let days = micros.div_euclid(DAY);
         let (year, month, day) = civil(days);
-        Moment { days, year, month: month as usize, day: day.into(), micros: micros.rem_euclid(DAY), zoned }
+        TimeFields {
+            days,
+            year,
+            month: month as usize,
+            day: day.into(),
+            micros: micros.rem_euclid(DAY),
+            zoned,
+        }
     }
 
-    /// A pattern's text, numbers filled up unless `unfilled` and names unless `narrow`; and whether it is a number that can be
-    /// made an ordinal.
+    /// Returns the text of a pattern, and whether it is a number that can become an ordinal. Numbers are
+    /// padded unless `unfilled`, and names unless `narrow`.
     fn show(&self, pattern: Pattern, case: Case, unfilled: bool, narrow: bool) -> (String, bool) {
         let number = |value: i64, width: usize| {
             let width = if unfilled { 0 } else { width + usize::from(value < 0) };
@@ -333,7 +341,7 @@ impl Moment {
     }
 }
 
-/// As people count: there is no year 0, and years before it count backwards.
+/// Returns the year as people count: there is no year 0, and the years before 1 count backwards.
 fn common_year(year: i64) -> i64 {
     if year > 0 { year } else { 1 - year }
 }

@@ -1,4 +1,4 @@
-//! Values as text: what PostgreSQL prints and accepts.
+//! Values as text, in PostgreSQL's output and input syntax.
 
 use num_bigint::BigInt;
 use num_traits::FromPrimitive;
@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Value {
-    /// PostgreSQL's text output; `None` for NULL.
+    /// Returns PostgreSQL's text output; `None` for NULL.
     pub fn text(&self) -> Option<String> {
         Some(match self {
             Value::Null => return None,
@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-/// Reads PostgreSQL's text input of a type. Refuses what the type's module says it refuses.
+/// Reads PostgreSQL's text input of a type. The type's module lists the forms that it refuses.
 pub fn parse_text(ty: Type, text: &str) -> Result<Value, Failure> {
     Ok(match ty {
         Type::Bool => Value::Bool(parse_bool(text)?),
@@ -48,12 +48,12 @@ pub fn parse_text(ty: Type, text: &str) -> Result<Value, Failure> {
     })
 }
 
-/// Blanks as C's `isspace` knows them.
+/// Removes the blanks that C's `isspace` accepts.
 fn trim(text: &str) -> &str {
     text.trim_matches(|c: char| c.is_ascii_whitespace() || c == '\x0b')
 }
 
-/// Any prefix of a word that tells it from the others.
+/// Reads a boolean: any unambiguous prefix of a word.
 fn parse_bool(text: &str) -> Result<bool, Failure> {
     let word = trim(text).to_ascii_lowercase();
     let begins = |full: &str, least: usize| word.len() >= least && full.starts_with(&word);
@@ -67,7 +67,7 @@ fn parse_bool(text: &str) -> Result<bool, Failure> {
 }
 
 fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
-    // Mostly there is nothing but a number.
+    // Most texts are just a number.
     if let Some(integer) = text.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()) {
         return Ok(integer);
     }
@@ -77,7 +77,7 @@ fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
     if digits == 0 {
         return Err(Failure::invalid_text(ty, text));
     }
-    // Out of range comes before what may stand behind, as PostgreSQL reads.
+    // As in PostgreSQL, a number out of range is reported before any text behind it.
     let (number, rest) = trimmed.split_at(sign + digits);
     let integer =
         number.parse::<i64>().ok().and_then(|integer| I::try_from(integer).ok()).ok_or_else(|| {
@@ -89,7 +89,7 @@ fn parse_integer<I: TryFrom<i64>>(ty: Type, text: &str) -> Result<I, Failure> {
 fn parse_float(text: &str) -> Result<f64, Failure> {
     let trimmed = trim(text);
     let unsigned = trimmed.strip_prefix(['-', '+']).unwrap_or(trimmed);
-    // Rust reads what C reads except hexadecimal; words are told apart because only they may give no finite number.
+    // Rust reads the same forms as C except hexadecimal. Only a word may yield a number that is not finite.
     let number: f64 = trimmed.parse().map_err(|_| Failure::invalid_text(Type::Float8, text))?;
     let worded = unsigned.starts_with(|c: char| c.is_ascii_alphabetic());
     let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();
@@ -103,7 +103,8 @@ fn parse_float(text: &str) -> Result<f64, Failure> {
     Ok(number)
 }
 
-/// The shortest digits that read back as the same float, in PostgreSQL's layout: plain from 1e-4 up to 1e15.
+/// Returns the shortest digits that read back as the same float, in PostgreSQL's layout: plain from 1e-4 up
+/// to 1e15.
 fn float_text(float: f64) -> String {
     if float.is_nan() {
         return "NaN".to_owned();
@@ -121,7 +122,7 @@ fn float_text(float: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// The same number without an exponent.
+/// Writes the same number without an exponent.
 fn plain(mantissa: &str, exponent: i32) -> String {
     let sign = if mantissa.starts_with('-') { "-" } else { "" };
     let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
@@ -136,9 +137,10 @@ fn plain(mantissa: &str, exponent: i32) -> String {
     }
 }
 
-/// The shortest digits that lie nearer to this float than to any other. Rust's shortest differs twice: it may lie just
-/// half way to the next float and read back only by the rule of ties (1e23), and of two that are equally short and
-/// near it takes the upper, PostgreSQL the even one (900719925474099.25). Both need at least fifteen digits or size.
+/// Returns the shortest digits that are nearer to this float than to any other. Rust's shortest digits differ
+/// in two cases. They may lie exactly half way to the next float, and read back only by the rule for ties
+/// (1e23). And of two candidates that are equally short and near, Rust takes the upper, PostgreSQL the even
+/// one (900719925474099.25). Both cases need at least fifteen digits, or a large number.
 fn shortest_inside(float: f64) -> String {
     let shortest = format!("{float:e}");
     let decimals = shortest.bytes().take_while(|&b| b != b'e').filter(u8::is_ascii_digit).count() - 1;
@@ -152,7 +154,8 @@ fn shortest_inside(float: f64) -> String {
         .unwrap_or(shortest)
 }
 
-/// Whether digits lie exactly between a float and its neighbour. Below 2^54 that takes more than seventeen digits.
+/// Whether digits lie exactly between a float and its neighbour. Below 2^54, that takes more than seventeen
+/// digits.
 fn is_half_way(digits: &str, float: f64) -> bool {
     let magnitude = float.abs();
     if magnitude < 2f64.powi(54) {

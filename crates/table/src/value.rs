@@ -1,13 +1,13 @@
 //! Types and values, with PostgreSQL's meaning.
 //!
-//! A [`Value`] knows its type except when it is NULL. Three relations must not be confused:
+//! A [`Value`] knows its type unless it is NULL. It has three relations, which must not be confused:
 //!
-//! - *identity* (`==`): same type, same representation. 1.0 is not 1.00, -0 is not 0, NaN is itself. Tests and caches
-//!   use it.
-//! - *order* ([`Value::order`]): PostgreSQL's sort order, total over all values. NULL comes last, NaN above all floats,
-//!   text bytewise (C collation), integers and numerics by value whatever their width.
-//! - *key* ([`Value::write_key`]): bytes that are equal exactly for values that order calls equal. Ring keys, grouping,
-//!   DISTINCT and unique indexes rest on it.
+//! - *identity* (`==`): same type, same representation. 1.0 is not 1.00, -0 is not 0, NaN equals itself.
+//!   Tests and caches use it.
+//! - *order* ([`Value::order`]): PostgreSQL's sort order, total over all values. NULL is last, NaN is above
+//!   all floats, text is bytewise (C collation), and integers and numerics of any width compare by value.
+//! - *key* ([`Value::write_key`]): bytes that are equal exactly for values that are equal in order. Ring
+//!   keys, grouping, DISTINCT and unique indexes rely on it.
 
 use std::{
     cmp::Ordering,
@@ -45,7 +45,7 @@ pub enum Type {
 }
 
 impl Type {
-    /// The name PostgreSQL uses in messages.
+    /// Returns the name that PostgreSQL uses in messages.
     pub fn name(self) -> &'static str {
         match self {
             Type::Bool => "boolean",
@@ -61,12 +61,12 @@ impl Type {
         }
     }
 
-    /// `smallint`, `integer`, `bigint`.
+    /// Whether the type is `smallint`, `integer` or `bigint`.
     pub fn is_integer(self) -> bool {
         matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
     }
 
-    /// An integer, `double precision` or `numeric`.
+    /// Whether the type is an integer, `double precision` or `numeric`.
     pub fn is_number(self) -> bool {
         self.is_integer() || matches!(self, Type::Float8 | Type::Numeric)
     }
@@ -91,11 +91,11 @@ pub enum Value {
     Numeric(Numeric),
     /// A string, valid UTF-8 without NUL bytes.
     Text(Arc<str>),
-    /// Days since 2000-01-01; the ends of the integer are the infinities.
+    /// Days since 2000-01-01; the least and greatest integers are the infinities.
     Date(i32),
-    /// Microseconds since 2000-01-01 00:00; the ends are the infinities.
+    /// Microseconds since 2000-01-01 00:00; the least and greatest integers are the infinities.
     Timestamp(i64),
-    /// Microseconds since 2000-01-01 00:00 UTC; the ends are the infinities.
+    /// Microseconds since 2000-01-01 00:00 UTC; the least and greatest integers are the infinities.
     Timestamptz(i64),
 }
 
@@ -103,12 +103,12 @@ pub enum Value {
 pub type Row = Vec<Value>;
 
 impl Value {
-    /// A string.
+    /// Returns a string value.
     pub fn text_of(text: impl AsRef<str>) -> Value {
         Value::Text(Arc::from(text.as_ref()))
     }
 
-    /// The type; `None` for NULL, which is of every type.
+    /// Returns the type; `None` for NULL, which belongs to every type.
     pub fn ty(&self) -> Option<Type> {
         Some(match self {
             Value::Null => return None,
@@ -125,17 +125,17 @@ impl Value {
         })
     }
 
-    /// Whether a column of type `ty` can hold it.
+    /// Whether a column of type `ty` can hold the value.
     pub fn fits(&self, ty: Type) -> bool {
         self.ty().is_none_or(|own| own == ty)
     }
 
-    /// Whether it is NULL.
+    /// Whether the value is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
     }
 
-    /// The integer, of whatever width.
+    /// Returns an integer of any width.
     pub fn as_integer(&self) -> Option<i64> {
         match *self {
             Value::Int2(i) => Some(i64::from(i)),
@@ -145,7 +145,8 @@ impl Value {
         }
     }
 
-    /// PostgreSQL's sort order, total over all values: NULL last, and values of types that do not compare by type.
+    /// Compares in PostgreSQL's sort order, total over all values. NULL is last, and values of types that do
+    /// not compare are in the order of their types.
     pub fn order(&self, other: &Value) -> Ordering {
         use Value::*;
         match (self, other) {
@@ -168,12 +169,13 @@ impl Value {
         }
     }
 
-    /// Whether SQL compares the two: they are of one type, or both integers or numerics. NULL compares with NULL only.
+    /// Whether SQL compares the two: they have one type, or both are integers or numerics. NULL compares only
+    /// with NULL.
     pub fn compares_with(&self, other: &Value) -> bool {
         self.rank() == other.rank()
     }
 
-    /// Where values of different kinds stand to each other; integers and numerics are of one kind.
+    /// Returns the position of a value's kind in the order; integers and numerics are one kind.
     fn rank(&self) -> u8 {
         match self {
             Value::Bool(_) => 0,
@@ -187,8 +189,8 @@ impl Value {
         }
     }
 
-    /// Appends bytes that are equal exactly for values that [`Value::order`] calls equal, and that no other value's
-    /// bytes begin with. Part of the ring's definition: never to be changed.
+    /// Appends bytes that are equal exactly for values that [`Value::order`] calls equal, and that are no
+    /// prefix of another value's bytes. They define the ring, so they must never change.
     pub fn write_key(&self, key: &mut Vec<u8>) {
         match self {
             Value::Null => key.push(0),
@@ -234,7 +236,7 @@ impl Value {
         }
     }
 
-    /// Bytes it takes in memory, what it shares counted in full.
+    /// Returns the memory of the value in bytes, with shared parts counted in full.
     pub fn bytes(&self) -> usize {
         let outside = match self {
             Value::Text(text) => text.len() + 2 * size_of::<usize>(),
@@ -250,7 +252,7 @@ fn write_integer_key(integer: i64, key: &mut Vec<u8>) {
     key.extend(integer.to_le_bytes());
 }
 
-/// The key bytes of several values, one behind the other.
+/// Returns the key bytes of several values, one behind the other.
 pub fn key_of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<u8> {
     let mut key = Vec::with_capacity(32);
     for value in values {
@@ -259,7 +261,7 @@ pub fn key_of<'a>(values: impl IntoIterator<Item = &'a Value>) -> Vec<u8> {
     key
 }
 
-/// NaN equals itself and is above everything; the zeros are equal.
+/// Compares floats. NaN equals itself and is above everything; the zeros are equal.
 pub fn order_floats(a: f64, b: f64) -> Ordering {
     a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }

@@ -1,11 +1,11 @@
-//! Aggregates, split over engines and merged, against PostgreSQL.
+//! Aggregates, split over engines and merged, compared with PostgreSQL.
 
 use quorate_table::{
     aggregate::State,
     cast::cast,
     engine::{Answer, Engine, Epoch, Job},
     expr::{Aggregate, AggregateFunction, Expr},
-    host::Alone,
+    host::SingleThread,
     merge::{Finish, Input, Merge},
     numeric::Numeric,
     operation::{Operation, Output, Select},
@@ -22,7 +22,7 @@ use crate::{
 };
 
 const TABLE: TableId = TableId(1);
-/// Arcs of the ring, an engine each.
+/// The number of arcs of the ring, with one engine each.
 const PARTS: u64 = 5;
 const ROUNDS: usize = 40;
 
@@ -39,7 +39,7 @@ fn aggregates() -> Vec<Aggregate> {
                 of(AggregateFunction::Min);
                 of(AggregateFunction::Max);
             }
-            // Sums of floats round by the order of rows, which is PostgreSQL's own.
+            // Sums of floats depend on the order of rows, and PostgreSQL has its own order.
             if ty.is_number() && ty != Type::Float8 {
                 of(AggregateFunction::Sum);
                 of(AggregateFunction::Avg);
@@ -72,7 +72,7 @@ fn sql(aggregate: &Aggregate) -> String {
     }
 }
 
-/// The aggregates over the rows, as text, computed by an engine for each arc and merged.
+/// Returns the aggregates over the rows as text: an engine computes each arc, and the arcs are merged.
 fn merged(rows: Vec<Row>, aggregates: &[Aggregate]) -> Result<Vec<String>, String> {
     let width = u64::MAX / PARTS + 1;
     let columns = TYPES.iter().enumerate();
@@ -154,7 +154,7 @@ fn merged_aggregates_are_those_of_postgresql() {
         let theirs = postgres.query(&format!("set client_min_messages = warning;\n{script}"));
         let ours = merged(rows.clone(), &aggregates).expect("no aggregate fails");
         for ((aggregate, ours), theirs) in aggregates.iter().zip(&ours).zip(&theirs) {
-            // Of values that are equal, which one a minimum shows is open: 0.0 or 0.00, 0 or -0.
+            // Of equal values, a minimum may show any: 0.0 or 0.00, 0 or -0.
             let open = aggregate.distinct
                 || matches!(aggregate.function, AggregateFunction::Min | AggregateFunction::Max);
             let same = ours == theirs || (open && number(ours) == number(theirs));
@@ -168,12 +168,12 @@ fn merged_aggregates_are_those_of_postgresql() {
     }
 }
 
-/// The value of a text as a number, for those that are written differently.
+/// Returns the number of a text, to compare texts of equal numbers.
 fn number(text: &str) -> Option<f64> {
     text.parse::<f64>().ok().map(|number| number + 0.0)
 }
 
-/// A sum that is too large on its way may come back: PostgreSQL judges it when all is added up.
+/// A sum may exceed the bounds on its way and return: PostgreSQL checks only the final sum.
 #[test]
 fn a_sum_of_numerics_is_judged_at_its_end() {
     let postgres = Postgres::start();
@@ -190,7 +190,7 @@ fn a_sum_of_numerics_is_judged_at_its_end() {
         let argument = Some(Expr::Column(column, Type::Numeric));
         let aggregate = Aggregate { function, argument, distinct: false };
         for (set, fits) in sets {
-            // The integers have each row elsewhere.
+            // The integers place each row on another arc.
             let row = |(number, text): (i64, &&str)| -> Row {
                 let numeric = Value::Numeric(Numeric::parse(text).expect("a numeric"));
                 let value = |ty: &Type| match ty {
@@ -218,7 +218,8 @@ fn a_sum_of_numerics_is_judged_at_its_end() {
     }
 }
 
-/// Rows of several blocks, the large ones at their ends: parts of the sum are too large, the whole is not.
+/// The large values are at the ends of several blocks, so that parts of the sum are too large, but the whole
+/// is not.
 #[test]
 fn a_sum_does_not_depend_on_the_number_of_threads() {
     const ROWS: i32 = 9_000;
@@ -253,7 +254,7 @@ fn a_sum_does_not_depend_on_the_number_of_threads() {
     let Answer::Groups(groups) = &expected else { panic!("{expected:?}") };
     assert_eq!(groups[0].states, [State::Sum { count: ROWS as u64, sum }]);
     for threads in [1, 2, 3] {
-        let host = Threads { host: &Alone, threads };
+        let host = Threads { host: &SingleThread, threads };
         let answers = ScanEngine::default().apply_keeping(&jobs, &mut |_, _| false, &host);
         assert_eq!(answers[2], expected, "{threads} threads");
     }

@@ -1,4 +1,4 @@
-//! Reads and writes of one batch: what a read gives is brought up to date by the writes before it, and no others.
+//! Reads and writes of one batch: each read sees exactly the writes before it.
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
@@ -12,7 +12,7 @@ use crate::scan::Twin;
 
 const TABLE: TableId = TableId(7);
 const KEYS: i32 = 400;
-/// The columns: three rows to a key, told apart by a number; and what is written.
+/// The columns: a key with three rows, a number that distinguishes these, and a text that is written.
 const KEY: usize = 0;
 const NUMBER: usize = 1;
 const TEXT: usize = 2;
@@ -25,12 +25,12 @@ fn compare(operator: Binary, column: usize, value: i32) -> Expr {
     Expr::binary(operator, Expr::Column(column, Type::Int4), number(value))
 }
 
-/// The row of a key that has a number.
+/// Returns the filter for the row of a key and a number.
 fn row_of(key: i32, number: i32) -> Expr {
     Expr::all(vec![compare(Binary::Equal, KEY, key), compare(Binary::Equal, NUMBER, number)])
 }
 
-/// What needs a look at the row, and fails for the number zero.
+/// Returns a filter that must be evaluated on each row, and that fails for the number zero.
 fn sixth_is(quotient: i32) -> Expr {
     let sixth = Expr::binary(Binary::Divide, number(6), Expr::Column(NUMBER, Type::Int4));
     Expr::binary(Binary::Equal, sixth, number(quotient))
@@ -51,8 +51,8 @@ fn write(text: &str, filter: Expr) -> Operation {
     set(TEXT, Expr::constant(Value::text_of(text), Type::Text), filter)
 }
 
-/// Reads that do not ask about the text: of many rows and of few, of columns as they are and of what is made of them, and
-/// of the first rows only.
+/// Returns reads that do not filter by the text: of many rows and of few, of unchanged and of computed
+/// columns, and of the first rows only.
 fn reads() -> Vec<Operation> {
     let columns = || vec![Expr::Column(KEY, Type::Int4), Expr::Column(TEXT, Type::Text)];
     let made =
@@ -72,7 +72,7 @@ fn reads() -> Vec<Operation> {
     plain.chain(made).chain(first).collect()
 }
 
-/// A table, and a batch of these writes with reads before and behind each; the answers to the writes.
+/// Runs a batch of these writes, with reads before and after each, and returns the answers to the writes.
 fn among(writes: Vec<Operation>) -> Vec<Answer> {
     let column =
         |name: &str, ty| Column { name: name.to_owned(), ty, modifier: None, not_null: false, default: None };
@@ -97,7 +97,7 @@ fn among(writes: Vec<Operation>) -> Vec<Answer> {
     answers.filter_map(|(answer, written)| written.then_some(answer)).collect()
 }
 
-/// The keys and numbers of the rows that a write has changed.
+/// Returns the keys and numbers of the rows that a write has changed.
 fn changed(answer: &Answer) -> Vec<(i32, i32)> {
     let Answer::Written(written) = answer else { panic!("{answer:?}") };
     let number = |value: &Value| match value {
@@ -113,11 +113,11 @@ fn what_is_given_of_a_row_is_what_was_written_last() {
     let answers = among(vec![
         write("one", row_of(7, 1)),
         write("many", compare(Binary::Equal, NUMBER, 2)),
-        // Rows that come lie between the others and move them.
+        // Inserted rows lie between the others and move them.
         rows(KEYS..KEYS + 200),
         write("moved", row_of(14, 1)),
         write("new", row_of(KEYS, 1)),
-        // A row leaves what some reads ask for, and comes to others.
+        // A row leaves the results of some reads and enters those of others.
         set(NUMBER, number(0), row_of(21, 1)),
         write("other", compare(Binary::Equal, NUMBER, 0)),
         Operation::Delete { table: TABLE, filter: Some(row_of(28, 0)), returning: vec![] },
@@ -133,7 +133,8 @@ fn what_is_given_of_a_row_is_what_was_written_last() {
 fn a_write_finds_what_the_writes_before_it_have_left() {
     let point = |key: i32, filter: Expr| Expr::all(vec![compare(Binary::Equal, KEY, key), filter]);
     let answers = among(vec![
-        // Of three rows of a key two satisfy a filter that divides by their numbers, and the third fails.
+        // Of the three rows of a key, two satisfy a filter that divides by their numbers, and on the third it
+        // fails.
         write("never", point(7, sixth_is(3))),
         set(NUMBER, number(6), row_of(7, 0)),
         write("now", point(7, sixth_is(3))),

@@ -1,9 +1,9 @@
-//! What one read may gather before it is answered, and one statement return.
+//! The memory that one read may gather and that one statement may return.
 
 use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Binary, Expr},
-    host::Alone,
+    host::SingleThread,
     operation::{Operation, Order, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
@@ -58,7 +58,7 @@ fn read(output: Output) -> Job {
 
 fn a_read_gathers_no_more_than_it_may<E: Engine>(make: impl Fn(Bounds) -> E) {
     let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
-    // A tenth of the rows is well within it; all of them are not.
+    // A tenth of the rows is well within the bound; all rows exceed it.
     let bounds = Bounds { result_bytes_max: 1 << 20, ..Bounds::default() };
     let mut engine = loaded(make(bounds), all());
     let mut large = loaded(make(Bounds { result_bytes_max: u64::MAX, ..bounds }), all());
@@ -97,7 +97,7 @@ fn a_read_gathers_no_more_than_it_may<E: Engine>(make: impl Fn(Bounds) -> E) {
     }
 }
 
-/// What every replica must agree on does not hang on what each is set to.
+/// Failures on which replicas must agree do not depend on settings.
 fn a_statement_returns_no_more_than_fits<E: Engine>(make: impl Fn(Bounds) -> E) {
     let long = "x".repeat(100_000);
     let few = (0..400).map(|n| vec![Value::Int4(n), Value::text_of(&*long)]).collect();
@@ -139,7 +139,7 @@ fn reads_that_come_together_share<E: Engine>(make: impl Fn(Bounds) -> E) {
                 kept += usize::from(crowded);
                 crowded
             },
-            &Alone,
+            &SingleThread,
         );
         let expected = large.apply(&jobs);
         for (answer, expected) in answers.iter().zip(&expected) {
@@ -153,7 +153,7 @@ fn reads_that_come_together_share<E: Engine>(make: impl Fn(Bounds) -> E) {
         }
         assert!((21..30).contains(&together), "{together} of 40 are answered, of {output:?}");
         assert_eq!(kept + together, 40);
-        // Alone it is answered, of the version that it was asked of, whatever was written meanwhile.
+        // Alone, the read is answered from the version that it named, in spite of later writes.
         let delete = Operation::Delete { table: TABLE, filter: None, returning: Vec::new() };
         engine.apply(&[job(3, delete)]);
         assert_eq!(engine.apply(&jobs[..1]), expected[..1]);
@@ -169,7 +169,8 @@ fn what_a_batch_gathers_is_bounded() {
     reads_that_come_together_share(ScanEngine::new);
 }
 
-/// A read that outgrows its parts' shares of the bound, though not the bound, and that a write before it touches.
+/// A read that exceeds its segments' shares of the bound, but not the bound, and that an earlier write
+/// concerns.
 #[test]
 fn what_fits_as_a_whole_is_brought_up_to_date() {
     let all = || (0..ROWS).map(|n| vec![Value::Int4(n), Value::text_of(format!("{n:050}"))]).collect();
@@ -187,7 +188,7 @@ fn what_fits_as_a_whole_is_brought_up_to_date() {
     let ask = |result_bytes_max, threads| {
         let bounds = Bounds { result_bytes_max, ..Bounds::default() };
         let mut engine = loaded(ScanEngine::new(bounds), all());
-        engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &Alone, threads }).remove(1)
+        engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &SingleThread, threads }).remove(1)
     };
     let mut most = 500_000;
     let expected = loop {
@@ -222,8 +223,9 @@ fn what_is_too_much_is_so_for_any_number_of_threads() {
             Output::Groups { keys: vec![text()], aggregates: vec![least] },
         ];
         let jobs: Vec<Job> = outputs.into_iter().map(read).collect();
-        let mut ask =
-            |threads| engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &Alone, threads });
+        let mut ask = |threads| {
+            engine.apply_keeping(&jobs, &mut |_, _| false, &Threads { host: &SingleThread, threads })
+        };
         let expected = ask(1);
         for threads in [2, 3, 7] {
             assert!(ask(threads) == expected, "{bounds:?}, {threads} threads");

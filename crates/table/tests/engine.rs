@@ -1,5 +1,5 @@
-//! Both engines against a vector of rows: random statements, one engine that holds everything and two that hold
-//! half the ring each, with holds, pins, loads and migrations between them.
+//! Both engines compared with a vector of rows. Random statements run on one engine that holds everything and
+//! on two that hold half the ring each, with holds, pins, loads and migrations between them.
 
 use proptest::prelude::*;
 use quorate_table::{
@@ -28,11 +28,11 @@ enum Step {
     Publish(u64),
     Discard(u64),
     Select(Option<Expr>),
-    /// Hold the next write and void it in the end.
+    /// Holds the next write, and drops it in the end.
     VoidNext,
     Pin,
     Release,
-    /// Move a half to a fresh engine, so many rows a chunk.
+    /// Moves a half to a fresh engine, with this number of rows in a chunk.
     Migrate(usize, usize),
 }
 
@@ -130,7 +130,7 @@ fn any_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The obvious twin.
+/// The model: a plain list of rows.
 #[derive(Clone, Default)]
 struct Model {
     rows: Vec<Row>,
@@ -138,7 +138,7 @@ struct Model {
 }
 
 impl Model {
-    /// Does a write; rows affected, or the SQLSTATE.
+    /// Runs a write. Returns the number of affected rows, or the SQLSTATE.
     fn write(&mut self, schema: &Schema, step: &Step) -> Result<usize, String> {
         let mut next = self.clone();
         let failed = |failure: Failure| failure.sqlstate;
@@ -228,13 +228,13 @@ fn one(engine: &mut Twin, job: Job) -> Answer {
     answers.remove(0)
 }
 
-/// Every row, by the given version.
+/// Returns a read of every row that satisfies the filter.
 fn plain(filter: Option<Expr>) -> Select {
     let output = Output::Rows { columns: vec![K(), S(), V()], order: vec![], limit: None, distinct: false };
     Select { table: TABLE, filter, output }
 }
 
-struct World {
+struct TwinEngines {
     schema: Schema,
     whole: Twin,
     halves: [Twin; 2],
@@ -244,8 +244,8 @@ struct World {
     pins: Vec<(u64, Model)>,
 }
 
-impl World {
-    fn new(hash: bool) -> World {
+impl TwinEngines {
+    fn new(hash: bool) -> TwinEngines {
         let schema = schema(hash);
         let create = Operation::CreateTable { table: TABLE, schema: schema.clone() };
         let mut whole = Twin::default();
@@ -254,7 +254,15 @@ impl World {
             let answer = one(engine, job(1, &[KeyRange::ALL], &create, false));
             assert_eq!(answer, Answer::Written(vec![Written::default()]));
         }
-        World { schema, whole, halves, model: Model::default(), epoch: 1, void_next: false, pins: Vec::new() }
+        TwinEngines {
+            schema,
+            whole,
+            halves,
+            model: Model::default(),
+            epoch: 1,
+            void_next: false,
+            pins: Vec::new(),
+        }
     }
 
     fn step(&mut self, step: &Step) {
@@ -288,8 +296,8 @@ impl World {
         assert_eq!(usage[0].rows, self.model.rows.len() as u64);
     }
 
-    /// The whole answers range by range what the halves answer, and what the model says; a write that fails in one half
-    /// is voided in the other.
+    /// Runs a write. The whole must answer, range by range, as the halves and the model do. A write that
+    /// fails in one half is dropped in the other.
     fn write(&mut self, step: &Step) {
         let operation = operation(step);
         let void = std::mem::take(&mut self.void_next);
@@ -325,7 +333,7 @@ impl World {
             }
             (Err(sqlstate), Answer::Failed(failure)) => {
                 let theirs = failed.expect("the whole fails and both halves succeed");
-                // Which of several faults is reported depends on the order of rows, but is one that a half reports.
+                // The order of rows decides which of several faults is reported, but some half reports it.
                 assert!(
                     failure.sqlstate == sqlstate || sqlstate == "23505" || failure.sqlstate == "22003",
                     "{step:?}"
@@ -418,7 +426,7 @@ impl World {
         assert_eq!(rows, groups);
     }
 
-    /// A pinned version still reads as it was, in one piece and page by page.
+    /// Checks that a pinned version still has its rows, read at once and page by page.
     fn read_pinned(&mut self, epoch: u64, model: &Model) {
         let expected = model.matching(None);
         let answer = one(&mut self.whole, job(epoch, &HALVES, &Operation::Select(plain(None)), false));
@@ -436,7 +444,7 @@ impl World {
         assert_eq!(paged, rows);
     }
 
-    /// A fresh engine takes over a half from the whole, and forgets what it need not have.
+    /// Moves a half from the whole to a fresh engine, which then forgets what it does not need.
     fn migrate(&mut self, half: usize, rows: usize) {
         let mut fresh = Twin::default();
         self.whole.pin(Epoch(self.epoch), Holder::Migration);
@@ -469,9 +477,9 @@ proptest! {
 
     #[test]
     fn an_engine_is_a_vector_of_rows(hash: bool, steps in prop::collection::vec(any_step(), 0..80)) {
-        let mut world = World::new(hash);
+        let mut twins = TwinEngines::new(hash);
         for step in &steps {
-            world.step(step);
+            twins.step(step);
         }
     }
 }

@@ -1,10 +1,10 @@
-//! What engines tell of reads.
+//! Explanations of reads by both engines.
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
-    explain::{Explained, Strategy},
+    explain::{Explanation, Strategy},
     expr::{Binary, Expr},
-    host::Alone,
+    host::SingleThread,
     operation::{Operation, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
@@ -21,7 +21,7 @@ fn job(epoch: u64, operation: Operation) -> Job {
     Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
 }
 
-/// Rows (k, k / 100, "even" or "odd", k % 7), in blocks in the order of k.
+/// Creates rows (k, k / 100, "even" or "odd", k % 7), in blocks in the order of k.
 fn loaded<E: Engine + Default>() -> E {
     let mut engine = E::default();
     let column =
@@ -57,13 +57,14 @@ fn select(filter: Vec<Expr>) -> Select {
     Select { table: TABLE, filter: Some(Expr::all(filter)), output }
 }
 
-/// Explains a read beside others, which are answered as the plain engine answers them, and has it carried out, too.
-fn explained(engine: &mut impl Engine, filter: Vec<Expr>, others: Vec<Select>) -> Explained {
+/// Explains a read among other reads. Checks that these, and the read itself, have the plain engine's
+/// answers.
+fn explained(engine: &mut impl Engine, filter: Vec<Expr>, others: Vec<Select>) -> Explanation {
     let mut jobs =
         vec![job(2, Operation::Explain(select(filter.clone()))), job(2, Operation::Select(select(filter)))];
     jobs.extend(others.into_iter().map(|select| job(2, Operation::Select(select))));
     let answers = engine.apply(&jobs);
-    let (Answer::Explained(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
+    let (Answer::Explanation(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
         panic!("{:?}", &answers[..2])
     };
     assert_eq!(answers[1..], loaded::<PlainEngine>().apply(&jobs[1..]));
@@ -107,7 +108,7 @@ fn a_read_tells_how_it_was_done() {
     assert_eq!((plain.strategy, plain.rows), (Strategy::RowByRow, 50));
 }
 
-/// Two threads take turns here, the one with the first rows before the other.
+/// The two threads of this host take turns: the thread with the first rows runs before the other.
 #[test]
 fn a_limit_that_is_reached_ends_the_look_at_later_rows() {
     let mut engine = loaded::<ScanEngine>();
@@ -116,9 +117,9 @@ fn a_limit_that_is_reached_ends_the_look_at_later_rows() {
         let Output::Rows { limit: most, .. } = &mut select.output else { unreachable!("a read of rows") };
         *most = Some(limit);
         let jobs = [job(2, Operation::Explain(select.clone())), job(2, Operation::Select(select))];
-        let host = Threads { host: &Alone, threads };
+        let host = Threads { host: &SingleThread, threads };
         let answers = engine.apply_keeping(&jobs, &mut |_, _| false, &host);
-        let (Answer::Explained(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
+        let (Answer::Explanation(explained), Answer::Rows(rows)) = (&answers[0], &answers[1]) else {
             panic!("{answers:?}")
         };
         assert_eq!(answers[1..], loaded::<PlainEngine>().apply(&jobs[1..]));

@@ -1,9 +1,9 @@
-//! Versions that are kept for reads which go on page by page.
+//! Versions that are kept for reads that continue page by page.
 
 use quorate_table::{
     engine::{Answer, Bounds, Engine, Epoch, Failure, Holder, Job, Pinned},
     expr::{Binary, Expr},
-    host::Alone,
+    host::SingleThread,
     operation::{LoadId, Operation, Output, Select},
     plain::PlainEngine,
     scan::ScanEngine,
@@ -46,7 +46,7 @@ fn paged(engine: &mut Twin, epoch: u64) -> Vec<Row> {
     }
 }
 
-/// Reads of one batch, with writes between and behind them, each keep the version that they saw.
+/// Reads of one batch, with writes between and after them, each keep the version that they saw.
 #[test]
 fn a_read_keeps_what_it_saw() {
     let mut engine = Twin::default();
@@ -75,7 +75,7 @@ fn a_read_keeps_what_it_saw() {
         asked.push(job);
         matches!(answer, Answer::Rows(rows) if rows.len() > 30)
     };
-    let answers = engine.apply_keeping(&jobs, &mut keep, &Alone);
+    let answers = engine.apply_keeping(&jobs, &mut keep, &SingleThread);
     assert_eq!(asked, [0, 2, 3, 5], "only reads are asked about");
     let seen = |job: usize| match &answers[job] {
         Answer::Rows(rows) => rows.clone(),
@@ -97,16 +97,16 @@ fn text() -> Expr {
     Expr::Column(1, Type::Text)
 }
 
-/// A thousand rows with texts, of which the reader of each epoch from 2 on sees other ones.
-struct Kept<E> {
+/// A thousand rows with texts. From epoch 2 on, the reader of each epoch sees different rows.
+struct OverwrittenTable<E> {
     engine: E,
     epoch: u64,
 }
 
-impl<E: Engine> Kept<E> {
+impl<E: Engine> OverwrittenTable<E> {
     const ROWS: i32 = 1_000;
 
-    fn new(mut engine: E) -> Kept<E> {
+    fn new(mut engine: E) -> OverwrittenTable<E> {
         let column = |name: &str, ty| Column {
             name: name.to_owned(),
             ty,
@@ -122,7 +122,7 @@ impl<E: Engine> Kept<E> {
             job(1, Operation::CreateTable { table: TABLE, schema }),
             job(2, Operation::Insert { table: TABLE, rows, returning: Vec::new() }),
         ]);
-        Kept { engine, epoch: 2 }
+        OverwrittenTable { engine, epoch: 2 }
     }
 
     /// Overwrites every row with the epoch.
@@ -139,7 +139,7 @@ impl<E: Engine> Kept<E> {
         assert!(matches!(answers[..], [Answer::Written(_)]), "{answers:?}");
     }
 
-    /// The first page of a long read as of an epoch.
+    /// Reads the first page of a long read at an epoch.
     fn page(&mut self, epoch: u64) -> Result<(), Failure> {
         let output = Output::Rows { columns: vec![text()], order: Vec::new(), limit: None, distinct: false };
         let select = Select { table: TABLE, filter: None, output };
@@ -149,9 +149,10 @@ impl<E: Engine> Kept<E> {
     }
 }
 
-/// Three readers and what they make an engine keep: what each has told in the end.
+/// Runs three readers. Returns their results, the final use of pins, and the memory after each reader in
+/// bytes.
 fn three_readers<E: Engine>(engine: E) -> ([Result<(), Failure>; 3], Pinned, Vec<u64>) {
-    let mut kept = Kept::new(engine);
+    let mut kept = OverwrittenTable::new(engine);
     let mut bytes = Vec::new();
     for epoch in 2..=4 {
         kept.engine.pin(Epoch(epoch), Holder::Reader);
@@ -168,7 +169,8 @@ fn three_readers<E: Engine>(engine: E) -> ([Result<(), Failure>; 3], Pinned, Vec
     (seen, pinned, bytes)
 }
 
-/// What readers keep is bounded: the oldest loses its version first, is told so, and the others go on.
+/// The memory for readers is bounded: the oldest reader loses its version first, its read fails, and the
+/// others go on.
 fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
     let (seen, pinned, bytes) =
         three_readers(make(Bounds { pinned_bytes_max: u64::MAX, ..Bounds::default() }));
@@ -190,9 +192,9 @@ fn the_oldest_reader_gives_way<E: Engine>(make: impl Fn(Bounds) -> E) {
     assert_eq!((pinned.readers, pinned.broken), (0, 3));
 }
 
-/// What a migration needs is kept whatever it takes, and a reader who needs nothing beyond that loses nothing.
+/// A migration keeps what it needs without a bound, and a reader that needs nothing more loses nothing.
 fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
-    let mut kept = Kept::new(make(Bounds { pinned_bytes_max: 0, ..Bounds::default() }));
+    let mut kept = OverwrittenTable::new(make(Bounds { pinned_bytes_max: 0, ..Bounds::default() }));
     kept.engine.pin(Epoch(2), Holder::Migration);
     kept.engine.pin(Epoch(2), Holder::Reader);
     kept.overwrite();
@@ -201,7 +203,7 @@ fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
     assert_eq!((pinned.readers, pinned.reader_bytes, pinned.broken), (1, 0, 0));
     kept.page(2).expect("the migration keeps it");
 
-    // A newer reader leans on what is overwritten later, which the migration has whole by then.
+    // A newer reader needs data that is overwritten later. By then the migration has that data whole.
     kept.engine.pin(Epoch(3), Holder::Reader);
     kept.overwrite();
     assert_eq!(kept.engine.pinned().broken, 1);
@@ -215,7 +217,7 @@ fn a_migration_keeps_what_it_needs<E: Engine>(make: impl Fn(Bounds) -> E) {
     kept.engine.release(Epoch(3), Holder::Reader);
     let pinned = kept.engine.pinned();
     assert_eq!((pinned.readers, pinned.reader_bytes, pinned.migration_bytes), (0, 0, 0));
-    // Nothing is left of it that would be in the way of another.
+    // The broken pin leaves nothing that would disturb another pin.
     kept.engine.pin(Epoch(4), Holder::Reader);
     kept.page(4).unwrap();
 }

@@ -1,4 +1,4 @@
-//! Lists of alternatives mean what comparisons joined by OR mean, however long they are.
+//! Lists of alternatives, of any length, mean the same as comparisons joined by OR.
 
 use quorate_table::{
     eval::eval,
@@ -11,7 +11,7 @@ fn numeric(text: &str) -> Value {
     Value::Numeric(Numeric::parse(text).expect("a number"))
 }
 
-/// Looks for each value of `probes` in lists of `members`, short and long, with NULL and without.
+/// Searches for each value of `probes` in lists of `members`, short and long, with NULL and without.
 fn check(ty: Type, members: &[Value], probes: &[Value]) {
     let constant = |value: &Value| Expr::constant(value.clone(), ty);
     let column = || Expr::Column(0, ty);

@@ -1,4 +1,4 @@
-//! What an engine says that its tables take, beside what the allocator has given out for them.
+//! The memory that an engine reports for its tables, compared with the allocator's.
 
 use std::process::Command;
 
@@ -18,10 +18,11 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const TABLE: TableId = TableId(1);
 const ROWS: i32 = 40_000;
-/// What is said may differ from what is taken by one part in so many.
+/// The reported memory may differ from the allocated memory by one part in this many.
 const PRECISION: f64 = 20.0;
 
-/// Says that the test runs in a process of its own: others take memory meanwhile.
+/// The variable that marks a process with only this test, because other tests would allocate memory
+/// meanwhile.
 const ALONE: &str = "QUORATE_TEST_ALONE";
 
 #[test]
@@ -38,7 +39,7 @@ fn tables_take_what_is_said() {
         assert!(output.status.success(), "{}", said.concat());
         return;
     }
-    // What is made once and stays.
+    // This makes allocations that happen once and stay.
     drop(Tables::loaded(10));
     Tables::check();
 }

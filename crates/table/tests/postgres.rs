@@ -1,7 +1,8 @@
-//! A PostgreSQL to compare with, where the machine has one.
+//! A PostgreSQL server to compare with, if the machine has one.
 //!
-//! The server is started for the test in a directory of its own, on a Unix socket, with C collation and UTC; it refuses
-//! to run as root, so that root hands it to `postgres` or `nobody`. Where there is none the tests say so and pass.
+//! The test starts the server in its own directory, on a Unix socket, with C collation and UTC. PostgreSQL
+//! refuses to run as root, so root starts it as `postgres` or `nobody`. Without PostgreSQL, the tests report
+//! that and pass.
 
 use std::{
     io::{Seek as _, Write as _},
@@ -20,7 +21,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server; `None`, said on standard error, if this machine has none.
+    /// Starts a server. If this machine has no PostgreSQL, reports that on standard error and returns `None`.
     pub(crate) fn start() -> Option<Postgres> {
         let versions =
             ["18", "17", "16", "15", "14"].map(|version| format!("/usr/lib/postgresql/{version}/bin"));
@@ -51,12 +52,12 @@ impl Postgres {
         Some(server)
     }
 
-    /// Runs a script; one line for each row of its results.
+    /// Runs a script, and returns one line for each row of its results.
     pub(crate) fn query(&self, script: &str) -> Vec<String> {
         let socket = self.home.path().to_str().expect("a readable path");
         let arguments =
             ["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", socket, "-U", "twin", "-d", "postgres"];
-        // From a file, because psql answers before it has read all.
+        // The script comes from a file, because psql answers before it has read everything.
         let mut input = tempfile::tempfile().expect("a file");
         input.write_all(script.as_bytes()).expect("a script");
         input.rewind().expect("a file");

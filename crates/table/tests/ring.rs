@@ -32,7 +32,7 @@ fn holds(ranges: &[KeyRange], key: u64) -> bool {
 
 #[test]
 fn hash_keys_are_pinned_for_ever() {
-    // Every process of a cluster, of whatever version, must place a row alike.
+    // Every process of a cluster, of any version, must place a row alike.
     assert_eq!(hash().key_of(&Value::Int4(1)), hash().key_of(&Value::Int8(1)));
     let keys: Vec<u64> = [Value::Null, Value::Int4(1), Value::text_of("N14228"), Value::Date(4748)]
         .iter()
@@ -70,7 +70,7 @@ fn equality_prunes_to_points_and_intervals_to_arcs() {
     assert_eq!(range(0, 100).ranges(&outside).len(), 2);
 }
 
-/// Filters over one integer column, and what they say about a value of it.
+/// Generates filters over one integer column.
 fn any_filter() -> impl Strategy<Value = Expr> {
     let operator = prop_oneof![
         Just(Binary::Equal),
@@ -98,7 +98,7 @@ fn any_filter() -> impl Strategy<Value = Expr> {
     })
 }
 
-/// What SQL says, by the shortest way: NULL compares to nothing.
+/// Returns what a filter says about a value by SQL's rules, in the most direct way. NULL compares to nothing.
 fn satisfies(filter: &Expr, value: &Value) -> Option<bool> {
     match filter {
         Expr::Binary(Binary::And, left, right) => match (satisfies(left, value), satisfies(right, value)) {

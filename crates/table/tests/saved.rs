@@ -1,4 +1,4 @@
-//! Versions that are saved, and engines that are made again from what was saved.
+//! Saved versions, and engines that are restored from them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use quorate_table::{
-    engine::{Engine, Epoch, Holder, Job, Records, Saved, Saving},
+    engine::{Engine, Epoch, Holder, Job, Records, SaveTarget, SavedPart},
     expr::{Binary, Expr},
     numeric::Numeric,
     operation::{LoadId, Operation},
@@ -21,20 +21,20 @@ use crate::twin::Maker;
 const TABLE: TableId = TableId(1);
 const LOAD: LoadId = LoadId(7, 1);
 
-/// What a process does with its engine: writes, and saves from time to time.
-struct Keeper<E> {
+/// A process with an engine, which writes, and saves from time to time.
+struct SavingEngine<E> {
     engine: E,
     epoch: u64,
     records: Records,
-    /// Of the last version that was saved.
+    /// The outline of the last saved version.
     outline: Vec<Vec<u8>>,
     named: BTreeMap<u64, u32>,
     next: u64,
 }
 
-impl<E: Engine + Default> Keeper<E> {
-    fn new() -> Keeper<E> {
-        let mut keeper = Keeper {
+impl<E: Engine + Default> SavingEngine<E> {
+    fn new() -> SavingEngine<E> {
+        let mut saving = SavingEngine {
             engine: E::default(),
             epoch: 0,
             records: Records::new(),
@@ -42,8 +42,8 @@ impl<E: Engine + Default> Keeper<E> {
             named: BTreeMap::new(),
             next: 1,
         };
-        keeper.write(Operation::CreateTable { table: TABLE, schema: schema() });
-        keeper
+        saving.write(Operation::CreateTable { table: TABLE, schema: schema() });
+        saving
     }
 
     fn write(&mut self, operation: Operation) {
@@ -52,7 +52,7 @@ impl<E: Engine + Default> Keeper<E> {
         self.engine.apply(&[Job { epoch, ranges, operation, held: false }]);
     }
 
-    /// Saves the present; in between `meanwhile` is done. Returns how many fragments were written.
+    /// Saves the present, and calls `meanwhile` between the parts. Returns the number of written fragments.
     fn save(&mut self, carried: &[u64], mut meanwhile: impl FnMut(&mut Self)) -> u32 {
         let at = Epoch(self.epoch);
         self.engine.pin(at, Holder::Migration);
@@ -60,9 +60,9 @@ impl<E: Engine + Default> Keeper<E> {
         (self.outline, self.named) = Default::default();
         let (mut cursor, mut written) = (None, 0);
         loop {
-            let saving = Saving { record: self.next, since: 1, carried: carried.clone() };
+            let saving = SaveTarget { record: self.next, since: 1, carried: carried.clone() };
             let saved = self.engine.save(at, &saving, cursor).unwrap();
-            let Saved { fragments, count, outline, named, next } = saved;
+            let SavedPart { fragments, count, outline, named, next } = saved;
             assert_eq!(fragments.is_empty(), count == 0);
             if count > 0 {
                 self.records.insert(self.next, fragments.into());
@@ -83,7 +83,7 @@ impl<E: Engine + Default> Keeper<E> {
         written
     }
 
-    /// The engine made again, from those records alone that are named; what it holds is what was held then.
+    /// Restores an engine from the named records only, and checks that it holds the saved data.
     fn restored(&self, digest: u64) -> E {
         let mut engine = E::default();
         let named = self.records.iter().filter(|(number, _)| self.named.contains_key(number));
@@ -146,10 +146,10 @@ fn update(below_key: i64, column: usize, ty: Type, value: Value) -> Operation {
     Operation::Update { table: TABLE, assignments, filter: below(below_key), returning: Vec::new() }
 }
 
-/// Versions that are saved while writes go on are there again, whatever happened between them.
+/// Versions that are saved while writes go on can be restored, whatever happens between the saves.
 fn check<E: Engine + Default>(seed: u8) {
     let mut maker = Maker::seeded(seed);
-    let mut keeper = Keeper::<E>::new();
+    let mut saving = SavingEngine::<E>::new();
     let mut key = 0;
     for _ in 0..12 {
         for _ in 0..maker.below(5) {
@@ -176,20 +176,20 @@ fn check<E: Engine + Default>(seed: u8) {
                 }
                 _ => Operation::Publish { table: TABLE, load: LOAD, rows: 0 },
             };
-            keeper.write(operation);
+            saving.write(operation);
         }
-        let digest = keeper.digest();
-        let carried: Vec<u64> = keeper.named.keys().copied().filter(|_| maker.below(4) == 0).collect();
-        keeper.save(&carried, |keeper| {
+        let digest = saving.digest();
+        let carried: Vec<u64> = saving.named.keys().copied().filter(|_| maker.below(4) == 0).collect();
+        saving.save(&carried, |saving| {
             let below_key = maker.below(key as usize + 1) as i64;
-            keeper.write(update(below_key, 1, Type::Text, Value::text_of("meanwhile")));
+            saving.write(update(below_key, 1, Type::Text, Value::text_of("meanwhile")));
         });
-        let all: BTreeSet<u64> = keeper.named.keys().copied().collect();
+        let all: BTreeSet<u64> = saving.named.keys().copied().collect();
         assert!(carried.iter().all(|number| !all.contains(number)), "what is carried is needed no more");
-        let restored = keeper.restored(digest);
-        // A process that comes back goes on from there, and is told the writes behind it once more.
+        let restored = saving.restored(digest);
+        // A restarted process goes on from the saved version, and receives the later writes again.
         if maker.below(2) == 0 {
-            keeper.engine = restored;
+            saving.engine = restored;
         }
     }
 }
@@ -202,23 +202,23 @@ fn what_was_saved_is_there_again() {
     }
 }
 
-/// A column that changes is written, and the others are not.
+/// A save writes the fragments of a changed column, and no others.
 #[test]
 fn only_what_has_changed_is_written() {
     let mut maker = Maker::new();
-    let mut keeper = Keeper::<ScanEngine>::new();
+    let mut saving = SavingEngine::<ScanEngine>::new();
     for first in 0..10 {
-        keeper.write(insert(first * 4000..(first + 1) * 4000, &mut maker));
+        saving.write(insert(first * 4000..(first + 1) * 4000, &mut maker));
     }
-    let whole = keeper.save(&[], |_| {});
+    let whole = saving.save(&[], |_| {});
     let blocks = 10;
     assert!(whole > blocks * 6, "{whole} fragments");
-    assert_eq!(keeper.save(&[], |_| {}), 0, "nothing has changed");
-    keeper.write(update(i64::MAX, 4, Type::Bool, Value::Bool(true)));
-    let one_column = keeper.save(&[], |_| {});
+    assert_eq!(saving.save(&[], |_| {}), 0, "nothing has changed");
+    saving.write(update(i64::MAX, 4, Type::Bool, Value::Bool(true)));
+    let one_column = saving.save(&[], |_| {});
     assert!((blocks..whole / 4).contains(&one_column), "{one_column} of {whole} fragments");
-    let digest = keeper.digest();
-    let mut again = Keeper { engine: keeper.restored(digest), ..keeper };
+    let digest = saving.digest();
+    let mut again = SavingEngine { engine: saving.restored(digest), ..saving };
     assert_eq!(again.save(&[], |_| {}), 0, "who comes back knows what is on disk");
     let all: Vec<u64> = again.named.keys().copied().collect();
     let carried = again.save(&all, |_| {});
@@ -229,18 +229,18 @@ fn only_what_has_changed_is_written() {
 #[test]
 fn what_is_no_saved_version_is_refused() {
     let mut maker = Maker::new();
-    let mut keeper = Keeper::<ScanEngine>::new();
-    keeper.write(insert(0..500, &mut maker));
-    keeper.save(&[], |_| {});
-    let outline = keeper.outline.concat();
-    assert!(ScanEngine::default().restore(&outline, &keeper.records).is_ok());
+    let mut saving = SavingEngine::<ScanEngine>::new();
+    saving.write(insert(0..500, &mut maker));
+    saving.save(&[], |_| {});
+    let outline = saving.outline.concat();
+    assert!(ScanEngine::default().restore(&outline, &saving.records).is_ok());
     assert!(ScanEngine::default().restore(&outline, &Records::new()).is_err(), "no records");
-    assert!(PlainEngine::default().restore(&outline, &keeper.records).is_err(), "of another engine");
+    assert!(PlainEngine::default().restore(&outline, &saving.records).is_err(), "of another engine");
     for end in 0..outline.len() {
-        // It may end between two lines; what it says up to there is taken.
-        let _ = ScanEngine::default().restore(&outline[..end], &keeper.records);
+        // The outline may end between two lines; the lines up to there are restored.
+        let _ = ScanEngine::default().restore(&outline[..end], &saving.records);
     }
-    let (number, record) = keeper.records.first_key_value().unwrap();
+    let (number, record) = saving.records.first_key_value().unwrap();
     for end in (0..record.len()).step_by(37) {
         let short = Records::from([(*number, record.slice(..end))]);
         assert!(ScanEngine::default().restore(&outline, &short).is_err(), "cut off at {end}");

@@ -1,11 +1,11 @@
-//! The scan engine beside the plain one: every call goes to both, and both answer the same.
+//! The scan engine compared with the plain one: every call goes to both, and both must answer the same.
 
 use std::collections::BTreeSet;
 
 use quorate_table::{
     engine::{
-        Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Records, Saved,
-        Saving, Usage,
+        Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Records,
+        SaveTarget, SavedPart, Usage,
     },
     expr::{Aggregate, AggregateFunction, Binary, Expr, Unary},
     host::Host,
@@ -18,7 +18,7 @@ use quorate_table::{
 
 use crate::twin::{COLUMNS, Maker, TYPES};
 
-/// Two engines that must not differ, whatever number of threads one of them has for a batch.
+/// Two engines that must not differ, whatever number of threads one of them uses for a batch.
 #[derive(Default)]
 pub(crate) struct Twin {
     plain: PlainEngine,
@@ -26,7 +26,7 @@ pub(crate) struct Twin {
     batches: usize,
 }
 
-/// A host with so many threads as far as an engine can see.
+/// A host that reports this number of threads to an engine.
 pub(crate) struct Threads<'a> {
     pub(crate) host: &'a dyn Host,
     pub(crate) threads: usize,
@@ -45,7 +45,7 @@ impl Host for Threads<'_> {
         1
     }
 
-    /// Of three and more the last first: nobody may count on an order.
+    /// With three and more threads, the last number comes first, because no engine may rely on an order.
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         match self.threads {
             ..3 => (0..count).for_each(work),
@@ -129,7 +129,7 @@ impl Engine for Twin {
         plain
     }
 
-    fn save(&mut self, _: Epoch, _: &Saving, _: Option<Cursor>) -> Result<Saved, Failure> {
+    fn save(&mut self, _: Epoch, _: &SaveTarget, _: Option<Cursor>) -> Result<SavedPart, Failure> {
         unreachable!("each engine has fragments of its own")
     }
 
@@ -170,10 +170,10 @@ impl Engine for Twin {
 
 const TABLE: TableId = TableId(3);
 const WIDTH: usize = TYPES.len() * COLUMNS;
-/// A column of the same small integers in every history, to partition by.
+/// A column of small integers that is the same in every history, to partition by.
 const KEY: usize = WIDTH;
 
-/// Columns of all types, as `Maker`'s expressions want them, and one more.
+/// Returns columns of all types, as `Maker`'s expressions need them, and one more.
 fn schema(maker: &mut Maker) -> Schema {
     let types = TYPES.iter().flat_map(|&ty| [ty; COLUMNS]).chain([Type::Int4]);
     let column = |(index, ty)| Column {
@@ -191,7 +191,7 @@ fn schema(maker: &mut Maker) -> Schema {
     Schema { name: "all".to_owned(), columns, primary_key: Vec::new(), partition }
 }
 
-/// What the ways of finding rows might cost somewhere.
+/// Returns costs of the ways to find rows, plausible or not.
 pub(crate) fn odd_costs(seed: u8) -> Costs {
     match seed % 4 {
         0 => Costs::default(),
@@ -201,13 +201,13 @@ pub(crate) fn odd_costs(seed: u8) -> Costs {
     }
 }
 
-/// What a history knows of itself.
+/// The state of a history.
 struct History {
     maker: Maker,
     twin: Twin,
     schema: Schema,
     epoch: u64,
-    /// Rows that were inserted once, to take constants from.
+    /// Rows that were inserted at some time, to take constants from.
     rows: Vec<Row>,
     ranges: Vec<KeyRange>,
     cases: usize,
@@ -224,14 +224,14 @@ impl History {
             _ => vec![KeyRange::ALL],
         };
         let rows = Vec::new();
-        // In some histories many reads gather as much as they may, or a little more.
+        // In some histories, many reads gather about as much memory as they may.
         let bounds = match seed % 3 {
             2 => Bounds { result_bytes_max: 20_000, ..Bounds::default() },
             _ => Bounds::default(),
         };
         let mut history = History {
             maker,
-            // Whatever is thought dear, the answers are the same.
+            // Costs of any size must not change answers.
             twin: Twin {
                 plain: PlainEngine::new(bounds),
                 scan: ScanEngine::new(bounds).with_costs(odd_costs(seed)),
@@ -255,7 +255,7 @@ impl History {
     }
 
     fn new_rows(&mut self, count: usize) -> Vec<Row> {
-        // Few different values in most columns, many in some.
+        // Most columns have few different values, some have many.
         let rows: Vec<Row> = (0..count)
             .map(|_| {
                 let mut row: Row = (0..WIDTH)
@@ -274,7 +274,7 @@ impl History {
         rows
     }
 
-    /// A constant of a column: of some row, or any.
+    /// Returns a constant for a column: from some row, or arbitrary.
     fn constant(&mut self, column: usize) -> Expr {
         let ty = self.schema.columns[column].ty;
         let value = match self.maker.below(5) {
@@ -291,7 +291,7 @@ impl History {
         self.maker.below(WIDTH + 1)
     }
 
-    /// A comparison that an engine could look up.
+    /// Returns a comparison that an engine could look up.
     fn leaf(&mut self, column: usize) -> Expr {
         let ty = self.schema.columns[column].ty;
         let this = Expr::Column(column, ty);
@@ -300,7 +300,7 @@ impl History {
             0 => Expr::IsNull(Box::new(this)),
             1 => Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(this)))),
             2 | 3 => {
-                // Few are looked up, many are compared or put in order.
+                // Short lists are looked up, long ones are compared or sorted.
                 let most = [4, 4, 4, 40][self.maker.below(4)];
                 let list = (0..1 + self.maker.below(most)).map(|_| self.constant(column)).collect();
                 let listed = Expr::In(Box::new(this), list);
@@ -347,7 +347,7 @@ impl History {
             terms.push(self.leaf(column));
         }
         if self.maker.below(6) == 0 {
-            // Anything at all, which may fail.
+            // An arbitrary expression, which may fail.
             let depth = 1 + self.maker.below(3);
             let position = self.maker.below(terms.len() + 1);
             terms.insert(position, self.maker.expr(Type::Bool, depth));
@@ -382,7 +382,7 @@ impl History {
                     aggregate(AggregateFunction::Max, Some(columns[0].clone()), false),
                     aggregate(AggregateFunction::Avg, Some(float), false),
                 ];
-                // With a sum of floats, all rows are looked at in one pass.
+                // With a sum of floats, one pass looks at all rows.
                 if self.maker.below(2) == 0 {
                     aggregates.pop();
                 }
@@ -399,7 +399,7 @@ impl History {
         }
     }
 
-    /// Many reads in one batch, most with equality on the same columns.
+    /// Runs many reads in one batch, most with equality on the same columns.
     fn read(&mut self, epoch: u64) {
         let signature: Vec<usize> = (0..1 + self.maker.below(3)).map(|_| self.some_column()).collect();
         let jobs: Vec<Job> = (0..120)
@@ -416,7 +416,7 @@ impl History {
         self.twin.apply(&jobs);
     }
 
-    /// Reads with writes between them.
+    /// Runs reads with writes between them.
     fn mix(&mut self) {
         let signature: Vec<usize> = (0..1 + self.maker.below(3)).map(|_| self.some_column()).collect();
         let jobs: Vec<Job> = (0..80)
@@ -506,7 +506,7 @@ fn the_scan_engine_answers_what_the_plain_one_does() {
         history.run(8, 40);
         cases += history.cases;
     }
-    // Several blocks, dictionaries that are merged, and rows that come between others.
+    // These histories have several blocks, merged dictionaries, and inserts between other rows.
     for seed in [99, 98] {
         let mut history = History::new(seed);
         history.run(3, 8000);
@@ -579,7 +579,8 @@ fn a_pinned_version_outlives_the_codes_of_its_values() {
     let rows = (0..10).map(|k| vec![Value::Int4(k), Value::text_of(format!("old {}", 9 - k))]).collect();
     twin.apply(&[job(2, Operation::Insert { table: TABLE, rows, returning: vec![] })]);
     twin.pin(Epoch(2), Holder::Migration);
-    // Enough new values for the dictionary to be merged, and too few changes for the table to be kept whole.
+    // There are enough new values for the dictionary to be merged, and too few changes for the table to be
+    // kept whole.
     let updates = (3..1020).map(|epoch| {
         let is = |k| {
             let constant = Expr::constant(Value::Int4(k), Type::Int4);
@@ -602,8 +603,8 @@ fn a_pinned_version_outlives_the_codes_of_its_values() {
     twin.release(Epoch(2), Holder::Migration);
 }
 
-/// Keys that few rows have and keys that many have, in a table placed by them: filters of both kinds, alone, among
-/// writes that make one kind the other, and where nothing can satisfy them.
+/// Keys with few rows and keys with many, in a table placed by them. The reads use keys of both kinds, alone,
+/// among writes that turn one kind into the other, and with filters that nothing can satisfy.
 #[test]
 fn a_key_may_be_in_many_rows() {
     let column =
@@ -666,7 +667,7 @@ fn a_key_may_be_in_many_rows() {
         apply(vec![Operation::CreateTable { table: TABLE, schema }]);
         apply(vec![insert(1, 0..16), insert(2, 0..5000), insert(3, 0..2)]);
         apply(reads().collect());
-        // The seventeenth row comes within a batch; what is written in it is read in it.
+        // The seventeenth row arrives within a batch, and later reads of the batch see its writes.
         let mut batch: Vec<Operation> = reads().collect();
         batch.push(insert(1, 16..17));
         batch.extend(reads());
@@ -680,8 +681,8 @@ fn a_key_may_be_in_many_rows() {
     }
 }
 
-/// Many keys of few rows each, looked up in one batch: rows of a key that differ in what is asked about them and in what is
-/// given of them, or do not; texts that hardly repeat, and NULL beside the least of them; keys that nobody has.
+/// Many keys of few rows each, looked up in one batch. The rows of a key differ in the columns of filters and
+/// outputs, or do not. There are nearly unique texts, NULL next to the least of them, and keys without rows.
 #[test]
 fn many_keys_are_looked_up_together() {
     const KEYS: i32 = 1500;

@@ -1,9 +1,11 @@
-//! SQLite as a second twin: the same statements, one at a time there and in batches here, with the same outcome.
+//! SQLite as a second twin: the same statements, one at a time there and in batches here, must have the same
+//! outcome.
 //!
-//! The scan engine is asked twice: batch by batch, and an operation at a time, which must make no difference. What
-//! SQLite means otherwise is not generated: integers that overflow (it goes on with floats), division, NaN (it stores
-//! NULL) and minus zero, numerics (it has none), functions of other letters than ASCII; with a primary key (which it judges
-//! row by row) only upserts. `LIKE` is told to mind case; booleans and dates are integers there.
+//! The scan engine runs every statement twice: in batches, and one operation at a time, which must make no
+//! difference. The test does not generate statements that SQLite treats differently. These are integers that
+//! overflow (it continues with floats), division, NaN (it stores NULL) and minus zero, numerics (it has
+//! none), and functions of letters outside ASCII. With a primary key, which SQLite checks row by row, it
+//! generates upserts only. SQLite's `LIKE` is set to respect case; booleans and dates are integers there.
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
@@ -19,7 +21,7 @@ use rusqlite::{Connection, types::ValueRef};
 use crate::twin::Maker;
 
 const TABLE: TableId = TableId(5);
-/// Name, type, and what it may hold beside NULL. The first is the partition column; `n` stays small enough to add to.
+/// The name and type of each column. The first is the partition column; `n` stays small enough for additions.
 const COLUMNS: [(&str, Type); 9] = [
     ("k", Type::Int4),
     ("a", Type::Int4),
@@ -68,7 +70,7 @@ fn integer(value: i32) -> Expr {
     Expr::constant(Value::Int4(value), Type::Int4)
 }
 
-/// A condition that has a value or is unknown on every row.
+/// Returns a condition that never fails.
 fn condition(maker: &mut Maker, depth: usize) -> Expr {
     use Binary::*;
     if depth > 0 && maker.below(2) == 0 {
@@ -121,7 +123,7 @@ fn filter(maker: &mut Maker) -> Option<Expr> {
     if maker.below(12) == 0 {
         return None;
     }
-    // Often by key, and often by the same two columns, so that queries are put together.
+    // Often the filter is by key, and often by the same two columns, so that queries form groups.
     let mut terms = Vec::new();
     let equal = |maker: &mut Maker, at: usize| {
         Expr::binary(Binary::Equal, column(at), Expr::constant(value(maker, at), COLUMNS[at].1))
@@ -153,7 +155,7 @@ fn read(maker: &mut Maker) -> Select {
         }
         1 => Output::Rows { columns, order: Vec::new(), limit: None, distinct: true },
         2 => {
-            // By all columns, so that there is one answer.
+            // The order is by all columns, so that there is only one right answer.
             let order = (0..columns.len()).map(|column| Order {
                 column,
                 descending: maker.below(2) == 0,
@@ -176,7 +178,7 @@ fn write(maker: &mut Maker, rows: usize) -> Operation {
         0 => vec![column(0), column(T), column(N)],
         _ => Vec::new(),
     };
-    // The table stays about as long as it is.
+    // Deletes become possible once the table is long, so its length stays about the same.
     match maker.below(if rows > 150 { 6 } else { 4 }) {
         0 => {
             let rows = (0..1 + maker.below(12)).map(|_| row(maker)).collect();
@@ -196,7 +198,8 @@ fn write(maker: &mut Maker, rows: usize) -> Operation {
                     (at, Expr::constant(value(maker, at), COLUMNS[at].1))
                 }
             });
-            // SQLite, too, takes the last of two assignments of a column, but need not: there is one of each.
+            // Like us, SQLite uses the last of two assignments of a column, but it does not promise that. So
+            // each column is assigned once.
             let mut assignments: Vec<(usize, Expr)> = assignments.collect();
             assignments.dedup_by_key(|(column, _)| *column);
             Operation::Update { table: TABLE, assignments, filter: filter(maker), returning }
@@ -204,7 +207,7 @@ fn write(maker: &mut Maker, rows: usize) -> Operation {
     }
 }
 
-/// A write to a table whose primary key is its first two columns: most often an upsert.
+/// Returns a write to a table whose primary key is its first two columns, mostly an upsert.
 fn upsert(maker: &mut Maker, rows: usize) -> Operation {
     if rows > 60 && maker.below(3) == 0 {
         return Operation::Delete { table: TABLE, filter: filter(maker), returning: Vec::new() };
@@ -214,7 +217,7 @@ fn upsert(maker: &mut Maker, rows: usize) -> Operation {
     rows.iter_mut().filter(|row| row[A].is_null()).for_each(|row| row[A] = Value::Int4(4));
     let excluded = |at: usize| Expr::Column(at + COLUMNS.len(), COLUMNS[at].1);
     let conflict = if update {
-        // SQLite changes a row as often as it is told to, PostgreSQL and we refuse the second time.
+        // SQLite changes a row any number of times; PostgreSQL and we refuse the second change.
         let mut keys: Vec<(Value, Value)> = Vec::new();
         rows.retain(|row| {
             let key = (row[0].clone(), row[A].clone());
@@ -293,7 +296,7 @@ fn listed(exprs: &[Expr]) -> String {
     exprs.iter().map(sql).collect::<Vec<_>>().join(", ")
 }
 
-/// The statement that an operation stands for.
+/// Returns the SQL statement of an operation.
 fn statement(operation: &Operation) -> String {
     let condition =
         |filter: &Option<Expr>| filter.as_ref().map_or(String::new(), |f| format!(" where {}", sql(f)));
@@ -355,7 +358,8 @@ fn statement(operation: &Operation) -> String {
     }
 }
 
-/// What a statement brings there, a line for each row, and how many rows it changed.
+/// Runs a statement on SQLite. Returns a line for each row of its result, and the number of rows that it
+/// changed.
 fn theirs(connection: &Connection, statement: &str) -> (Vec<String>, u64) {
     let mut prepared = connection.prepare(statement).unwrap_or_else(|error| panic!("{statement}: {error}"));
     let width = prepared.column_count();
@@ -379,7 +383,7 @@ fn lines(rows: &[Row]) -> Vec<String> {
     rows.iter().map(|row| row.iter().map(literal).collect::<Vec<_>>().join("|")).collect()
 }
 
-/// Groups as the gateway finishes them.
+/// Returns groups as the gateway finishes them.
 fn finished(select: &Select, answer: &Answer) -> Vec<Row> {
     let Output::Groups { keys, aggregates } = &select.output else { unreachable!("a read of groups") };
     let types = keys.iter().map(Expr::ty).chain(aggregates.iter().map(Aggregate::ty));
@@ -414,7 +418,7 @@ fn check(connection: &Connection, operation: &Operation, answer: &Answer) {
     assert_eq!(actual, expected, "{statement}");
 }
 
-/// A history of batches; how many operations it had.
+/// Runs a history of batches, and returns the number of its operations.
 fn history(seed: u8, batches: usize, keyed: bool) -> usize {
     let mut maker = Maker::seeded(seed);
     let connection = Connection::open_in_memory().expect("SQLite");
@@ -486,7 +490,7 @@ fn history(seed: u8, batches: usize, keyed: bool) -> usize {
             pinned.push((epoch, theirs(&connection, "select * from t").0));
         }
         if pinned.len() > 3 {
-            // Any of them, so that others lean on what lies between.
+            // An arbitrary pin is released, so that other pins need data between it and them.
             let (pin, mut expected) = pinned.remove(maker.below(pinned.len()));
             if maker.below(2) == 0 {
                 let answer = batched.apply(&[job(pin, Operation::Select(all.clone()))]).remove(0);

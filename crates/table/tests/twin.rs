@@ -1,4 +1,4 @@
-//! Expressions against PostgreSQL: random ones, column by column and error by error.
+//! Expressions compared with PostgreSQL: random ones, with every value and every error.
 
 use proptest::{
     strategy::{Strategy as _, ValueTree as _},
@@ -26,12 +26,12 @@ pub(crate) const TYPES: [Type; 10] = [
     Type::Timestamp,
     Type::Timestamptz,
 ];
-/// Columns of each type in the row that expressions are computed over.
+/// The number of columns of each type in the row over which expressions are evaluated.
 pub(crate) const COLUMNS: usize = 6;
 const ROUNDS: usize = 12;
 const EXPRESSIONS: usize = 500;
 
-/// Makes expressions and rows from a fixed seed.
+/// Generates expressions and rows from a fixed seed.
 pub(crate) struct Maker {
     runner: TestRunner,
 }
@@ -42,7 +42,7 @@ impl Maker {
         Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
 
-    /// Makes others.
+    /// Creates a generator with another seed.
     pub(crate) fn seeded(seed: u8) -> Maker {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         Maker { runner: TestRunner::new_with_rng(Config::default(), rng) }
@@ -56,7 +56,7 @@ impl Maker {
         from[self.below(from.len())].clone()
     }
 
-    /// A value of a type, NULL and extremes among them, in the type's text.
+    /// Generates a value of a type, often NULL or an extreme.
     pub(crate) fn value(&mut self, ty: Type) -> Value {
         if self.below(8) == 0 {
             return Value::Null;
@@ -204,7 +204,7 @@ impl Maker {
         Expr::Cast(Box::new(self.expr(from, depth)), to)
     }
 
-    /// A template of `to_char`: patterns, their prefixes and suffixes, and text between them.
+    /// Generates a template of `to_char`: patterns, their prefixes and suffixes, and text between them.
     fn template(&mut self) -> String {
         const PARTS: &[&str] = &[
             "YYYY",
@@ -304,7 +304,8 @@ impl Maker {
         (0..1 + self.below(7)).map(|_| self.pick(PARTS)).collect()
     }
 
-    /// An expression of a type. Leaves are columns, so that PostgreSQL folds nothing beforehand.
+    /// Generates an expression of a type. Its leaves are columns, so that PostgreSQL folds nothing in
+    /// advance.
     pub(crate) fn expr(&mut self, ty: Type, depth: usize) -> Expr {
         use Function::*;
         if depth == 0 {
@@ -349,7 +350,8 @@ impl Maker {
                 4 if ty == Type::Int4 => self.call(Position, &[Type::Text, Type::Text], depth),
                 5 if ty == Type::Int4 => self.binary(Binary::Subtract, Type::Date, Type::Date, depth),
                 6 if ty == Type::Int4 => self.cast(Type::Bool, ty, depth),
-                // By its number again, for some characters would break the lines that answers come in.
+                // The character becomes its number again, because some characters would break the lines of
+                // the answers.
                 7 if ty == Type::Int4 => {
                     let character = self.call(Chr, &[Type::Int4], depth);
                     Expr::Call(Ascii, vec![character])
@@ -444,7 +446,8 @@ impl Maker {
                     self.call(function, &[ty, ty], depth)
                 }
                 5 => {
-                    // Not the least 32-bit integer: PostgreSQL negates it and takes the whole text.
+                    // The count is never the least 32-bit integer, because PostgreSQL negates the count and
+                    // then returns the whole text.
                     let count = Expr::Cast(Box::new(self.expr(Type::Int2, depth)), Type::Int4);
                     let function = self.pick(&[Left, Right, Substring]);
                     Expr::Call(function, vec![self.expr(ty, depth), count])
@@ -530,7 +533,7 @@ impl Maker {
     }
 }
 
-/// The expression in SQL.
+/// Returns the expression in SQL.
 fn sql(expr: &Expr) -> String {
     let list = |exprs: &[Expr]| exprs.iter().map(sql).collect::<Vec<_>>().join(", ");
     match expr {
@@ -645,7 +648,7 @@ pub(crate) fn literal(value: &Value, ty: Type) -> String {
     }
 }
 
-/// What an expression gives, in one line.
+/// Returns the outcome of an expression as one line.
 fn outcome(expr: &Expr, row: &Row) -> String {
     match eval(expr, row).and_then(|value| cast(&value, Type::Text)) {
         Ok(Value::Null) => "null".to_owned(),
@@ -654,7 +657,7 @@ fn outcome(expr: &Expr, row: &Row) -> String {
     }
 }
 
-/// The expression with the row's values in place of its columns.
+/// Returns the expression with the row's values in place of its columns.
 fn with_constants(expr: &Expr, row: &Row) -> Expr {
     let mut expr = expr.clone();
     if let Expr::Column(column, ty) = expr {
@@ -666,7 +669,7 @@ fn with_constants(expr: &Expr, row: &Row) -> Expr {
     expr
 }
 
-/// The columns in an expression, with their values.
+/// Returns the columns in an expression, with their values.
 fn operands(expr: &Expr, row: &Row) -> String {
     match expr {
         Expr::Column(column, _) => {
@@ -676,7 +679,7 @@ fn operands(expr: &Expr, row: &Row) -> String {
     }
 }
 
-/// PostgreSQL's numerics know NaN and infinity, and its dates many more ways to be written; ours refuse both.
+/// PostgreSQL's numerics have NaN and infinity, and it reads more formats of dates; we refuse both.
 fn is_known_deviation(ours: &str) -> bool {
     ours.contains("NaN and infinity are not supported") || ours.starts_with("!22007")
 }

@@ -8,7 +8,7 @@ use quorate_table::{
     value::{Type, Value, key_of},
 };
 
-/// Reads `input` as `ty` and writes it again: the text, or the SQLSTATE and message.
+/// Reads `input` as `ty` and writes it again. The result is the text, or the SQLSTATE and message.
 fn check(ty: Type, input: &str, expected: &str) {
     let outcome = match parse_text(ty, input) {
         Ok(value) => value.text().expect("not NULL"),
@@ -70,7 +70,7 @@ fn deep_expressions_are_refused_before_the_stack_ends() {
     assert_eq!(deepest.depth(), DEPTH_MAX);
     let bytes = postcard::to_stdvec(&deepest).expect("encodes");
     assert_eq!(postcard::from_bytes::<Expr>(&bytes).expect("decodes"), deepest);
-    // One level is two bytes: the variant and the operator.
+    // One level takes two bytes: the variant and the operator.
     let bytes = [&[bytes[0], bytes[1]].repeat(1_000_000), &bytes[..]].concat();
     assert!(postcard::from_bytes::<Expr>(&bytes).is_err());
     assert_eq!(postcard::from_bytes::<Expr>(&bytes[2_000_000..]).expect("decodes again"), deepest);
@@ -78,7 +78,7 @@ fn deep_expressions_are_refused_before_the_stack_ends() {
     assert!(Expr::any(many).depth() < 20);
 }
 
-/// Any value of any type, extremes and near neighbours often.
+/// Generates any value of any type, often an extreme or close to another value.
 pub(crate) fn any_value() -> impl Strategy<Value = Value> {
     let small = -3i64..3;
     prop_oneof![

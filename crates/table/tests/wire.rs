@@ -1,4 +1,4 @@
-//! What travels between processes: its bytes are pinned, and damaged bytes end in a refusal.
+//! Messages between processes: their bytes are pinned, and damaged bytes are refused.
 
 use proptest::prelude::*;
 use quorate_table::{
@@ -68,7 +68,7 @@ fn filter() -> Expr {
     ])
 }
 
-/// One of each kind.
+/// Returns one operation of each kind.
 fn operations() -> Vec<Operation> {
     let average = Aggregate {
         function: AggregateFunction::Avg,

@@ -1,11 +1,11 @@
-//! Reads that nobody waits for any more: the engine gives them up in the middle of a pass.
+//! Withdrawn reads: the engine drops them in the middle of a pass.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Job},
     expr::{Binary, Expr},
-    host::{Alone, Host},
+    host::{Host, SingleThread},
     operation::{Operation, Output, Select},
     scan::ScanEngine,
     schema::{Column, KeyRange, Partition, Schema, TableId},
@@ -15,10 +15,10 @@ use quorate_table::{
 use crate::scan::Threads;
 
 const TABLE: TableId = TableId(1);
-/// Ten blocks of 4,096.
+/// The number of rows: ten blocks of 4,096.
 const ROWS: i32 = 40_960;
 
-/// A host that the engine has asked so often; some jobs are withdrawn when it asks for the `after`th time.
+/// A host that counts the engine's questions, and withdraws some jobs at the `after`th question.
 struct Clock {
     asked: AtomicUsize,
     after: usize,
@@ -90,7 +90,7 @@ fn a_pass_that_nobody_waits_for_ends() {
     let whole = Clock::new(usize::MAX, &[]);
     asked(&mut engine, &[read(1)], &whole);
     assert!(whole.blocks() >= 10, "the host is asked once a block");
-    // One alone, and so many that they are found by hash.
+    // One read alone, and enough reads for a group.
     for queries in [1, 500] {
         let jobs: Vec<Job> = (0..queries).map(|query| read(query % 100)).collect();
         let all: Vec<usize> = (0..jobs.len()).collect();
@@ -111,13 +111,13 @@ fn the_others_of_a_batch_are_answered() {
     let later = |m: i32| Job { epoch: Epoch(3), ..read(m) };
     for jobs in [
         vec![read(1), read(2), read(1)],
-        // With a write between that concerns what is withdrawn, and what is not.
+        // A write between the reads concerns the withdrawn read and others.
         vec![read(5), delete(7), later(7), later(7), later(8)],
         (0..500).map(|query| read(query % 100)).collect(),
     ] {
-        let expected = loaded().apply_keeping(&jobs, &mut |_, _| false, &Alone);
+        let expected = loaded().apply_keeping(&jobs, &mut |_, _| false, &SingleThread);
         let gone = jobs.len() / 2;
-        // Of three threads one or two learn of it.
+        // Of three threads, one or two notice the withdrawal.
         for (threads, after) in [(1, 2), (3, 2), (3, 6)] {
             let clock = Clock::new(after, &[gone]);
             let host = Threads { host: &clock, threads };

@@ -1,4 +1,4 @@
-//! A gateway's translation: operations become requests with ranges, parts become answers.
+//! The gateway's translation: an operation becomes a request with ranges, and a part becomes an answer.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -16,27 +16,28 @@ use quorate_table::{
 };
 use smallvec::{SmallVec, smallvec};
 
-/// An insert of rows with more distinct ring keys goes to the whole ring: routers read the ranges of every message.
+/// Number of distinct ring keys above which an insert goes to the whole ring. Routers read the ranges of
+/// every message, so the list must be short.
 const POINTS_MAX: usize = 16;
 
-/// No operation is longer: a frame carries several, beside what is said about them.
+/// Length of the longest operation, in bytes. A frame carries several operations and their headers.
 pub const OPERATION_BYTES_MAX: usize = FRAME_BYTES_MAX / 4;
 
-/// A request, as far as it follows from the operation.
+/// The parts of a request that follow from the operation.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Request {
+pub struct TableRequest {
     /// The table's number.
     pub table: u32,
-    /// The ring keys concerned; disjoint. None means that no row can match.
+    /// The disjoint ring ranges concerned. Empty if no row can match.
     pub ranges: SmallVec<[Range; 2]>,
-    /// Whether it can fail at run time.
+    /// Whether the operation can fail at run time.
     pub fallible: bool,
     /// The operation's byte form.
     pub operation: Bytes,
 }
 
-/// The request of an operation on a table with this definition.
-pub fn request(operation: &Operation, schema: &Schema) -> Request {
+/// Makes the request of an operation on a table with this definition.
+pub fn request(operation: &Operation, schema: &Schema) -> TableRequest {
     let ranges = match operation {
         Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } | Operation::Stage { rows, .. } => {
             let mut points: Vec<u64> = Vec::with_capacity(rows.len().min(POINTS_MAX + 1));
@@ -58,7 +59,7 @@ pub fn request(operation: &Operation, schema: &Schema) -> Request {
         other => ranges(other.filter(), schema),
     };
     let bytes = postcard::to_stdvec(operation).expect("our own types always serialise");
-    Request {
+    TableRequest {
         table: operation.table().0,
         ranges,
         fallible: can_fail(operation, schema),
@@ -66,42 +67,44 @@ pub fn request(operation: &Operation, schema: &Schema) -> Request {
     }
 }
 
-impl Request {
-    /// Refuses what is too long to be sent.
+impl TableRequest {
+    /// Fails if the operation is too long to be sent.
     pub fn fits(&self) -> Result<(), Failure> {
         let (bytes, limit) = (self.operation.len(), OPERATION_BYTES_MAX);
         if bytes <= limit {
             return Ok(());
         }
         Err(Failure::new("54000", format!("the statement takes {bytes} bytes, over the limit of {limit}"))
-            .with_detail("Nothing was sent. Several rows go in parts, or by COPY; a single row is never longer than that."))
+            .with_detail(
+                "Nothing was sent. Use several statements, or COPY; a single row is never that long.",
+            ))
     }
 }
 
-/// The variants of `Operation` that read.
+/// The variant numbers of the reading operations in `Operation`.
 const SELECT: u32 = 8;
 const EXPLAIN: u32 = 9;
 
-/// The variant of `Answer` that is a piece of a backup.
+/// The variant number of a backup's piece in `Answer`.
 const BACKUP: u32 = 5;
 
-/// Hardly a read is longer.
+/// Bytes that suffice for nearly every encoded read.
 const READ_BYTES: usize = 256;
 
-/// The request of a read.
-pub fn read(select: &Select, schema: &Schema) -> Request {
+/// Makes the request of a read.
+pub fn read(select: &Select, schema: &Schema) -> TableRequest {
     reading(SELECT, select, schema)
 }
 
-/// The request of a read that answers how it was done.
-pub fn explain(select: &Select, schema: &Schema) -> Request {
+/// Makes the request of a read whose answer reports how it was executed.
+pub fn explain(select: &Select, schema: &Schema) -> TableRequest {
     reading(EXPLAIN, select, schema)
 }
 
-/// The bytes of an operation are its variant's number and what it holds, which is not copied for that.
-fn reading(variant: u32, select: &Select, schema: &Schema) -> Request {
+/// Encodes the operation as its variant's number and `select`, which saves a copy of `select`.
+fn reading(variant: u32, select: &Select, schema: &Schema) -> TableRequest {
     let ranges = ranges(select.filter.as_ref(), schema);
-    Request { table: select.table.0, ranges, fallible: false, operation: encode(variant, select).into() }
+    TableRequest { table: select.table.0, ranges, fallible: false, operation: encode(variant, select).into() }
 }
 
 fn encode(variant: u32, select: &Select) -> Vec<u8> {
@@ -109,13 +112,14 @@ fn encode(variant: u32, select: &Select) -> Vec<u8> {
     postcard::to_extend(&(variant, select), room).expect("our own types always serialise")
 }
 
-/// The request of a read in its byte form ([`encoded`]) that concerns the whole of a table.
-pub fn everywhere(table: TableId, operation: Bytes) -> Request {
-    Request { table: table.0, ranges: smallvec![Range::ALL], fallible: false, operation }
+/// Makes the request of an encoded read ([`encoded`]) of a whole table.
+pub fn everywhere(table: TableId, operation: Bytes) -> TableRequest {
+    TableRequest { table: table.0, ranges: smallvec![Range::ALL], fallible: false, operation }
 }
 
-/// The request of a backup: all rows of these tables, as of one position. None if there are no tables.
-pub fn backup(tables: &[(TableId, &Schema)]) -> Option<Request> {
+/// Makes the request of a backup: all rows of these tables, as of one position. Returns `None` if there are
+/// no tables.
+pub fn backup(tables: &[(TableId, &Schema)]) -> Option<TableRequest> {
     let all = |&(table, schema): &(TableId, &Schema)| {
         let columns = schema.columns.iter().enumerate();
         let columns = columns.map(|(index, column)| Expr::Column(index, column.ty)).collect();
@@ -125,7 +129,7 @@ pub fn backup(tables: &[(TableId, &Schema)]) -> Option<Request> {
     let operation = Operation::Backup(tables.iter().map(all).collect());
     let operation = postcard::to_stdvec(&operation).expect("our own types always serialise").into();
     let ranges = smallvec![Range::ALL];
-    (!tables.is_empty()).then_some(Request {
+    (!tables.is_empty()).then_some(TableRequest {
         table: DataHeader::NO_TABLE,
         ranges,
         fallible: false,
@@ -133,39 +137,39 @@ pub fn backup(tables: &[(TableId, &Schema)]) -> Option<Request> {
     })
 }
 
-/// The position that a piece of a [`backup`] is of; then a table, by its number among those of the backup, and rows of it, in their
-/// byte form. None if it is no such piece.
+/// Splits a piece of a [`backup`] into its position and its content. The content is the table's index in the
+/// backup, followed by encoded rows. Returns `None` if the bytes are no such piece.
 pub fn backed_up(piece: &Bytes) -> Option<(Position, Bytes)> {
     let ((variant, at), rest): ((u32, u64), &[u8]) = postcard::take_from_bytes(piece).ok()?;
     (variant == BACKUP).then(|| (Position(at), piece.slice_ref(rest)))
 }
 
-/// A read's byte form.
+/// Returns a read's byte form.
 pub fn encoded(select: &Select) -> Vec<u8> {
     encode(SELECT, select)
 }
 
-/// Puts a value's byte form behind what is there.
+/// Appends a value's byte form.
 pub fn append(value: &Value, bytes: Vec<u8>) -> Vec<u8> {
     postcard::to_extend(value, bytes).expect("our own types always serialise")
 }
 
-/// The operation of a byte form; `None` if it does not decode.
+/// Decodes an operation; `None` if that fails.
 pub fn operation(encoded: &[u8]) -> Option<Operation> {
     postcard::from_bytes(encoded).ok()
 }
 
-/// The answer in a part; `None` if it does not decode.
+/// Decodes the answer in a part; `None` if that fails.
 pub fn answer(content: &[u8]) -> Option<Answer> {
     postcard::from_bytes(content).ok()
 }
 
-/// A table's definition as control messages carry it.
+/// Encodes a table's definition for control messages.
 pub fn definition(schema: &Schema) -> Bytes {
     postcard::to_stdvec(schema).expect("our own types always serialise").into()
 }
 
-/// The table that a definition describes; `None` if it does not decode.
+/// Decodes a table's definition; `None` if that fails.
 pub fn schema(definition: &[u8]) -> Option<Schema> {
     postcard::from_bytes(definition).ok()
 }
@@ -178,24 +182,25 @@ fn ranges(filter: Option<&Expr>, schema: &Schema) -> SmallVec<[Range; 2]> {
     found.into_iter().map(|range| Range { low: range.low, high: range.high }).collect()
 }
 
-/// Whether a write can fail at run time. Errs on the side of yes, which costs an exchange of verdicts.
+/// Whether a write can fail at run time. If unsure it says yes, which costs an exchange of verdicts.
 fn can_fail(operation: &Operation, schema: &Schema) -> bool {
     let keyed = !schema.primary_key.is_empty();
-    // It may be too much.
+    // The returned rows may be too long for a message.
     let returns = |list: &[Expr]| !list.is_empty();
     match operation {
         Operation::Insert { returning, .. } => keyed || returns(returning),
         Operation::Upsert { conflict: Conflict::Skip, returning, .. } => returns(returning),
-        // Two of its rows may have one key, or change what is there to what the table does not take.
+        // Two rows of the operation may have the same key, or an update may give a row a value that the table
+        // refuses.
         Operation::Upsert { conflict: Conflict::Update { .. }, .. } => true,
-        // Rows put aside are checked when they are published.
+        // Staged rows are checked when they are published.
         Operation::Stage { .. } | Operation::Discard { .. } => false,
         Operation::Publish { .. } => keyed,
         Operation::Update { assignments, filter, returning, .. } => {
             let assigned = |(column, value): &(usize, Expr)| {
                 let nulls = schema.columns[*column].not_null
                     && !matches!(value, Expr::Constant(value, _) if !value.is_null());
-                // A row may not become too long.
+                // A row may become too long.
                 let grows = schema.columns[*column].ty == Type::Text
                     && match value {
                         Expr::Constant(Value::Text(text), _) => text.len() > TEXT_BYTES_SHORT,
@@ -267,7 +272,7 @@ mod tests {
         let columns = vec![Expr::Column(0, Type::Int8)];
         let output = Output::Rows { columns, order: Vec::new(), limit: Some(3), distinct: false };
         let select = Select { table: TableId(7), filter: None, output };
-        let decoded = |request: Request| postcard::from_bytes::<Operation>(&request.operation).unwrap();
+        let decoded = |request: TableRequest| postcard::from_bytes::<Operation>(&request.operation).unwrap();
         assert_eq!(decoded(read(&select, &schema)), Operation::Select(select.clone()));
         assert_eq!(decoded(explain(&select, &schema)), Operation::Explain(select.clone()));
         let asked = backup(&[(TableId(7), &schema)]).unwrap();

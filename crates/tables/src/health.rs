@@ -1,7 +1,8 @@
-//! Whether a process can do its work, as far as it can tell alone.
+//! Checks whether a process can do its work, as far as it can tell alone.
 //!
-//! A router can: it hears the others. An application process hears routers only when there is something to deliver, so it
-//! tells where the leader listens, for its host to ask.
+//! A router can tell, because it has links to the other routers. An application process has messages from
+//! routers only when there is something to deliver. So it provides the leader's address, and its host asks
+//! the leader.
 
 use quorate_protocol::{
     NotAdmitted, ProcessId,
@@ -13,80 +14,82 @@ use thiserror::Error;
 
 use crate::Process;
 
-/// Why a process can not do its work now.
+/// The reason why a process cannot do its work now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Hindrance {
-    /// It belongs to no domain yet.
+pub enum Unhealthy {
+    /// The process belongs to no domain yet.
     #[error("joining: the cluster has not taken this process in yet")]
     Joining,
-    /// No router leads that it could reach. One that loses its majority leads no more.
+    /// No lead router is within reach. A leader that loses its majority stops leading.
     #[error(
-        "no router is known to lead a majority, or it is out of reach: nothing can be written; if routers are gone for good, \
-         `quorate router reform` goes on without them"
+        "no router is known to lead a majority, or the lead router is out of reach: nothing can be written; if routers \
+         are lost for good, `quorate router reform` continues without them"
     )]
     Leaderless,
-    /// It is a router no more.
-    #[error("removed: this router votes no more")]
+    /// The process is no longer a router.
+    #[error("removed: this process is no longer a router")]
     Removed,
-    /// Too few storage processes have ever joined.
+    /// Too few storage processes have ever joined to found the ring.
     #[error(
-        "the ring is not founded: {joined} of {wanted} storage processes have joined, and until then no table can be made, \
-         written or read"
+        "the ring is not founded: {joined} of {wanted} storage processes have joined; until all have, no table can be \
+         created, written or read"
     )]
     Unfounded {
-        /// How many wait.
+        /// Number of storage processes that have joined.
         joined: usize,
-        /// How many the domain was founded to begin with.
+        /// Number of storage processes with which the ring is founded.
         wanted: usize,
     },
-    /// It is a gateway, and this storage process serves without its reaching it.
-    #[error("out of reach: this gateway has no link to {0}, which serves; reads that need it fail")]
+    /// The process is a gateway, and has no link to this serving storage process.
+    #[error("out of reach: this gateway has no link to {0}, so reads that need it fail")]
     Unreached(ProcessId),
-    /// The others have given up on it.
-    #[error("unreachable: the others do not hear this process, and refuse writes to what it holds alone")]
+    /// The process is a storage process that the others consider unreachable.
+    #[error(
+        "unreachable: the other processes do not hear this one, and refuse writes to rows that only it holds"
+    )]
     Unreachable,
 }
 
 impl Process {
-    /// Why it can not do its work, if it can not.
-    pub fn hindrance(&self) -> Option<Hindrance> {
+    /// Returns the reason why the process cannot do its work, or `None` if it can.
+    pub fn hindrance(&self) -> Option<Unhealthy> {
         match self {
             Process::Router(router) => {
                 let log = router.log().status();
                 match log.state {
-                    StateKind::Joining => Some(Hindrance::Joining),
-                    StateKind::Removed => Some(Hindrance::Removed),
+                    StateKind::Joining => Some(Unhealthy::Joining),
+                    StateKind::Removed => Some(Unhealthy::Removed),
                     StateKind::Leader => None,
                     StateKind::Follower if log.leader.is_some() => None,
-                    StateKind::Follower | StateKind::Candidate => Some(Hindrance::Leaderless),
+                    StateKind::Follower | StateKind::Candidate => Some(Unhealthy::Leaderless),
                 }
             }
             Process::Storage(storage) => member(storage.config(), storage.member())
-                .or_else(|| unreachable(storage).then_some(Hindrance::Unreachable)),
-            Process::Super(superior) => member(superior.config(), superior.member()),
+                .or_else(|| unreachable(storage).then_some(Unhealthy::Unreachable)),
+            Process::Super(super_process) => member(super_process.config(), super_process.member()),
             Process::Client(client) => member(client.config(), client.member())
-                .or_else(|| client.unreached().next().map(Hindrance::Unreached)),
+                .or_else(|| client.unreached().next().map(Unhealthy::Unreached)),
         }
     }
 
-    /// The same for people, with names and addresses.
-    pub fn hindrance_named(&self) -> Option<String> {
+    /// Returns the reason in words for people, with names and addresses.
+    pub fn unhealthy_text(&self) -> Option<String> {
         let hindrance = self.hindrance()?;
         match (hindrance, self) {
-            (Hindrance::Joining, role) => Some(match self.not_admitted() {
+            (Unhealthy::Joining, role) => Some(match self.not_admitted() {
                 None if matches!(role, Process::Router(_)) => format!(
-                    "{hindrance}; if no router of the domain is left, `quorate router reform` has it go on from its members"
+                    "{hindrance}; if no router of the domain is left, `quorate router reform` rebuilds it from its members"
                 ),
                 None => hindrance.to_string(),
                 Some(NotAdmitted::NodeInUse(by)) => format!(
-                    "joining: another process of this one's node, {} at {}, belongs to the domain and is not suspected",
+                    "joining: another process with the same node number, {} at {}, is a member and not suspected",
                     by.id, by.address
                 ),
                 Some(NotAdmitted::Terms(terms)) => {
-                    format!("not taken in: the domain was founded with other terms, {terms:?}")
+                    format!("refused: the domain was founded with other terms, {terms:?}")
                 }
             }),
-            (Hindrance::Unreached(_), Process::Client(client)) => {
+            (Unhealthy::Unreached(_), Process::Client(client)) => {
                 let named = |process: ProcessId| {
                     let known = client.config().and_then(|config| config.members.get(&process));
                     known.map_or_else(
@@ -96,8 +99,8 @@ impl Process {
                 };
                 let unreached: Vec<String> = client.unreached().map(named).collect();
                 Some(format!(
-                    "out of reach: this gateway has no link to {}: reads that need it fail, though it serves and the supers \
-                     hear it",
+                    "out of reach: this gateway has no link to {}, although the supers have one; \
+                     reads that need that link fail",
                     unreached.join(", ")
                 ))
             }
@@ -105,22 +108,22 @@ impl Process {
         }
     }
 
-    /// Where the lead router listens, as an application process knows it.
+    /// The address of the lead router, if an application process knows it. Routers return `None`.
     pub fn leader_address(&self) -> Option<&str> {
         match self {
             Process::Router(_) => None,
             Process::Storage(storage) => storage.member().leader_address(),
-            Process::Super(superior) => superior.member().leader_address(),
+            Process::Super(super_process) => super_process.member().leader_address(),
             Process::Client(client) => client.member().leader_address(),
         }
     }
 }
 
-fn member(config: Option<&Config>, member: &Member) -> Option<Hindrance> {
+fn member(config: Option<&Config>, member: &Member) -> Option<Unhealthy> {
     match (config, member.leader_address()) {
-        (None, _) => Some(Hindrance::Joining),
-        (Some(_), None) => Some(Hindrance::Leaderless),
-        (Some(config), Some(_)) if config.ring.is_empty() => Some(Hindrance::Unfounded {
+        (None, _) => Some(Unhealthy::Joining),
+        (Some(_), None) => Some(Unhealthy::Leaderless),
+        (Some(config), Some(_)) if config.ring.is_empty() => Some(Unhealthy::Unfounded {
             joined: config.storage.len(),
             wanted: config.wanted_storage as usize,
         }),

@@ -1,21 +1,30 @@
-//! The roles of a cluster of tables, wired to the scan engine, still pure.
+//! The roles of a cluster of tables, connected to the scan engine, still pure.
 //!
-//! A [`Process`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]: one message type on
-//! every link, one command and event type for whoever hosts it. The same value runs in the simulator and in the real
-//! runtime.
+//! A [`Process`] is a router, a storage process, a super or a client (gateway), as one [`Protocol`]. All
+//! links carry one message type, and the host sees one command and one event type. The simulator and the real
+//! runtime run the same value.
 //!
 //! | module | promise |
 //! |---|---|
-//! | [`storage`] | a storage process's tasks, done on an engine |
-//! | [`gateway`] | operations become requests with ranges, parts become answers |
-//! | [`health`] | whether a process can do its work |
-//! | [`operate`] | what an operator may ask beyond what processes do by themselves |
-//! | [`rows`] | rows of an answer, read where they lie |
-//! | [`status`] | where a process stands, for people |
+//! | [`storage`] | executes a storage process's tasks on an engine |
+//! | [`gateway`] | makes requests with ranges of operations, and answers of parts |
+//! | [`health`] | checks whether a process can do its work |
+//! | [`operate`] | commands of an operator, for decisions that processes do not take themselves |
+//! | [`rows`] | reads the rows of an answer without copying them |
+//! | [`status`] | the status of a process, for people |
+//!
+//! **One role for each member.** A process of the operating system that stores rows and serves SQL is two
+//! members: a storage process and a gateway. Each has a node number, a thread and links of its own. They
+//! die together and are suspected apart. As one member they would save a thread and links. But one queue
+//! would then carry the messages of both, and a circle of waits could close. A statement of the gateway
+//! that finds no room among the member's messages under way must wait; the storage half must meanwhile
+//! send the verdicts and completions by which that room becomes free.
 
 pub mod gateway;
 pub mod health;
+mod observe;
 pub mod operate;
+mod perform;
 pub mod rows;
 pub mod status;
 pub mod storage;
@@ -29,7 +38,7 @@ use quorate_protocol::{
     ecast::{self, Member, Router, RouterCommand, RouterEvent},
     group::Roster,
     paxos,
-    relay::{Figures, Relayed},
+    relay::{Counters, Relayed},
     rubberband::{
         Client, ClientCommand, ClientEvent, Message, Record, Storage, StorageCommand, StorageEvent, Super,
         SuperCommand, SuperEvent,
@@ -45,56 +54,56 @@ use status::Status;
     reason = "there is one per process, and whether the lint fires varies with the build"
 )]
 pub enum Process {
-    /// Orders and routes.
+    /// Orders and routes messages.
     Router(Router<Domain>),
-    /// Holds ranges and executes.
+    /// Holds ranges of rows and executes operations.
     Storage(Storage),
-    /// Watches and reconfigures.
+    /// Watches processes and plans the placement.
     Super(Super),
-    /// Submits for users.
+    /// Submits operations for users.
     Client(Client),
 }
 
-/// What a process may be asked. One in another role than the command's answers with [`Event::Unserved`].
+/// A command to a process. A process of another role than the command's answers with [`Event::Unserved`].
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers, to join through. Help, which has no end of its own.
+    /// Join through these processes, which may be routers. This command has no answer.
     Seeds(Vec<Peer>),
-    /// Where does it stand? Answered by [`Event::Status`].
+    /// Report the status. Answered by [`Event::Status`].
     Status {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         token: u64,
     },
-    /// Tell which process groups there are. Answered by [`Event::Groups`]. For a router.
+    /// List the process groups. Answered by [`Event::Groups`]. For a router.
     Groups {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         token: u64,
     },
-    /// Do what an operator asks. Answered by [`Event::Operated`].
+    /// Do an operator's operation. Answered by [`Event::Operated`].
     Operate {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         id: CommandId,
-        /// What.
+        /// The operation.
         operation: Operation,
     },
-    /// Leave the cluster. Answered by [`Event::Operated`] once the process is out, or will not be.
+    /// Leave the cluster. Answered by [`Event::Operated`] when the process has left, or cannot.
     Leave {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         id: CommandId,
     },
-    /// Have it stop for a moment, so that nobody waits for it. Answered by [`Event::Operated`] once it may stop, or with the reason
-    /// why others will notice.
+    /// Prepare a short stop, so that nobody waits for the process meanwhile. Answered by [`Event::Operated`]
+    /// when the process may stop, or with the reason why others will notice.
     Pause {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         id: CommandId,
     },
-    /// For a router.
+    /// A command for a router.
     Router(RouterCommand),
-    /// For a storage process.
+    /// A command for a storage process.
     Storage(StorageCommand),
-    /// For a super.
+    /// A command for a super.
     Super(SuperCommand),
-    /// For a client.
+    /// A command for a client.
     Client(ClientCommand),
 }
 
@@ -103,46 +112,47 @@ pub enum Command {
 pub enum Event {
     /// The answer to [`Command::Status`].
     Status {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         token: u64,
-        /// Where it stands.
+        /// The status.
         status: Box<Status>,
     },
     /// The answer to [`Command::Groups`].
     Groups {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         token: u64,
-        /// The groups at the last position that the router knows of.
+        /// The groups at the last position that the router knows.
         roster: Shared<Roster>,
     },
     /// The answer to [`Command::Operate`], [`Command::Leave`] and [`Command::Pause`].
     Operated {
-        /// The asker's name for it.
+        /// The caller's name for the request.
         id: CommandId,
-        /// It has come about, or why it does not.
+        /// Success, or the reason for the failure.
         result: Result<(), String>,
     },
-    /// From a router.
+    /// An event of a router.
     Router(RouterEvent<Config>),
-    /// From a storage process.
+    /// An event of a storage process.
     Storage(StorageEvent),
-    /// From a super.
+    /// An event of a super.
     Super(SuperEvent),
-    /// From a client.
+    /// An event of a client.
     Client(ClientEvent),
-    /// The domain does not take this process in, and says why. Told again as long as the process tries.
+    /// The domain refuses this process, for this reason. Repeated with each refusal, as long as the process
+    /// tries.
     NotAdmitted(NotAdmitted),
-    /// This command is of another role, and was not done.
+    /// The command is for another role, and was not done.
     Unserved(Command),
 }
 
-/// An input that the process's role does not understand.
-enum Astray {
+/// An input that the process's role does not accept.
+enum Misdirected {
     Message,
     Command(Box<Command>),
 }
 
-/// Has a role handle an input; its messages and events leave wrapped.
+/// Passes an input to a role, and wraps the role's messages and events.
 fn run<R: Protocol<Record: Into<Record>>>(
     role: &mut R,
     cx: &mut Context<'_>,
@@ -156,7 +166,7 @@ fn run<R: Protocol<Record: Into<Record>>>(
     role.handle(cx, input, &mut lift);
 }
 
-/// The same for a role that takes all messages as they are.
+/// Runs a role that accepts all messages. Reports a command for another role.
 fn serve<R: Protocol<Message = Message, Record = Record>>(
     role: &mut R,
     cx: &mut Context<'_>,
@@ -203,7 +213,7 @@ fn ended(id: CommandId, result: Result<(), impl ToString>) -> Event {
     Event::Operated { id, result: result.map_err(|refusal| refusal.to_string()) }
 }
 
-/// Whether it says why this process is not taken in.
+/// Whether the input is a router's refusal to admit this process.
 fn is_refusal(input: &Input<Process>) -> bool {
     let Input::Receive { message: Message::Order(message), .. } = input else { return false };
     matches!(
@@ -213,22 +223,22 @@ fn is_refusal(input: &Input<Process>) -> bool {
 }
 
 impl Process {
-    /// The generation of the domain that it belongs to.
+    /// The generation of the process's domain.
     pub fn generation(&self) -> Generation {
         match self {
             Process::Router(router) => router.generation(),
             Process::Storage(storage) => storage.member().generation(),
-            Process::Super(superior) => superior.member().generation(),
+            Process::Super(super_process) => super_process.member().generation(),
             Process::Client(client) => client.member().generation(),
         }
     }
 
-    /// Why the domain does not take this process in, as it was told last.
+    /// The latest reason why the domain refuses this process; `None` if it does not.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {
             Process::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),
             Process::Storage(storage) => storage.member().not_admitted().cloned(),
-            Process::Super(superior) => superior.member().not_admitted().cloned(),
+            Process::Super(super_process) => super_process.member().not_admitted().cloned(),
             Process::Client(client) => client.member().not_admitted().cloned(),
         }
     }
@@ -268,20 +278,20 @@ impl Protocol for Process {
         let refused = is_refusal(&input);
         match self {
             Process::Router(router) => {
-                // Only members speak past the routers.
+                // Direct messages go between members only.
                 let message = |message| match message {
                     Message::Order(message) => Ok(message),
-                    Message::Direct(_) => Err(Astray::Message),
+                    Message::Direct(_) => Err(Misdirected::Message),
                 };
                 let own = input.try_map(message, |command| match command {
                     Command::Router(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(RouterCommand::Seeds(seeds)),
-                    other => Err(Astray::Command(Box::new(other))),
+                    other => Err(Misdirected::Command(Box::new(other))),
                 });
                 match own {
                     Ok(input) => run(router, cx, input, Message::Order, of_router, out),
-                    Err(Astray::Message) => router.refuse(),
-                    Err(Astray::Command(command)) => out.emit(Event::Unserved(*command)),
+                    Err(Misdirected::Message) => router.refuse(),
+                    Err(Misdirected::Command(command)) => out.emit(Event::Unserved(*command)),
                 }
             }
             Process::Storage(storage) => {
@@ -292,13 +302,13 @@ impl Protocol for Process {
                 });
                 serve(storage, cx, own, of_storage, out);
             }
-            Process::Super(superior) => {
+            Process::Super(super_process) => {
                 let own = input.try_map(Ok, |command| match command {
                     Command::Super(command) => Ok(command),
                     Command::Seeds(seeds) => Ok(SuperCommand::Seeds(seeds)),
                     other => Err(Box::new(other)),
                 });
-                serve(superior, cx, own, of_super, out);
+                serve(super_process, cx, own, of_super, out);
             }
             Process::Client(client) => {
                 let own = input.try_map(Ok, |command| match command {
@@ -318,7 +328,7 @@ impl Protocol for Process {
         match self {
             Process::Router(router) => router.deadline(),
             Process::Storage(storage) => storage.deadline(),
-            Process::Super(superior) => superior.deadline(),
+            Process::Super(super_process) => super_process.deadline(),
             Process::Client(client) => client.deadline(),
         }
     }
@@ -334,7 +344,7 @@ impl Protocol for Process {
         match self {
             Process::Router(router) => router.policy(),
             Process::Storage(storage) => storage.policy(),
-            Process::Super(superior) => superior.policy(),
+            Process::Super(super_process) => super_process.policy(),
             Process::Client(client) => client.policy(),
         }
     }
@@ -353,17 +363,17 @@ impl Relayed for Process {
                 (log.leader(), log.members().iter().map(|router| router.id).collect())
             }
             Process::Storage(storage) => of_member(storage.member()),
-            Process::Super(superior) => of_member(superior.member()),
+            Process::Super(super_process) => of_member(super_process.member()),
             Process::Client(client) => of_member(client.member()),
         };
-        // The leader has enough to do.
+        // The leader comes last, because it has the most work.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));
         routers
     }
 
-    fn figure(event: &mut Event, figures: Figures) {
+    fn add_counters(event: &mut Event, counters: Counters) {
         if let Event::Status { status, .. } = event {
-            status.relay(figures);
+            status.relay(counters);
         }
     }
 }

@@ -1,17 +1,18 @@
-//! Rows of an answer, read where they lie: what a gateway passes on unchanged needs no values of its own.
+//! Reads the rows of an answer in place, so that a gateway can pass them on without making its own values.
 
 use bytes::{Buf, Bytes};
 use quorate_table::{numeric::Numeric, value::Value};
 use serde::Deserialize;
 
-/// The variant of `Answer` that is rows.
+/// The variant number of rows in `Answer`.
 const ROWS: u32 = 1;
 
-/// What the bytes of NULL and of a string begin with.
+/// The first bytes of an encoded NULL and of an encoded string.
 const NULL: u8 = 0;
 const TEXT: u8 = 7;
 
-/// A value where it lies. The variants are `Value`'s, in its order: both read the same bytes.
+/// A value that borrows its text from the answer. Its variants are those of `Value`, in the same order, so
+/// both decode the same bytes.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub enum Cell<'a> {
     /// SQL NULL.
@@ -31,16 +32,16 @@ pub enum Cell<'a> {
     /// A string.
     #[serde(borrow)]
     Text(&'a str),
-    /// A date.
+    /// A date, in days since 2000-01-01.
     Date(i32),
-    /// A timestamp.
+    /// A timestamp, in microseconds since 2000-01-01 00:00.
     Timestamp(i64),
-    /// A timestamp with time zone.
+    /// A timestamp with time zone, in microseconds since 2000-01-01 00:00 UTC.
     Timestamptz(i64),
 }
 
 impl Cell<'_> {
-    /// The same as a value of its own.
+    /// Copies the cell into a value.
     pub fn value(self) -> Value {
         match self {
             Cell::Null => Value::Null,
@@ -58,11 +59,11 @@ impl Cell<'_> {
     }
 }
 
-/// The bytes are no answer.
+/// The error for bytes that are no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
-/// The rows of an encoded answer that have not been read.
+/// The rows of an encoded answer that were not read yet.
 #[derive(Clone, Debug)]
 pub struct EncodedRows {
     bytes: Bytes,
@@ -70,7 +71,7 @@ pub struct EncodedRows {
 }
 
 impl EncodedRows {
-    /// The rows of an answer, if it is one of rows.
+    /// Returns the rows of an encoded answer, or `None` if the answer is of another kind.
     pub fn of(answer: &Bytes) -> Option<EncodedRows> {
         let mut bytes = answer.clone();
         let variant: u32 = take(&mut bytes).ok()?;
@@ -78,17 +79,17 @@ impl EncodedRows {
         Some(EncodedRows { bytes, left })
     }
 
-    /// How many there are.
+    /// Number of rows that were not read yet.
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Whether there are none.
+    /// Whether all rows were read.
     pub fn is_empty(&self) -> bool {
         self.left == 0
     }
 
-    /// Reads the next row, a cell at a time with its place in the row; there must be one.
+    /// Reads the next row and passes each cell with its column. Panics if no row is left.
     pub fn next(&mut self, mut cell: impl FnMut(usize, Cell<'_>)) -> Result<(), Malformed> {
         assert!(self.left > 0, "no row is left");
         self.left -= 1;
@@ -104,7 +105,7 @@ impl EncodedRows {
     }
 }
 
-/// A cell and what stands behind it. Most are NULL or a short string, which are taken as they lie.
+/// Splits off the first cell. Most cells are NULL or a short string, so these are decoded directly.
 #[inline]
 fn take_cell(bytes: &[u8]) -> Result<(Cell<'_>, &[u8]), Malformed> {
     match bytes {

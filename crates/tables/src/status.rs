@@ -1,142 +1,144 @@
-//! Where a process stands, for people and the programs they watch it with.
+//! The status of a process, for people and for monitoring programs.
 
 use quorate_protocol::{
     Peer, ProcessId,
-    group::{AddressStatistics, Entry, Group, GroupId, Record, Roster, Standing},
-    paxos::StateKind,
-    relay::Figures,
+    group::{Group, GroupId, Record, Roster, Standing, ViewMember},
+    relay::Counters,
     role::{Role, State},
     rubberband::{Config, StorageState},
 };
 use serde::{Deserialize, Serialize};
 
-use crate::Process;
-
-/// Where a process stands.
+/// The status of a process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The process, `node.incarnation`.
+    /// The id of the process, `node.incarnation`.
     pub process: String,
-    /// What it does.
+    /// The role of the process.
     pub role: Role,
-    /// What it is in that.
+    /// The state of the process in its role.
     pub state: State,
-    /// Why it can not do its work, as far as it can tell alone, if it can not.
+    /// The reason why the process cannot do its work, as far as it can tell alone, if there is one.
     pub hindrance: Option<String>,
-    /// The last position that it knows of.
+    /// The last position that the process knows.
     pub position: u64,
-    /// The last position whose effects it has.
+    /// The last position whose effects the process has applied.
     pub executed: u64,
-    /// Messages or requests that wait here.
+    /// Number of messages or requests that wait here.
     pub waiting: u64,
-    /// Messages from peers that were refused.
+    /// Number of refused messages from peers.
     pub refused: u64,
-    /// The generation of the domain that it belongs to.
+    /// The generation of the process's domain.
     pub generation: u32,
-    /// Which life of a router that began with, in hexadecimal: two of one number may have begun beside each other.
+    /// The incarnation of the router that began the generation, in hexadecimal. It distinguishes two
+    /// generations of one number, which two routers may have begun independently.
     pub generation_of: String,
-    /// What that generation began with, unless it is the first.
+    /// The start of that generation, unless it is the first.
     pub reformed: Option<ReformStatus>,
-    /// How far a router knows the log: the text of two compares as they do.
+    /// The extent of a router's log. The texts of two routers compare like the extents.
     pub log: String,
-    /// The version of its configuration; 0 before it has one.
+    /// The version of the configuration; 0 if the process has none yet.
     pub config_version: u64,
     /// The version of the placement.
     pub placement: u64,
-    /// All members it knows of.
+    /// All members that the process knows.
     pub members: Vec<MemberStatus>,
-    /// All tables it knows of.
+    /// All tables that the process knows.
     pub tables: Vec<TableStatus>,
-    /// How many ranges the ring is cut into.
+    /// Number of ranges of the ring.
     pub ranges: usize,
-    /// How many replicas each range has.
+    /// Number of replicas of each range.
     pub replicas: u8,
-    /// All routers, as a router knows them.
+    /// All routers, if this is a router.
     pub routers: Vec<String>,
-    /// The routers that a change under way would make, as a router knows of it: a majority of these is needed then.
+    /// The routers after the membership change under way, if this is a router and knows one. The change also
+    /// needs a majority of these.
     pub routers_open: Option<Vec<String>>,
-    /// How many the domain keeps.
+    /// Number of routers that the domain keeps.
     pub wanted_routers: usize,
-    /// How many storage processes its ring is founded with.
+    /// Number of storage processes with which the ring is founded.
     pub wanted_storage: usize,
     /// The lead router, if known.
     pub leader: Option<String>,
-    /// Where that listens, as an application process knows it.
+    /// The address of the lead router, if an application process knows it.
     pub leader_address: Option<String>,
-    /// Figures of this role.
+    /// Further counters of the role, by name.
     pub figures: Vec<(String, u64)>,
 }
 
-/// What a generation of the domain began with.
+/// The start of a generation of the domain.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReformStatus {
-    /// No router survived: the domain went on from what members had.
+    /// Whether no router survived, so that the domain went on from the members' records.
     #[serde(default)]
     pub from_members: bool,
-    /// The surviving router knew everything up to here, or, without one, no member lacked anything.
+    /// The last position that the surviving router knew. Without one, the last position up to which no member
+    /// lacked anything.
     pub behind: u64,
-    /// The last position that a member had delivered.
+    /// The last position that any member had delivered.
     pub through: u64,
-    /// How many positions between were recovered from members.
+    /// Number of positions after `behind` that were recovered from members.
     pub recovered: u64,
-    /// How many were not.
+    /// Number of positions after `behind` that nobody could supply.
     pub missing: u64,
-    /// Members that did not answer, and are members no more.
+    /// Former members that did not answer in time.
     pub fenced: Vec<String>,
 }
 
-/// A table, as the configuration has it.
+/// A table of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableStatus {
-    /// Its name.
+    /// The name of the table.
     pub name: String,
-    /// Its number.
+    /// The number of the table.
     pub table: u32,
-    /// Where it was created.
+    /// The position at which the table was created.
     pub created: u64,
 }
 
-/// A member, as another process's configuration has it.
+/// A member, by the configuration of another process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// The process, `node.incarnation`.
+    /// The id of the process, `node.incarnation`.
     pub process: String,
-    /// Its name.
+    /// The name of the member.
     pub name: String,
-    /// What it does.
+    /// The role of the member.
     pub role: Role,
-    /// Which life of its node it is, in hexadecimal.
+    /// The incarnation of the process, in hexadecimal.
     #[serde(default)]
     pub incarnation: String,
-    /// Where it listens for other processes.
+    /// The address at which the member listens for other processes.
     #[serde(default)]
     pub address: String,
-    /// Of a storage process: what it is in that.
+    /// The state of a storage process.
     pub state: Option<State>,
-    /// Its place on the ring.
+    /// The position of the member on the ring.
     pub ring: Option<u64>,
-    /// Of one that keeps rows of a former life: up to which position it has them.
+    /// The position up to which a keeper has its kept rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_through: Option<u64>,
 }
 
-/// A process group, as a router knows it.
+/// A process group, by a router's configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupStatus {
-    /// Its name.
+    /// The name of the group.
     pub name: String,
-    /// The number of its view: where in the order that began. 0 if nobody is in it, and it goes on from a checkpoint.
+    /// The number of the group's view: the position at which the view began. 0 if the group has no members
+    /// and continues from a checkpoint.
     pub view: u64,
-    /// Whether the view is about to be followed by another one.
+    /// Whether another view is about to follow.
     pub changing: bool,
-    /// Its members, oldest first: the place is a member's rank.
+    /// The members, oldest first; a member's index is its rank.
     pub members: Vec<GroupMemberStatus>,
-    /// Processes that wait to be taken in.
+    /// The processes that wait to join.
     pub joining: Vec<String>,
-    /// The newest checkpoint that the routers know of: the view at whose beginning its state was taken, and the group's life.
+    /// The newest checkpoint that the routers know: the view at whose start the state was taken, and the
+    /// group's life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<String>,
-    /// Its IP multicast address. Groups may share one.
+    /// The group's IP multicast address. Groups may share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multicast: Option<String>,
 }
@@ -144,20 +146,21 @@ pub struct GroupStatus {
 /// A member of a group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GroupMemberStatus {
-    /// The process, `node.incarnation`.
+    /// The id of the process, `node.incarnation`.
     pub process: String,
-    /// Where it listens for other members.
+    /// The address at which the member listens for other members.
     pub address: String,
-    /// Whether it has the group's state, or waits for it.
+    /// Whether the member has the group's state; if not, it waits for it.
     pub whole: bool,
-    /// Whether it is about to leave.
+    /// Whether the member is about to leave.
     pub leaving: bool,
-    /// Whether it was suspected, and goes with this view.
+    /// Whether the member was suspected, and leaves with the present view.
     pub dropped: bool,
 }
 
 impl GroupStatus {
-    /// Of all groups, by name: those that somebody is in or about to join, and those that go on from a checkpoint.
+    /// Returns all groups by name: those with members or processes that join, and those that continue from a
+    /// checkpoint.
     pub fn of(roster: &Roster) -> Vec<GroupStatus> {
         let live = roster.groups().map(|(id, group)| GroupStatus {
             multicast: roster.address(id).map(|address| address.ip().to_string()),
@@ -186,7 +189,7 @@ impl GroupStatus {
     }
 
     fn one(group: &Group, record: Option<Record>) -> GroupStatus {
-        let member = |entry: &Entry| GroupMemberStatus {
+        let member = |entry: &ViewMember| GroupMemberStatus {
             process: entry.peer.id.to_string(),
             address: entry.peer.address.clone(),
             whole: entry.standing == Standing::Whole,
@@ -205,7 +208,7 @@ impl GroupStatus {
     }
 }
 
-fn of_storage(state: StorageState) -> State {
+pub(super) fn of_storage(state: StorageState) -> State {
     match state {
         StorageState::Standby => State::Standby,
         StorageState::Receiving { .. } => State::Receiving,
@@ -216,22 +219,12 @@ fn of_storage(state: StorageState) -> State {
     }
 }
 
-fn of_router(state: StateKind) -> State {
-    match state {
-        StateKind::Joining => State::Joining,
-        StateKind::Follower => State::Following,
-        StateKind::Candidate => State::Electing,
-        StateKind::Leader => State::Leading,
-        StateKind::Removed => State::Removed,
-    }
-}
-
-fn names(peers: &[Peer]) -> Vec<String> {
+pub(super) fn names(peers: &[Peer]) -> Vec<String> {
     peers.iter().map(|peer| peer.id.to_string()).collect()
 }
 
 impl Status {
-    fn new(me: ProcessId, role: Role) -> Self {
+    pub(super) fn new(me: ProcessId, role: Role) -> Self {
         Status {
             process: me.to_string(),
             role,
@@ -261,7 +254,7 @@ impl Status {
         }
     }
 
-    fn config(&mut self, config: Option<&Config>) {
+    pub(super) fn config(&mut self, config: Option<&Config>) {
         let Some(config) = config else { return };
         self.config_version = config.version;
         self.placement = config.placement;
@@ -291,9 +284,9 @@ impl Status {
         }
     }
 
-    /// Adds the figures of the links below the node.
-    pub(crate) fn relay(&mut self, figures: Figures) {
-        let Figures { sessions, begun, pairs, carried_bytes, refused } = figures;
+    /// Adds the counters of the relay.
+    pub(crate) fn relay(&mut self, counters: Counters) {
+        let Counters { sessions, begun, pairs, carried_bytes, refused } = counters;
         self.refused += refused;
         self.figure("relayed_links", sessions);
         self.figure("relayed_links_begun", begun);
@@ -301,110 +294,7 @@ impl Status {
         self.figure("bytes_relayed", carried_bytes);
     }
 
-    fn figure(&mut self, name: &str, value: u64) {
+    pub(super) fn figure(&mut self, name: &str, value: u64) {
         self.figures.push((name.to_owned(), value));
-    }
-}
-
-impl Process {
-    /// Where the process stands.
-    pub fn status(&self, me: ProcessId) -> Status {
-        let mut status = self.standing(me);
-        let generation = self.generation();
-        status.generation = generation.number;
-        status.generation_of = format!("{:032x}", generation.survivor.0);
-        status.hindrance = self.hindrance_named();
-        status.leader_address = self.leader_address().map(str::to_owned);
-        status
-    }
-
-    fn standing(&self, me: ProcessId) -> Status {
-        match self {
-            Process::Router(router) => {
-                let mut status = Status::new(me, Role::Router);
-                let order = router.status();
-                let log = router.log().status();
-                status.config(Some(&router.config().tables));
-                status.state = of_router(log.state);
-                status.reformed = order.reformed.map(|reformed| ReformStatus {
-                    from_members: reformed.from_members.is_some(),
-                    behind: reformed.behind.0,
-                    through: reformed.through.0,
-                    recovered: reformed.recovered,
-                    missing: reformed.missing,
-                    fenced: reformed.fenced.iter().map(ProcessId::to_string).collect(),
-                });
-                let (ballot, through) = log.known;
-                status.log = format!(
-                    "{:020}.{:020}.{:032x}.{:020}",
-                    ballot.round, ballot.router.node, ballot.router.incarnation.0, through.0
-                );
-                status.position = order.position.0;
-                status.executed = order.base.0;
-                status.waiting = order.position.0 - order.base.0;
-                status.refused = order.refused;
-                status.routers = names(&order.routers);
-                status.routers_open = log.members_open.as_deref().map(names);
-                status.wanted_routers = router.wanted();
-                status.leader = order.leader.map(|leader| leader.to_string());
-                let groups = &router.config().groups;
-                status.figure("groups", groups.groups().count() as u64);
-                status.figure("group_processes", groups.processes() as u64);
-                let AddressStatistics { candidates, served, addresses, wanted, unwanted } =
-                    groups.address_statistics();
-                status.figure("multicast_candidates", candidates);
-                status.figure("multicast_groups", served);
-                status.figure("multicast_addresses", addresses);
-                status.figure("multicast_wanted_deliveries", wanted);
-                status.figure("multicast_unwanted_deliveries", unwanted);
-                status.figure("slot", log.chosen.0);
-                status.figure("configurations", order.configs as u64);
-                status.figure("resends", order.resends);
-                status
-            }
-            Process::Storage(storage) => {
-                let mut status = Status::new(me, Role::Storage);
-                let own = storage.status();
-                status.config(storage.config());
-                if let Some(state) = own.state {
-                    status.state = of_storage(state);
-                }
-                status.position = own.delivered.0;
-                status.executed = own.executed.0;
-                status.waiting = own.queued as u64;
-                status.refused = own.refused;
-                status.leader = storage.member().leader().map(|leader| leader.to_string());
-                status.figure("pins", own.pins as u64);
-                status.figure("answering", own.answering as u64);
-                status.figure("held_bytes", own.held_bytes);
-                status.figure("results_without_room", own.no_room);
-                status.figure("results_untaken", own.untaken);
-                status.figure("repeated", own.repeated);
-                status.figure("remembered", own.remembered);
-                status.figure("remembered_bytes", own.remembered_bytes);
-                status
-            }
-            Process::Super(superior) => {
-                let mut status = Status::new(me, Role::Super);
-                status.config(superior.config());
-                status.position = superior.member().delivered().0;
-                status.executed = status.position;
-                status.refused = superior.refused();
-                status.leader = superior.member().leader().map(|leader| leader.to_string());
-                status.figure("suspected", superior.suspected().count() as u64);
-                status
-            }
-            Process::Client(client) => {
-                let mut status = Status::new(me, Role::Gateway);
-                status.config(client.config());
-                status.position = client.member().delivered().0;
-                status.executed = status.position;
-                status.waiting = client.outstanding() as u64;
-                status.refused = client.refused();
-                status.leader = client.member().leader().map(|leader| leader.to_string());
-                status.figure("retries", client.retries());
-                status
-            }
-        }
     }
 }

@@ -1,8 +1,8 @@
-//! A storage process's tasks, done on an engine.
+//! Executes a storage process's tasks on an engine.
 //!
-//! Protocols never call the engine: they emit a batch of tasks, and their host (a thread in `runtime`, inline in `sim`)
-//! has [`execute`] do them and hands the results back. A read at which the engine panics, or whose rows cannot be written
-//! down, fails (XX000). A panic in anything else is the host's: it ends the process.
+//! Protocols never call the engine. They emit a batch of tasks, and their host (a thread in `runtime`, inline
+//! in `sim`) runs [`execute`] and returns the results. A read fails with XX000 if the engine panics in it, or
+//! if its rows cannot be encoded. Any other panic passes to the host and ends the process.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -10,8 +10,8 @@ use quorate_protocol::{
     wire::FRAME_BYTES_MAX,
 };
 use quorate_table::{
-    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job, Saved, Saving},
-    failure::{Failure, sheltered},
+    engine::{Answer, Chunk, Cursor, Engine, Epoch, Group, Holder, Job, SaveTarget, SavedPart},
+    failure::{Failure, catch_panic},
     host::Host,
     operation::{Operation, Output, Select},
     schema::{KeyRange, Schema, TableId},
@@ -19,19 +19,20 @@ use quorate_table::{
 };
 use serde::Serialize;
 
-/// Rows in one piece of an answer, and the bytes that a piece has at most unless one row alone has more.
+/// Number of rows in one piece of an answer, at most.
 const PIECE_ROWS: usize = 512;
-/// A read of plain rows with more, or with more bytes than an engine gathers for a read, is answered page by page, from a
-/// version that the engine keeps for it.
+/// Number of rows above which a read of plain rows is answered page by page, from a version that the engine
+/// keeps for it. A read of more bytes than an engine gathers for one read is also answered so.
 const WHOLE_ROWS_MAX: usize = 4096;
 const PIECE_BYTES: usize = 1 << 20;
-/// Rows in one chunk of an export; fewer where rows are so long that they would not fit into a message.
+/// Number of rows in one chunk of an export. It is halved if long rows would not fit into a message.
 const CHUNK_ROWS: usize = 4096;
-/// The bytes that one message carries of answers and exports.
+/// Bytes of answers and exports that one message carries.
 const CONTENT_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 
-/// Does the tasks in order; a result per task. Neighbouring reads and writes reach the engine as one batch. The host
-/// numbers the tasks, as the engine's numbers its jobs.
+/// Executes the tasks in order. Returns one result per task. Neighbouring reads and writes reach the engine
+/// as one batch of jobs. `host` names a task by its index in `tasks`, whereas the engine's host names a job
+/// by its index in the batch.
 pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Vec<TaskResult> {
     let mut results: Vec<TaskResult> = Vec::with_capacity(tasks.len());
     let mut jobs = Jobs::default();
@@ -59,7 +60,8 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
                         Operation::CreateTable { table: TableId(table), schema },
                         &mut results,
                     ),
-                    // The same bytes everywhere: the table exists nowhere, and operations on it fail alike.
+                    // All replicas have the same bytes, so the table exists nowhere, and operations on it
+                    // fail alike.
                     Err(_) => results.push(TaskResult::Done),
                 }
             }
@@ -76,7 +78,7 @@ pub fn execute(engine: &mut dyn Engine, tasks: Vec<Task>, host: &dyn Host) -> Ve
     results
 }
 
-/// What is no job: done at once, behind the jobs before it.
+/// Executes a task that is no job. The jobs before it are done.
 fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
     match kind {
         TaskKind::Settle { publish } => engine.settle(epoch, publish),
@@ -87,14 +89,15 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         TaskKind::Forget { ranges } => engine.forget(&key_ranges(&ranges)),
         TaskKind::Import { rows } => {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {
-                // A replica with a hole is worse than none: better to end, and to come back as a new incarnation.
+                // A replica that lacks rows is worse than none. So the process ends and comes back as a new
+                // incarnation.
                 engine.import(chunk).expect("a chunk that a storage process exported");
             }
         }
         TaskKind::Save { record, since, carried, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
-            let saved = engine.save(epoch, &Saving { record, since, carried }, cursor);
-            let Saved { fragments, count, outline, named, next } =
+            let saved = engine.save(epoch, &SaveTarget { record, since, carried }, cursor);
+            let SavedPart { fragments, count, outline, named, next } =
                 saved.expect("an epoch that is pinned and a cursor of the same engine");
             let cursor = next.as_ref().map(encode);
             return TaskResult::Saved {
@@ -106,7 +109,7 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
             };
         }
         TaskKind::Restore { outline, records } => {
-            // As for an import: a replica with a hole is worse than none.
+            // As in an import, a replica that lacks rows is worse than none.
             engine.restore(&outline, &records).expect("what a storage process saved");
         }
         TaskKind::Export { ranges, cursor } => {
@@ -131,7 +134,7 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
     TaskResult::Done
 }
 
-/// The next rows of a long answer.
+/// Reads the next rows of a long answer.
 fn page(
     engine: &mut dyn Engine,
     epoch: Epoch,
@@ -143,7 +146,7 @@ fn page(
     let ranges = key_ranges(ranges);
     match postcard::from_bytes(operation) {
         Ok(Operation::Select(mut select)) => {
-            // Whoever has as many as it wants says so.
+            // The reader counts the rows and stops at its limit.
             if let Output::Rows { limit, .. } = &mut select.output {
                 *limit = None;
             }
@@ -167,7 +170,7 @@ fn page(
     }
 }
 
-/// The next rows of a read of plain rows, as an answer's bytes, and where to go on.
+/// Reads the next rows of a plain read. Returns them as an encoded answer, and the cursor for the next page.
 fn page_of(
     engine: &mut dyn Engine,
     epoch: Epoch,
@@ -181,9 +184,9 @@ fn page_of(
     loop {
         let page = engine.page(epoch, ranges, select, cursor.clone(), wanted)?;
         let (found, next) = (page.rows.len(), page.next);
-        let rows = sheltered(|| encode(&answer(page.rows)))?;
+        let rows = catch_panic(|| encode(&answer(page.rows)))?;
         if rows.len() > PIECE_BYTES && found > 1 {
-            // Rows are far longer than those of the page before, by which this one was sized.
+            // The page was sized by the rows of the page before, and these rows are far longer.
             wanted = found / 2;
             continue;
         }
@@ -194,7 +197,7 @@ fn page_of(
     }
 }
 
-/// The answer of a read that failed.
+/// Makes the answer of a failed read, and reports a panic to the host.
 fn failed(failure: Failure, host: &dyn Host) -> Answer {
     if failure.is_panic() {
         host.panicked();
@@ -202,7 +205,7 @@ fn failed(failure: Failure, host: &dyn Host) -> Answer {
     Answer::Failed(failure)
 }
 
-/// The failure of an answer in which one row takes this many bytes, if no message can carry that.
+/// Returns the failure of an answer of which one row takes this many bytes, if no message can carry it.
 fn too_long(bytes: usize) -> Option<Failure> {
     (bytes > CONTENT_BYTES_MAX).then(|| {
         let what = format!("a row of the answer takes {bytes} bytes, over the limit of {CONTENT_BYTES_MAX}");
@@ -210,15 +213,16 @@ fn too_long(bytes: usize) -> Option<Failure> {
     })
 }
 
-/// Limits a read of plain rows to what is answered at once, so that one that is too long is noticed.
-fn limit(select: &mut Select) -> Purpose {
+/// Limits a read of plain rows to one row more than a whole answer may have, so that a longer answer is
+/// detected.
+fn limit(select: &mut Select) -> JobKind {
     match &mut select.output {
         Output::Rows { order, limit, distinct: false, .. } if order.is_empty() => {
             let most = WHOLE_ROWS_MAX as u64 + 1;
             *limit = Some(limit.map_or(most, |limit| limit.min(most)));
-            Purpose::Plain
+            JobKind::Plain
         }
-        _ => Purpose::Read,
+        _ => JobKind::Read,
     }
 }
 
@@ -231,8 +235,9 @@ fn is_long(answer: &Answer) -> bool {
     }
 }
 
-/// What stands for a backup among the jobs: no rows of its first table. That it is answered has the version kept, of which
-/// pages of all its tables are read. None if it is of no table, or reads what cannot be told page by page.
+/// Makes the job that starts a backup: a read of no rows of the first table. The engine keeps the version of
+/// that read, and the pages of all tables are read from it. Returns `None` if the backup has no tables, or
+/// reads that cannot be paged.
 fn beginning(selects: &[Select]) -> Option<Select> {
     let is_plain = |select: &Select| matches!(&select.output, Output::Rows { order, distinct: false, limit: None, .. } if order.is_empty());
     let mut first = selects.first().filter(|_| selects.iter().all(is_plain))?.clone();
@@ -242,25 +247,25 @@ fn beginning(selects: &[Select]) -> Option<Select> {
     Some(first)
 }
 
-/// Whether a read had to share its batch with others that gathered much.
+/// Whether a read failed because other reads of its batch used up the memory.
 fn is_crowded(answer: &Answer) -> bool {
     matches!(answer, Answer::Failed(failure) if failure.is_crowded())
 }
 
-/// Neighbouring jobs, and where their results belong.
+/// Neighbouring jobs, with the indices of their results.
 #[derive(Default)]
 struct Jobs {
     jobs: Vec<Job>,
-    places: Vec<(usize, Purpose)>,
+    places: Vec<(usize, JobKind)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum JobKind {
     Write,
     Read,
-    /// A read of plain rows, which [`limit`] has limited.
+    /// A read of plain rows that [`limit`] has limited.
     Plain,
-    /// The [`beginning`] of a backup.
+    /// The read that begins a backup ([`beginning`]).
     Backup,
     Definition,
 }
@@ -279,7 +284,7 @@ impl Jobs {
         match postcard::from_bytes::<Operation>(operation) {
             Ok(Operation::Backup(selects)) if !write => match beginning(&selects) {
                 Some(first) => {
-                    self.places.push((results.len(), Purpose::Backup));
+                    self.places.push((results.len(), JobKind::Backup));
                     let operation = Operation::Select(first);
                     self.jobs.push(Job { epoch, ranges: key_ranges(ranges), operation, held });
                     results.push(TaskResult::Done);
@@ -289,8 +294,8 @@ impl Jobs {
             Ok(mut operation) if operation.is_write() == write => {
                 let purpose = match &mut operation {
                     Operation::Select(select) => limit(select),
-                    Operation::Explain(_) => Purpose::Read,
-                    _ => Purpose::Write,
+                    Operation::Explain(_) => JobKind::Read,
+                    _ => JobKind::Write,
                 };
                 self.places.push((results.len(), purpose));
                 self.jobs.push(Job { epoch, ranges: key_ranges(ranges), operation, held });
@@ -302,7 +307,7 @@ impl Jobs {
     }
 
     fn push_definition(&mut self, epoch: Epoch, operation: Operation, results: &mut Vec<TaskResult>) {
-        self.places.push((results.len(), Purpose::Definition));
+        self.places.push((results.len(), JobKind::Definition));
         self.jobs.push(Job { epoch, ranges: vec![KeyRange::ALL], operation, held: false });
         results.push(TaskResult::Done);
     }
@@ -315,30 +320,30 @@ impl Jobs {
         let answers = engine.apply_keeping(
             &self.jobs,
             &mut |job, answer| match places[job].1 {
-                Purpose::Plain => is_long(answer),
-                Purpose::Read => is_crowded(answer),
-                Purpose::Backup => matches!(answer, Answer::Rows(_)),
-                Purpose::Write | Purpose::Definition => false,
+                JobKind::Plain => is_long(answer),
+                JobKind::Read => is_crowded(answer),
+                JobKind::Backup => matches!(answer, Answer::Rows(_)),
+                JobKind::Write | JobKind::Definition => false,
             },
             &JobsHost { host, places },
         );
         assert_eq!(answers.len(), self.jobs.len(), "only the last job of a batch is held");
         for ((place, purpose), answer) in self.places.drain(..).zip(answers) {
             results[place] = match (purpose, answer) {
-                (Purpose::Definition, _) => TaskResult::Done,
-                (Purpose::Write, Answer::Written(written)) => TaskResult::Written(
+                (JobKind::Definition, _) => TaskResult::Done,
+                (JobKind::Write, Answer::Written(written)) => TaskResult::Written(
                     written.into_iter().map(|one| encode(&Answer::Written(vec![one]))).collect(),
                 ),
-                (Purpose::Write, answer) => TaskResult::Failed(encode(&answer)),
-                (Purpose::Plain, answer) if is_long(&answer) => TaskResult::Long,
-                (Purpose::Backup, Answer::Rows(_)) => TaskResult::Long,
-                (Purpose::Read, answer) if is_crowded(&answer) => TaskResult::Crowded,
-                (Purpose::Read | Purpose::Plain | Purpose::Backup, answer) => {
+                (JobKind::Write, answer) => TaskResult::Failed(encode(&answer)),
+                (JobKind::Plain, answer) if is_long(&answer) => TaskResult::Long,
+                (JobKind::Backup, Answer::Rows(_)) => TaskResult::Long,
+                (JobKind::Read, answer) if is_crowded(&answer) => TaskResult::Crowded,
+                (JobKind::Read | JobKind::Plain | JobKind::Backup, answer) => {
                     let answer = match answer {
                         Answer::Failed(failure) => failed(failure, host),
                         answer => answer,
                     };
-                    let told = sheltered(|| pieces(answer));
+                    let told = catch_panic(|| pieces(answer));
                     TaskResult::Read(told.unwrap_or_else(|panic| vec![encode(&failed(panic, host))]))
                 }
             };
@@ -347,10 +352,10 @@ impl Jobs {
     }
 }
 
-/// The host of some jobs among the tasks.
+/// The host of the jobs among the tasks. It translates between the indices of tasks and jobs.
 struct JobsHost<'a> {
     host: &'a dyn Host,
-    places: &'a [(usize, Purpose)],
+    places: &'a [(usize, JobKind)],
 }
 
 impl Host for JobsHost<'_> {
@@ -376,24 +381,25 @@ impl Host for JobsHost<'_> {
     }
 }
 
-/// An [`Answer`] of which only a part is encoded: the same bytes.
+/// An [`Answer`] with a part of its rows or groups. It has the same byte form as an [`Answer`].
 #[derive(Serialize)]
-enum Part<'a> {
+enum AnswerPart<'a> {
     #[expect(dead_code, reason = "it has its place in the numbering")]
     Written(&'a [()]),
     Rows(&'a [Row]),
     Groups(&'a [Group]),
 }
 
-/// Cuts a read's answer into pieces that can be sent one by one; at least one. What fits into no message fails.
+/// Cuts a read's answer into one or more pieces for separate messages. If one piece fits into no message, the
+/// answer is a failure.
 fn pieces(answer: Answer) -> Vec<Bytes> {
     let mut pieces = Vec::new();
     match &answer {
         Answer::Rows(rows) if !rows.is_empty() => {
-            rows.chunks(PIECE_ROWS).for_each(|rows| cut(rows, Part::Rows, &mut pieces));
+            rows.chunks(PIECE_ROWS).for_each(|rows| cut(rows, AnswerPart::Rows, &mut pieces));
         }
         Answer::Groups(groups) if !groups.is_empty() => {
-            groups.chunks(PIECE_ROWS).for_each(|groups| cut(groups, Part::Groups, &mut pieces));
+            groups.chunks(PIECE_ROWS).for_each(|groups| cut(groups, AnswerPart::Groups, &mut pieces));
         }
         answer => pieces.push(encode(answer)),
     }
@@ -403,8 +409,8 @@ fn pieces(answer: Answer) -> Vec<Bytes> {
     }
 }
 
-/// Encodes these in one piece, or in several if that would be large.
-fn cut<'a, T>(all: &'a [T], part: fn(&'a [T]) -> Part<'a>, pieces: &mut Vec<Bytes>) {
+/// Encodes the items in one piece, or in several if one would be too large.
+fn cut<'a, T>(all: &'a [T], part: fn(&'a [T]) -> AnswerPart<'a>, pieces: &mut Vec<Bytes>) {
     let piece = encode(&part(all));
     if piece.len() <= PIECE_BYTES || all.len() == 1 {
         return pieces.push(piece);
@@ -428,7 +434,7 @@ mod tests {
     use quorate_table::{
         engine::Bounds,
         expr::Expr,
-        host::Alone,
+        host::SingleThread,
         operation::Order,
         plain::PlainEngine,
         scan::ScanEngine,
@@ -474,7 +480,7 @@ mod tests {
         assert_eq!(pieces(Answer::Rows(rows(&[1; 1500]))).len(), 3);
     }
 
-    /// Twenty queries that sort all rows, each near the bound of one, come in one batch.
+    /// Twenty queries arrive in one batch. Each sorts all rows, and comes close to the bound of one query.
     #[test]
     fn reads_that_come_together_gather_no_more_than_one() {
         let bounds = Bounds { result_bytes_max: 1 << 20, batch_bytes_max: 1 << 20, ..Bounds::default() };
@@ -501,14 +507,14 @@ mod tests {
             });
             pieces.map(Bytes::len).sum()
         };
-        let results = execute(&mut engine, (0..20).map(|_| read()).collect(), &Alone);
+        let results = execute(&mut engine, (0..20).map(|_| read()).collect(), &SingleThread);
         let crowded = results.iter().filter(|result| **result == TaskResult::Crowded).count();
         assert!((500 << 10..1100 << 10).contains(&bytes(&results)), "{} bytes", bytes(&results));
         for _ in 0..crowded {
-            let alone = execute(&mut engine, vec![read()], &Alone);
+            let alone = execute(&mut engine, vec![read()], &SingleThread);
             assert!(bytes(&alone) > 700 << 10, "it is answered alone");
             let finish = Task { at: Position(1), kind: TaskKind::Finish };
-            execute(&mut engine, vec![finish], &Alone);
+            execute(&mut engine, vec![finish], &SingleThread);
         }
         assert_eq!(engine.pinned().readers, 0);
     }

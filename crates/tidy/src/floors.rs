@@ -2,29 +2,30 @@
 
 use crate::{Findings, Workspace, texts::Text};
 
-/// The house, lowest floor first.
+/// The floors of the workspace, lowest first. A crate may depend only on crates of lower floors.
 pub const FLOORS: [&[&str]; 7] = [
-    &["protocol", "table", "history", "macros"],
+    &["protocol", "table", "history"],
     &["node", "tables", "world"],
-    &["runtime", "sim", "sql"],
+    &["runtime", "sim", "sql", "testing"],
     &["quorate"],
     &["server", "tune", "cassandra", "sample", "command"],
     &["lab"],
-    &["cli", "instruments"],
+    &["cli", "instruments", "fuzz"],
 ];
 
-/// The tests of a crate in a folder of their own may run in a crate above it.
+/// Crates whose integration tests may use a crate on a higher floor.
 const TESTED_IN: [(&str, &str); 1] = [("protocol", "world")];
 
-/// Stands beside the house.
+/// Crates that stand outside the floors.
 pub const OUTSIDE: &str = "tidy";
 
-/// The floor of a crate, by its short name.
+/// Returns the floor of a crate by its short name.
 pub fn floor(name: &str) -> Option<usize> {
     FLOORS.iter().position(|crates| crates.contains(&name))
 }
 
-/// Edges that climb or go sideways, of every kind of dependency but those of tests in `TESTED_IN`, and crates without a floor.
+/// Finds crates without a floor, and dependencies of every kind on a crate that is not on a lower floor.
+/// Tests in `TESTED_IN` are exempt.
 pub fn findings(workspace: &Workspace) -> Findings {
     let mut findings = Findings::new();
     for package in workspace.members() {
@@ -59,7 +60,8 @@ pub fn findings(workspace: &Workspace) -> Findings {
     findings
 }
 
-/// Sources that name a crate in which only the tests beside them may run: for it, a unit test's own crate is another one.
+/// Finds sources that name a crate which only their integration tests may use. That crate is linked with
+/// another copy of the crate under unit test, so their types differ.
 pub fn source_findings(texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
     for (from, to) in TESTED_IN {

@@ -1,17 +1,24 @@
-//! Rules of the house that no compiler checks.
+//! Checks rules of this workspace that no compiler checks.
 //!
-//! The crate stands outside the floors: nobody imports it and it imports nobody. Its one test reads the workspace as
-//! Cargo sees it and lists every broken rule at once. A rule is a function from what was read to *findings*, sentences
-//! that say what is wrong and what to do, so that each rule is itself tested on a workspace that breaks it.
+//! The crate stands outside the floors: it imports no other crate of the project, and no other crate imports
+//! it. Its one test reads the workspace from Cargo and lists all broken rules at once. A rule is a function
+//! from the workspace to *findings*: sentences that say what is wrong and what to do. So each rule has a test
+//! with a workspace that breaks it.
 //!
 //! | module | rule |
 //! |---|---|
+//! | [`bounds`] | everything that can grow has a bound that somebody wrote down |
+//! | [`circles`] | the files of a crate form no circle |
+//! | [`comments`] | no comment is wider than 110 columns or begins with a relative clause |
 //! | [`floors`] | a crate imports only from lower floors |
-//! | [`lints`] | pure crates carry the purity rules; `unsafe` only where an argument stands beside it |
+//! | [`lints`] | pure crates carry the purity rules; `unsafe` needs a written argument |
 //! | [`origin`] | dependencies come from the registry, under licences we allow |
 //! | [`stage`] | a simulated system has no faults, timers, healing or routers of its own |
-//! | [`texts`] | the map names every crate, links lead somewhere, no file names a place of one machine |
+//! | [`texts`] | the map names every crate, links lead to files, quotes of the tour are exact, no file names a place on one machine |
 
+pub mod bounds;
+pub mod circles;
+pub mod comments;
 pub mod floors;
 pub mod lints;
 pub mod origin;
@@ -21,5 +28,5 @@ mod workspace;
 
 pub use workspace::{Dependency, Package, Workspace};
 
-/// What is wrong, as sentences for a person.
+/// Sentences that tell a person what is wrong.
 pub type Findings = Vec<String>;

@@ -1,7 +1,8 @@
-//! Pure crates carry the purity rules; `unsafe` only where an argument stands beside it.
+//! Pure crates carry the purity rules, and `unsafe` needs a written argument.
 //!
-//! Cargo lets a crate take the workspace's lints whole or write its own, nothing between. Those that may hold `unsafe`
-//! therefore repeat the workspace's table with two lines changed, and this rule keeps the rest equal.
+//! Cargo lets a crate inherit the workspace's lints whole or write its own lints, and nothing in between. So
+//! a crate that may hold `unsafe` repeats the workspace's table with two lines changed. This rule keeps the
+//! other lines equal.
 
 use std::{fs, path::Path};
 
@@ -10,16 +11,17 @@ use toml::{Table, Value};
 
 use crate::{Findings, Workspace, floors::FLOORS};
 
-/// Crates that may hold `unsafe` blocks, each with its safety argument: scan kernels and system calls.
+/// Crates that may hold `unsafe` blocks, each with its safety argument: they contain scan kernels and system
+/// calls.
 pub const MAY_BE_UNSAFE: [&str; 2] = ["table", "runtime"];
 
-/// Crates without their own clock, thread, socket, disk, chance or hash order: floors 0 and 1, less procedural macros,
-/// which run in the compiler.
+/// Crates of floors 0 and 1, which have no clock, thread, socket, disk, randomness or hash order of their
+/// own.
 pub fn is_pure(name: &str) -> bool {
-    name != "macros" && FLOORS[..2].iter().any(|crates| crates.contains(&name))
+    FLOORS[..2].iter().any(|crates| crates.contains(&name))
 }
 
-/// Crates whose lints differ from the house's.
+/// Finds crates whose lints differ from the workspace's.
 pub fn findings(workspace: &Workspace) -> Result<Findings> {
     let root = &workspace.workspace_root;
     let house = manifest(&root.join("Cargo.toml"))?;
@@ -39,7 +41,7 @@ pub fn findings(workspace: &Workspace) -> Result<Findings> {
     Ok(findings)
 }
 
-/// What the house's own lints must hold.
+/// Finds lints of the workspace that are missing or too weak.
 pub fn house_findings(house: &Table) -> Findings {
     let wanted = [("rust", "unsafe_code", "forbid"), ("clippy", "iter_over_hash_type", "deny")];
     let missing = wanted.into_iter().filter(|(tool, lint, level)| {
@@ -48,7 +50,8 @@ pub fn house_findings(house: &Table) -> Findings {
     missing.map(|(tool, lint, level)| format!("Cargo.toml: {tool} lint {lint} must be {level}")).collect()
 }
 
-/// Whether a crate's `[lints]` are the house's, or the house's with `unsafe` allowed block by block.
+/// Checks that a crate's `[lints]` are the workspace's, or the workspace's with `unsafe` allowed block by
+/// block.
 pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
     if MAY_BE_UNSAFE.contains(&name) {
         let mut expected = house.clone();
@@ -66,7 +69,7 @@ pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
     Findings::new()
 }
 
-/// Whether a pure crate's `clippy.toml` is the one of the pure crates.
+/// Finds pure crates whose `clippy.toml` differs from the one of the pure crates.
 pub fn purity_findings(name: &str, rules: Option<&str>, purity: &str) -> Findings {
     match rules {
         None => {

@@ -5,7 +5,7 @@ use spdx::{Expression, LicenseReq, ParseMode};
 
 use crate::{Findings, Workspace};
 
-/// The licences allowed by the text of a `deny.toml`.
+/// Returns the licences that the text of a `deny.toml` allows.
 pub fn allowed(deny: &str) -> Result<Vec<LicenseReq>> {
     let deny: toml::Table = deny.parse()?;
     let list = deny.get("licenses").and_then(|table| table.get("allow")).and_then(toml::Value::as_array);
@@ -19,7 +19,7 @@ pub fn allowed(deny: &str) -> Result<Vec<LicenseReq>> {
         .collect()
 }
 
-/// Foreign packages from elsewhere than the registry, and those under no licence that is allowed.
+/// Finds foreign packages from outside the registry, and packages without an allowed licence.
 pub fn findings(workspace: &Workspace, allowed: &[LicenseReq]) -> Findings {
     let mut findings = Findings::new();
     for package in workspace.foreigners() {

@@ -1,11 +1,11 @@
-//! A simulated system is a workload and its checkers: what all systems have in common stands on the stage, once.
+//! A simulated system is a workload with its checkers. The stage holds everything that all systems share.
 
 use crate::{Findings, texts::Text};
 
-/// The folder of the systems.
+/// The folder of the simulated systems.
 const SYSTEMS: &str = "crates/sim/src/system/";
 
-/// Things that belong to the stage, and whose they are there.
+/// Words that only the stage may contain, each with the part of the stage that owns it.
 const COMMON: [(&str, &str); 5] = [
     ("Nemesis", "Stage strikes; see Workload::targets and Workload::struck"),
     ("impl Environment", "Stage is the environment; implement Workload"),
@@ -14,10 +14,10 @@ const COMMON: [(&str, &str); 5] = [
     ("RouterSet::", "Stage owns the routers; see Stage::routers"),
 ];
 
-/// The lines that the entry file of a system may have: the one with its `impl Workload`.
+/// Largest number of lines in the entry file of a system, which holds its `impl Workload`.
 const ENTRY_LINES_MAX: usize = 200;
 
-/// Systems with a piece of the stage of their own, and entry files that hold more than an entry.
+/// Finds systems that contain code which belongs in `stage.rs`, and entry files that are too long.
 pub fn findings(texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
     for text in texts.iter().filter(|text| text.path.starts_with(SYSTEMS)) {

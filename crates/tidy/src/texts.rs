@@ -1,4 +1,5 @@
-//! The map names every crate, links lead somewhere, and no file names a place of one machine.
+//! Checks the texts: the map names every crate, links lead to files, quotes of the tour are exact, and no
+//! file names a place on one machine.
 
 use std::{
     fs,
@@ -10,15 +11,15 @@ use anyhow::{Result, ensure};
 
 use crate::{Findings, Workspace};
 
-/// A file under version control and its text.
+/// A file under version control, with its text.
 pub struct Text {
-    /// Relative to the root.
+    /// The path relative to the root.
     pub path: PathBuf,
-    /// What it says.
+    /// The content of the file.
     pub content: String,
 }
 
-/// Every file that the project keeps and that is text.
+/// Returns all text files under version control.
 pub fn read(root: &Path) -> Result<Vec<Text>> {
     let listing = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -33,14 +34,14 @@ pub fn read(root: &Path) -> Result<Vec<Text>> {
     Ok(texts.collect())
 }
 
-/// Crates that `ARCHITECTURE.md` does not name.
+/// Finds crates that `ARCHITECTURE.md` does not name.
 pub fn map_findings(workspace: &Workspace, architecture: &str) -> Findings {
     let missing =
         workspace.members().filter(|package| !architecture.contains(&format!("`{}/`", package.short_name())));
     missing.map(|package| format!("ARCHITECTURE.md: its codemap lacks `{}/`", package.short_name())).collect()
 }
 
-/// Relative links in Markdown whose target does not exist.
+/// Finds relative Markdown links to missing files.
 pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
     let mut findings = Findings::new();
     for text in texts.iter().filter(|text| text.path.extension().is_some_and(|kind| kind == "md")) {
@@ -54,9 +55,31 @@ pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
     findings
 }
 
-/// Files that name a place which exists on one machine only.
+/// Finds quotes of code in `docs/tour` that no file linked from the page contains. Indentation does not
+/// count.
+pub fn quote_findings(texts: &[Text]) -> Findings {
+    let mut findings = Findings::new();
+    let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>();
+    for page in texts.iter().filter(|text| text.path.starts_with("docs/tour")) {
+        let targets = page.content.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
+        let targets: Vec<&str> = targets.filter_map(|target| target.strip_prefix("../../")).collect();
+        let sources = texts.iter().filter(|text| targets.iter().any(|target| text.path == Path::new(target)));
+        let sources: Vec<Vec<String>> = sources.map(|source| lines(&source.content)).collect();
+        for quote in page.content.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            let quote = lines(quote);
+            let is_exact = |source: &Vec<String>| source.windows(quote.len()).any(|window| window == quote);
+            if !sources.iter().any(is_exact) {
+                let (path, first) = (page.path.display(), quote.first().map_or("", |line| line));
+                findings.push(format!("{path}: no file that it links has the quote that begins `{first}`"));
+            }
+        }
+    }
+    findings
+}
+
+/// Finds files that name a place which exists on one machine only.
 pub fn place_findings(texts: &[Text]) -> Findings {
-    // Put together here, so that this file passes its own rule.
+    // The code joins the places from parts, so that this file passes its own rule.
     let places = [concat!("/", "work/"), concat!("/", "home/"), concat!("/", "root/"), concat!("/tmp", "/q")];
     let mut findings = Findings::new();
     for text in texts {

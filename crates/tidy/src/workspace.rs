@@ -1,49 +1,50 @@
-//! The workspace as Cargo sees it.
+//! Reads the workspace from Cargo.
 
 use std::{collections::BTreeSet, env, path::PathBuf, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// What `cargo metadata` says, as far as the rules ask.
+/// The part of `cargo metadata` that the rules need.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Workspace {
-    /// Every package of the build on this platform, ours and others'.
+    /// All packages of the build on this platform, including foreign packages.
     pub packages: Vec<Package>,
-    /// The ids of ours.
+    /// The ids of our packages.
     pub workspace_members: BTreeSet<String>,
     /// The folder of the root `Cargo.toml`.
     pub workspace_root: PathBuf,
 }
 
-/// A package, ours or not.
+/// One of our packages or a foreign one.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Package {
-    /// Cargo's name for name, version and source together.
+    /// Cargo's id, which combines name, version and source.
     pub id: String,
-    /// Its name.
+    /// The name in the package's `Cargo.toml`.
     pub name: String,
-    /// Where it comes from; none for a path.
+    /// The source of the package; `None` for a path.
     pub source: Option<String>,
-    /// An SPDX expression.
+    /// The licence as an SPDX expression.
     pub license: Option<String>,
-    /// What it asks for, in every kind (normal, build, development).
+    /// The package's dependencies of every kind (normal, build, development).
     pub dependencies: Vec<Dependency>,
-    /// Its `Cargo.toml`.
+    /// The path of the package's `Cargo.toml`.
     pub manifest_path: PathBuf,
 }
 
-/// An edge from a package to a crate it asks for.
+/// A dependency of a package on a crate.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Dependency {
-    /// The package's name there.
+    /// The name of the crate.
+    /// The name in its `Cargo.toml`.
     pub name: String,
-    /// `dev` or `build`; none for what the crate itself needs.
+    /// `dev` or `build`; `None` for a normal dependency.
     pub kind: Option<String>,
 }
 
 impl Workspace {
-    /// Asks the Cargo that runs this test, which runs it in the package's folder.
+    /// Runs the Cargo that runs this test, in the package's folder.
     pub fn read() -> Result<Workspace> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let version = Command::new(&cargo).args(["-vV"]).output().context("cargo does not run")?;
@@ -57,19 +58,19 @@ impl Workspace {
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
-    /// Our own packages.
+    /// Returns our packages.
     pub fn members(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
     }
 
-    /// Everybody else's.
+    /// Returns the foreign packages.
     pub fn foreigners(&self) -> impl Iterator<Item = &Package> {
         self.packages.iter().filter(|package| !self.workspace_members.contains(&package.id))
     }
 }
 
 impl Package {
-    /// The folder name under `crates/`, by which this project calls its crates.
+    /// Returns the name of the folder under `crates/`, which is the project's short name for the crate.
     pub fn short_name(&self) -> &str {
         self.name.strip_prefix("quorate-").unwrap_or(&self.name)
     }

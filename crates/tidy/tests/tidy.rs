@@ -1,8 +1,10 @@
-//! The workspace keeps its rules, and each rule notices when it is broken.
+//! The workspace keeps its rules, and each rule notices a breach.
 
 use std::fs;
 
-use quorate_tidy::{Dependency, Findings, Package, Workspace, floors, lints, origin, stage, texts};
+use quorate_tidy::{
+    Dependency, Findings, Package, Workspace, bounds, circles, comments, floors, lints, origin, stage, texts,
+};
 
 #[test]
 fn the_house_is_tidy() {
@@ -10,21 +12,27 @@ fn the_house_is_tidy() {
     let root = &workspace.workspace_root;
     let deny = fs::read_to_string(root.join("deny.toml")).unwrap();
     let architecture = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let known = fs::read_to_string(root.join(circles::KNOWN)).unwrap();
     let files = texts::read(root).unwrap();
     assert!(workspace.members().count() >= 8 && workspace.foreigners().count() > 20 && files.len() > 40);
 
     let mut findings = floors::findings(&workspace);
+    findings.extend(circles::findings(&files, &known));
+    findings.extend(comments::findings(&files));
     findings.extend(floors::source_findings(&files));
     findings.extend(lints::findings(&workspace).unwrap());
     findings.extend(origin::findings(&workspace, &origin::allowed(&deny).unwrap()));
     findings.extend(stage::findings(&files));
     findings.extend(texts::map_findings(&workspace, &architecture));
     findings.extend(texts::link_findings(root, &files));
+    findings.extend(texts::quote_findings(&files));
     findings.extend(texts::place_findings(&files));
+    findings.extend(bounds::findings(&files));
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
 }
 
-/// A workspace of our crates with these edges, those to a name behind `dev:` for tests, and one foreign package.
+/// Returns a workspace of our crates with these edges, and one foreign package. A name behind `dev:` is a
+/// dependency of tests.
 fn workspace(edges: &[(&str, &str)], source: &str, license: &str) -> Workspace {
     let package = |name: &str| Package {
         id: name.into(),
@@ -130,6 +138,31 @@ fn texts_are_true() {
 }
 
 #[test]
+fn quotes_are_exact() {
+    let text = |path: &str, content: &str| texts::Text { path: path.into(), content: content.into() };
+    let source = text("crates/a/src/b.rs", "fn f() {\n    g();\n    h();\n}\n");
+    let page = |quote: &str| {
+        text("docs/tour/x.md", &format!("See [b](../../crates/a/src/b.rs).\n\n```rust\n{quote}\n```\n"))
+    };
+    check(texts::quote_findings(&[source, page("g();\n    h();")]), &[]);
+    let source = text("crates/a/src/b.rs", "fn f() {\n    g();\n}\n");
+    check(texts::quote_findings(&[source, page("g();\nh();")]), &["docs/tour/x.md: no file that it links"]);
+}
+
+#[test]
+fn comments_are_narrow_and_have_subjects() {
+    let text = |content: String| texts::Text { path: "a.rs".into(), content };
+    check(
+        comments::findings(&[text(String::from("/// The first log entry.\nlet what = 1; // What\n"))]),
+        &[],
+    );
+    let wide = format!("    // {}\n", "x".repeat(comments::COLUMNS_MAX));
+    check(comments::findings(&[text(wide)]), &["a.rs:1: the comment is wider"]);
+    let headless = String::from("/// What it held before.\n// Who asks?\n");
+    check(comments::findings(&[text(headless)]), &["a.rs:1: begins with a relative clause"]);
+}
+
+#[test]
 fn systems_stand_on_the_stage() {
     let text = |path: &str, content: &str| texts::Text { path: path.into(), content: content.into() };
     let long = format!("impl Workload for X {{}}\n{}", "\n".repeat(200));
@@ -139,6 +172,56 @@ fn systems_stand_on_the_stage() {
         text("crates/sim/src/stage/play.rs", "impl Environment<P> for Play"),
     ];
     check(stage::findings(&texts), &["x.rs: has 201 lines", "z.rs: has Nemesis of its own"]);
+}
+
+#[test]
+fn what_can_grow_has_a_bound() {
+    let text = |path: &str, content: &str| texts::Text { path: path.into(), content: content.into() };
+    let declared = "
+/// Work.
+struct Work<T: Ord> {
+    /// Calls. Bounded by [`CALLS_MAX`].
+    calls: VecDeque<T>,
+    /// Names.
+    pub(crate) names: Mutex<BTreeMap<u64, T>>,
+    waiting: mpsc::Sender<T>,
+    borrowed: &'static str,
+    count: usize,
+}
+
+struct Set(BTreeSet<u64>);
+
+enum Stage {
+    Open { parts: HashMap<u64, u64> },
+    Closed {
+        kept: HashMap<u64, u64>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    struct Model {
+        all: BTreeMap<u64, u64>,
+    }
+}
+";
+    let row = "| `node/src/x.rs` `Work::waiting` `Stage::kept` `Work::gone` | … |\n| `sim/` | a run ends |";
+    let texts = [
+        text("crates/node/src/x.rs", declared),
+        text("crates/node/src/tests/x.rs", declared),
+        text("crates/sim/src/x.rs", declared),
+        text("crates/cli/src/x.rs", declared),
+        text(bounds::PAGE, row),
+    ];
+    check(
+        bounds::findings(&texts),
+        &[
+            "crates/node/src/x.rs:7: Work::names can grow",
+            "crates/node/src/x.rs:13: Set::0 can grow",
+            "crates/node/src/x.rs:16: Stage::parts can grow",
+            "docs/bounds.md:1: crates/node/src/x.rs has no field Work::gone",
+        ],
+    );
 }
 
 #[test]

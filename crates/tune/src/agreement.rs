@@ -1,4 +1,4 @@
-//! Agreements: how fast and how consistent a store is to be for its clients.
+//! Agreements: the latency and the consistency that the clients of a store shall get.
 //!
 //! ```
 //! use quorate_tune::Agreement;
@@ -14,77 +14,78 @@ use thiserror::Error;
 
 use crate::window::{Estimate, Window};
 
-/// Lines that are all to be kept, the most important first, and what is to be as small as possible beyond that.
+/// Bounds that must all hold, the most important first, and optionally a measure to minimize.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Agreement {
-    /// At least one.
+    /// Bounds, at least one.
     pub lines: Vec<Line>,
-    /// `min p99`: among the settings that keep all lines, that with the least.
+    /// Measure to minimize among the settings that keep all lines, as in `min p99`.
     pub least: Option<Measure>,
 }
 
-/// A bound on something measured.
+/// A bound on one measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Line {
-    /// The bounded measure.
+    /// Bounded measure.
     pub measure: Measure,
-    /// In the measure's own unit: seconds, a part from 0 to 1, operations a second.
+    /// Bound in the measure's unit: seconds, a fraction from 0 to 1, or operations a second.
     pub bound: f64,
 }
 
 /// Measures that an agreement may bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Measure {
-    /// The latency below which this part of the operations stays: `p95`. Seconds.
+    /// Latency in seconds that this fraction of the operations does not exceed, written `p95`.
     Latency(f64),
-    /// The mean latency: `mean`. Seconds.
+    /// Mean latency in seconds, written `mean`.
     Mean,
-    /// The proportion of inconsistent operations (004 §II.B): `inconsistent`.
+    /// Proportion of inconsistent operations (004 §II.B), written `inconsistent`.
     Inconsistent,
-    /// Γ below which this part of all reads stays, 0 where consistent: `gamma_p99`. Seconds.
+    /// Γ in seconds that this fraction of the reads does not exceed, written `gamma_p99`. Γ of a consistent
+    /// read is 0.
     Gamma(f64),
-    /// Answered operations a second: `throughput`, the only one that has a lower bound.
+    /// Answered operations a second, written `throughput`. It is the only measure with a lower bound.
     Throughput,
 }
 
-/// Whether a line is kept, as far as a window can tell.
+/// Whether a window keeps a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
-    /// With a confidence of 95 %.
+pub enum LineStatus {
+    /// The window keeps the line, with a confidence of 95 %.
     Kept,
-    /// The bound lies within what the window leaves open.
+    /// Undecided: the bound lies inside the confidence interval.
     Open,
-    /// It is not, with a confidence of 95 %.
+    /// The window breaks the line, with a confidence of 95 %.
     Broken,
 }
 
-/// A text that is no agreement.
+/// The reason why a text is no agreement.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum AgreementError {
-    /// Nothing is agreed on.
+    /// The text has no lines.
     #[error("an agreement needs a line such as p95<=10ms")]
     Empty,
-    /// A line without `<=` or `>=`.
+    /// A line lacks `<=` or `>=`.
     #[error(
         "'{0}' is no line of an agreement: p95<=10ms, mean<=5ms, inconsistent<=0.5%, gamma_p99<=50ms, throughput>=3k"
     )]
     NoLine(String),
-    /// A measure that does not exist.
+    /// The measure does not exist.
     #[error("'{0}' cannot be measured: p50 to p99.9, mean, inconsistent, gamma_p99, throughput can")]
     NoMeasure(String),
-    /// A bound in the wrong direction.
+    /// The bound has the wrong direction.
     #[error("{0} is bounded by {1}")]
     Direction(Measure, &'static str),
-    /// A bound that is no number, or has another unit than its measure.
+    /// The bound is no number, or its unit does not fit the measure.
     #[error("'{0}' is no bound of {1}")]
     NoBound(String, Measure),
-    /// More than one `min`.
+    /// The text has more than one `min`.
     #[error("only one measure can be the least")]
     TwoLeast,
 }
 
 impl Measure {
-    /// Its value in a window.
+    /// Returns the value in a window, with its confidence interval.
     pub fn of(self, window: &Window) -> Estimate {
         match self {
             Measure::Latency(part) => window.latency(part),
@@ -95,7 +96,7 @@ impl Measure {
         }
     }
 
-    /// Its value in a window, without the interval.
+    /// Returns the value in a window, without the interval.
     pub fn value(self, window: &Window) -> f64 {
         match self {
             Measure::Inconsistent => window.inconsistent(),
@@ -103,12 +104,12 @@ impl Measure {
         }
     }
 
-    /// Whether stronger levels make it better, not worse.
+    /// Whether stronger levels improve this measure. They make all other measures worse.
     pub fn is_of_consistency(self) -> bool {
         matches!(self, Measure::Inconsistent | Measure::Gamma(_))
     }
 
-    /// A value in a unit that a person reads.
+    /// Formats a value in a readable unit.
     pub fn shown(self, value: f64) -> String {
         match self {
             Measure::Inconsistent => format!("{}%", rounded(value * 100.0)),
@@ -117,7 +118,7 @@ impl Measure {
             _ if value > 1e6 => "∞".to_owned(),
             _ if value >= 1.0 => format!("{}s", rounded(value)),
             _ if value >= 1e-3 || value == 0.0 => format!("{}ms", rounded(value * 1e3)),
-            _ => format!("{}us", rounded(value * 1e6)),
+            _ => format!("{}µs", rounded(value * 1e6)),
         }
     }
 
@@ -134,7 +135,7 @@ impl Measure {
     }
 }
 
-/// Three digits, and no zeros behind them.
+/// Formats with about three significant digits and no trailing zeros.
 fn rounded(value: f64) -> String {
     let digits = match value.abs() {
         0.0 => 0,
@@ -181,8 +182,8 @@ impl fmt::Display for Measure {
 }
 
 impl Line {
-    /// Whether a window keeps it.
-    pub fn standing(&self, window: &Window) -> Standing {
+    /// Whether a window keeps this line.
+    pub fn status(&self, window: &Window) -> LineStatus {
         let Estimate { low, high, .. } = self.measure.of(window);
         let (better, worse) = if self.measure == Measure::Throughput {
             (low >= self.bound, high < self.bound)
@@ -190,24 +191,27 @@ impl Line {
             (high <= self.bound, low > self.bound)
         };
         match (better, worse) {
-            (true, _) => Standing::Kept,
-            (_, true) => Standing::Broken,
-            _ => Standing::Open,
+            (true, _) => LineStatus::Kept,
+            (_, true) => LineStatus::Broken,
+            _ => LineStatus::Open,
         }
     }
 
-    /// Whether it allows no inconsistency at all. No count shows that; only levels that promise it keep such a line.
+    /// Whether the line allows no inconsistency at all. No count can prove that, so only the strong levels
+    /// keep such a line.
     pub fn allows_none(&self) -> bool {
         self.measure.is_of_consistency() && self.bound == 0.0
     }
 
-    /// How far a value is within the bound, as the logarithm of their ratio; negative if it is beyond.
+    /// Returns the distance of a value from the bound, as the logarithm of their ratio. The distance is
+    /// negative beyond the bound.
     pub fn slack(&self, value: f64) -> f64 {
         let ratio = (self.bound.max(1e-9) / value.max(1e-9)).ln();
         if self.measure == Measure::Throughput { -ratio } else { ratio }
     }
 
-    /// How far the measured value is beyond the bound, as a part of the bound; 0 if it is not.
+    /// Returns how far the measured value is beyond the bound, as a fraction of the bound. Returns 0 within
+    /// it.
     pub fn excess(&self, window: &Window) -> f64 {
         let value = self.measure.value(window);
         let beyond =
@@ -285,7 +289,7 @@ mod tests {
             "throughput>=3k",
             "gamma_p99<=50ms",
             "inconsistent<=0%,min p99",
-            "p99.9<=250us,throughput>=900",
+            "p99.9<=250µs,throughput>=900",
         ] {
             assert_eq!(text.parse::<Agreement>().map(|it| it.to_string()), Ok(text.to_owned()));
         }

@@ -1,77 +1,85 @@
-//! The controller: turns the dials until an agreement is kept, and again when it no longer is.
+//! The controller turns the dials until a setting keeps the agreement, and again when the setting no longer
+//! does.
 //!
-//! **Promise.** It is told of one window after another, each of a single setting, and answers with the next setting. A line counts as kept
-//! only if the upper end of its 95 % interval keeps it. An agreement that no setting keeps is said to be out of reach; then the
-//! setting that breaks the least important lines the least stays, and it is tried again later.
-//! A line that allows no inconsistency is kept by the strong levels alone, because they promise it: no count shows it.
+//! **Promise.** The host gives the controller one window after another, each of a single setting. The
+//! controller answers with the next setting. A line of an agreement is one bound, such as `p95<=10ms`. It
+//! counts as kept only if the whole 95 % interval of the measure keeps it. If no setting keeps the agreement,
+//! the controller reports it as out of reach. It then stays with the setting that breaks the least important
+//! lines the least, and tries again later. Only the strong levels keep a line that allows no inconsistency:
+//! they promise it, and no count can show it.
 //!
-//! **How.** Both ends are measured first: all operations weak, then all strong. If neither keeps the agreement, settings between them are
-//! looked for along *ways*:
+//! **How.** The controller first measures both ends: all operations weak, then all strong. If neither keeps
+//! the agreement, it searches for settings between them along *ways*:
 //!
-//! | way | what grows from 0 to 1 |
+//! | way | quantity that grows from 0 to 1 |
 //! |---|---|
-//! | levels | the part of operations that are strong |
-//! | delays | a delay before reads and after writes, up to what the lines on latency leave |
-//! | write delays | one after writes alone |
-//! | reads, writes | the part of the reads, or of the writes, that are strong |
+//! | levels | the fraction of operations that are strong |
+//! | delays | a delay before reads and after writes, up to the room that the lines on latency leave |
+//! | write delays | a delay after writes only |
+//! | reads, writes | the fraction of the reads, or of the writes, that are strong |
 //!
-//! The [model](crate::model) *proposes*: of some places on each way it takes the one that it predicts to be farthest within all bounds. Windows
-//! *dispose*: along a way consistency gets better and speed worse, so a setting with too little of the one shows on which side of it to go on, and one
-//! with too little of both shows that the way does not lead there. So each try makes the stretch of its way shorter, by half after two that failed, and the search
-//! ends however wrong the model is. What a window shows beside its prediction also *corrects* the predictions of that line from then on. A way whose best place is predicted
-//! to be beyond a bound by more than `HOPELESS` is tried only if no other is left.
-//! Without a model (nobody could sound the store) ways are halved one after another. Where the strong end breaks a line on a percentile,
-//! delays come before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
+//! The [model](crate::model) *proposes*: among some places on each way it takes the one that it predicts to
+//! be farthest within all bounds. Windows *dispose*. Along a way consistency improves and speed decreases. So
+//! a setting that fails in one of the two shows the direction in which to continue. A setting that fails in
+//! both shows that the way leads nowhere. Each try thus shortens the stretch of its way, by half after two
+//! failures, so the search ends however wrong the model is. The difference between a window and its
+//! prediction also *corrects* later predictions of that line. The controller tries a way last if the model
+//! predicts its best place beyond a bound by more than `HOPELESS`. Without a model (no client could sound the
+//! store) it halves one way after another. If the strong end breaks a line on a percentile, delays come
+//! before levels: a few strong operations are enough to break it, and 004 (§III.D) found delays better there.
 //!
 //! ```text
-//!             ┌──── a line broken, or a load at which it will be ────┐
-//!             ▼                                                      │
-//!  weak ─▶ strong ─▶ search: propose, measure, correct ─▶ hold ──────┘
-//!   ▲                          │ no way leads there
+//!             ┌── a line broken, or a load at which it will be ──┐
+//!             ▼                                                  │
+//!  weak ─▶ strong ─▶ search: propose, measure, correct ─▶ hold ──┘
+//!   ▲                          │ every way has failed
 //!   └── after a while ── out of reach
 //! ```
 //!
-//! **Hysteresis.** A setting that is held is judged by its last [`HELD`] windows together: 20 s of windows of 2 s, in which a pause of 2 s every 20 s comes once.
-//! It is left if together they break a line, or if [`BROKEN_IN_A_ROW`] windows do one after another, each by itself. A pause that comes now and
-//! then breaks a window or two, and moves nothing. A line on consistency is also left if [`DRIFTING`] windows together measure more than its bound, surely or not.
-//! When the clients' rate changes, the model is asked whether the held setting will do; if not, it is left at once. The search that follows does not go
-//! back to the ends, which break the agreement themselves: it begins with the model and the stretches that remain.
+//! **Hysteresis.** The controller judges a held setting by its last [`HELD_WINDOWS`] windows together: 20 s
+//! of windows of 2 s, in which a pause of 2 s every 20 s occurs once. It leaves the setting if these windows
+//! together break a line, or if each of the last [`BROKEN_IN_A_ROW`] windows breaks one. An occasional pause
+//! breaks a window or two and changes nothing. The controller also leaves a setting if at least
+//! [`DRIFT_WINDOWS_MIN`] windows together measure less consistency than a line demands, even if the interval
+//! leaves that open. When the clients' rate changes, it asks the model whether the held setting will do, and
+//! leaves it at once if not. The search after a held setting does not return to the ends, because both break
+//! the agreement. It begins with the model and the stretches that remain.
 
 use std::collections::VecDeque;
 
 use serde::Serialize;
 
 use crate::{
-    agreement::{Agreement, Line, Measure, Standing},
+    agreement::{Agreement, Line, LineStatus, Measure},
     dial::Dials,
     load::Tape,
     model::Model,
-    ways::{Stretch, Way},
+    ways::{Way, WayRange},
     window::Window,
 };
 
-pub use crate::ways::{Ends, Setting};
+pub use crate::ways::{LevelEnds, Setting};
 
 /// The phases of a controller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Measures what all weak or all strong operations give.
+    /// Measures all operations weak, or all strong.
     Ends,
-    /// Looks for a setting that keeps the agreement.
+    /// Searches for a setting that keeps the agreement.
     Search,
-    /// Keeps it.
+    /// Stays with a setting that keeps the agreement.
     Hold,
-    /// No setting keeps it; the best that was found stays.
+    /// Stays with the best setting found. None keeps the agreement.
     OutOfReach,
 }
 
-/// A setting that was tried, with all windows of it together.
+/// A setting that was tried.
 #[derive(Clone, Debug)]
 pub struct Tried {
-    /// The setting of the dials.
+    /// The setting.
     pub setting: Setting,
-    /// All windows of this setting together.
+    /// All windows of this setting, merged.
     pub window: Window,
 }
 
@@ -79,17 +87,17 @@ pub struct Tried {
 #[derive(Debug)]
 pub struct Controller {
     agreement: Agreement,
-    ends: Ends,
+    ends: LevelEnds,
     at: Setting,
     state: State,
-    /// Since the ends were measured last.
+    /// Settings tried since the ends were last measured.
     tried: Vec<Tried>,
-    /// All ways from the ends that were measured last, whole.
-    ways: Vec<Stretch>,
+    /// All ways that follow from the last measurement of the ends, at full length.
+    ways: Vec<WayRange>,
     model: Option<Model>,
-    /// The clients' rate that the model was told last.
+    /// The clients' rate in operations a second, as last given to the model. Zero means no limit.
     rate: f64,
-    /// The model's window of the setting that was observed last.
+    /// The model's window for the last observed setting.
     predicted: Option<Window>,
     corrections: Vec<Correction>,
 }
@@ -98,90 +106,93 @@ pub struct Controller {
 enum State {
     Weak,
     Strong,
-    Search(Search),
-    Hold(Held),
-    /// For so many windows, since clients had this rate.
+    Search(SettingSearch),
+    Hold(HeldSetting),
+    /// Number of windows in this phase, and the clients' rate at its start.
     OutOfReach {
         windows: u32,
         rate: f64,
     },
 }
 
-/// A setting that is being tried, and those that are left.
+/// The setting that is being tried, and the stretches that remain.
 #[derive(Debug)]
-struct Search {
-    stretches: Vec<Stretch>,
-    /// The stretch of the setting, and the place there.
+struct SettingSearch {
+    way_ranges: Vec<WayRange>,
+    /// Index of the setting's stretch, and the place of the setting on its way.
     which: usize,
     x: f64,
     seen: Window,
     windows: u32,
-    /// Whether it began at a setting that had been held: before it is given up, everything is looked at again.
-    follows: bool,
+    /// Whether the search began at a held setting. If such a search fails, the ends are measured again before
+    /// the controller gives up.
+    began_at_held_setting: bool,
 }
 
-/// A setting that is kept.
+/// A setting that the controller holds.
 #[derive(Debug)]
-struct Held {
+struct HeldSetting {
     way: Way,
     x: f64,
     recent: VecDeque<Window>,
-    /// Windows that broke a line by themselves, up to now without one between them that did not.
+    /// Number of consecutive windows, up to the latest, that each broke a line.
     broken: u32,
-    /// The clients' rate when it was chosen.
+    /// The clients' rate when the setting was chosen.
     rate: f64,
 }
 
-/// How far the predictions of a line are off: the logarithm of measured by predicted. None as long as nothing showed it.
+/// The error of the predictions of a line: the logarithm of measured by predicted. `None` until a window
+/// shows it.
 #[derive(Clone, Copy, Debug, Default)]
 struct Correction(Option<f64>);
 
 /// The predictions for a setting.
 #[derive(Clone, Copy, Debug)]
 struct Outlook {
-    /// How far it is within the bound that it is nearest to, as a logarithm; negative if it is beyond.
+    /// Distance from the nearest bound, as a logarithm. Negative if beyond the bound.
     worst: f64,
-    /// More is better.
+    /// Rank of the setting. Higher is better.
     score: f64,
 }
 
-/// A place of a stretch: whether it has hope, its score, the stretch, and where on its way it is.
+/// A ranked place: whether it is promising, its score, the index of its stretch, and its place on the way.
 type Ranked = (bool, f64, usize, f64);
 
-/// Ways of which more than the middle is considered.
-const CLOSER: usize = 2;
-/// Windows of one setting before what is open counts as broken.
+/// Number of best ways on which more places than the middle are ranked.
+const WAYS_RANKED_CLOSELY: usize = 2;
+/// Windows of one setting after which an open line counts as broken.
 const WINDOWS_MAX: u32 = 4;
-/// Windows that a setting that is held is judged by.
-pub const HELD: usize = 10;
-/// Broken windows, one after another, after which a setting is left.
+/// Windows that judge a held setting together.
+pub const HELD_WINDOWS: usize = 10;
+/// Consecutive failing windows after which the controller leaves a setting.
 pub const BROKEN_IN_A_ROW: u32 = 4;
-/// Windows that together show that consistency is beyond its bound, though not surely.
-pub const DRIFTING: usize = 6;
-/// How far from a setting that was held a better one on its way is looked for first.
-const REACH: f64 = 0.25;
-/// Windows after which what was out of reach is tried again.
-const PATIENCE: u32 = 10;
-/// A prediction beyond its bound by more than this factor has little hope.
+/// Windows after which a measured value beyond a consistency bound is reason enough to leave, whatever the
+/// interval.
+pub const DRIFT_WINDOWS_MIN: usize = 6;
+/// Half the length of the part of a way around the held place that is searched first, without a model.
+const SEARCH_REACH: f64 = 0.25;
+/// Windows after which the controller tries again to reach an agreement that was out of reach.
+const RETRY_WINDOWS: u32 = 10;
+/// A place predicted beyond a bound by more than this factor is tried last.
 const HOPELESS: f64 = 4.0;
-/// A rate that differs by more than this part is another one.
+/// Smallest relative difference at which two rates count as different.
 const ANOTHER_RATE: f64 = 0.2;
-/// Below this part of a bound, differences between measured and predicted are chance.
+/// Differences between measured and predicted below this fraction of the bound count as chance.
 const CHANCE: f64 = 0.05;
-/// Predictions are corrected by no more than this factor.
+/// Largest factor by which predictions are corrected.
 const CORRECTION_MOST: f64 = 20.0;
-/// How much the line that is nearest to its bound counts beside the others.
+/// Weight of the distance to the nearest bound against the other distances.
 const SHARPNESS: f64 = 4.0;
-/// When the rate changes, a setting is wanted that is within its bounds by this factor.
+/// Factor by which a setting must be predicted within its bounds to stay when the rate changes.
 const SAFETY: f64 = 1.1;
-/// With something to make least, settings are wanted that are within their bounds by this factor.
+/// Factor by which settings must be predicted within their bounds when a measure is to be minimized.
 const MARGIN: f64 = 1.15;
 
 impl Correction {
     fn learn(&mut self, line: &Line, measured: f64, predicted: f64) {
         let floor = line.bound * CHANCE;
         if measured.max(predicted) <= 2.0 * floor || !predicted.is_finite() {
-            // Both say that there is next to nothing, or nobody was answered in the model.
+            // Both values are near zero, or the model answered no operation.
             return;
         }
         let most = CORRECTION_MOST.ln();
@@ -195,22 +206,22 @@ impl Correction {
     }
 }
 
-/// How a window stands to the two kinds of lines.
+/// Whether a window keeps the lines of each kind.
 #[derive(Clone, Copy, Debug)]
-struct Sides {
-    consistency: Standing,
-    speed: Standing,
+struct KindsStatus {
+    consistency: LineStatus,
+    speed: LineStatus,
 }
 
-impl Sides {
+impl KindsStatus {
     fn are_broken(self) -> bool {
-        self.consistency == Standing::Broken || self.speed == Standing::Broken
+        self.consistency == LineStatus::Broken || self.speed == LineStatus::Broken
     }
 }
 
 impl Controller {
-    /// A controller that has been told of no window. It begins with all operations weak.
-    pub fn new(agreement: Agreement, ends: Ends) -> Controller {
+    /// Creates a controller that has observed no window. It begins with all operations weak.
+    pub fn new(agreement: Agreement, ends: LevelEnds) -> Controller {
         Controller {
             corrections: vec![Correction::default(); agreement.lines.len()],
             agreement,
@@ -225,17 +236,18 @@ impl Controller {
         }
     }
 
-    /// Gives it a model of the store, which proposes settings from then on.
-    pub fn equip(&mut self, model: Model) {
+    /// Sets the model of the store, which proposes settings from now on.
+    pub fn set_model(&mut self, model: Model) {
         self.model = Some(model);
     }
 
-    /// The levels between which the dial is.
-    pub fn ends(&self) -> Ends {
+    /// Returns the levels between which the dials turn.
+    pub fn ends(&self) -> LevelEnds {
         self.ends
     }
 
-    /// Takes what clients did, of whatever setting, and the rate that they are asked for, in operations a second (0: as many as they can).
+    /// Gives the model the latest operations of the clients, of whatever setting, and their rate in
+    /// operations a second. A rate of 0 means no limit.
     pub fn learn(&mut self, tape: &Tape, rate: f64) {
         self.rate = rate;
         if let Some(model) = &mut self.model {
@@ -244,17 +256,17 @@ impl Controller {
         }
     }
 
-    /// The setting that the dials are to have now.
+    /// Returns the setting that the dials must have now.
     pub fn setting(&self) -> Setting {
         self.at
     }
 
-    /// The dials of that.
+    /// Returns the dials of the current setting.
     pub fn dials(&self) -> Dials {
         self.at.dials(self.ends)
     }
 
-    /// The present phase.
+    /// Returns the present phase.
     pub fn phase(&self) -> Phase {
         match self.state {
             State::Weak | State::Strong => Phase::Ends,
@@ -264,26 +276,27 @@ impl Controller {
         }
     }
 
-    /// All settings that were tried since both ends were measured last, in that order.
+    /// Returns all settings tried since both ends were last measured, in order.
     pub fn tried(&self) -> &[Tried] {
         &self.tried
     }
 
-    /// The window that the model predicted for the setting that was observed last, without corrections.
+    /// Returns the model's window for the last observed setting, without corrections.
     pub fn predicted(&self) -> Option<&Window> {
         self.predicted.as_ref()
     }
 
-    /// Whether a line is kept by a window of a setting.
-    pub fn standing(&self, line: &Line, setting: Setting, window: &Window) -> Standing {
+    /// Whether a window of a setting keeps a line.
+    pub fn status(&self, line: &Line, setting: Setting, window: &Window) -> LineStatus {
         match line.allows_none() {
-            false => line.standing(window),
-            true if setting == Setting::STRONG && line.measure.value(window) == 0.0 => Standing::Kept,
-            true => Standing::Broken,
+            false => line.status(window),
+            true if setting == Setting::STRONG && line.measure.value(window) == 0.0 => LineStatus::Kept,
+            true => LineStatus::Broken,
         }
     }
 
-    /// Takes a window of the setting that the dials stand at. Afterwards they may have to be turned.
+    /// Observes a window of the current setting and decides on the next. The host must then turn the dials to
+    /// [`Self::setting`].
     pub fn observe(&mut self, window: &Window) {
         self.note(window);
         self.correct(window);
@@ -302,18 +315,18 @@ impl Controller {
             }
             State::Strong => {
                 self.ways = self.ways_between(window);
-                let mut stretches = self.ways.clone();
+                let mut way_ranges = self.ways.clone();
                 if self.is_kept(window) {
-                    stretches.retain(|stretch| stretch.way == Way::Levels);
-                    stretches.iter_mut().for_each(|levels| levels.kept = Some(1.0));
+                    way_ranges.retain(|way_range| way_range.way == Way::Levels);
+                    way_ranges.iter_mut().for_each(|levels| levels.kept = Some(1.0));
                 }
-                self.propose(stretches, false);
+                self.propose(way_ranges, false);
             }
             State::Search(search) => self.search(search, window),
             State::Hold(held) => self.held(held, window),
-            State::OutOfReach { windows: PATIENCE.., .. } => self.again(),
+            State::OutOfReach { windows: RETRY_WINDOWS.., .. } => self.measure_ends_again(),
             State::OutOfReach { rate, .. } if self.is_kept(window) || self.is_another_rate(rate) => {
-                self.again()
+                self.measure_ends_again()
             }
             State::OutOfReach { windows, rate } => {
                 self.state = State::OutOfReach { windows: windows + 1, rate };
@@ -323,14 +336,16 @@ impl Controller {
 
     fn note(&mut self, window: &Window) {
         match self.tried.iter_mut().find(|tried| tried.setting == self.at) {
-            Some(tried) if tried.window.span < window.span * HELD as u32 => tried.window.append(window),
-            // Old windows say little of the present.
+            Some(tried) if tried.window.span < window.span * HELD_WINDOWS as u32 => {
+                tried.window.append(window)
+            }
+            // Old windows no longer describe the store.
             Some(tried) => tried.window = window.clone(),
             None => self.tried.push(Tried { setting: self.at, window: window.clone() }),
         }
     }
 
-    /// Compares a window with what the model has of its setting.
+    /// Compares a window with the model's prediction for its setting.
     fn correct(&mut self, window: &Window) {
         self.predicted = self.model.as_ref().map(|model| model.predict(self.at));
         let Some(predicted) = &self.predicted else { return };
@@ -339,31 +354,32 @@ impl Controller {
         }
     }
 
-    fn sides(&self, window: &Window) -> Sides {
+    fn sides(&self, window: &Window) -> KindsStatus {
         let worst = |of_consistency: bool| {
             let lines = self.agreement.lines.iter();
             let lines = lines.filter(|line| line.measure.is_of_consistency() == of_consistency);
-            lines.map(|line| self.standing(line, self.at, window)).max().unwrap_or(Standing::Kept)
+            lines.map(|line| self.status(line, self.at, window)).max().unwrap_or(LineStatus::Kept)
         };
-        Sides { consistency: worst(true), speed: worst(false) }
+        KindsStatus { consistency: worst(true), speed: worst(false) }
     }
 
     fn is_kept(&self, window: &Window) -> bool {
-        let Sides { consistency, speed } = self.sides(window);
-        consistency == Standing::Kept && speed == Standing::Kept
+        let KindsStatus { consistency, speed } = self.sides(window);
+        consistency == LineStatus::Kept && speed == LineStatus::Kept
     }
 
-    /// The ways that may lead to a setting that keeps the agreement. `strong` is the window of the strong end.
-    fn ways_between(&self, strong: &Window) -> Vec<Stretch> {
+    /// Returns the ways that may lead to a setting that keeps the agreement. `strong` is the window of the
+    /// strong end.
+    fn ways_between(&self, strong: &Window) -> Vec<WayRange> {
         let weak = self.tried.first().map(|tried| &tried.window);
-        // Medians, because one bad window must not close a way.
+        // The median latency, because one bad window must not rule out a way.
         let usual = weak.map_or(0.0, |window| window.latency(0.5).value);
         let room = |line: &Line| match line.measure {
             Measure::Latency(_) | Measure::Mean => Some(line.bound - usual),
             _ => None,
         };
         let room = self.agreement.lines.iter().filter_map(room).reduce(f64::min);
-        // A little more than what the farthest message takes, and what most operations take, is enough for all.
+        // No delay need be longer than the slowest message and most operations take.
         let far = match &self.model {
             Some(model) => {
                 1.5 * model.farthest().as_secs_f64() + weak.map_or(0.0, |it| 2.0 * it.latency(0.9).value)
@@ -376,19 +392,19 @@ impl Controller {
             .agreement
             .lines
             .iter()
-            .any(|line| bounds_percentile(line) && line.standing(strong) == Standing::Broken);
+            .any(|line| bounds_percentile(line) && line.status(strong) == LineStatus::Broken);
         let longest = room.map_or(far, |room| room.min(2.0 * far).max(0.0));
-        // A mean has more room for what only some operations do.
+        // A bound on the mean allows longer delays of writes, because only some operations are writes.
         let of_writes = if bounded { longest } else { 2.0 * far };
         let mut ways = vec![Way::Levels, Way::Delays(longest)];
         if breaks_percentile {
             ways.swap(0, 1);
         }
         ways.extend([Way::WriteDelays(of_writes), Way::Reads, Way::Writes]);
-        ways.into_iter().map(Stretch::whole).collect()
+        ways.into_iter().map(WayRange::whole).collect()
     }
 
-    /// The model's word on a setting, corrected; none without a model.
+    /// Returns the model's corrected prediction for a setting, or `None` without a model.
     fn outlook(&self, setting: Setting) -> Option<Outlook> {
         let window = self.model.as_ref()?.predict(setting);
         let slack = |(line, correction): (&Line, &Correction)| match line.allows_none() {
@@ -399,68 +415,75 @@ impl Controller {
         let slacks: Vec<f64> = self.agreement.lines.iter().zip(&self.corrections).map(slack).collect();
         let worst = slacks.iter().copied().fold(f64::INFINITY, f64::min);
         let score = match self.agreement.least {
-            // All that is well within its bounds comes before all that is not.
+            // Settings well within their bounds rank before all others.
             Some(measure) if worst >= MARGIN.ln() => 1e3 - measure.value(&window).max(1e-9).ln(),
             _ => -slacks.iter().map(|slack| (-SHARPNESS * slack).exp()).sum::<f64>().max(1e-300).ln(),
         };
         Some(Outlook { worst, score })
     }
 
-    /// Turns to the most promising place of these stretches.
-    fn propose(&mut self, stretches: Vec<Stretch>, follows: bool) {
-        let kept = stretches.iter().find(|stretch| stretch.kept.is_some());
-        let left = |stretch: &&Stretch| !stretch.is_over() && (kept.is_none() || stretch.kept.is_some());
-        let open: Vec<usize> = (0..stretches.len()).filter(|at| left(&&stretches[*at])).collect();
+    /// Turns to the most promising place of these stretches, or ends the search.
+    fn propose(&mut self, way_ranges: Vec<WayRange>, began_at_held_setting: bool) {
+        let kept = way_ranges.iter().find(|way_range| way_range.kept.is_some());
+        let left =
+            |way_range: &&WayRange| !way_range.is_over() && (kept.is_none() || way_range.kept.is_some());
+        let open: Vec<usize> = (0..way_ranges.len()).filter(|at| left(&&way_ranges[*at])).collect();
         let Some(first) = open.first() else {
             return match kept {
-                Some(&Stretch { way, kept: Some(x), .. }) => self.hold(way, x),
-                _ if follows => self.again(),
+                Some(&WayRange { way, kept: Some(x), .. }) => self.hold(way, x),
+                _ if began_at_held_setting => self.measure_ends_again(),
                 _ => self.give_up(),
             };
         };
-        // The middles show which ways are worth a closer look.
+        // The middles show which ways deserve a closer look.
         let rank = |at: usize, x: f64| {
-            let Outlook { worst, score } = self.outlook(stretches[at].way.at(x))?;
+            let Outlook { worst, score } = self.outlook(way_ranges[at].way.at(x))?;
             Some((worst > -HOPELESS.ln(), score, at, x))
         };
         let better = |a: &Ranked, b: &Ranked| b.0.cmp(&a.0).then(b.1.total_cmp(&a.1));
         let mut ranked: Vec<Ranked> =
-            open.iter().filter_map(|at| rank(*at, stretches[*at].middle())).collect();
+            open.iter().filter_map(|at| rank(*at, way_ranges[*at].middle())).collect();
         ranked.sort_by(better);
-        let closer: Vec<usize> = ranked.iter().take(CLOSER).map(|it| it.2).collect();
+        let closer: Vec<usize> = ranked.iter().take(WAYS_RANKED_CLOSELY).map(|it| it.2).collect();
         for at in closer {
-            let places = stretches[at].places().filter(|x| *x != stretches[at].middle());
+            let places = way_ranges[at].places().filter(|x| *x != way_ranges[at].middle());
             ranked.extend(places.filter_map(|x| rank(at, x)));
         }
         ranked.sort_by(better);
         let best = ranked.first().copied();
-        let (which, x) = best.map_or((*first, stretches[*first].middle()), |(_, _, at, x)| (at, x));
-        self.at = stretches[which].way.at(x);
-        self.state =
-            State::Search(Search { stretches, which, x, seen: Window::default(), windows: 0, follows });
+        let (which, x) = best.map_or((*first, way_ranges[*first].middle()), |(_, _, at, x)| (at, x));
+        self.at = way_ranges[which].way.at(x);
+        self.state = State::Search(SettingSearch {
+            way_ranges,
+            which,
+            x,
+            seen: Window::default(),
+            windows: 0,
+            began_at_held_setting,
+        });
     }
 
-    fn search(&mut self, mut search: Search, window: &Window) {
+    fn search(&mut self, mut search: SettingSearch, window: &Window) {
         search.seen.append(window);
         search.windows += 1;
-        let Sides { consistency, speed } = self.sides(&search.seen);
+        let KindsStatus { consistency, speed } = self.sides(&search.seen);
         let is_late = search.windows >= WINDOWS_MAX;
-        let fails = |side: Standing| side == Standing::Broken || is_late && side == Standing::Open;
-        let stretch = &mut search.stretches[search.which];
+        let fails = |side: LineStatus| side == LineStatus::Broken || is_late && side == LineStatus::Open;
+        let way_range = &mut search.way_ranges[search.which];
         match (fails(consistency), fails(speed)) {
-            (false, false) if consistency == Standing::Kept && speed == Standing::Kept => {
+            (false, false) if consistency == LineStatus::Kept && speed == LineStatus::Kept => {
                 let wants_less = self.agreement.least.is_some_and(|measure| !measure.is_of_consistency());
                 if !wants_less {
-                    let way = stretch.way;
+                    let way = way_range.way;
                     return self.hold(way, search.x);
                 }
-                stretch.kept = Some(search.x);
-                stretch.high = search.x;
+                way_range.kept = Some(search.x);
+                way_range.high = search.x;
             }
             (false, false) => return self.state = State::Search(search),
-            (is_weak, is_slow) => stretch.fails(search.x, is_weak, is_slow),
+            (is_weak, is_slow) => way_range.fails(search.x, is_weak, is_slow),
         }
-        self.propose(search.stretches, search.follows);
+        self.propose(search.way_ranges, search.began_at_held_setting);
     }
 
     fn is_another_rate(&self, than: f64) -> bool {
@@ -469,12 +492,12 @@ impl Controller {
 
     fn hold(&mut self, way: Way, x: f64) {
         self.at = way.at(x);
-        self.state = State::Hold(Held { way, x, recent: VecDeque::new(), broken: 0, rate: self.rate });
+        self.state = State::Hold(HeldSetting { way, x, recent: VecDeque::new(), broken: 0, rate: self.rate });
     }
 
-    fn held(&mut self, mut held: Held, window: &Window) {
+    fn held(&mut self, mut held: HeldSetting, window: &Window) {
         if self.is_another_rate(held.rate) {
-            // The windows of another rate say nothing any more.
+            // The windows of another rate no longer describe the load.
             (held.rate, held.broken) = (self.rate, 0);
             held.recent.clear();
             if self.outlook(self.at).is_some_and(|outlook| outlook.worst < SAFETY.ln()) {
@@ -482,7 +505,7 @@ impl Controller {
             }
         }
         held.recent.push_back(window.clone());
-        if held.recent.len() > HELD {
+        if held.recent.len() > HELD_WINDOWS {
             held.recent.pop_front();
         }
         let mut all = Window::default();
@@ -490,10 +513,10 @@ impl Controller {
         let (now, mut lately) = (self.sides(window), self.sides(&all));
         held.broken = if now.are_broken() { held.broken + 1 } else { 0 };
         let exceeds = |line: &Line| line.measure.is_of_consistency() && line.excess(&all) > 0.0;
-        if held.recent.len() >= DRIFTING && self.agreement.lines.iter().any(exceeds) {
-            lately.consistency = Standing::Broken;
-        } else if held.recent.len() < HELD {
-            lately = Sides { consistency: Standing::Open, speed: Standing::Open };
+        if held.recent.len() >= DRIFT_WINDOWS_MIN && self.agreement.lines.iter().any(exceeds) {
+            lately.consistency = LineStatus::Broken;
+        } else if held.recent.len() < HELD_WINDOWS {
+            lately = KindsStatus { consistency: LineStatus::Open, speed: LineStatus::Open };
         }
         match held.broken >= BROKEN_IN_A_ROW {
             true => self.leave(&held, now),
@@ -502,43 +525,43 @@ impl Controller {
         }
     }
 
-    /// Looks for another setting than the one that was held. `sides` are the reason.
-    fn leave(&mut self, held: &Held, sides: Sides) {
-        let (is_weak, is_slow) = (sides.consistency == Standing::Broken, sides.speed == Standing::Broken);
+    /// Leaves the held setting and searches for another. `sides` tells which lines it broke.
+    fn leave(&mut self, held: &HeldSetting, sides: KindsStatus) {
+        let (is_weak, is_slow) = (sides.consistency == LineStatus::Broken, sides.speed == LineStatus::Broken);
         let is_end = self.at == Setting::WEAK || self.at == Setting::STRONG;
         if self.ways.is_empty() || is_end && self.model.is_none() {
-            return self.again();
+            return self.measure_ends_again();
         }
-        let mut stretches = self.ways.clone();
-        if let Some(at) = stretches.iter().position(|stretch| stretch.way == held.way) {
-            let own = &mut stretches[at];
+        let mut way_ranges = self.ways.clone();
+        if let Some(at) = way_ranges.iter().position(|way_range| way_range.way == held.way) {
+            let own = &mut way_ranges[at];
             if is_weak || is_slow {
                 own.fails(held.x, is_weak, is_slow);
             }
             if self.model.is_none() {
-                // Nothing but nearness says where to begin.
-                let (low, high) = (own.low.max(held.x - REACH), own.high.min(held.x + REACH));
+                // Without a model, the search begins near the held place.
+                let (low, high) = (own.low.max(held.x - SEARCH_REACH), own.high.min(held.x + SEARCH_REACH));
                 (own.low, own.high) = (low, high);
-                stretches.swap(0, at);
+                way_ranges.swap(0, at);
             }
         }
         self.tried.retain(|tried| tried.setting == self.at);
-        self.propose(stretches, true);
+        self.propose(way_ranges, true);
     }
 
-    /// Measures the ends again: what was seen of other settings is no longer so.
-    fn again(&mut self) {
+    /// Measures the ends again, because earlier results are out of date.
+    fn measure_ends_again(&mut self) {
         self.tried.clear();
         self.corrections.fill(Correction::default());
         (self.state, self.at) = (State::Weak, Setting::WEAK);
     }
 
-    /// Stays with the best of what was tried.
+    /// Stays with the best setting tried.
     fn give_up(&mut self) {
         let badness = |tried: &Tried| -> Vec<u64> {
-            // Twentieths of a bound: smaller differences are chance.
-            let excess = |line: &Line| match self.standing(line, tried.setting, &tried.window) {
-                Standing::Broken if line.allows_none() => u64::MAX,
+            // Excess is counted in twentieths of a bound, because smaller differences are chance.
+            let excess = |line: &Line| match self.status(line, tried.setting, &tried.window) {
+                LineStatus::Broken if line.allows_none() => u64::MAX,
                 _ => (line.excess(&tried.window).min(1e6) * 20.0).round() as u64,
             };
             self.agreement.lines.iter().map(excess).collect()

@@ -1,7 +1,8 @@
-//! The dial: levels between two levels, and delays, over any store (004 §II.A).
+//! The dial over any store: it mixes two levels and adds delays (004 §II.A).
 //!
-//! *Continuous partial quorums* choose a strong or a weak level for each operation; p is the part of the strong ones.
-//! *Artificial delays* have a read begin later and a write end later. Both lie inside the interval that is recorded.
+//! *Continuous partial quorums* choose the strong or the weak level for each operation. The fraction of
+//! strong operations is p. *Artificial delays* make a read begin later and a write end later. Both delays lie
+//! inside the recorded interval.
 
 use std::{
     sync::Arc,
@@ -17,38 +18,38 @@ use serde::Serialize;
 
 use crate::heat::Heat;
 
-/// How strong operations of one kind are, and how long they take.
+/// The dial of one kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dial {
-    /// The level of the other operations.
+    /// Level of the remaining operations.
     pub weak: Level,
-    /// The level of a part of the operations.
+    /// Level of the fraction `p` of the operations.
     pub strong: Level,
-    /// The part at the strong level, from 0 to 1.
+    /// Fraction of operations at the strong level, from 0 to 1.
     pub p: f64,
-    /// Before each read, or after each write.
+    /// Delay before each read, or after each write.
     pub delay: Duration,
 }
 
-/// How it is chosen which operations are strong.
+/// The rule that decides which operations are strong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
     /// By chance, whatever the key: 004's continuous partial quorums.
     #[default]
     Chance,
-    /// Those on the keys that are both read and written most: 004's future work.
+    /// Operations on the keys that are both read and written most: 004's future work.
     Heat,
 }
 
 /// The dials of reads and of writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dials {
-    /// Of reads.
+    /// Dial of reads.
     pub reads: Dial,
-    /// Of writes.
+    /// Dial of writes.
     pub writes: Dial,
-    /// How the strong operations are chosen, of both.
+    /// Rule that decides which reads and writes are strong.
     pub choice: Choice,
 }
 
@@ -57,7 +58,7 @@ impl Dial {
         if is_strong { self.strong } else { self.weak }
     }
 
-    /// As figures name it.
+    /// Formats the dial as reports show it.
     pub fn spelt(&self) -> String {
         let (weak, strong) = (self.weak.name(), self.strong.name());
         let level = match self.p {
@@ -75,12 +76,12 @@ impl Dial {
 }
 
 impl Dials {
-    /// The same dial for reads and writes.
+    /// Returns the same dial for reads and writes.
     pub fn both(dial: Dial, choice: Choice) -> Dials {
         Dials { reads: dial, writes: dial, choice }
     }
 
-    /// As figures name it.
+    /// Formats the dials as reports show them.
     pub fn spelt(&self) -> String {
         if self.reads == self.writes {
             return self.reads.spelt();
@@ -89,34 +90,34 @@ impl Dials {
     }
 }
 
-/// A store whose operations are dialled: reads begin later, and writes end later.
+/// A store with dials: it applies a level and a delay to each operation.
 pub struct Dialled<S> {
-    /// The dialled store.
+    /// The store.
     pub store: S,
-    /// From the next operation on.
+    /// Dials of the next operations.
     pub dials: Dials,
-    /// The last operation, as the store performed it.
+    /// Timing of the last operation at the store.
     pub served: Served,
     heat: Arc<Heat>,
     random: Pcg64Mcg,
 }
 
-/// An operation at the store, artificial delays apart.
+/// The level and the duration of one operation at the store, without artificial delays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Whether it was at the strong level.
+    /// Whether the operation was at the strong level.
     pub is_strong: bool,
-    /// From asking the store to its answer.
+    /// Time from the request to the answer.
     pub took: Duration,
 }
 
 impl<S: Store> Dialled<S> {
-    /// A dialled store. `heat` is shared by all clients of a program.
+    /// Wraps a store. All clients of a program share `heat`.
     pub fn new(store: S, dials: Dials, heat: Arc<Heat>, random: Pcg64Mcg) -> Self {
         Dialled { store, dials, served: Served::default(), heat, random }
     }
 
-    /// The value under a key; none if there is none.
+    /// Reads a key. Returns `None` if it has no value.
     pub fn read(&mut self, key: &[u8]) -> Result<Option<Bytes>, Failure> {
         let dial = self.dials.reads;
         let is_strong = self.is_strong(dial, key, false);
@@ -127,7 +128,7 @@ impl<S: Store> Dialled<S> {
         value
     }
 
-    /// Gives a key a value.
+    /// Writes a value to a key.
     pub fn write(&mut self, key: &[u8], value: &[u8]) -> Result<(), Failure> {
         let dial = self.dials.writes;
         let is_strong = self.is_strong(dial, key, true);
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts what it is asked for, by level.
+    /// A store that records the kind and the level of each operation.
     #[derive(Default)]
     struct Counting(Vec<(bool, Level)>);
 

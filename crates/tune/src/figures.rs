@@ -1,4 +1,4 @@
-//! What a setting of the dial gives: rates, latencies, and the verdict on its own history.
+//! Results of a setting: rates, latencies, and the verdict on the recorded history.
 
 use std::time::Duration;
 
@@ -9,67 +9,68 @@ use serde::Serialize;
 
 use crate::load::Tape;
 
-/// The figures of one setting.
+/// The results of one setting.
 #[derive(Clone, Debug, Serialize)]
-pub struct Figures {
+pub struct SettingResults {
     /// Answered operations a second.
     pub per_second: f64,
-    /// Operations that did not do what was asked.
+    /// Number of operations that failed.
     pub failed: u64,
-    /// Of reads.
+    /// Latencies of reads.
     pub read: Latencies,
-    /// Of writes.
+    /// Latencies of writes.
     pub write: Latencies,
-    /// How consistent it was.
-    pub history: Judged,
+    /// Verdict on the history.
+    pub history: HistoryResults,
 }
 
-/// Latencies in microseconds, from the instant at which an operation was due.
+/// Latencies in microseconds, from the time at which an operation was due.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latencies {
-    /// Answered operations.
+    /// Number of answered operations.
     pub count: u64,
-    /// Their mean.
+    /// Mean.
     pub mean_us: f64,
-    /// Their median.
+    /// Median.
     pub p50_us: f64,
-    /// The 95th percentile.
+    /// 95th percentile.
     pub p95_us: f64,
-    /// The 99th percentile.
+    /// 99th percentile.
     pub p99_us: f64,
-    /// The longest.
+    /// Maximum.
     pub max_us: f64,
 }
 
 /// The verdict on a history.
 #[derive(Clone, Debug, Serialize)]
-pub struct Judged {
-    /// Whether it is atomic: true, false, or "unknown".
+pub struct HistoryResults {
+    /// Whether the history is atomic: true, false, or "unknown".
     pub atomic: Verdict,
-    /// Operations that count.
+    /// Number of operations that count.
     pub operations: u64,
-    /// The proportion of inconsistent operations (004 §II.B).
+    /// Proportion of inconsistent operations (004 §II.B).
     pub proportion: f64,
-    /// The lower end of the middle 95 % of the proportion over sets of keys.
+    /// Lower end of the 95 % interval of the proportion, by bootstrap over keys.
     pub proportion_low: f64,
-    /// The upper end.
+    /// Upper end of that interval.
     pub proportion_high: f64,
-    /// Reads that returned what was replaced before they began, or what nobody wrote.
+    /// Number of reads that returned a value replaced before they began, or a value that nobody wrote.
     pub stale_reads: u64,
-    /// Γ of the keys that are not atomic, in milliseconds: the least, the quartiles, and the most.
+    /// Γ of the keys that are not atomic, in milliseconds: minimum, quartiles and maximum.
     pub gamma_ms: Option<[f64; 5]>,
 }
 
-impl Figures {
-    /// The figures of what clients did in so much time. `before` is what was done to the keys until then.
-    pub fn of(before: Tape, tape: Tape, took: Duration) -> Figures {
+impl SettingResults {
+    /// Computes the results of `tape`, the clients' operations during `took`. `before` holds the earlier
+    /// operations on the keys.
+    pub fn of(before: Tape, tape: Tape, took: Duration) -> SettingResults {
         let answered = tape.reads.len() + tape.writes.len();
-        Figures {
+        SettingResults {
             per_second: answered as f64 / took.as_secs_f64(),
             failed: tape.failed,
             read: Latencies::of(tape.reads),
             write: Latencies::of(tape.writes),
-            history: Judged::of(&before.operations.into_iter().chain(tape.operations).collect()),
+            history: HistoryResults::of(&before.operations.into_iter().chain(tape.operations).collect()),
         }
     }
 }
@@ -89,18 +90,19 @@ impl Latencies {
     }
 }
 
-/// The least of these that at least this part of them does not exceed; zero if there are none.
+/// Returns the smallest value that at least the fraction `part` of all values does not exceed. Returns zero
+/// for no values.
 pub(crate) fn quantile(sorted: &[u64], part: f64) -> f64 {
     let rank = (part * sorted.len() as f64).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).wrapping_sub(1)).map_or(0.0, |it| *it as f64)
 }
 
-/// Sets of keys that are drawn for a confidence interval.
+/// Number of resamples for a confidence interval.
 pub(crate) const RESAMPLES: usize = 1_000;
 
-impl Judged {
-    /// The verdict on a history.
-    pub fn of(history: &History) -> Judged {
+impl HistoryResults {
+    /// Judges a history.
+    pub fn of(history: &History) -> HistoryResults {
         let report = history::check(history);
         let mut random = Pcg64Mcg::seed_from_u64(4);
         let proportion = report.proportion().unwrap_or(0.0);
@@ -110,7 +112,7 @@ impl Judged {
         let mut gammas: Vec<u64> = measures.map(|it| it.gamma_finite).filter(|it| *it > 0).collect();
         gammas.sort_unstable();
         let at = |quarter: usize| gammas[(gammas.len() - 1) * quarter / 4] as f64 / 1e6;
-        Judged {
+        HistoryResults {
             atomic: report.verdict,
             operations: report.operations,
             proportion,
@@ -141,13 +143,13 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        let judged = Judged::of(&history);
+        let judged = HistoryResults::of(&history);
         assert_eq!(judged.atomic, Verdict::NotAtomic);
         assert_eq!((judged.operations, judged.stale_reads), (6, 1));
         assert!((judged.proportion - 2.0 / 6.0).abs() < 1e-9, "{judged:?}");
         assert!(judged.proportion_low <= judged.proportion && judged.proportion <= judged.proportion_high);
         assert_eq!(judged.gamma_ms, Some([5.0; 5]));
-        let atomic = Judged::of(&History::new());
+        let atomic = HistoryResults::of(&History::new());
         assert_eq!((atomic.atomic, atomic.proportion, atomic.gamma_ms), (Verdict::Atomic, 0.0, None));
     }
 

@@ -1,28 +1,30 @@
-//! Which keys are hot: read and written so often that a read of them is likeliest to be stale.
+//! Finds hot keys: keys read and written so often that a read of them is likeliest to be stale.
 //!
-//! **Promise.** Of all operations about the part `p` is called hot, and these are the ones at which the strong level does most. A key with
-//! `r` reads and `w` writes a second has a number of stale reads that grows with `r·w` (a read is stale if it falls into the short time
-//! after a write), and making it strong costs `r + w` strong operations. So keys are ranked by `r·w / (r + w)`. All
-//! operations on a hot key are strong, reads and writes: a quorum of each meets, so none of its reads is stale while it is hot.
+//! **Promise.** About the fraction `p` of all operations is called hot, and for these the strong level
+//! improves consistency most. A key with `r` reads and `w` writes a second has stale reads in proportion to
+//! `r·w`, because a read is stale if it falls into the short time after a write. Making the key strong costs
+//! `r + w` strong operations. So keys are ranked by `r·w / (r + w)`. All reads and writes of a hot key are
+//! strong. Their quorums meet, so no read of it is stale while it is hot.
 //!
-//! **How.** Reads and writes are counted in two count-min sketches (Cormode and Muthukrishnan, 2005), halved after each
-//! 65,536 operations so that they follow a load that changes. The score above which a key is hot is moved with each operation
-//! until the part above it is `p`. All of it is a few atomic counters that the clients of a program share; they may be a little off.
+//! **How.** Two count-min sketches (Cormode and Muthukrishnan, 2005) count reads and writes. They are halved
+//! every 65,536 operations, so that they follow a changing load. A key is hot if its score is above a
+//! threshold. Each operation moves the threshold a little, until the fraction `p` of the operations is above
+//! it. The clients of a program share these atomic counters, which may be slightly off.
 //!
-//! **Differs** from 004, where chance decides for each operation. With Zipfian keys (constant 0.99, 1,000 keys) the 25 hottest take half
-//! of the operations and nearly all stale reads.
+//! **Differs** from 004, which decides each operation by chance. With Zipfian keys (constant 0.99, 1,000
+//! keys) the 25 hottest keys get half of the operations and nearly all stale reads.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Counts of the operations on keys. 512 KiB.
+/// Counts of the operations on keys. They take 512 KiB.
 #[derive(Debug)]
 pub struct Heat {
     reads: Sketch,
     writes: Sketch,
     seen: AtomicU64,
-    /// The score from which on a key is hot, as the bits of a float.
+    /// Lowest score of a hot key, as the bits of a float.
     threshold: AtomicU64,
 }
 
@@ -32,9 +34,9 @@ struct Sketch(Box<[AtomicU32]>);
 
 const ROWS: u64 = 4;
 const ROW: usize = 1 << 14;
-/// Operations after which all counts are halved.
+/// Number of operations after which all counts are halved.
 const HALVE_AFTER: u64 = 1 << 16;
-/// How fast the threshold moves: by this part of itself for an operation on the wrong side.
+/// Speed of the threshold: the fraction of itself by which an operation moves it.
 const STEP: f64 = 0.02;
 const LEAST_SCORE: f64 = 1e-3;
 const LARGEST_SCORE: f64 = 1e9;
@@ -52,7 +54,8 @@ impl Default for Heat {
 }
 
 impl Heat {
-    /// Counts an operation, and says whether its key is among the hottest that together take the part `p` of all operations.
+    /// Counts an operation. Returns whether its key is among the hottest keys that together get the fraction
+    /// `p` of all operations.
     pub fn is_among_hottest(&self, key: &[u8], is_write: bool, p: f64) -> bool {
         let reads = self.reads.count(key, !is_write);
         let writes = self.writes.count(key, is_write);
@@ -63,7 +66,7 @@ impl Heat {
         if p <= 0.0 || p >= 1.0 {
             return p >= 1.0;
         }
-        // One more of each, so that a key that was only read so far is not as cold as one that was never seen.
+        // Both counts are one higher, so that a key that was only read ranks above a key that was never seen.
         let (reads, writes) = (f64::from(reads) + 1.0, f64::from(writes) + 1.0);
         let score = reads * writes / (reads + writes);
         let threshold = f64::from_bits(self.threshold.load(Relaxed));
@@ -75,7 +78,7 @@ impl Heat {
 }
 
 impl Sketch {
-    /// The count of a key, one more if `counts`.
+    /// Returns the count of a key, after increasing it by one if `counts`.
     fn count(&self, key: &[u8], counts: bool) -> u32 {
         let places = (0..ROWS).map(|row| {
             let place = row as usize * ROW + xxh3_64_with_seed(key, row) as usize % ROW;
@@ -101,7 +104,8 @@ mod tests {
     use super::*;
     use crate::keys::{Distribution, Keys};
 
-    /// How many of the operations were hot, and how many of the hottest key's.
+    /// Returns the fraction of hot operations, and the fraction of operations on the hottest key that were
+    /// hot.
     fn hot(p: f64, distribution: Distribution) -> (f64, f64) {
         let (heat, mut random) = (Heat::default(), Pcg64Mcg::seed_from_u64(3));
         let keys = Keys::new(distribution, 1_000);

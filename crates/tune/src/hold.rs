@@ -1,4 +1,4 @@
-//! Holding an agreement on a store that runs: clients work, each window is judged, and the dials are turned.
+//! Holds an agreement on a running store: clients work, each window is judged, and the dials are turned.
 
 use std::{
     thread,
@@ -8,44 +8,46 @@ use std::{
 use crossbeam_channel::Receiver;
 
 use crate::{
-    controller::{Controller, Ends, Phase, Setting},
+    controller::{Controller, LevelEnds, Phase, Setting},
     load::{Load, LoadError, Tape},
     model::Model,
     window::{Judge, Window},
 };
 
-/// A window, and what followed from it.
+/// A window with its result.
 #[derive(Debug)]
-pub struct Round<'a> {
-    /// Since clients began.
+pub struct WindowResult<'a> {
+    /// Time since the clients began.
     pub at: Duration,
-    /// The setting of the dials.
+    /// Setting of the dials during the window.
     pub setting: Setting,
-    /// The controller's phase during the window.
+    /// Phase of the controller during the window.
     pub phase: Phase,
     /// Latencies and consistency of the window.
     pub window: &'a Window,
-    /// Operations that were let go since the window before, because they were due before the dials were turned and had not begun.
+    /// Number of operations let go since the previous window. They were due before the dials were turned and
+    /// had not begun.
     pub let_go: u64,
-    /// The controller, which has been told of the window.
+    /// The controller, which has observed the window.
     pub controller: &'a Controller,
 }
 
-/// After the dials were turned, operations that had begun before are let end for so long. They count for no window.
+/// Time after turning the dials in which earlier operations may end. These operations count for no window.
 const SETTLE: Duration = Duration::from_millis(400);
 
-/// Writes all keys, has clients sound the store and then work, and lets the controller turn their dials after each window of this length. Goes on until `round`,
-/// which is told of each, returns false.
+/// Writes all keys, lets the clients sound the store and then work, and turns their dials after each window.
+/// A window has the given length. Each window is passed to `round`, and the work ends when `round` returns
+/// false.
 pub fn hold(
     load: &Load<'_>,
     controller: &mut Controller,
     length: Duration,
-    mut round: impl FnMut(&Round<'_>) -> bool,
+    mut round: impl FnMut(&WindowResult<'_>) -> bool,
 ) -> Result<(), LoadError> {
     let mut judge = Judge::default();
     judge.begin(load.fill()?);
     if let Some(model) = Model::new(load.workload(), controller.ends().choice, &load.sound()?) {
-        controller.equip(model);
+        controller.set_model(model);
     }
     load.turn(controller.dials());
     load.run_while(|tapes| {
@@ -56,7 +58,7 @@ pub fn hold(
         loop {
             thread::sleep(if settles { SETTLE } else { length });
             if load.has_stopped() {
-                // A client could not begin; why is told once all have ended.
+                // A client could not begin. `run_while` returns the reason once all clients have ended.
                 return;
             }
             let to = load.now();
@@ -76,7 +78,7 @@ pub fn hold(
                 settles = true;
             }
             let at = began.elapsed();
-            if !round(&Round { at, setting, phase, window: &window, let_go, controller }) {
+            if !round(&WindowResult { at, setting, phase, window: &window, let_go, controller }) {
                 return;
             }
             let_go = 0;
@@ -84,25 +86,26 @@ pub fn hold(
     })
 }
 
-/// The clients' figures at a setting, beside what the model predicted.
+/// The measured window of a setting, with the model's prediction.
 #[derive(Clone, Debug)]
-pub struct Compared {
-    /// The setting of the dials.
+pub struct PredictionComparison {
+    /// Setting of the dials.
     pub setting: Setting,
     /// The clients' window.
     pub measured: Window,
-    /// The model's window, of the soundings and the latencies until then. It knows nothing of what was stale.
+    /// The model's window, from the soundings and the latencies up to then. The model has not seen which
+    /// reads were stale.
     pub predicted: Window,
 }
 
-/// Has clients work at each of these settings for so long, and compares what they get with what a model predicts. None if nobody could sound
-/// the store.
+/// Lets clients work at each setting for `length`, and compares their windows with the model's predictions.
+/// Returns `None` if no client could sound the store.
 pub fn compare(
     load: &Load<'_>,
-    ends: Ends,
+    ends: LevelEnds,
     settings: &[Setting],
     length: Duration,
-) -> Result<Option<Vec<Compared>>, LoadError> {
+) -> Result<Option<Vec<PredictionComparison>>, LoadError> {
     let mut judge = Judge::default();
     judge.begin(load.fill()?);
     let Some(mut model) = Model::new(load.workload(), ends.choice, &load.sound()?) else { return Ok(None) };
@@ -128,12 +131,12 @@ pub fn compare(
     })?;
     let compared = compared.into_iter().map(|(setting, measured)| {
         let predicted = model.predict(setting);
-        Compared { setting, measured, predicted }
+        PredictionComparison { setting, measured, predicted }
     });
     Ok(Some(compared.collect()))
 }
 
-/// The tapes that clients have handed over.
+/// Returns all tapes that the clients have handed over, joined.
 fn arrived(tapes: &Receiver<Tape>) -> Tape {
     let mut all = Tape::default();
     tapes.try_iter().for_each(|tape| all.append(tape));

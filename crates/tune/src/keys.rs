@@ -1,32 +1,33 @@
-//! Which key is next: uniform, scrambled Zipfian, or latest, as YCSB has them (Cooper and others, 2010, §5.1; 004 §II.D).
+//! Choice of the next key: uniform, scrambled Zipfian or latest, as in YCSB (Cooper and others, 2010, §5.1;
+//! 004 §II.D).
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// How often keys are chosen.
+/// How often each key is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Distribution {
-    /// All equally often.
+    /// All keys equally often.
     Uniform,
-    /// A few far more often than the others, spread over all keys.
+    /// A few keys far more often than the others. The frequent keys are spread over all keys.
     Zipfian,
-    /// The keys that were inserted last far more often than the others.
+    /// The newest keys far more often than the others.
     Latest,
 }
 
 impl Distribution {
-    /// All of them.
+    /// All distributions.
     pub const ALL: [Distribution; 3] = [Distribution::Uniform, Distribution::Zipfian, Distribution::Latest];
 
-    /// That of this name.
+    /// Returns the distribution with this name.
     pub fn named(name: &str) -> Option<Distribution> {
         Distribution::ALL.into_iter().find(|it| it.name() == name)
     }
 
-    /// As it is written.
+    /// Returns the name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Distribution::Uniform => "uniform",
@@ -36,19 +37,19 @@ impl Distribution {
     }
 }
 
-/// Chooses among the keys 0, 1, … below their number.
+/// Chooses keys from 0 up to their number.
 #[derive(Clone, Debug)]
 pub struct Keys {
     distribution: Distribution,
-    /// The probability of each rank and all before it.
+    /// Cumulative probability of each rank.
     ranks: Vec<f64>,
 }
 
-/// YCSB's constant.
+/// Skew constant of YCSB.
 const SKEW: f64 = 0.99;
 
 impl Keys {
-    /// Keys of which none has been chosen yet.
+    /// Creates a choice among `count` keys.
     pub fn new(distribution: Distribution, count: u64) -> Keys {
         let weight = |rank: u64| (rank as f64).powf(-SKEW);
         let total: f64 = (1..=count).map(weight).sum();
@@ -60,12 +61,12 @@ impl Keys {
         Keys { distribution, ranks: ranks.collect() }
     }
 
-    /// One of the keys.
+    /// Chooses one of the keys.
     pub fn choose(&self, random: &mut Pcg64Mcg) -> u64 {
         self.choose_of(self.ranks.len() as u64, random)
     }
 
-    /// One of `count` keys, of which there may be more than at first.
+    /// Chooses one of `count` keys. `count` may have grown since the start.
     pub fn choose_of(&self, count: u64, random: &mut Pcg64Mcg) -> u64 {
         if self.distribution == Distribution::Uniform {
             return random.random_range(0..count);
@@ -73,7 +74,7 @@ impl Keys {
         let drawn: f64 = random.random();
         let rank = (self.ranks.partition_point(|sum| *sum <= drawn) as u64).min(self.ranks.len() as u64 - 1);
         match self.distribution {
-            // Two ranks may meet in one key, as in YCSB.
+            // Two ranks may fall on one key, as in YCSB.
             Distribution::Zipfian => xxh3_64(&rank.to_le_bytes()) % count,
             _ => count - 1 - rank,
         }
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn keys_are_as_skewed_as_they_should_be() {
-        // The first of a thousand ranks has 1/7.73 of all: the sum of their weights.
+        // The first of a thousand ranks has 1/7.73 of all choices. 7.73 is the sum of the weights.
         let first = 200_000 / 8..200_000 / 7;
         let latest = counts(Distribution::Latest);
         assert!(first.contains(&latest[999]), "{}", latest[999]);

@@ -1,18 +1,22 @@
-//! The last minute of what clients of cells got, from what each cell remembers of it.
+//! The latency and consistency that clients of cells got in the last minute, from the operations that the
+//! cells remember.
 //!
-//! **Promise.** Each operation that a cell told, and that ended in a span that all cells told whole, counts once, and is inconsistent if it belongs to a
-//! value without which the rest is atomic, as in a [`window`](crate::window).
+//! **Promise.** The span is the time that all cells fully remember. Each operation that a cell reports and
+//! that ended in the span counts once. As in a [`window`](crate::window), it is inconsistent if it belongs to
+//! a value without which the rest is atomic.
 //!
-//! **How.** A value is the stamp of its write. Where no cell told of the write, it was long ago, or its cell has forgotten it, was not
-//! asked or did not learn its outcome. A stamp holds the time at which it was issued: a write issued [`SETTLED`] before the span is taken to have ended by
-//! then, and any other one as under way.
+//! **How.** A value is the stamp of its write. Sometimes no cell reports the write: it was long ago, or its
+//! cell forgot it, was not asked or did not learn its outcome. A stamp contains the time at which it was
+//! issued. A write issued [`WRITE_TIME_MAX`] before the span counts as ended by then. Any later one counts as
+//! still under way.
 //!
-//! **What is left out.** Keys with fields of a hash or counters, whose values stamps do not tell apart. A read that found nothing at all, of a key
-//! that was deleted or whose values have a limited life: once all replicas have let such a value go, it looks like one that was never written.
+//! **Left out.** Keys with hash fields or counters, because stamps do not distinguish their values. Also
+//! reads that found nothing, on a key that was deleted or whose values expire: once all replicas have dropped
+//! such a value, the key looks as if it had never been written.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate::maps::{Deed, Ending, Lately, Stamp, Told};
+use quorate::maps::{OperationEnd, OperationKind, RecentOperation, RecentOperations, Stamp};
 use quorate_history::{Action, Operation, Outcome, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -22,36 +26,43 @@ use crate::{
     window::{Judge, Window},
 };
 
-/// A write takes no longer than this from its stamp to its end.
-pub const SETTLED: Duration = Duration::from_secs(10);
+/// Longest time from the stamp of a write to its end.
+pub const WRITE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A stamp is issued no longer than this before its write was asked for: clocks are allowed to be apart by half as much.
-const EARLY: Duration = Duration::from_secs(2);
+/// Longest time from the stamp of a write back to its request. Clocks may differ by half of it.
+const STAMP_LEAD_MAX: Duration = Duration::from_secs(2);
 
-/// Consistency and latency of the last minute.
+/// The span of [`LastMinute::last_second`].
+const LAST_SECOND: Duration = Duration::from_secs(1);
+
+/// Latency and consistency of the last minute.
 #[derive(Clone, Debug, Default)]
 pub struct LastMinute {
-    /// Consistency and latency.
+    /// Latency and consistency of the sampled keys.
     pub window: Window,
     /// Latencies of answered reads in nanoseconds, ascending.
     reads: Vec<u64>,
-    /// Those of answered writes.
+    /// Latencies of answered writes in nanoseconds, ascending.
     writes: Vec<u64>,
-    /// One key in so many was looked at.
+    /// Sampling rate: one key in `one_in` is examined.
     pub one_in: u64,
-    /// The keys that were.
+    /// Number of keys examined.
     pub keys: usize,
-    /// Operations on keys that cannot be judged so.
+    /// Number of operations left out because they cannot be judged.
     pub left_out: u64,
+    /// Number of answered operations on the examined keys that ended in the last second, or in the whole span
+    /// if it is shorter.
+    lately: u64,
 }
 
 impl LastMinute {
-    /// Puts together what cells told, each by the same clock.
-    pub fn new(told: &[Lately]) -> LastMinute {
+    /// Combines the reports of the cells, whose times are by the same clock.
+    pub fn new(told: &[RecentOperations]) -> LastMinute {
         let from = told.iter().map(|lately| lately.since_ns).max().unwrap_or(0);
         let to = told.iter().map(|lately| lately.now_ns).min().unwrap_or(0);
         let one_in = told.iter().map(|lately| lately.one_in).max().unwrap_or(1);
-        let mut keys: BTreeMap<u64, Vec<(u64, Told)>> = BTreeMap::new();
+        let lately = from.max(to.saturating_sub(LAST_SECOND.as_nanos() as i64));
+        let mut keys: BTreeMap<u64, Vec<(u64, RecentOperation)>> = BTreeMap::new();
         for (cell, lately) in (0..).zip(told) {
             for told in lately.operations.iter().filter(|told| told.key & (one_in - 1) == 0) {
                 keys.entry(told.key).or_default().push((cell << CELL_BITS | told.client, *told));
@@ -60,31 +71,35 @@ impl LastMinute {
         let mut minute = LastMinute { one_in, keys: keys.len(), ..LastMinute::default() };
         let (mut before, mut during) = (Tape::default(), Tape::default());
         for (key, told) in keys {
-            let inside = |told: &Told| (from..=to).contains(&told.end_ns);
-            if told.iter().any(|(_, told)| told.deed == Deed::Other) {
+            let inside = |told: &RecentOperation| (from..=to).contains(&told.end_ns);
+            let is_late = |told: &RecentOperation| (lately..=to).contains(&told.end_ns);
+            let answered = |told: &RecentOperation| matches!(told.ending, OperationEnd::Done(_));
+            minute.lately += told.iter().filter(|(_, it)| is_late(it) && answered(it)).count() as u64;
+            if told.iter().any(|(_, told)| told.deed == OperationKind::Other) {
                 minute.left_out += told.iter().filter(|(_, told)| inside(told)).count() as u64;
                 continue;
             }
-            before.operations.extend(unheard_of(key, &told, from));
-            let vanishes = told.iter().any(|(_, told)| told.mortal || told.deed == Deed::Delete);
+            before.operations.extend(unreported_writes(key, &told, from));
+            let vanishes = told.iter().any(|(_, told)| told.mortal || told.deed == OperationKind::Delete);
             for (client, told) in told {
                 let operation = match told.ending {
-                    Ending::Done(stamp) => operation(key, client, &told, stamp),
-                    Ending::Unknown | Ending::Failed => {
+                    OperationEnd::Done(stamp) => operation(key, client, &told, stamp),
+                    OperationEnd::Unknown | OperationEnd::Failed => {
                         during.failed += u64::from(inside(&told));
                         continue;
                     }
                 };
                 if told.end_ns < from {
-                    before.operations.extend((told.deed != Deed::Read).then_some(operation));
+                    before.operations.extend((told.deed != OperationKind::Read).then_some(operation));
                     continue;
                 }
                 if inside(&told) {
                     let latencies =
-                        if told.deed == Deed::Read { &mut during.reads } else { &mut during.writes };
+                        if told.deed == OperationKind::Read { &mut during.reads } else { &mut during.writes };
                     latencies.push((told.end_ns - told.start_ns).max(0) as u64);
                 }
-                let found_nothing = told.deed == Deed::Read && told.ending == Ending::Done(Stamp::ZERO);
+                let found_nothing =
+                    told.deed == OperationKind::Read && told.ending == OperationEnd::Done(Stamp::ZERO);
                 if vanishes && found_nothing {
                     minute.left_out += u64::from(inside(&told));
                 } else {
@@ -101,23 +116,32 @@ impl LastMinute {
         minute
     }
 
-    /// The latency that this part of the answered reads did not exceed, in seconds; none if there were none.
+    /// Returns the latency in seconds that the fraction `part` of the answered reads did not exceed. Returns
+    /// `None` without reads.
     pub fn reads(&self, part: f64) -> Option<f64> {
         (!self.reads.is_empty()).then(|| quantile(&self.reads, part) / 1e9)
     }
 
-    /// The same of the answered writes.
+    /// Returns the latency in seconds that the fraction `part` of the answered writes did not exceed, or
+    /// `None`.
     pub fn writes(&self, part: f64) -> Option<f64> {
         (!self.writes.is_empty()).then(|| quantile(&self.writes, part) / 1e9)
     }
 
-    /// Answered operations a second, of all keys.
+    /// Returns the answered operations a second over the whole span, on all keys that can be judged.
     pub fn per_second(&self) -> f64 {
         self.window.throughput().value * self.one_in as f64
     }
+
+    /// Returns the answered operations a second of the last second, on all keys. Operations that cannot be
+    /// judged count, too.
+    pub fn last_second(&self) -> f64 {
+        let seconds = self.window.span.min(LAST_SECOND).as_secs_f64().max(1e-3);
+        (self.lately * self.one_in) as f64 / seconds
+    }
 }
 
-/// Clients of one cell have numbers below this many bits.
+/// Bits of a client's number within its cell. The cell's index stands above them.
 const CELL_BITS: u32 = 48;
 
 fn value(stamp: Stamp) -> Value {
@@ -128,26 +152,26 @@ fn name(key: u64) -> String {
     format!("{key:016x}")
 }
 
-fn operation(key: u64, client: u64, told: &Told, stamp: Stamp) -> Operation {
+fn operation(key: u64, client: u64, told: &RecentOperation, stamp: Stamp) -> Operation {
     let action = match told.deed {
-        Deed::Read => Action::Read((stamp != Stamp::ZERO).then(|| value(stamp))),
-        Deed::Write | Deed::Delete | Deed::Other => Action::Write(value(stamp)),
+        OperationKind::Read => Action::Read((stamp != Stamp::ZERO).then(|| value(stamp))),
+        OperationKind::Write | OperationKind::Delete | OperationKind::Other => Action::Write(value(stamp)),
     };
     Operation::answered(client, &name(key), action, told.start_ns, told.end_ns.max(told.start_ns))
 }
 
-/// The writes of values that were read, of which no cell told.
-fn unheard_of(key: u64, told: &[(u64, Told)], from: i64) -> Vec<Operation> {
+/// Returns the writes that no cell reported and whose values were read.
+fn unreported_writes(key: u64, told: &[(u64, RecentOperation)], from: i64) -> Vec<Operation> {
     let mut written = FxHashSet::default();
-    // With the earliest end of a read.
+    // Stamps that were read, with the earliest end of a read.
     let mut read: FxHashMap<Stamp, i64> = FxHashMap::default();
     for (_, told) in told {
         match (told.deed, told.ending) {
-            (Deed::Read, Ending::Done(stamp)) if stamp != Stamp::ZERO => {
+            (OperationKind::Read, OperationEnd::Done(stamp)) if stamp != Stamp::ZERO => {
                 let end = read.entry(stamp).or_insert(told.end_ns);
                 *end = (*end).min(told.end_ns);
             }
-            (_, Ending::Done(stamp)) => {
+            (_, OperationEnd::Done(stamp)) => {
                 written.insert(stamp);
             }
             _ => {}
@@ -158,8 +182,8 @@ fn unheard_of(key: u64, told: &[(u64, Told)], from: i64) -> Vec<Operation> {
     read.sort_unstable();
     let write = |(number, (stamp, read)): (u64, (Stamp, i64))| {
         let issued = i64::try_from(stamp.time).unwrap_or(i64::MAX);
-        let start = issued.saturating_sub(EARLY.as_nanos() as i64).min(read);
-        let settled = issued.saturating_add(SETTLED.as_nanos() as i64);
+        let start = issued.saturating_sub(STAMP_LEAD_MAX.as_nanos() as i64).min(read);
+        let settled = issued.saturating_add(WRITE_TIME_MAX.as_nanos() as i64);
         let finish = (settled < from).then_some(settled);
         let outcome = if finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
         let (client, action) = (u64::MAX - number, Action::Write(value(stamp)));
@@ -175,33 +199,34 @@ mod tests {
     use super::*;
 
     const SECOND: i64 = 1_000_000_000;
-    /// The span begins at 100 s and ends at 160 s.
+    /// The span lasts from 100 s to 160 s.
     const FROM: i64 = 100 * SECOND;
 
     fn stamp(second: i64) -> Stamp {
         Stamp { time: (second * SECOND) as u64, cell: CellNumber(1) }
     }
 
-    /// An operation on a key that took a second, from this second on.
-    fn told(key: u64, deed: Deed, second: i64, stamp: Stamp) -> Told {
-        Told {
+    /// Returns an operation of one second, starting at `second`.
+    fn told(key: u64, deed: OperationKind, second: i64, stamp: Stamp) -> RecentOperation {
+        RecentOperation {
             key,
             client: 1,
             start_ns: second * SECOND,
             end_ns: (second + 1) * SECOND,
             deed,
-            ending: Ending::Done(stamp),
+            ending: OperationEnd::Done(stamp),
             mortal: false,
         }
     }
 
-    fn judged(operations: Vec<Told>) -> LastMinute {
+    fn judged(operations: Vec<RecentOperation>) -> LastMinute {
         let (one, other) = operations.into_iter().partition(|told| told.start_ns / SECOND % 2 == 0);
-        let lately = |operations| Lately { one_in: 1, since_ns: FROM, now_ns: 160 * SECOND, operations };
+        let lately =
+            |operations| RecentOperations { one_in: 1, since_ns: FROM, now_ns: 160 * SECOND, operations };
         LastMinute::new(&[lately(one), lately(other)])
     }
 
-    /// Inconsistent operations, and all of them.
+    /// Returns the numbers of inconsistent and of all operations.
     fn counted(minute: &LastMinute) -> (u64, u64) {
         let all = minute.window.operations();
         ((minute.window.inconsistent() * all as f64).round() as u64, all)
@@ -209,56 +234,88 @@ mod tests {
 
     #[test]
     fn a_read_of_what_was_replaced_is_counted_whichever_cell_told_it() {
-        let fresh = [told(8, Deed::Write, 110, stamp(110)), told(8, Deed::Read, 113, stamp(110))];
+        let fresh =
+            [told(8, OperationKind::Write, 110, stamp(110)), told(8, OperationKind::Read, 113, stamp(110))];
         assert_eq!(counted(&judged(fresh.to_vec())), (0, 2));
-        let stale = [fresh[0], told(8, Deed::Write, 120, stamp(120)), told(8, Deed::Read, 123, stamp(110))];
+        let stale = [
+            fresh[0],
+            told(8, OperationKind::Write, 120, stamp(120)),
+            told(8, OperationKind::Read, 123, stamp(110)),
+        ];
         let minute = judged(stale.to_vec());
         assert!(counted(&minute).0 > 0 && counted(&minute).1 == 3, "{:?}", counted(&minute));
         assert_eq!((minute.reads.len(), minute.writes.len(), minute.keys), (1, 2, 1));
-        // Never written at the replica that was asked.
-        let lost = [fresh[0], told(8, Deed::Read, 113, Stamp::ZERO)];
+        // The replica that answered the read never got the write.
+        let lost = [fresh[0], told(8, OperationKind::Read, 113, Stamp::ZERO)];
         assert!(counted(&judged(lost.to_vec())).0 > 0);
     }
 
     #[test]
     fn a_write_of_which_nobody_told_has_the_time_of_its_stamp() {
-        let long_ago = [told(8, Deed::Read, 110, stamp(20)), told(8, Deed::Read, 150, stamp(20))];
+        let long_ago =
+            [told(8, OperationKind::Read, 110, stamp(20)), told(8, OperationKind::Read, 150, stamp(20))];
         assert_eq!(counted(&judged(long_ago.to_vec())), (0, 2));
-        let replaced = [told(8, Deed::Write, 110, stamp(110)), told(8, Deed::Read, 150, stamp(20))];
+        let replaced =
+            [told(8, OperationKind::Write, 110, stamp(110)), told(8, OperationKind::Read, 150, stamp(20))];
         assert!(counted(&judged(replaced.to_vec())).0 > 0);
-        // Under way for all that is known: it may have come behind.
-        let open = [told(8, Deed::Write, 110, stamp(111)), told(8, Deed::Read, 150, stamp(110))];
+        // The write may still be under way, so it may come after the other one.
+        let open =
+            [told(8, OperationKind::Write, 110, stamp(111)), told(8, OperationKind::Read, 150, stamp(110))];
         assert_eq!(counted(&judged(open.to_vec())), (0, 2));
-        // Before the span: known, and not counted.
-        let before = [told(8, Deed::Write, 90, stamp(90)), told(8, Deed::Read, 110, stamp(90))];
+        // The write ended before the span, so it is known but not counted.
+        let before =
+            [told(8, OperationKind::Write, 90, stamp(90)), told(8, OperationKind::Read, 110, stamp(90))];
         assert_eq!(counted(&judged(before.to_vec())), (0, 1));
     }
 
     #[test]
+    fn the_last_second_counts_every_answer_and_is_not_the_mean_of_the_minute() {
+        let late = |key, deed| told(key, deed, 158, stamp(158));
+        let failed = RecentOperation { ending: OperationEnd::Failed, ..late(8, OperationKind::Read) };
+        let minute = judged(vec![
+            told(8, OperationKind::Write, 110, stamp(110)),
+            late(8, OperationKind::Read),
+            late(16, OperationKind::Other),
+            failed,
+        ]);
+        assert_eq!(minute.last_second(), 2.0);
+        assert!(minute.per_second() < 0.1, "{}", minute.per_second());
+    }
+
+    #[test]
     fn what_stamps_do_not_tell_apart_is_left_out() {
-        let mut counter = vec![told(8, Deed::Other, 110, stamp(110)), told(8, Deed::Read, 120, stamp(20))];
-        counter.push(told(16, Deed::Write, 110, stamp(110)));
+        let mut counter = vec![
+            told(8, OperationKind::Other, 110, stamp(110)),
+            told(8, OperationKind::Read, 120, stamp(20)),
+        ];
+        counter.push(told(16, OperationKind::Write, 110, stamp(110)));
         let minute = judged(counter);
         assert_eq!((counted(&minute), minute.left_out), ((0, 1), 2));
-        // Deleted, and let go by all.
+        // The value was deleted, and all replicas have dropped it.
         let gone = [
-            told(8, Deed::Write, 110, stamp(110)),
-            told(8, Deed::Delete, 120, stamp(120)),
-            told(8, Deed::Read, 150, Stamp::ZERO),
+            told(8, OperationKind::Write, 110, stamp(110)),
+            told(8, OperationKind::Delete, 120, stamp(120)),
+            told(8, OperationKind::Read, 150, Stamp::ZERO),
         ];
         let minute = judged(gone.to_vec());
         assert_eq!((counted(&minute), minute.left_out), ((0, 2), 1));
-        let failed = Told { ending: Ending::Failed, ..told(8, Deed::Read, 110, Stamp::ZERO) };
+        let failed = RecentOperation {
+            ending: OperationEnd::Failed,
+            ..told(8, OperationKind::Read, 110, Stamp::ZERO)
+        };
         assert_eq!(judged(vec![failed]).window.failed, 1);
     }
 
     #[test]
     fn the_smallest_sample_counts() {
-        let lately = |one_in| Lately {
+        let lately = |one_in| RecentOperations {
             one_in,
             since_ns: FROM,
             now_ns: 160 * SECOND,
-            operations: vec![told(1, Deed::Write, 110, stamp(110)), told(4, Deed::Write, 110, stamp(110))],
+            operations: vec![
+                told(1, OperationKind::Write, 110, stamp(110)),
+                told(4, OperationKind::Write, 110, stamp(110)),
+            ],
         };
         let minute = LastMinute::new(&[lately(1), lately(4)]);
         assert_eq!((minute.one_in, minute.keys), (4, 1));

@@ -1,33 +1,36 @@
-//! What clients of a quorum store get at each setting of the dial, and a controller that holds an agreement.
+//! Measures what clients of a quorum store get at each setting of the dial, and controls the dial by an
+//! agreement.
 //!
-//! **Promise.** Clients read and write any [`Store`](quorate::maps::Store) at dialled levels and delays ([`Dials`]); what they got is
-//! measured: latencies free of coordinated omission, and how consistent their recorded history is. A [`Controller`] turns the
-//! dials until an [`Agreement`] on both is kept, and says so if none of the settings keeps it.
+//! **Promise.** Clients read and write any [`Store`](quorate::maps::Store) at dialled levels and delays
+//! ([`Dials`]). The crate measures their latencies, free of coordinated omission, and the consistency of
+//! their recorded history. A [`Controller`] turns the dials until the clients get what an [`Agreement`]
+//! demands of both. If no setting keeps the agreement, it says so.
 //!
-//! **Source.** 004: continuous partial quorums and artificial delays (§II.A), the proportion of inconsistent operations (§II.B), the
-//! workload (§II.D). Its future work (§V), choosing the settings automatically, is [`Controller`] and [`Heat`].
+//! **Source.** 004: continuous partial quorums and artificial delays (§II.A), the proportion of inconsistent
+//! operations (§II.B), and the workload (§II.D). [`Controller`] and [`Heat`] implement its future work (§V),
+//! the automatic choice of settings.
 //!
 //! ```text
-//!   Workload ─ what is due ─▶ Load: clients ─▶ Dialled ─ level, delay ─▶ Store
-//!                               │ tapes           ▲ dials
-//!                               ▼                 │
-//!                             Judge ─ Window ─▶ Controller ◀─ Agreement
-//!                               └ latencies ─▶ Model ┘ predictions
+//!   Workload ─ operations due ─▶ Load: clients ─▶ Dialled ─ level, delay ─▶ Store
+//!                                   │ tapes           ▲ dials
+//!                                   ▼                 │
+//!                                 Judge ─ Window ─▶ Controller ◀─ Agreement
+//!                                   └ latencies ─▶ Model ┘ predictions
 //! ```
 //!
-//! | module | what it is |
+//! | module | subject |
 //! |---|---|
 //! | [`dial`] | levels chosen for each operation, and delays |
-//! | [`heat`] | which keys are hot |
-//! | [`keys`], [`workload`] | which key is next, and what is done to it |
-//! | [`load`] | clients that do what is due and record it |
-//! | [`figures`] | what one setting gave |
-//! | [`window`] | what clients get, judged while they work |
-//! | [`last_minute`] | the same of clients of cells, from what the cells remember |
-//! | [`agreement`] | what is agreed on |
-//! | [`model`] | what clients would get at a setting, by Monte Carlo on live latencies |
-//! | [`controller`] | which setting keeps it |
-//! | [`mod@hold`] | all of it together, on a store that runs |
+//! | [`heat`] | detection of hot keys |
+//! | [`keys`], [`workload`] | choice of the next key and operation |
+//! | [`load`] | clients that do the operations due and record them |
+//! | [`figures`] | results of one setting |
+//! | [`window`] | latency and consistency, judged while clients work |
+//! | [`last_minute`] | the same for clients of cells, from the operations that cells remember |
+//! | [`agreement`] | bounds on latency and consistency |
+//! | [`model`] | predictions for a setting, by Monte Carlo from live latencies |
+//! | [`controller`] | search for a setting that keeps an agreement |
+//! | [`mod@hold`] | all of it together, on a running store |
 
 pub mod agreement;
 pub mod controller;
@@ -46,12 +49,12 @@ pub mod window;
 pub mod workload;
 
 pub use self::{
-    agreement::{Agreement, AgreementError, Line, Measure, Standing},
-    controller::{Controller, Ends, Phase, Setting, Tried},
+    agreement::{Agreement, AgreementError, Line, LineStatus, Measure},
+    controller::{Controller, LevelEnds, Phase, Setting, Tried},
     dial::{Choice, Dial, Dialled, Dials, Served},
-    figures::Figures,
+    figures::SettingResults,
     heat::Heat,
-    hold::{Compared, Round, compare, hold},
+    hold::{PredictionComparison, WindowResult, compare, hold},
     keys::Distribution,
     last_minute::LastMinute,
     load::{Connect, Load, LoadError, Service, Sounding, Tape},

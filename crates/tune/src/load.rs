@@ -1,14 +1,16 @@
-//! The load: clients, each a thread with a connection of its own, that do what is due and record it.
+//! The load: clients that do the operations due and record them. Each client is a thread with its own
+//! connection.
 //!
-//! With a rate, operations are due at instants that do not depend on how long others take, and a latency is the time since
-//! its operation was due: one that waits behind a slow one counts its wait (free of coordinated omission). Without
-//! a rate each client goes on as soon as it is answered. A client records what it saw: from sending to the answer, artificial
-//! delays included.
+//! With a rate, operations are due at times that do not depend on how long others take. A latency counts from
+//! the time at which the operation was due, so it includes the wait behind a slow operation (free of
+//! coordinated omission). Without a rate, each client continues as soon as it is answered. A client records
+//! the interval from sending to the answer, artificial delays included.
 //!
-//! **Turning.** A setting that is slower than the rate leaves operations behind that are due and have not begun. Under the next setting they
-//! would be late from the start, and its latencies would be those of the setting before. So when the dials are turned, clients *let go* what
-//! was due until then and had not begun: it is counted ([`Tape::let_go`]) and never done. Within one setting nothing is let go, and every
-//! wait counts. A rate that changes lets nothing go either.
+//! **Turning.** At a setting slower than the rate, operations are due and have not begun. Under the next
+//! setting they would be late from the start, and its latencies would be those of the previous setting. So
+//! when the dials are turned, clients *let go* the operations that were due until then and had not begun.
+//! These operations are counted ([`Tape::let_go`]) and never done. Within one setting no operation is let go,
+//! and every wait counts. A change of the rate lets no operation go.
 
 use std::{
     sync::{
@@ -32,13 +34,13 @@ use crate::{
     workload::{Chooser, Next, Workload},
 };
 
-/// Connects a client, given its number. Called on the client's own thread.
+/// Connects the client with the given number. Called on the client's own thread.
 pub type Connect<'a> = dyn Fn(u64) -> Result<Box<dyn Store>, Failure> + Sync + 'a;
 
-/// Clients that could not begin.
+/// A failure of the clients before they began, or of a client's thread.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// A client found no store.
+    /// A client could not connect to the store.
     #[error("a client could not connect: {0}")]
     Connect(Failure),
     /// A key could not be written before the clients began.
@@ -49,7 +51,7 @@ pub enum LoadError {
     Panicked,
 }
 
-/// Clients, and what they do.
+/// Clients with their workload.
 pub struct Load<'a> {
     connect: &'a Connect<'a>,
     clients: u64,
@@ -57,65 +59,68 @@ pub struct Load<'a> {
     chooser: Chooser,
     heat: Arc<Heat>,
     clock: Instant,
-    turned: RwLock<Turned>,
-    /// Operations a second of all clients together, as the bits of a float; zero: as many as they can.
+    turned: RwLock<DialsTurn>,
+    /// Operations a second of all clients together, as the bits of a float. Zero means no limit.
     rate: AtomicU64,
     stops: AtomicBool,
-    /// Clients record their operations.
+    /// Whether clients record their operations for a history.
     records: bool,
-    /// Tells values of this load from those of an earlier one in the same store.
+    /// Milliseconds of the clock at the start. They distinguish the values of this load from those of earlier
+    /// loads in the same store.
     run: u32,
 }
 
-/// The dials, and when they were turned to this.
+/// The dials, and the time at which they were turned.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Turned {
+struct DialsTurn {
     dials: Dials,
-    /// Since the load was made.
+    /// Time since the load was created.
     at: Duration,
 }
 
-/// How long an answered operation took at the store, artificial delays and waiting apart.
+/// The time that the store took for an answered operation, without artificial delays and waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Service {
-    /// The client's number.
+    /// Number of the client.
     pub client: u64,
-    /// A write, or a read.
+    /// Whether the operation was a write.
     pub is_write: bool,
-    /// Whether it was at the strong level.
+    /// Whether the operation was at the strong level.
     pub is_strong: bool,
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     pub took: u64,
 }
 
-/// How far a client is from the three copies of a key: the shortest of some reads that wait for one, for two, and for all of them.
+/// A client's distance from the three copies of a key: its shortest reads at the levels of one, two and all
+/// copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sounding {
-    /// The client's number.
+    /// Number of the client.
     pub client: u64,
-    /// The time until so many copies have answered; none if they did not.
+    /// Shortest time until one, two and three copies answered. `None` if they did not answer.
     pub round_trips: [Option<Duration>; 3],
 }
 
-/// Operations of a client, and their latencies, since it told of them last.
+/// Operations of a client and their latencies, since its last hand-over.
 #[derive(Debug, Default)]
 pub struct Tape {
-    /// All that counts for the history.
+    /// Operations that count for the history.
     pub operations: Vec<Operation>,
     /// Latencies of answered reads, in nanoseconds.
     pub reads: Vec<u64>,
-    /// Those of answered writes.
+    /// Latencies of answered writes, in nanoseconds.
     pub writes: Vec<u64>,
-    /// Operations that did not do what was asked.
+    /// Number of operations that failed.
     pub failed: u64,
-    /// Answered operations, as the store performed them.
+    /// Times that the store took for answered operations.
     pub served: Vec<Service>,
-    /// Operations that were due before the dials were turned, had not begun by then, and were never done.
+    /// Number of operations let go. They were due before the dials were turned, had not begun by then, and
+    /// were never done.
     pub let_go: u64,
 }
 
 impl Tape {
-    /// Puts another one behind this one.
+    /// Appends another tape.
     pub fn append(&mut self, mut other: Tape) {
         self.operations.append(&mut other.operations);
         self.reads.append(&mut other.reads);
@@ -126,17 +131,17 @@ impl Tape {
     }
 }
 
-/// Clients that write the keys at first.
+/// Largest number of clients that write the keys at the start.
 const FILLERS_MAX: u64 = 32;
 
-/// Reads of each kind that a client sounds the store with.
+/// Reads at each level with which a client sounds the store.
 const SOUNDINGS: u32 = 4;
 
-/// A client hands its tape over this often.
+/// Interval at which a client hands its tape over.
 const HAND_OVER: Duration = Duration::from_millis(100);
 
 impl<'a> Load<'a> {
-    /// Clients that do not work yet.
+    /// Creates a load whose clients do not work yet. A `rate` of zero means no limit.
     pub fn new(
         connect: &'a Connect<'a>,
         clients: u64,
@@ -151,7 +156,7 @@ impl<'a> Load<'a> {
             chooser: Chooser::new(workload),
             heat: Arc::default(),
             clock: Instant::now(),
-            turned: RwLock::new(Turned { dials, at: Duration::ZERO }),
+            turned: RwLock::new(DialsTurn { dials, at: Duration::ZERO }),
             rate: AtomicU64::new(rate.to_bits()),
             stops: AtomicBool::new(false),
             records: true,
@@ -159,52 +164,53 @@ impl<'a> Load<'a> {
         }
     }
 
-    /// The same, of which no history is kept. To be compared with.
+    /// Turns recording off, to measure the cost of recording.
     pub fn unrecorded(self) -> Load<'a> {
         Load { records: false, ..self }
     }
 
-    /// Nanoseconds since the load was made: what operations are recorded by.
+    /// Returns nanoseconds since the load was created. Operations are recorded by this clock.
     pub fn now(&self) -> i64 {
         self.clock.elapsed().as_nanos() as i64
     }
 
-    /// Turns the dials. Operations that begin from now on follow them; those that were due until now and have not begun are let go.
+    /// Turns the dials. Operations that begin from now on follow them. Operations that are due and have not
+    /// begun are let go.
     pub fn turn(&self, dials: Dials) {
         let mut turned = self.turned.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *turned = Turned { dials, at: self.clock.elapsed() };
+        *turned = DialsTurn { dials, at: self.clock.elapsed() };
     }
 
-    fn turned(&self) -> Turned {
+    fn turned(&self) -> DialsTurn {
         *self.turned.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The workload that the clients follow.
+    /// Returns the workload of the clients.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// The number of clients.
+    /// Returns the number of clients.
     pub fn clients(&self) -> u64 {
         self.clients
     }
 
-    /// Operations a second of all clients together; zero: as many as they can.
+    /// Returns the rate of all clients together, in operations a second. Zero means no limit.
     pub fn rate(&self) -> f64 {
         f64::from_bits(self.rate.load(Relaxed))
     }
 
-    /// Whether the clients end, or were ended by one that could not begin.
+    /// Whether the clients stop, because the run ended or a client could not begin.
     pub fn has_stopped(&self) -> bool {
         self.stops.load(Relaxed)
     }
 
-    /// Changes the rate, in operations a second of all clients; zero: as many as they can.
+    /// Sets the rate of all clients together, in operations a second. Zero means no limit.
     pub fn set_rate(&self, rate: f64) {
         self.rate.store(rate.to_bits(), Relaxed);
     }
 
-    /// Writes every key once, at the strong level of writes and without delays, and returns what was done.
+    /// Writes every key once, at the strong level and without delays. Returns the operations.
     pub fn fill(&self) -> Result<Tape, LoadError> {
         let fillers = self.clients.clamp(1, FILLERS_MAX);
         let fill = |number: u64| {
@@ -226,7 +232,8 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Has each client read at levels of one, two and all copies, and returns how long that took at least. Keys must have been written.
+    /// Sounds the store: each client reads at the levels of one, two and all copies. Returns the shortest
+    /// times. The keys must have been written.
     pub fn sound(&self) -> Result<Vec<Sounding>, LoadError> {
         let sound = |client: u64| {
             let mut worker = Worker::connect(self, client)?;
@@ -248,7 +255,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// Has all clients work for a span, and returns what they did.
+    /// Lets all clients work for a span. Returns their operations and the time that they took.
     pub fn run(&self, span: Duration) -> Result<(Tape, Duration), LoadError> {
         let began = self.begin();
         let (sender, receiver) = crossbeam_channel::unbounded();
@@ -258,7 +265,7 @@ impl<'a> Load<'a> {
         Ok((gather(&receiver), took))
     }
 
-    /// Has all clients work while `meanwhile` runs, which is given what they do as it comes.
+    /// Lets all clients work while `meanwhile` runs. `meanwhile` receives their tapes.
     pub fn run_while<T>(&self, meanwhile: impl FnOnce(&Receiver<Tape>) -> T) -> Result<T, LoadError> {
         let began = self.begin();
         let (sender, receiver) = crossbeam_channel::unbounded();
@@ -271,7 +278,7 @@ impl<'a> Load<'a> {
         })
     }
 
-    /// All begin together once everybody is connected.
+    /// Returns the time at which all clients begin. It leaves them time to connect.
     fn begin(&self) -> Duration {
         self.stops.store(false, Relaxed);
         self.clock.elapsed() + Duration::from_millis(200 + 2 * self.clients)
@@ -290,13 +297,13 @@ impl<'a> Load<'a> {
             };
             let workers: Vec<_> = (0..self.clients).map(|number| scope.spawn(client(number))).collect();
             let ended = workers.into_iter().map(|it| it.join().unwrap_or(Err(LoadError::Panicked)));
-            // All are waited for before any failure is told.
+            // Every client must end before a failure is returned.
             ended.collect::<Vec<_>>().into_iter().collect()
         })
     }
 }
 
-/// All that is there.
+/// Returns all tapes in the channel, joined.
 fn gather(receiver: &Receiver<Tape>) -> Tape {
     let mut all = Tape::default();
     receiver.try_iter().for_each(|tape| all.append(tape));
@@ -328,7 +335,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Does what is due, from `begin` on.
+    /// Does the operations that are due, from `begin` on.
     fn work(mut self, begin: Duration, end: Option<Duration>, to: &Sender<Tape>) -> Result<(), LoadError> {
         let clock = self.load.clock;
         let mut rate = self.load.rate();
@@ -342,7 +349,7 @@ impl<'a> Worker<'a> {
                 let _ = to.send(std::mem::take(&mut self.tape));
                 if self.load.rate() != rate {
                     rate = self.load.rate();
-                    // An operation that is late stays so.
+                    // An operation that is late stays late.
                     due = if rate > 0.0 && due < now { due } else { now + spaced(self.number, rate) };
                 }
             }
@@ -359,7 +366,7 @@ impl<'a> Worker<'a> {
                 break;
             }
             if now < due {
-                // One that waits for long still hands over, and sees that it must stop and that the dials were turned.
+                // A long sleep is split, so that the client hands over, stops and follows the dials in time.
                 thread::sleep((due - now).min(HAND_OVER));
                 continue;
             }
@@ -368,7 +375,7 @@ impl<'a> Worker<'a> {
                 due += spaced(self.load.clients, rate);
             }
         }
-        // Nobody may listen any more.
+        // The receiver may be gone by now.
         let _ = to.send(self.tape);
         Ok(())
     }
@@ -402,7 +409,7 @@ impl<'a> Worker<'a> {
 
     fn read(&mut self, key: u64) -> Result<(), Failure> {
         let (name, start) = (name(key), self.load.now());
-        // A read without an answer says nothing.
+        // A read without an answer is not recorded, because it proves nothing.
         let value = self.dialled.read(name.as_bytes())?;
         if !self.load.records {
             return Ok(());
@@ -444,12 +451,13 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The time that `count` operations take at a rate; none if there is no rate.
+/// Returns the time in which `count` operations are due at `rate`, or zero without a rate.
 fn spaced(count: u64, rate: f64) -> Duration {
     if rate > 0.0 { Duration::from_secs_f64(count as f64 / rate) } else { Duration::ZERO }
 }
 
-/// The operations that were due before an instant, if the first is due at `due` and one more after each `spacing`.
+/// Returns the number of operations due before `instant`, if the first is due at `due` and each later one
+/// `spacing` after its predecessor.
 fn due_before(instant: Duration, due: Duration, spacing: Duration) -> u32 {
     if spacing.is_zero() || due >= instant {
         return 0;
@@ -462,7 +470,7 @@ fn name(key: u64) -> String {
     format!("user{key}")
 }
 
-/// The part of a value that tells it from others.
+/// Returns the part of a value that distinguishes it from others.
 fn tag_of(value: &[u8]) -> &[u8] {
     &value[..value.iter().position(|byte| *byte == b'.').unwrap_or(value.len())]
 }
@@ -473,7 +481,7 @@ mod tests {
 
     use super::*;
     use crate::controller::Setting;
-    use crate::{Choice, Ends};
+    use crate::{Choice, LevelEnds};
 
     #[test]
     fn what_was_due_before_an_instant_is_counted() {
@@ -484,7 +492,7 @@ mod tests {
         assert_eq!(due_before(ms(100), ms(40), Duration::ZERO), 0, "as many as they can: nothing is due");
     }
 
-    /// Takes 10 ms for a read.
+    /// A store that takes 10 ms for a read.
     struct Slow;
 
     impl Store for Slow {
@@ -498,12 +506,12 @@ mod tests {
         }
     }
 
-    /// Two clients do at most 200 of 1,000 operations a second.
+    /// Two clients can do at most 200 of the 1,000 operations due a second.
     #[test]
     fn what_is_due_and_has_not_begun_is_let_go_when_the_dials_turn_and_is_counted() {
         let workload = Workload { keys: 10, reads: 1.0, ..Workload::named("004").unwrap() };
         let dials =
-            Setting::WEAK.dials(Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat });
+            Setting::WEAK.dials(LevelEnds { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat });
         let connect = |_| Ok(Box::new(Slow) as Box<dyn Store>);
         let load = Load::new(&connect, 2, &workload, dials, 1_000.0);
         let late = |tape: &Tape| tape.reads.iter().max().copied().unwrap_or(0);

@@ -1,14 +1,16 @@
-//! A model of a quorum store: what clients would get at a setting of the dials that nobody has tried.
+//! A model of a quorum store: it predicts the window of a setting that nobody has tried.
 //!
-//! **Promise.** Given how far clients are from the copies and how long operations took lately, [`Model::predict`] returns a [`Window`] like the
-//! one that clients would get at a setting: latencies, throughput, the proportion of inconsistent operations, and Γ. It is judged by the
-//! [`Judge`](crate::window::Judge) that judges what clients really get, so the two mean the same. It is a proposal: the
-//! [controller](crate::controller) believes what it measures.
+//! **Promise.** Given the distances of clients from the copies and recent latencies of operations,
+//! [`Model::predict`] returns a [`Window`](crate::window::Window) like the one that clients would get at a
+//! setting: latencies, throughput, the proportion of inconsistent operations, and Γ. The
+//! [`Judge`](crate::window::Judge) that judges real clients also judges the prediction, so the two mean the
+//! same. A prediction is a proposal: the [controller](crate::controller) trusts only what it measures.
 //!
-//! **Source.** Bailis, Venkataraman, Franklin, Hellerstein and Stoica, *Probabilistically Bounded Staleness for Practical Partial Quorums*
-//! (VLDB 2012), §5.1: the WARS model, by Monte Carlo. A write's message reaches a replica after `W` and its acknowledgement comes after `A`; a read's
-//! request reaches it after `R` and its response comes after `S`. A read is stale if all replicas that it waits for answer before
-//! the write's message has reached them.
+//! **Source.** Bailis, Venkataraman, Franklin, Hellerstein and Stoica, *Probabilistically Bounded Staleness
+//! for Practical Partial Quorums* (VLDB 2012), §5.1: the WARS model, by Monte Carlo. A write's message
+//! reaches a replica after `W`, and its acknowledgement returns after `A`. A read's request reaches a replica
+//! after `R`, and its response returns after `S`. A read is stale if all replicas that it waits for answer
+//! before the write's message has reached them.
 //!
 //! ```text
 //!   write at X ─┬─ W_x ─▶ X ─ A_x ─▶ done              read at Y ─┬─ R_y ─▶ Y ─ S_y ─▶ answer
@@ -16,31 +18,39 @@
 //!               └─ W_z ────────────────────▶ Z
 //! ```
 //!
-//! **Observations.** Clients cannot see `W`, `A`, `R` and `S`, only sums of two of them, ordered by how near the copies are. Each client *sounds* the store:
-//! it reads at levels of one, two and all copies ([`Sounding`]), and the shortest of a few such reads are its round trips to the nearest,
-//! the second and the farthest copy. Clients are sorted by them into as many *places* as there are copies, each with a coordinator of its own beside
-//! a copy. Of the ways in which places may be near and far from each other the one is taken with which the round trips of both ends
-//! agree best. A message takes half of a round trip. Chance comes from the live latencies of each place ([`Service`]), the latest 512 of each kind and level:
-//! a message is handled as late as half of a weak operation there, so that a store with heavy tails, or on a busy machine, has messages with heavy
-//! tails. An operation of a level takes as long as one of that level took.
+//! **Observations.** Clients cannot see `W`, `A`, `R` and `S`. They see sums of two of them, ordered by the
+//! distance of the copies. Each client *sounds* the store: it reads at the levels of one, two and all copies
+//! ([`Sounding`]). The shortest of a few such reads are its round trips to the nearest, the second and the
+//! farthest copy. The model sorts the clients by their round trips into as many *places* as there are copies.
+//! Each place has a coordinator next to a copy. The places can be near or far from each other in several
+//! arrangements. The model takes the arrangement in which the round trips of both ends agree best. A message
+//! takes half a round trip. Randomness comes from the live latencies of each place ([`Service`]), the latest
+//! 512 of each kind and level. A place handles a message after half the time of a weak operation there. So in
+//! a store with heavy tails, or on a busy machine, messages have heavy tails, too. An operation takes as long
+//! as a recent one of its level.
 //!
-//! **Simulation.** Clients do the workload as [`load`](crate::load) has them: due at their instants, one operation at a time, keys and
-//! kinds from the same chooser, strong operations by chance or by heat, reads delayed before and writes after. Every write has a stamp, the instant
-//! at which its coordinator sends it, and an instant of arrival at each copy. A read takes the newest that has arrived at the copies that it waits for. So
-//! writes at the same time, several readers, and clients that are too slow for their rate are all in it, which the closed formulas of the source leave out.
-//! A strong write that takes two round trips, as in maps with blocking repair, sends its value in the second one; there a strong read
-//! leaves what it returns at the copies that it waited for.
+//! **Simulation.** Clients do the workload as [`load`](crate::load) does. Operations are due at their times,
+//! and a client does one at a time. Keys and kinds come from the same chooser. Strong operations are chosen
+//! by chance or by heat. Reads are delayed before and writes after. Every write has a stamp, the time at
+//! which its coordinator sends it, and a time of arrival at each copy. A read returns the newest write that
+//! has arrived at the copies it waits for. So the simulation includes concurrent writes, several readers, and
+//! clients too slow for their rate, which the closed formulas of the source leave out. A strong write that
+//! takes two round trips, as in maps with blocking repair, sends its value in the second one. In such maps a
+//! strong read stores its value at the copies that it waited for.
 //!
 //! **Differs** from a real store, knowingly:
 //!
-//! - There are three copies, each beside a coordinator, and clients are spread evenly. Elsewhere distances are wrong, and the controller's
-//!   corrections are larger.
-//! - The way there takes as long as the way back. Nobody without clocks in common can tell.
-//! - Other read repair is left out: a write comes to a copy with its own message alone, so that the model is a little pessimistic.
-//! - A copy does not stand still: pauses are seen in the latencies that clients get, and not in messages that wait together.
-//! - Operations do not slow each other down at the store. More load shows in live latencies once it is there.
+//! - The model has three copies, each next to a coordinator, and clients are spread evenly. In other stores
+//!   its distances are wrong, and the controller's corrections are larger.
+//! - A message takes as long in both directions. Clients without synchronized clocks cannot measure the
+//!   difference.
+//! - The model has no other read repair. A write reaches a copy only by its own message, so the model is
+//!   slightly pessimistic.
+//! - A copy never pauses. Pauses affect the clients' latencies, but no messages queue up together.
+//! - Operations do not slow each other down at the store. More load shows up only in later live latencies.
 //!
-//! **Cost.** A prediction simulates [`OPERATIONS`] operations: 2 to 10 ms of the controller's thread. No other thread waits for it.
+//! **Cost.** A prediction simulates [`OPERATIONS`] operations, which takes 2 to 10 ms of the controller's
+//! thread. No other thread waits for it.
 
 mod simulation;
 #[cfg(test)]
@@ -52,11 +62,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
 use crate::{
-    controller::Setting,
     dial::Choice,
     heat::Heat,
     load::{Service, Sounding},
-    window::Window,
     workload::{Chooser, Others, Workload},
 };
 
@@ -66,12 +74,12 @@ pub const COPIES: usize = 3;
 /// Operations that a prediction simulates.
 pub const OPERATIONS: usize = 2_500;
 
-/// Latencies of one kind, level and place that are remembered.
+/// Latencies remembered for each kind, level and place.
 const REMEMBERED: usize = 512;
 
-/// Chosen keys after which the model's heat is as warm as that of clients.
+/// Keys to choose until the model's heat resembles that of real clients.
 const WARMING: usize = 20_000;
-/// Chosen keys after which it has found the threshold of another part.
+/// Keys to choose until the heat has found the threshold for another fraction.
 const REWARMING: usize = 2_000;
 
 /// A store as its clients see it.
@@ -81,19 +89,19 @@ pub struct Model {
     chooser: Chooser,
     choice: Choice,
     heat: Heat,
-    /// Operations a second of all clients; 0: as many as they can.
+    /// Operations a second of all clients. Zero means no limit.
     rate: f64,
-    places: [Place; COPIES],
-    /// The place of each client.
+    places: [ClientSite; COPIES],
+    /// Index of each client's place.
     homes: Vec<usize>,
 }
 
-/// A coordinator beside a copy.
+/// A coordinator next to a copy.
 #[derive(Debug)]
-struct Place {
-    /// Nanoseconds of an operation on the nearest copy, when nothing else is done.
+struct ClientSite {
+    /// Time of an operation on the nearest copy of an idle store, in nanoseconds.
     nearest: f64,
-    /// Nanoseconds of a message to each place.
+    /// Time of a message to each place, in nanoseconds.
     one_way: [f64; COPIES],
     weak_reads: Latencies,
     weak_writes: Latencies,
@@ -105,7 +113,7 @@ struct Place {
 #[derive(Debug, Default)]
 struct Latencies {
     all: Vec<u64>,
-    /// The place of the next one.
+    /// Index that the next latency overwrites.
     next: usize,
 }
 
@@ -129,11 +137,11 @@ impl Latencies {
     }
 }
 
-/// The round trips of a client or a place, in nanoseconds, ascending.
+/// Round trips of a client or a place, in nanoseconds, ascending.
 type RoundTrips = [f64; COPIES];
 
 impl Model {
-    /// A model of clients that have sounded their store, or none if nobody was answered.
+    /// Creates a model from the soundings of the clients. Returns `None` if no client was answered.
     pub fn new(workload: &Workload, choice: Choice, soundings: &[Sounding]) -> Option<Model> {
         let mut clients: Vec<(RoundTrips, u64)> =
             soundings.iter().filter_map(|it| Some((round_trips(it)?, it.client))).collect();
@@ -148,7 +156,7 @@ impl Model {
         (0..COPIES)
             .for_each(|place| of_place(place).iter().for_each(|(_, client)| homes[*client as usize] = place));
         let one_way = distances(&far);
-        let places = std::array::from_fn(|place| Place {
+        let places = std::array::from_fn(|place| ClientSite {
             nearest: far[place][0].max(first[0]),
             one_way: one_way[place],
             weak_reads: Latencies::default(),
@@ -171,12 +179,12 @@ impl Model {
         Some(model)
     }
 
-    /// From now on clients ask for so many operations a second, all together; 0: as many as they can.
+    /// Sets the rate of all clients, in operations a second. Zero means no limit.
     pub fn expect(&mut self, rate: f64) {
         self.rate = rate;
     }
 
-    /// Takes what clients saw of the store.
+    /// Adds measured times of the clients' operations at the store.
     pub fn learn(&mut self, served: &[Service]) {
         for service in served {
             let Some(home) = self.homes.get(service.client as usize) else { continue };
@@ -191,25 +199,13 @@ impl Model {
         }
     }
 
-    /// The time of a message between the two places that are farthest from each other.
+    /// Returns the time of a message between the two places that are farthest apart.
     pub fn farthest(&self) -> Duration {
         let all = self.places.iter().flat_map(|place| place.one_way);
         Duration::from_nanos(all.fold(0.0, f64::max) as u64)
     }
 
-    /// A window of a setting, as the model has it. The same chance decides for all settings, so that two predictions differ by what the
-    /// settings do.
-    pub fn predict(&self, setting: Setting) -> Window {
-        let mut random = Pcg64Mcg::seed_from_u64(4);
-        let p = (setting.p_reads * self.workload.reads + setting.p_writes * (1.0 - self.workload.reads))
-            .clamp(0.0, 1.0);
-        if self.choice == Choice::Heat && p > 0.0 && p < 1.0 {
-            self.warm(p, REWARMING, &mut random);
-        }
-        simulation::run(self, setting, &mut random)
-    }
-
-    /// Counts keys of the workload in the model's heat.
+    /// Counts `count` chosen keys in the model's heat.
     fn warm(&self, p: f64, count: usize, random: &mut Pcg64Mcg) {
         for _ in 0..count {
             let key = self.chooser.popular(random);
@@ -220,7 +216,8 @@ impl Model {
     }
 }
 
-/// None if not even the nearest copy answered. Copies that did not answer are as far as the farthest that did.
+/// Returns the round trips of a sounding, or `None` if not even the nearest copy answered. A copy that did
+/// not answer counts as far as the farthest that did.
 fn round_trips(sounding: &Sounding) -> Option<RoundTrips> {
     let mut farthest = sounding.round_trips[0]?;
     Some(sounding.round_trips.map(|trip| {
@@ -229,7 +226,7 @@ fn round_trips(sounding: &Sounding) -> Option<RoundTrips> {
     }))
 }
 
-/// The median of each round trip.
+/// Returns the median of each round trip.
 fn middle(clients: &[(RoundTrips, u64)]) -> Option<RoundTrips> {
     let median = |rank: usize| {
         let mut all: Vec<f64> = clients.iter().map(|(trips, _)| trips[rank]).collect();
@@ -239,9 +236,10 @@ fn middle(clients: &[(RoundTrips, u64)]) -> Option<RoundTrips> {
     Some([median(0)?, median(1)?, median(2)?])
 }
 
-/// The time of a message from each place to each: the arrangement in which the round trips of both ends agree best.
+/// Returns the time of a message between each two places, in the arrangement in which the round trips of both
+/// ends agree best.
 fn distances(trips: &[RoundTrips; COPIES]) -> [[f64; COPIES]; COPIES] {
-    // Bit `i` of an arrangement says that the nearer neighbour of place `i` is the one before it.
+    // If bit `i` of an arrangement is set, place `i` is nearer to its predecessor than to its successor.
     let toward = |arrangement: usize, from: usize, to: usize| {
         let is_next = (from + 1) % COPIES == to;
         let is_near = is_next == (arrangement >> from & 1 == 0);
@@ -260,8 +258,9 @@ fn distances(trips: &[RoundTrips; COPIES]) -> [[f64; COPIES]; COPIES] {
     })
 }
 
-impl Place {
-    /// How long an operation takes at the store. As long as none of its level was seen, the round trip to as many copies as it waits for.
+impl ClientSite {
+    /// Draws the time of an operation at the store. If no operation of its level has been seen, returns the
+    /// round trip to the copies it waits for.
     fn service(&self, is_write: bool, is_strong: bool, random: &mut Pcg64Mcg) -> f64 {
         let own = match (is_write, is_strong) {
             (false, false) => &self.weak_reads,
@@ -276,25 +275,25 @@ impl Place {
         if is_strong { weak + 2.0 * self.second() } else { weak }
     }
 
-    /// A message to the second of the copies, in order of their distance.
+    /// Returns the time of a message to the second-nearest copy.
     fn second(&self) -> f64 {
         let mut sorted = self.one_way;
         sorted.sort_by(f64::total_cmp);
         sorted[1]
     }
 
-    /// The place of that copy.
+    /// Returns the nearest other place.
     fn neighbour(&self, own: usize) -> usize {
         let others = (0..COPIES).filter(|place| *place != own);
         others.min_by(|a, b| self.one_way[*a].total_cmp(&self.one_way[*b])).unwrap_or(own)
     }
 
-    /// How long after its arrival a message is handled.
+    /// Draws the time that this place takes to handle a message.
     fn handling(&self, random: &mut Pcg64Mcg) -> f64 {
         self.weak_reads.draw(random).unwrap_or(self.nearest) / 2.0
     }
 
-    /// Round trips of a strong write: one, or two if it asks first.
+    /// Returns the number of round trips of a strong write: one, or two if the coordinator reads first.
     fn rounds(&self) -> f64 {
         let trip = 2.0 * self.second() + self.nearest;
         self.strong_writes.median().map_or(1.0, |took| (took / trip).round().clamp(1.0, 2.0))

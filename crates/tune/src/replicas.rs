@@ -1,7 +1,8 @@
-//! A small store in virtual time, for tests: three replicas whose messages take times that are known, and clients that do a workload there.
+//! A small store in virtual time, for tests: three replicas with known message times, and clients that do a
+//! workload on them.
 //!
-//! It shares no code with the [model](crate::model) that is judged by it, except the choice of keys: messages are events, replicas keep what arrives, and a
-//! coordinator waits for answers.
+//! It tests the [model](crate::model), so it shares no code with it except the choice of keys. Messages are
+//! events, replicas store the writes that arrive, and a coordinator waits for answers.
 
 use std::{cmp::Reverse, collections::BinaryHeap, time::Duration};
 
@@ -22,17 +23,17 @@ use crate::{
 const REPLICAS: usize = 3;
 const MS: f64 = 1e6;
 
-/// Three replicas, each with a coordinator beside it, and clients of all of them.
+/// Three replicas, each with a coordinator next to it, and their clients.
 pub(crate) struct Replicas {
-    /// Milliseconds of a message between two of them.
+    /// Time of a message between each two replicas, in milliseconds.
     pub(crate) distances: [[f64; REPLICAS]; REPLICAS],
-    /// Milliseconds that a message takes beside that: exponentially distributed, with this mean.
+    /// Mean of the exponentially distributed additional time of a message, in milliseconds.
     pub(crate) noise: f64,
-    /// One message in so many is late by up to so many milliseconds more.
+    /// Tail: one message in the first number is late, by up to the second number of milliseconds.
     pub(crate) tail: (u32, f64),
-    /// Operations a second.
+    /// Operations a second of all clients.
     pub(crate) rate: f64,
-    /// One replica in turn stands still for 2 s every 20 s, from the beginning on.
+    /// Whether the replicas take turns in pausing for 2 s every 20 s.
     pub(crate) pauses: bool,
     clients: Vec<Client>,
     chooser: Chooser,
@@ -42,7 +43,7 @@ pub(crate) struct Replicas {
     now: i64,
     events: BinaryHeap<Reverse<(i64, u64, Event)>>,
     count: u64,
-    operations: Vec<Running>,
+    operations: Vec<RunningOperation>,
     kept: [FxHashMap<u64, (i64, u64)>; REPLICAS],
     random: Pcg64Mcg,
     judge: Judge,
@@ -54,8 +55,8 @@ struct Client {
     is_busy: bool,
 }
 
-/// An operation, from its beginning on.
-struct Running {
+/// An operation, from its start on.
+struct RunningOperation {
     client: usize,
     key: u64,
     is_write: bool,
@@ -65,19 +66,19 @@ struct Running {
     asked: i64,
     answers: usize,
     is_done: bool,
-    /// The highest stamp, and its value, that were seen or are written.
+    /// Stamp and value: the newest that a read has seen, or those that a write writes.
     newest: (i64, u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    /// A client goes on.
+    /// A client continues.
     Client(usize),
-    /// The request is at its coordinator.
+    /// The request reaches its coordinator.
     Coordinate(usize),
-    /// A copy's message is at a replica.
+    /// The coordinator's message reaches a replica.
     AtReplica(usize, usize),
-    /// The replica's answer is at the coordinator.
+    /// The replica's answer reaches the coordinator.
     Answer(usize, (i64, u64)),
     /// The client has its answer, and its delay is over.
     End(usize),
@@ -119,7 +120,7 @@ impl Replicas {
         replicas
     }
 
-    /// The clients' soundings, in which distances are too short by a factor.
+    /// Returns the clients' soundings. They understate distances by the factor `too_short`.
     pub(crate) fn soundings(&self, too_short: f64) -> Vec<Sounding> {
         let sounding = |client: usize| {
             let mut trips = self.distances[client % REPLICAS].map(|it| (2.0 * it / too_short + 0.1) * MS);
@@ -141,7 +142,7 @@ impl Replicas {
         }
     }
 
-    /// Has clients work for so many seconds, and returns what they did, beside a window of it.
+    /// Lets clients work for `seconds`. Returns the store's times and the window.
     pub(crate) fn work(&mut self, seconds: f64) -> (Vec<Service>, Window) {
         let (from, until) = (self.now, self.now + (seconds * 1e9) as i64);
         while let Some(Reverse((at, _, event))) = self.events.peek().copied().filter(|it| it.0.0 <= until) {
@@ -164,7 +165,7 @@ impl Replicas {
         self.events.push(Reverse((at, self.count, event)));
     }
 
-    /// When a message that is sent now arrives.
+    /// Returns the time of arrival of a message sent now.
     fn arrival(&mut self, from: usize, to: usize) -> i64 {
         let noise = -self.random.random::<f64>().max(1e-12).ln() * self.noise;
         let is_late = self.tail.0 > 0 && self.random.random_range(0..self.tail.0) == 0;
@@ -172,7 +173,7 @@ impl Replicas {
         self.now + ((self.distances[from][to] + noise + late) * MS) as i64
     }
 
-    /// The end of the pause in which a replica is.
+    /// Returns the end of the pause that a replica is in, or `None`.
     fn pause_of(&self, replica: usize) -> Option<i64> {
         let (turn, since) = (self.now / 20_000_000_000, self.now % 20_000_000_000);
         let stands_still = self.pauses && since >= 18_000_000_000 && turn as usize % REPLICAS == replica;
@@ -202,7 +203,7 @@ impl Replicas {
                 }
             }
             Event::AtReplica(operation, replica) => {
-                let Running { key, is_write, newest, .. } = self.operations[operation];
+                let RunningOperation { key, is_write, newest, .. } = self.operations[operation];
                 let kept = self.kept[replica].entry(key).or_insert((-1, 0));
                 if is_write {
                     *kept = newest.max(*kept);
@@ -251,7 +252,7 @@ impl Replicas {
         };
         let asked = self.now + if is_write { 0 } else { (self.setting.delay_reads * 1e9) as i64 };
         let (start, newest) = (self.now, (-1, 0));
-        self.operations.push(Running {
+        self.operations.push(RunningOperation {
             client,
             key,
             is_write,
@@ -270,7 +271,7 @@ impl Replicas {
     }
 
     fn end(&mut self, operation: usize) {
-        let &Running { client, key, is_write, due, start, newest: (_, value), .. } =
+        let &RunningOperation { client, key, is_write, due, start, newest: (_, value), .. } =
             &self.operations[operation];
         let latency = (self.now - due) as u64;
         let (name, value) = (key.to_string(), value.to_string());

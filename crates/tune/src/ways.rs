@@ -1,4 +1,4 @@
-//! Settings, and the ways between the two ends along which they are looked for.
+//! Settings, and the ways between the two ends along which the controller searches.
 
 use std::time::Duration;
 
@@ -7,38 +7,38 @@ use serde::Serialize;
 
 use crate::dial::{Choice, Dial, Dials};
 
-/// The two levels between which the dial is.
+/// The two levels between which the dials turn.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
-    /// The faster one.
+pub struct LevelEnds {
+    /// The faster level.
     pub weak: Level,
-    /// The one at which reads and writes meet.
+    /// The level whose reads and writes meet.
     pub strong: Level,
-    /// How it is chosen which operations are strong.
+    /// Rule that decides which operations are strong.
     pub choice: Choice,
 }
 
-/// A place between the ends.
+/// A setting of the dials, between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
-    /// The part of the reads that are strong.
+    /// Fraction of the reads that are strong.
     pub p_reads: f64,
-    /// The part of the writes that are strong.
+    /// Fraction of the writes that are strong.
     pub p_writes: f64,
-    /// Seconds before each read.
+    /// Delay before each read, in seconds.
     pub delay_reads: f64,
-    /// Seconds after each write.
+    /// Delay after each write, in seconds.
     pub delay_writes: f64,
 }
 
 impl Setting {
-    /// All operations weak, and none delayed.
+    /// All operations weak, without delays.
     pub const WEAK: Setting = Setting { p_reads: 0.0, p_writes: 0.0, delay_reads: 0.0, delay_writes: 0.0 };
-    /// All operations strong, and none delayed.
+    /// All operations strong, without delays.
     pub const STRONG: Setting = Setting { p_reads: 1.0, p_writes: 1.0, ..Setting::WEAK };
 
-    /// The dials of it.
-    pub fn dials(&self, ends: Ends) -> Dials {
+    /// Returns the dials of this setting.
+    pub fn dials(&self, ends: LevelEnds) -> Dials {
         let dial = |p, delay| Dial {
             weak: ends.weak,
             strong: ends.strong,
@@ -53,18 +53,18 @@ impl Setting {
     }
 }
 
-/// A line from all weak operations to somewhere: its places are from 0 to 1.
+/// A line of settings that begins with all operations weak. Its places are numbers from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Way {
-    /// A part of all operations is strong.
+    /// The fraction of strong operations grows.
     Levels,
-    /// All operations are delayed, up to so many seconds.
+    /// The delay of all operations grows, up to this number of seconds.
     Delays(f64),
-    /// Only writes are delayed.
+    /// The delay of writes grows, up to this number of seconds.
     WriteDelays(f64),
-    /// A part of the reads is strong.
+    /// The fraction of strong reads grows.
     Reads,
-    /// A part of the writes is strong.
+    /// The fraction of strong writes grows.
     Writes,
 }
 
@@ -82,46 +82,48 @@ impl Way {
     }
 }
 
-/// A part of a way, within which a setting may keep the agreement.
+/// A part of a way in which a setting may keep the agreement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Stretch {
+pub(crate) struct WayRange {
     pub(crate) way: Way,
-    /// Too weak up to here, as far as is known.
+    /// Places up to here are too weak, as far as is known.
     pub(crate) low: f64,
-    /// Too slow, or kept, from here on.
+    /// Places from here on are too slow, as far as is known, or this place keeps the agreement.
     pub(crate) high: f64,
-    /// The least that was seen to keep the agreement.
+    /// Lowest place that kept the agreement.
     pub(crate) kept: Option<f64>,
-    /// Places that were tried and did not keep it.
+    /// Number of places that were tried and failed.
     failures: usize,
 }
 
-/// Stretches shorter than this have nothing left to try.
-const NEAR: f64 = 0.04;
+/// Length below which a stretch is not searched further.
+const WAY_RANGE_MIN: f64 = 0.04;
 
-/// Places of a stretch that are considered, by how many have failed there: who proposed them was wrong, and is believed less. In the end they are halves.
+/// Fractions of a stretch that are considered, by the number of failures on it. After failures the model is
+/// trusted less, and at last the stretch is halved.
 const PLACES: [&[f64]; 3] = [&[0.12, 0.3, 0.5, 0.7, 0.88, 0.96], &[0.3, 0.5, 0.7], &[0.5]];
 
-impl Stretch {
-    pub(crate) fn whole(way: Way) -> Stretch {
-        Stretch { way, low: 0.0, high: 1.0, kept: None, failures: 0 }
+impl WayRange {
+    pub(crate) fn whole(way: Way) -> WayRange {
+        WayRange { way, low: 0.0, high: 1.0, kept: None, failures: 0 }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.high - self.low < NEAR
+        self.high - self.low < WAY_RANGE_MIN
     }
 
     pub(crate) fn middle(&self) -> f64 {
         (self.low + self.high) / 2.0
     }
 
-    /// Places to choose from.
+    /// Returns the places to choose from.
     pub(crate) fn places(&self) -> impl Iterator<Item = f64> + use<> {
-        let Stretch { low, high, failures, .. } = *self;
+        let WayRange { low, high, failures, .. } = *self;
         PLACES[failures.min(PLACES.len() - 1)].iter().map(move |part| low + part * (high - low))
     }
 
-    /// Takes the outcome of a place: whether it was too weak, too slow, or both, which says that the way does not lead there.
+    /// Records that a place failed: it was too weak, too slow, or both. If it was both, the way leads
+    /// nowhere.
     pub(crate) fn fails(&mut self, x: f64, is_weak: bool, is_slow: bool) {
         self.failures += 1;
         if is_weak {

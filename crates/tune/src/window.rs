@@ -1,13 +1,17 @@
-//! Windows: what clients got in a short while, with how sure that is, judged while they work.
+//! Windows: the latency and consistency that clients got in a short time, with confidence intervals, judged
+//! while they work.
 //!
-//! **Promise.** Each operation that ended in a window is counted once, in that window, and is inconsistent if it belongs to a value without
-//! which the rest is atomic ([`quorate_history::inconsistent_values`]). Nobody is waited for: a window is judged from what has come.
+//! **Promise.** Each operation that ended in a window counts once, in that window. It is inconsistent if it
+//! belongs to a value without which the rest is atomic ([`quorate_history::inconsistent_values`]). The judge
+//! waits for no client: it judges a window from the operations that have arrived.
 //!
-//! **How.** The values that a window's reads may return are known from the writes of the last [`MEMORY`], and of each key's last.
-//! A read of a value whose write is not known yet (its client has not been answered, or has not handed its tape over) waits
-//! for the next window, at most for [`MEMORY`]; then it counts as one of a value that nobody wrote.
+//! **How.** The judge remembers the writes of the last [`MEMORY`] and the last write of each key. These are
+//! the values that reads may return. The write of a value may be unknown at first, because its client has not
+//! been answered or has not handed its tape over. A read of such a value waits for later windows, at most for
+//! [`MEMORY`]. Then it counts as a read of a value that nobody wrote.
 //!
-//! **Differs** from judging the whole history at once: a conflict that only reads of two windows show is not seen.
+//! **Differs** from judging the whole history at once: the judge does not see a conflict that only reads of
+//! two windows show together.
 
 use std::time::Duration;
 
@@ -24,56 +28,57 @@ use crate::{
     load::Tape,
 };
 
-/// How long ago a value may have been replaced, and a read of it still be recognised.
+/// Longest time after which a read of a replaced value is still recognised.
 pub const MEMORY: Duration = Duration::from_secs(15);
 
-/// Latencies and consistency that clients got in a while.
+/// The latency and consistency that clients got in a span.
 #[derive(Clone, Debug, Default)]
 pub struct Window {
-    /// How long it was.
+    /// Length of the window.
     pub span: Duration,
     /// Latencies of answered operations in nanoseconds, ascending.
     latencies: Vec<u64>,
-    /// Γ of the value that each read returned, in nanoseconds, ascending; 0 where it is consistent.
+    /// Γ of the value that each read returned, in nanoseconds, ascending. Γ of a consistent value is 0.
     gammas: Vec<u64>,
     shares: FxHashMap<Box<str>, KeyShare>,
-    /// Operations that did not do what was asked.
+    /// Number of operations that failed.
     pub failed: u64,
 }
 
-/// A number that was measured, and the interval in which it lies with a confidence of 95 %.
+/// A measured value, with its interval at a confidence of 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The measured value.
+    /// Measured value.
     pub value: f64,
-    /// The lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 /// Judges windows one after another.
 #[derive(Debug, Default)]
 pub struct Judge {
-    /// Operations that have not been counted.
+    /// Operations not yet counted.
     waiting: Vec<Operation>,
-    /// Writes that reads of later windows may return, by key.
+    /// Writes whose values later reads may return, by key.
     writes: FxHashMap<Box<str>, Vec<Operation>>,
 }
 
-/// 97.5 % of a normal distribution lie below so many deviations.
+/// Standard deviations below which 97.5 % of a normal distribution lie.
 const DEVIATIONS: f64 = 1.96;
 
 impl Judge {
-    /// Takes what was done before the first window.
+    /// Adds the operations from before the first window.
     pub fn begin(&mut self, before: Tape) {
         for operation in before.operations {
             self.writes.entry(operation.key.clone()).or_default().push(operation);
         }
     }
 
-    /// The window from one instant to another, in nanoseconds of the load's clock: of the operations that ended until then and were
-    /// in no earlier one. `tape` is what clients told since the last call.
+    /// Returns the window from `from` to `to`, in nanoseconds of the load's clock. The window has the
+    /// operations that ended by `to` and were in no earlier window. `tape` holds the operations that clients
+    /// handed over since the last call.
     pub fn window(&mut self, tape: Tape, from: i64, to: i64) -> Window {
         self.waiting.extend(tape.operations);
         let mut by_key: FxHashMap<Box<str>, Vec<Operation>> = FxHashMap::default();
@@ -112,7 +117,7 @@ impl Judge {
                 }
             }
             window.add(&key, &own, &context);
-            // Later windows know this window's writes, but not twice those that wait.
+            // Later windows need this window's writes. Waiting writes come again, so they are dropped here.
             context.retain(|operation| operation.finish.unwrap_or(operation.start) <= to);
             context.extend(own.into_iter().filter(|operation| written(operation).is_some()));
             *writes = remembered(context, to - memory);
@@ -129,7 +134,7 @@ fn written(operation: &Operation) -> Option<&Value> {
     }
 }
 
-/// The writes that ended after an instant, and the last one.
+/// Returns the writes that ended after `after`, and the last write.
 fn remembered(mut writes: Vec<Operation>, after: i64) -> Vec<Operation> {
     let end = |operation: &Operation| operation.finish.unwrap_or(operation.start);
     let last = writes.iter().filter(|it| it.finish.is_some()).map(end).max().unwrap_or(i64::MIN);
@@ -158,7 +163,7 @@ impl Window {
             share.inconsistent = own.iter().filter(is_inconsistent).count() as u64;
             for (value, reads, gamma) in gammas(recorded) {
                 let gamma = match gamma {
-                    // Of the two values of a conflict one can stay.
+                    // Only one of two conflicting values counts as inconsistent. The other may stay.
                     _ if !values.contains(&value.cloned()) => 0,
                     Score::Finite(gamma) => gamma,
                     Score::Infinite => u64::MAX,
@@ -169,7 +174,7 @@ impl Window {
         self.shares.insert(key.into(), share);
     }
 
-    /// One of these latencies, whose operations are on a key each.
+    /// Returns a window of these latencies, each on its own key.
     #[cfg(test)]
     pub(crate) fn made(span: Duration, mut latencies: Vec<u64>, inconsistent: Vec<u64>) -> Window {
         latencies.sort_unstable();
@@ -180,7 +185,7 @@ impl Window {
         Window { span, latencies, shares, ..Window::default() }
     }
 
-    /// Puts another window at its end.
+    /// Appends another window.
     pub fn append(&mut self, other: &Window) {
         self.span += other.span;
         self.latencies.extend(&other.latencies);
@@ -195,18 +200,19 @@ impl Window {
         self.failed += other.failed;
     }
 
-    /// Operations that were judged.
+    /// Returns the number of judged operations.
     pub fn operations(&self) -> u64 {
         sorted(&self.shares).map(|(_, share)| share.operations).sum()
     }
 
-    /// The measured proportion of inconsistent operations, without its interval, which costs a thousand times as much.
+    /// Returns the measured proportion of inconsistent operations. The interval of [`Self::proportion`] costs
+    /// a thousand times as much.
     pub fn inconsistent(&self) -> f64 {
         let inconsistent: u64 = sorted(&self.shares).map(|(_, share)| share.inconsistent).sum();
         inconsistent as f64 / self.operations().max(1) as f64
     }
 
-    /// The proportion of inconsistent operations.
+    /// Returns the proportion of inconsistent operations, with its interval.
     pub fn proportion(&self) -> Estimate {
         let shares: Vec<KeyShare> = sorted(&self.shares).map(|(_, share)| share).collect();
         let operations = self.operations().max(1) as f64;
@@ -214,16 +220,18 @@ impl Window {
         let mut random = Pcg64Mcg::seed_from_u64(4);
         let interval = confidence(&shares, RESAMPLES, |below| random.random_range(0..below));
         let (low, high) = interval.unwrap_or((value, value));
-        // None among n leaves room for 3/n, with a confidence of 95 %.
-        Estimate { value, low, high: high.max(3.0 / operations) }
+        // If none of n operations was inconsistent, the proportion is at most 3/n with a confidence of 95 %,
+        // and never above 1.
+        Estimate { value, low, high: high.max(3.0 / operations).min(1.0) }
     }
 
-    /// The latency below which this part of the operations stayed, in seconds. One that failed took for ever.
+    /// Returns the latency in seconds that the fraction `part` of the operations did not exceed. A failed
+    /// operation has an infinite latency.
     pub fn latency(&self, part: f64) -> Estimate {
         order_statistic(&self.latencies, self.failed, part)
     }
 
-    /// The mean latency of answered operations, in seconds; infinite if there are none.
+    /// Returns the mean latency of answered operations in seconds. It is infinite without answers.
     pub fn mean(&self) -> Estimate {
         if self.latencies.is_empty() {
             return Estimate { value: f64::INFINITY, low: f64::INFINITY, high: f64::INFINITY };
@@ -232,34 +240,36 @@ impl Window {
         let mean = self.latencies.iter().map(|it| *it as f64).sum::<f64>() / count;
         let square = self.latencies.iter().map(|it| (*it as f64 - mean).powi(2)).sum::<f64>() / count;
         let error = DEVIATIONS * (square / count).sqrt();
-        Estimate { value: mean / 1e9, low: (mean - error) / 1e9, high: (mean + error) / 1e9 }
+        Estimate { value: mean / 1e9, low: (mean - error).max(0.0) / 1e9, high: (mean + error) / 1e9 }
     }
 
-    /// Γ below which this part of the reads stayed, in seconds.
+    /// Returns Γ in seconds that the fraction `part` of the reads did not exceed.
     pub fn gamma(&self, part: f64) -> Estimate {
         order_statistic(&self.gammas, 0, part)
     }
 
-    /// Answered operations a second.
+    /// Returns the answered operations a second.
     pub fn throughput(&self) -> Estimate {
         let (count, seconds) = (self.latencies.len() as f64, self.span.as_secs_f64().max(1e-9));
         let error = DEVIATIONS * count.sqrt();
-        Estimate { value: count / seconds, low: (count - error) / seconds, high: (count + error) / seconds }
+        let low = (count - error).max(0.0) / seconds;
+        Estimate { value: count / seconds, low, high: (count + error) / seconds }
     }
 }
 
-/// Hash order would make the numbers of two equal windows differ.
+/// Returns the shares in the order of keys. In hash order, the numbers of two equal windows could differ.
 fn sorted(shares: &FxHashMap<Box<str>, KeyShare>) -> impl Iterator<Item = (&str, KeyShare)> {
     let mut shares: Vec<(&str, KeyShare)> = shares.keys().map(|key| (&**key, shares[key])).collect();
     shares.sort_unstable_by_key(|(key, _)| *key);
     shares.into_iter()
 }
 
-/// A quantile, with `endless` ones beyond all these, and the interval that the ranks around it give (a rank's deviation is that of a binomial distribution).
+/// Returns a quantile of `nanoseconds` and `endless` infinite values. The interval comes from the ranks
+/// around it, whose deviation is that of a binomial distribution.
 fn order_statistic(nanoseconds: &[u64], endless: u64, part: f64) -> Estimate {
     let count = (nanoseconds.len() as u64 + endless).max(1) as f64;
     let error = DEVIATIONS * (part * (1.0 - part) / count).sqrt();
-    // Of the finite ones alone, the rank is at a larger part.
+    // The same rank among the finite values alone is a larger fraction of them.
     let at = |part: f64| match part.clamp(0.0, 1.0) * count / nanoseconds.len() as f64 {
         part if part <= 1.0 => quantile(nanoseconds, part) / 1e9,
         _ => f64::INFINITY,
@@ -286,13 +296,26 @@ mod tests {
         Operation::read(2, "x", Some(value.into()), start * MS, finish * MS)
     }
 
+    /// A few operations leave a wide interval, but not wider than the possible values.
+    #[test]
+    fn an_interval_ends_at_all_and_at_nothing() {
+        for inconsistent in [vec![0], vec![0, 0], vec![1], vec![0, 1]] {
+            let latencies = inconsistent.iter().map(|which| 1 + 1_000_000 * which).collect();
+            let window = Window::made(Duration::from_secs(1), latencies, inconsistent);
+            for Estimate { value, low, high } in [window.proportion(), window.mean(), window.throughput()] {
+                assert!(0.0 <= low && low <= value && value <= high, "{low} {value} {high}");
+            }
+            assert!(window.proportion().high <= 1.0, "{}", window.proportion().high);
+        }
+    }
+
     #[test]
     fn an_old_value_of_an_earlier_window_is_stale_and_a_new_one_waits_for_its_write() {
         let mut judge = Judge::default();
         judge.begin(tape(vec![write("a", 0, 1)]));
         let first = judge.window(tape(vec![read("a", 10, 20), write("b", 30, 40)]), 0, 100 * MS);
         assert_eq!((first.operations(), first.proportion().value), (2, 0.0));
-        // "a" was replaced 170 ms before it is read again; nobody has told of "c" yet.
+        // "a" was replaced 170 ms before it is read again, and no client has reported "c" yet.
         let second = judge.window(
             tape(vec![read("a", 150, 160), read("b", 162, 165), read("c", 170, 180)]),
             100 * MS,
@@ -307,14 +330,14 @@ mod tests {
             (2, 0.0),
             "the read that waited, and the write"
         );
-        // A value that nobody ever writes is stale in the end.
+        // A read of a value that nobody ever writes counts as stale in the end.
         let late = 300 + MEMORY.as_millis() as i64;
         let fourth = judge.window(tape(vec![read("d", 290, 299)]), 300 * MS, late * MS);
         assert_eq!(fourth.operations(), 1);
         assert_eq!(fourth.proportion().value, 1.0);
     }
 
-    /// A store that answers nobody is not fast.
+    /// A store that answers no operation does not count as fast.
     #[test]
     fn failures_are_no_fast_answers() {
         let tape = |answered: u64, failed| Tape {
@@ -337,7 +360,7 @@ mod tests {
         assert!(nobody.latency(0.5).low > 1e6 && nobody.mean().low > 1e6);
     }
 
-    /// Without conflicts over the ends of windows, the sum of the windows is what the whole history shows.
+    /// Without conflicts across the ends of windows, the windows add up to the whole history.
     #[test]
     fn windows_add_up_to_the_whole() {
         let mut random = Pcg64Mcg::seed_from_u64(9);

@@ -1,4 +1,5 @@
-//! Workloads: what clients do next. Those of YCSB (Cooper and others, 2010, §4), and that of 004 (§II.D).
+//! Workloads: the choice of the clients' next operations. They are those of YCSB (Cooper and others, 2010,
+//! §4) and of 004 (§II.D).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,30 +11,30 @@ use crate::keys::{Distribution, Keys};
 /// A mixture of operations over keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Keys that are there at first.
+    /// Number of keys at the start.
     pub keys: u64,
-    /// How often each is chosen.
+    /// Distribution by which keys are chosen.
     pub distribution: Distribution,
-    /// The part of reads, from 0 to 1.
+    /// Fraction of reads, from 0 to 1.
     pub reads: f64,
-    /// The work of the other operations.
+    /// Kind of the other operations.
     pub others: Others,
-    /// Bytes of a value.
+    /// Size of a value, in bytes.
     pub value_bytes: usize,
 }
 
-/// Operations other than reads.
+/// Operations that are not reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Others {
-    /// Write a key that is there.
+    /// Writes an existing key.
     Update,
-    /// Write a key that is new.
+    /// Writes a new key.
     Insert,
-    /// Read a key, and then write it.
+    /// Reads a key and then writes it.
     ReadModifyWrite,
 }
 
-/// Names of workloads, with what each is.
+/// Names of the workloads, with a description for users.
 pub const WORKLOADS: [(&str, &str); 6] = [
     ("004", "80 % reads and 20 % updates of 1,000 keys of 128 bytes"),
     ("a", "half reads, half updates"),
@@ -44,7 +45,8 @@ pub const WORKLOADS: [(&str, &str); 6] = [
 ];
 
 impl Workload {
-    /// That of this name in [`WORKLOADS`]. `e` is of scans, which a store of registers has not.
+    /// Returns the workload of this name in [`WORKLOADS`]. YCSB's `e` is missing, because it scans and a
+    /// store of registers cannot.
     pub fn named(name: &str) -> Option<Workload> {
         let zipfian = |reads, others| Workload {
             keys: 1_000,
@@ -65,7 +67,7 @@ impl Workload {
     }
 }
 
-/// A client's next operation, and its key.
+/// A client's next operation, with its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Read(u64),
@@ -73,23 +75,23 @@ pub(crate) enum Next {
     ReadThenWrite(u64),
 }
 
-/// Chooses what clients do next. All of them share it.
+/// Chooses the next operations of all clients, which share it.
 #[derive(Debug)]
 pub(crate) struct Chooser {
     workload: Workload,
     keys: Keys,
-    /// Keys up to here have been written.
-    written: AtomicU64,
-    /// Keys up to here are being written.
-    begun: AtomicU64,
+    /// Number of keys that have been written, counted from key 0.
+    written_keys: AtomicU64,
+    /// Number of keys whose write has begun, counted from key 0.
+    begun_keys: AtomicU64,
 }
 
 impl Chooser {
     pub(crate) fn new(workload: &Workload) -> Chooser {
         Chooser {
             keys: Keys::new(workload.distribution, workload.keys),
-            written: AtomicU64::new(workload.keys),
-            begun: AtomicU64::new(workload.keys),
+            written_keys: AtomicU64::new(workload.keys),
+            begun_keys: AtomicU64::new(workload.keys),
             workload: workload.clone(),
         }
     }
@@ -97,9 +99,9 @@ impl Chooser {
     pub(crate) fn next(&self, random: &mut Pcg64Mcg) -> Next {
         let is_read = random.random::<f64>() < self.workload.reads;
         if !is_read && self.workload.others == Others::Insert {
-            return Next::Write(self.begun.fetch_add(1, Relaxed));
+            return Next::Write(self.begun_keys.fetch_add(1, Relaxed));
         }
-        let key = self.keys.choose_of(self.written.load(Relaxed), random);
+        let key = self.keys.choose_of(self.written_keys.load(Relaxed), random);
         match self.workload.others {
             _ if is_read => Next::Read(key),
             Others::ReadModifyWrite => Next::ReadThenWrite(key),
@@ -107,19 +109,19 @@ impl Chooser {
         }
     }
 
-    /// One of the keys that are there, as often as reads choose it.
+    /// Chooses an existing key, as often as reads choose it.
     pub(crate) fn popular(&self, random: &mut Pcg64Mcg) -> u64 {
-        self.keys.choose_of(self.written(), random)
+        self.keys.choose_of(self.written_keys(), random)
     }
 
-    /// The keys that reads choose from are those below this one.
-    pub(crate) fn written(&self) -> u64 {
-        self.written.load(Relaxed)
+    /// Returns the first key that reads do not choose. They choose among the keys below it.
+    pub(crate) fn written_keys(&self) -> u64 {
+        self.written_keys.load(Relaxed)
     }
 
-    /// A key was written, and so were most that were begun before it: reads choose from all up to the newest.
+    /// Allows reads to choose keys up to this one. Most inserts that began earlier have ended, too.
     pub(crate) fn wrote(&self, key: u64) {
-        self.written.fetch_max(key + 1, Relaxed);
+        self.written_keys.fetch_max(key + 1, Relaxed);
     }
 }
 
@@ -139,7 +141,7 @@ mod tests {
                 match chooser.next(&mut random) {
                     Next::Read(key) => {
                         reads += 1;
-                        newest += u32::from(key + 20 > chooser.written.load(Relaxed));
+                        newest += u32::from(key + 20 > chooser.written_keys.load(Relaxed));
                     }
                     Next::Write(key) => {
                         assert_eq!(workload.others == Others::Insert, key >= workload.keys);
@@ -149,7 +151,7 @@ mod tests {
                 }
             }
             assert!((f64::from(reads) / 10_000.0 - workload.reads).abs() < 0.02, "{name}: {reads}");
-            // The 20 newest of 1,000 take 3.6 of 7.49, the sum of all weights.
+            // The 20 newest of 1,000 keys get 3.6 of 7.49, the sum of all weights.
             assert!(name != "d" || newest > 4_000, "{newest}");
         }
         assert_eq!(Workload::named("e"), None);

@@ -1,21 +1,25 @@
-//! A machine's disk: what a process has written, what of it is durable, and what waits for it.
+//! A machine's disk: the records that a process has written, those that are durable, and the messages that
+//! wait for them.
 //!
-//! Writes go to the cache of the operating system and are made durable together, one sync after another. A process that is
-//! killed leaves the cache behind; a power cut takes what is not durable, whole, from the end, or sector by sector in any
-//! order. Bytes on disk can rot, a sync can fail, a disk can be slow, and an older copy of it can be put back.
+//! Writes go to the operating system's cache and become durable together, one sync after another. A killed
+//! process leaves the cache behind. A power cut destroys the cache: all of it, its end, or random sectors.
+//! Bytes on disk can rot, a sync can fail, a disk can be slow, and an older copy of a disk can be put back.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Destination, DomainId, ProcessId, Ticket, Time,
-    journal::{Damage, Hearsay, Journal, Owner, Recovered, Settings, Starts, Told, Write},
+    journal::{
+        Damage, DurabilityReport, Journal, Key, Owner, Recovered, RemoteDurability, Settings, StartHistory,
+        Write,
+    },
     wire::{Wire, WireError},
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    machine::{Lane, Outgoing},
+    outbox::{Lane, Outgoing},
     random::{Chance, Delay},
 };
 
@@ -23,11 +27,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiskSettings {
-    /// How long a sync takes.
+    /// Time that a sync takes.
     pub sync: Delay,
-    /// How long a sync takes while a disk is slow, at most.
+    /// Additional time of a sync while a disk is slow, in milliseconds, at most.
     pub slow_ms_max: f64,
-    /// When a segment of a journal ends.
+    /// Length of a journal's segment, in bytes.
     pub segment_bytes: u64,
 }
 
@@ -41,73 +45,77 @@ impl Default for DiskSettings {
     }
 }
 
-/// A rule of those who write to disks, broken on purpose: a test of checkers.
+/// A deliberate violation of the rules for disks, which checkers must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breach {
     /// Messages leave before the records that they wait for are durable.
     SentBeforeDurable,
     /// Messages that wait for no record overtake those that do.
     OvertakesDurable,
-    /// Of the records on a disk the later half is forgotten.
+    /// Recovery forgets the later half of the records.
     RecoversHalf,
-    /// Bytes that rotted are taken for a torn tail.
+    /// Recovery takes rotten bytes for a torn tail.
     RotTakenForTail,
     /// A process goes on from an older copy of its disk.
     OlderCopyAccepted,
 }
 
-/// The disk of one machine, and the queues of its process that wait for it.
+/// The disk of one machine, and the messages of its process that wait for it.
 #[derive(Debug)]
 pub(crate) struct Disk {
     settings: DiskSettings,
     breach: Option<Breach>,
-    /// Bytes that survive a power cut.
+    /// The segments' files without the cache: the bytes that survive a power cut.
     files: BTreeMap<u64, Vec<u8>>,
-    /// Writes that are not durable yet, in order.
+    /// Files of collected segments. Later segments overwrite them, as on real disks.
+    spare: VecDeque<Vec<u8>>,
+    /// The cache: writes that are not durable yet, in order.
     cached: VecDeque<Write>,
-    /// Of the process that runs.
+    /// The journal of the running process.
     journal: Option<Journal>,
-    /// How often the process that owns it began.
-    starts: Starts,
-    /// What is known of others is noted with the first write from then on.
+    /// The starts of the process that owns the disk.
+    starts: StartHistory,
+    /// The time from which the next write also notes the announcements of others.
     note_at: Time,
-    /// Taken some time ago.
+    /// A copy of the disk, taken some time ago.
     copy: Option<Copy>,
-    /// What is there is an older copy.
+    /// Whether an older copy was put back.
     older: bool,
-    /// The sync under way: how many writes it makes durable, and up to which record.
+    /// The sync under way: the number of writes that it makes durable, and the last record among them.
     syncing: Option<(usize, Ticket)>,
     pub(crate) slow_until: Time,
-    /// The next sync fails.
+    /// Whether the next sync fails.
     pub(crate) fails: bool,
-    /// A durable frame says of every durable record that it is: only then is rot told from a torn tail.
+    /// Whether a durable frame marks every durable record as durable. Only then can rot be distinguished from
+    /// a torn tail.
     sealed: bool,
-    /// Bytes that were durable are others now.
+    /// Whether a durable byte has rotted.
     rotten: bool,
-    /// What was recovered last may lack durable records: rot in the last of them looked like a torn tail.
+    /// Whether the last recovery may lack durable records, because rot in the last ones looked like a torn
+    /// tail.
     lacks: bool,
-    /// The process is not to be made again.
+    /// Whether the disk is emptied when the process ends.
     forgotten: bool,
-    /// The last record of which the process was told that it is durable.
+    /// The last record that was reported to the process as durable.
     told: Ticket,
-    /// Messages that wait, by destination: number, the record each waits for, bytes.
+    /// Waiting messages by destination: number, the record that each waits for, bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
-    /// How many messages were sent on the lane that may wait, and the number of the last that left.
+    /// By destination: the number of messages sent in order, and the number of the last that left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
-    /// The records that the next process is made from.
+    /// The recovered records, from which the next process is made.
     records: Vec<(Ticket, Bytes)>,
 }
 
-/// What was durable on a disk when it was copied.
+/// A copy of the durable contents of a disk.
 #[derive(Debug)]
 struct Copy {
     owner: ProcessId,
     files: BTreeMap<u64, Vec<u8>>,
-    starts: Starts,
+    starts: StartHistory,
     last: Ticket,
 }
 
-/// A record as it is.
+/// An encoded record.
 struct Raw<'a>(&'a Bytes);
 
 impl Wire for Raw<'_> {
@@ -122,7 +130,11 @@ impl Wire for Raw<'_> {
 
 const DOMAIN: DomainId = DomainId(1);
 const SECTOR: usize = 512;
-/// As real processes do.
+/// Number of files of collected segments that are kept for reuse.
+const SPARE_MAX: usize = 2;
+/// The secret of the journal's key, which no workload knows.
+const SECRET: u64 = 0x2545_f491_4f6c_dd1d;
+/// Time between two notes, the same as in a real process.
 const NOTE_AFTER: std::time::Duration = std::time::Duration::from_millis(100);
 
 impl Disk {
@@ -131,9 +143,10 @@ impl Disk {
             settings,
             breach,
             files: BTreeMap::new(),
+            spare: VecDeque::new(),
             cached: VecDeque::new(),
             journal: None,
-            starts: Starts::default(),
+            starts: StartHistory::default(),
             note_at: Time::ZERO,
             copy: None,
             older: false,
@@ -152,10 +165,12 @@ impl Disk {
     }
 
     fn journal_settings(&self) -> Settings {
-        Settings { segment_bytes: self.settings.segment_bytes, gaps: true }
+        let key = Key { secret: SECRET, since: 0 };
+        Settings { segment_bytes: self.settings.segment_bytes, gaps: true, key }
     }
 
-    /// The process whose journal lies here, if it can be read as a whole.
+    /// The process that can continue from this disk while none runs, unless the disk has rotted or is an
+    /// older copy.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
         if self.rotten || self.older {
             return None;
@@ -170,21 +185,22 @@ impl Disk {
         self.files.iter().map(|(number, bytes)| (*number, Bytes::copy_from_slice(bytes))).collect()
     }
 
-    /// The process that runs is not to be made again.
+    /// Empties the disk when the running process ends.
     pub(crate) fn forget(&mut self) {
         self.forgotten = true;
     }
 
-    /// Nothing is on the disk any more.
+    /// Empties the disk.
     fn wipe(&mut self) {
         self.files.clear();
+        self.spare.clear();
         self.cached.clear();
         (self.rotten, self.older, self.records) = (false, false, Vec::new());
-        self.starts = Starts::default();
+        self.starts = StartHistory::default();
     }
 
-    /// Reads what the last process left. Who may go on from it, if anybody; otherwise the disk is empty afterwards. Tells
-    /// what was found.
+    /// Recovers the records that the last process left. Returns the process that may continue from them, or
+    /// `None` after emptying the disk. Also returns what was found wrong, for the counts.
     pub(crate) fn recover(&mut self) -> (Option<ProcessId>, Option<&'static str>) {
         assert!(self.journal.is_none(), "one process at a time writes to a directory");
         self.sync_all();
@@ -226,30 +242,31 @@ impl Disk {
         }
     }
 
-    /// Whether what was recovered last may lack durable records, because rot in the last of them looked like a torn tail.
+    /// Whether the last recovery may lack durable records, because rot in the last ones looked like a torn
+    /// tail.
     pub(crate) fn lacks(&self) -> bool {
         self.lacks
     }
 
-    /// The records that were recovered, for the process that is made from them.
+    /// Takes the recovered records, for the process that is made from them.
     pub(crate) fn take_records(&mut self) -> Vec<(Ticket, Bytes)> {
         std::mem::take(&mut self.records)
     }
 
-    /// The records are for the next process after all.
+    /// Returns records taken by [`Disk::take_records`].
     pub(crate) fn give_records(&mut self, records: Vec<(Ticket, Bytes)>) {
         self.records = records;
     }
 
-    /// No process can go on from what was recovered: the next one is new.
+    /// Discards the recovered journal, because no process can continue from it. The next process is new.
     pub(crate) fn abandon(&mut self) {
         self.journal = None;
         self.wipe();
     }
 
-    /// A process begins: one that goes on, or a new one, whose start has this mark. Tells its last ticket, and what it had noted
-    /// of others.
-    pub(crate) fn begin(&mut self, process: ProcessId, mark: u64) -> (Ticket, Hearsay) {
+    /// Starts a process, restored or new, with this mark of its start. Returns its last ticket, and its notes
+    /// about the journals of others.
+    pub(crate) fn begin(&mut self, process: ProcessId, mark: u64) -> (Ticket, RemoteDurability) {
         self.held.clear();
         self.numbers.clear();
         let settings = self.journal_settings();
@@ -257,32 +274,32 @@ impl Disk {
         let journal = self.journal.get_or_insert_with(|| Journal::create(owner, settings));
         self.told = journal.last();
         self.starts.begin(mark, self.told);
-        (self.told, journal.hearsay().clone())
+        (self.told, journal.remote_durability().clone())
     }
 
-    /// What the process tells others of its journal.
-    pub(crate) fn tells(&self) -> Told {
-        self.starts.tell(self.told)
+    /// The process's announcement about its journal.
+    pub(crate) fn tells(&self) -> DurabilityReport {
+        self.starts.report(self.told)
     }
 
-    /// Whether the process may go on, which had told this.
-    pub(crate) fn holds(&self, told: Told) -> bool {
+    /// Whether the journal holds everything that the process has announced in `told`.
+    pub(crate) fn holds(&self, told: DurabilityReport) -> bool {
         self.breach == Some(Breach::OlderCopyAccepted) || self.starts.holds(told)
     }
 
-    /// Whether what is there is an older copy.
+    /// Whether an older copy was put back.
     pub(crate) fn is_older(&self) -> bool {
         self.older
     }
 
-    /// Copies what is durable.
+    /// Copies the durable contents.
     pub(crate) fn take_copy(&mut self, owner: ProcessId) {
         let last = self.journal.as_ref().map_or(self.told, Journal::durable);
         self.copy = Some(Copy { owner, files: self.files.clone(), starts: self.starts.clone(), last });
     }
 
-    /// Whether the copy is one of this process, which would lack what it had told.
-    pub(crate) fn copy_lacks(&self, owner: ProcessId, told: Told) -> bool {
+    /// Whether the copy belongs to this process and lacks records that the process has announced in `told`.
+    pub(crate) fn copy_lacks(&self, owner: ProcessId, told: DurabilityReport) -> bool {
         self.copy.as_ref().filter(|copy| copy.owner == owner).is_some_and(|copy| {
             let mut starts = copy.starts.clone();
             starts.begin(0, copy.last);
@@ -290,7 +307,7 @@ impl Disk {
         })
     }
 
-    /// Puts the copy in place of what is there.
+    /// Puts the copy in place of the present contents.
     pub(crate) fn put_back(&mut self) {
         if let Some(Copy { files, starts, .. }) = self.copy.take() {
             self.cached.clear();
@@ -298,7 +315,7 @@ impl Disk {
         }
     }
 
-    /// The process has ended. A power cut takes what was not durable.
+    /// Ends the process. A power cut destroys the writes that are not durable.
     pub(crate) fn end(&mut self, power: bool, chance: &mut Chance) {
         if let Some(journal) = self.journal.take() {
             self.sealed = self.cached.is_empty() && journal.is_sealed();
@@ -314,7 +331,7 @@ impl Disk {
         if !power {
             return;
         }
-        // All of it is gone, or what came last, or any sectors.
+        // All of the cache is lost, or its end, or random sectors.
         let (keep, scattered) = match chance.index(3) {
             0 => (0, false),
             1 => (chance.index(self.cached.len() + 1), false),
@@ -324,7 +341,7 @@ impl Disk {
             if at > keep {
                 break;
             }
-            let file = self.files.entry(write.segment).or_default();
+            let file = file(&mut self.files, &mut self.spare, write.segment);
             for (sector, piece) in write.bytes.chunks(SECTOR).enumerate() {
                 let kept = if scattered || at == keep { chance.happens(0.5) } else { true };
                 if kept {
@@ -335,7 +352,7 @@ impl Disk {
         self.files.retain(|_, file| !file.is_empty());
     }
 
-    /// A byte that was durable becomes another. `false`: there is none.
+    /// Changes a durable byte. Returns `false` if there is none.
     pub(crate) fn rot(&mut self, chance: &mut Chance) -> bool {
         let spared = self.files.keys().next_back().copied().filter(|_| !self.sealed);
         let files = || self.files.iter().filter(|(number, _)| Some(**number) != spared);
@@ -357,21 +374,22 @@ impl Disk {
 
     fn sync_all(&mut self) {
         for write in std::mem::take(&mut self.cached) {
-            put(self.files.entry(write.segment).or_default(), write.offset as usize, &write.bytes);
+            let file = file(&mut self.files, &mut self.spare, write.segment);
+            put(file, write.offset as usize, &write.bytes);
         }
     }
 
-    /// Writes records, and lets go of those before the first ticket of `collect`, except those behind it. Now and then notes
-    /// with them what is known of others.
+    /// Writes records. Releases those before the first ticket of `collect`, except the tickets listed in it.
+    /// From time to time it also notes the announcements of others.
     pub(crate) fn write(
         &mut self,
         records: &[Bytes],
         collect: Option<(Ticket, Vec<Ticket>)>,
-        (now, hearsay): (Time, &Hearsay),
+        (now, remote_durability): (Time, &RemoteDurability),
     ) {
         let journal = self.journal.as_mut().expect("a process that runs has a journal");
         if !records.is_empty() && now >= self.note_at {
-            journal.note(hearsay);
+            journal.note(remote_durability);
             self.note_at = now + NOTE_AFTER;
         }
         for record in records {
@@ -380,12 +398,13 @@ impl Disk {
         self.cached.extend(journal.take_writes());
         if let Some((before, kept)) = collect {
             for number in journal.collect(before, &kept) {
-                self.files.remove(&number);
+                self.spare.extend(self.files.remove(&number));
             }
+            self.spare.truncate(SPARE_MAX);
         }
     }
 
-    /// Begins a sync if there is something to make durable and none is under way. Tells how long it takes.
+    /// Starts a sync if the cache is not empty and no sync is under way. Returns the time that it takes.
     pub(crate) fn sync(&mut self, now: Time, chance: &mut Chance) -> Option<std::time::Duration> {
         if self.syncing.is_some() || self.cached.is_empty() {
             return None;
@@ -397,37 +416,38 @@ impl Disk {
         Some(if now < self.slow_until { span + slow } else { span })
     }
 
-    /// The sync under way is done. Tells up to which record all is durable; `None` if it failed.
-    pub(crate) fn synced(&mut self, hearsay: &Hearsay) -> Option<Ticket> {
+    /// Ends the sync under way. Returns the last durable record, or `None` if the sync failed.
+    pub(crate) fn synced(&mut self, remote_durability: &RemoteDurability) -> Option<Ticket> {
         let (count, through) = self.syncing.take()?;
         if self.fails {
             return None;
         }
         for write in self.cached.drain(..count) {
-            put(self.files.entry(write.segment).or_default(), write.offset as usize, &write.bytes);
+            let file = file(&mut self.files, &mut self.spare, write.segment);
+            put(file, write.offset as usize, &write.bytes);
         }
         let journal = self.journal.as_mut()?;
         journal.synced(through);
         if self.cached.is_empty() {
-            journal.note(hearsay);
+            journal.note(remote_durability);
             journal.seal();
             self.cached.extend(journal.take_writes());
         }
         Some(through)
     }
 
-    /// The process is told that all up to `through` is durable.
+    /// Notes that the process learns that all records up to `through` are durable.
     pub(crate) fn tell(&mut self, through: Ticket) {
         self.told = self.told.max(through);
     }
 
-    /// All is well with this disk from now on.
+    /// Makes the disk fast and free of failures from now on.
     pub(crate) fn heal(&mut self) {
         (self.slow_until, self.fails) = (Time::ZERO, false);
     }
 
-    /// What may leave now: of what waited, and of `sends`, in order. An error names to whom messages were sent in another
-    /// order.
+    /// Returns the messages that may leave now, from those that waited and from `sends`, in order. An error
+    /// names a receiver whose messages would leave in another order than sent.
     pub(crate) fn release(&mut self, sends: Vec<Outgoing>) -> Result<Vec<Outgoing>, ProcessId> {
         let mut leaving = Vec::new();
         let told = self.told;
@@ -488,12 +508,18 @@ impl Disk {
     }
 }
 
-/// Puts bytes into a file that may be too short, or has others there.
+/// Returns the file of a segment: an existing one, or a new one, which may hold bytes of an older segment.
+fn file<'a>(
+    files: &'a mut BTreeMap<u64, Vec<u8>>,
+    spare: &mut VecDeque<Vec<u8>>,
+    segment: u64,
+) -> &'a mut Vec<u8> {
+    files.entry(segment).or_insert_with(|| spare.pop_front().unwrap_or_default())
+}
+
+/// Writes bytes into a file, and extends it if needed.
 fn put(file: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
-    if offset == 0 {
-        file.clear();
-    }
     if file.len() < end {
         file.resize(end, 0);
     }

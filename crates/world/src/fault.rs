@@ -1,4 +1,5 @@
-//! What goes wrong, how often: a seed draws which kinds of faults its run has, and then strikes at random instants.
+//! Faults and their rates: the seed draws the kinds of faults of a run, and the nemesis strikes at random
+//! instants.
 
 use std::time::Duration;
 
@@ -14,19 +15,21 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FaultSettings {
-    /// The mean time between faults; zero: none ever.
+    /// Mean time between faults, in milliseconds; with 0 there are none.
     pub interval_ms: f64,
-    /// How long cuts, clogs and isolations last, at most.
+    /// Longest duration of cuts, clogs and isolations, in milliseconds.
     pub span_ms_max: f64,
-    /// How long pauses last, at most; above the detector's patience, some are mistaken for crashes.
+    /// Longest duration of pauses, in milliseconds. If it exceeds the failure detector's patience, some
+    /// pauses are mistaken for crashes.
     pub pause_ms_max: f64,
-    /// How long a machine stays down, at most.
+    /// Longest time that a machine stays down, in milliseconds.
     pub down_ms_max: f64,
-    /// How long a long pause lasts, at most: longer than it takes to replace a process and to move its rows.
+    /// Longest duration of long pauses, in milliseconds: more than it takes to replace a process and to move
+    /// its rows.
     pub long_pause_ms_max: f64,
-    /// How likely each kind is to be among the faults of a run.
+    /// Probability of each kind to be among the faults of a run.
     pub presence: f64,
-    /// Kinds beside those that every system knows.
+    /// Kinds in addition to those of every system.
     pub extra: Vec<Fault>,
 }
 
@@ -48,35 +51,36 @@ impl Default for FaultSettings {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// A process is killed, and its machine says so.
+    /// A process is killed, and its machine resets the links.
     Kill,
-    /// A process ends and its machine is silent.
+    /// A process ends, and its machine is silent.
     Vanish,
     /// A process stands still.
     Pause,
-    /// Two machines cannot talk.
+    /// Two machines cannot talk with each other.
     Cut,
-    /// One machine cannot talk to another, but hears it.
+    /// One machine's messages do not reach another, while the other's reach it.
     CutOneWay,
     /// A machine is cut off from all others.
     Isolate,
-    /// A direction holds everything back for a while.
+    /// Messages of one direction are delayed for a while.
     Clog,
     /// A session breaks.
     BreakLink,
-    /// A machine stalls while what it sent is under way, and goes on as if nothing had been.
+    /// A machine stalls while its messages are under way, and then goes on as if nothing had happened.
     Stall,
-    /// A machine and all of a group cannot talk: a super and all storage, a gateway and the routers.
+    /// A machine and a whole group cannot talk, for example a super and all storage, or a gateway and the
+    /// routers.
     GroupCut,
-    /// The same in one direction.
+    /// The messages between a machine and a whole group are cut in one direction.
     GroupCutOneWay,
-    /// All of a group that may be killed are: all supers.
+    /// All members of a group that may be killed are killed, for example all supers.
     KillGroup,
     /// A process stands still for longer than it takes to replace it.
     LongPause,
-    /// A process dies while its engine is at a task.
+    /// A process dies while its engine executes a task.
     DieAtTask,
-    /// All machines lose power at once, and come back.
+    /// All machines lose power at once, and restart.
     PowerCut,
     /// Syncs take long for a while.
     SlowDisk,
@@ -86,12 +90,12 @@ pub enum Fault {
     Rot,
     /// A process ends, and an older copy of its disk is put back.
     OlderCopy,
-    /// A query is asked of which every process dies that reads a certain row for it.
+    /// A query arrives that kills every process which reads a certain row for it.
     DieAtRead,
 }
 
 impl Fault {
-    /// Those that every system knows.
+    /// Kinds that every system has.
     const BASIC: [Fault; 9] = [
         Fault::Kill,
         Fault::Vanish,
@@ -123,7 +127,8 @@ impl Fault {
         Fault::BASIC.into_iter().chain(Fault::EXTRA)
     }
 
-    /// How the counts call it, and what it did: killed processes, frames held back, inputs that waited.
+    /// The names under which the fault and its effect are counted: killed processes, delayed frames, delayed
+    /// inputs.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Fault::Kill => ("fault: kill", "killed by a kill"),
@@ -149,18 +154,18 @@ impl Fault {
         }
     }
 
-    /// How the counts call it.
+    /// The name under which the fault is counted.
     pub fn name(self) -> &'static str {
         self.names().0
     }
 
-    /// How the counts call what it did. A kind that struck and did nothing tested nothing.
+    /// The name under which the fault's effects are counted. A fault without effects tested nothing.
     pub fn effect(self) -> &'static str {
         self.names().1
     }
 }
 
-/// The one who strikes.
+/// The source of a run's faults.
 #[derive(Clone, Debug)]
 pub struct Nemesis {
     settings: FaultSettings,
@@ -170,21 +175,21 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// Draws from the seed which faults this run has and how dense they are.
+    /// Draws the kinds and the density of this run's faults from the seed.
     pub fn new(seed: u64, settings: FaultSettings) -> Self {
         let mut chance = Chance::new(seed, "crash");
         let mut kinds: Vec<Fault> =
             Fault::BASIC.into_iter().filter(|_| chance.happens(settings.presence)).collect();
-        // From a third to three times the scenario's density.
+        // The density is between a third and three times the scenario's.
         let scale = 3f64.powf(2.0 * chance.unit() - 1.0);
         let interval = Duration::from_nanos((settings.interval_ms * scale * 1e6) as u64);
-        // Drawn apart, so that runs without them are what they were.
+        // A separate stream, so that runs without extra kinds stay unchanged.
         let mut apart = Chance::new(seed, "extra faults");
         kinds.extend(settings.extra.iter().filter(|_| apart.happens(settings.presence)));
         Nemesis { settings, kinds, interval, chance }
     }
 
-    /// When to strike next, counted from now; `None`: never.
+    /// Draws the time until the next strike; `None` if there are no faults.
     pub fn pause(&mut self) -> Option<Duration> {
         if self.interval.is_zero() || self.kinds.is_empty() {
             return None;
@@ -193,9 +198,9 @@ impl Nemesis {
         Some(self.interval.mul_f64(factor.min(8.0)))
     }
 
-    /// Strikes one machine out of `groups`, each group equally often; machines outside all groups are spared, and only
-    /// those that `may_crash` allows are killed. Tells which fault it was and whom it hit; one that is to die at a task or a
-    /// read is left to the caller, who knows when that is.
+    /// Strikes one machine of `groups`, each group equally often. Machines outside all groups are spared, and
+    /// only machines that `may_crash` allows are killed. Returns the fault and the machines it hit. The
+    /// caller itself must carry out a death at a task or a read, because it knows when these happen.
     pub fn strike<P: Protocol>(
         &mut self,
         world: &mut World<P>,
@@ -270,7 +275,7 @@ impl Nemesis {
             }
             Fault::OlderCopy => {
                 if !world.is_copy_known_as_older(victim) || !may_crash(world, victim) {
-                    // There is one the next time.
+                    // The copies taken now may serve the next strike.
                     world.copy_disks();
                     return None;
                 }
@@ -317,7 +322,8 @@ impl Nemesis {
             }
             Fault::Clog => world.clog(victim, other?, span),
             Fault::Stall => {
-                // Mostly longer than the detectors' patience: a shorter stall is a slow link.
+                // Stalls are mostly longer than the detectors' patience, because a shorter stall is only a
+                // slow link.
                 let span =
                     Duration::from_nanos((self.settings.pause_ms_max * self.chance.unit() * 1e6) as u64);
                 let lead = self.chance.between(Duration::ZERO, STALL_LEAD_MAX);
@@ -344,12 +350,12 @@ impl Nemesis {
         world.restart_after(victim, down);
     }
 
-    /// Mostly short, sometimes as long as allowed.
+    /// Draws a duration, mostly short, sometimes as long as `ms_max`.
     fn span(&mut self, ms_max: f64) -> Duration {
         let share = self.chance.unit().powi(3);
         Duration::from_nanos((ms_max * share * 1e6) as u64)
     }
 }
 
-/// How long a process that stalls may go on without being heard.
+/// Longest time that a stalling process goes on while its messages are delayed.
 const STALL_LEAD_MAX: Duration = Duration::from_millis(60);

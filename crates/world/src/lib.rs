@@ -1,22 +1,24 @@
-//! The virtual world: machines, their clocks, processors and disks, the network between them, chance, and faults.
+//! The virtual world: machines, their clocks, processors and disks, the network between them, random chance,
+//! and faults.
 //!
-//! A [`World`] carries the processes of one [`Protocol`](quorate_protocol::Protocol). Everything that happens in it
-//! comes from one seed: two worlds of one seed are the same world. The crate knows no protocol and judges nothing; the
-//! simulator adds workloads and checkers.
+//! A [`World`] carries the processes of one [`Protocol`](quorate_protocol::Protocol). Everything that happens
+//! in it comes from one seed, so two worlds with the same seed are equal. The crate knows no protocol and
+//! judges nothing; the simulator adds workloads and checkers.
 //!
-//! | module | |
+//! | module | contents |
 //! |---|---|
-//! | [`world`] | machines, links, one queue of what happens; or moved by hand |
-//! | `machine` | a clock, a processor, an inbox, and the process there |
-//! | `network` | links, what is on its way, cuts |
-//! | `disk` | what is written, what is durable, what waits for it |
-//! | [`random`] | chance that replays |
-//! | [`fault`] | what goes wrong |
+//! | [`world`] | machines, links, and one queue of events; or a world moved by hand |
+//! | `machine` | a clock, a processor, an inbox, and the process |
+//! | `network` | links, frames under way, cuts |
+//! | `disk` | written records, durable records, and messages that wait for them |
+//! | [`random`] | random draws that replay |
+//! | [`fault`] | faults and their rates |
 
 mod disk;
 pub mod fault;
 mod machine;
 mod network;
+mod outbox;
 pub mod random;
 pub mod world;
 

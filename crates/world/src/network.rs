@@ -1,63 +1,64 @@
-//! Links between processes: what is wanted, what stands, what is on its way.
+//! Links between processes: those wanted, those that stand, and the frames on their way.
 //!
-//! A link exists implicitly for any pair of processes of which one wants to reach the other. While it stands it is
-//! lossless and FIFO; when it breaks, each end is told at its own time, everything that has not arrived by then is lost,
-//! and whoever still wants the link dials again. What crosses a link is bytes, in frames: the messages that one batch of
-//! the sender had for this peer. Casts travel beside links, each for itself, and fare as [`CastSettings`] say.
+//! A pair of processes has a link if one of them wants to reach the other. While the link stands it is
+//! lossless and FIFO. When it breaks, each end learns that at its own time, and loses everything that has not
+//! arrived by then. An end that still wants the link dials again. Links carry bytes in frames: a frame holds
+//! the messages of one batch for one peer. Casts travel separately, each alone, by the rules of
+//! [`CastSettings`].
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use quorate_protocol::{Time, journal::Told, wire::FRAME_BYTES_MAX};
+use quorate_protocol::{Time, journal::DurabilityReport, wire::FRAME_BYTES_MAX};
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::random::Delay;
 
-/// One life of a process: an index into everything that was ever started.
-pub(crate) type Life = u32;
+/// One life of a process: an index into all processes ever started.
+pub(crate) type LifeNumber = u32;
 
-/// How the network behaves while nobody breaks it.
+/// The behaviour of the network without faults.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkSettings {
-    /// How long a frame travels.
+    /// Time that a frame travels.
     pub delay: Delay,
-    /// The delays of a run are up to so many times as long, by a factor that the seed draws: slow networks have more under
-    /// way when something breaks.
+    /// Upper bound of a factor that the seed draws and that scales all delays of the run. A slow network has
+    /// more messages under way when a fault strikes.
     pub slowness_max: f64,
-    /// Each direction between two machines is up to so many times slower again, by a factor that the seed draws: some
-    /// followers always know less than others.
+    /// Upper bound of a second factor, drawn for each direction between two machines. It makes some followers
+    /// always know less than others.
     pub unevenness_max: f64,
-    /// How likely the sending of a frame is to break its link.
+    /// Probability that sending a frame breaks its link.
     pub break_probability: f64,
-    /// A message may have so many bytes: its sender is to see to that.
+    /// Length of the longest permitted message, in bytes. A longer one is a violation by its sender.
     pub message_bytes_max: usize,
-    /// How likely a frame is to arrive in two parts, cut in the middle of a message.
+    /// Probability that a frame arrives in two parts.
     pub split_probability: f64,
-    /// How casts fare.
+    /// The behaviour of casts.
     pub casts: CastSettings,
 }
 
-/// How casts fare while nobody breaks the network. They take as long as frames, and cuts hold for them, too.
+/// The behaviour of casts without faults. Casts take as long as frames, and cuts also stop them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CastSettings {
-    /// How likely one is to be lost.
+    /// Probability that a cast is lost.
     pub loss_probability: f64,
-    /// How likely one is to arrive twice.
+    /// Probability that a cast arrives twice.
     pub doubling_probability: f64,
-    /// How likely one is to be late, so that others overtake it.
+    /// Probability that a cast is late, so that others overtake it.
     pub lateness_probability: f64,
-    /// How late it is then.
+    /// Additional delay of a late cast.
     pub lateness: Delay,
-    /// Of so many directions between two machines the seed lets no cast pass.
+    /// Share of the directions between two machines, drawn by the seed, in which no cast passes.
     pub closed: f64,
-    /// Of so many it lets pass none that is cast to an address, and those to the other machine alone as they fare.
+    /// Share of the directions in which no multicast passes; casts to one process pass as usual.
     pub deaf: f64,
-    /// Of so many it lets none pass that is longer than [`CastSettings::short_bytes`].
+    /// Share of the directions in which no cast longer than [`CastSettings::short_bytes`] passes.
     pub narrow: f64,
-    /// Casts of at most so many bytes pass everywhere but in closed directions.
+    /// Length in bytes up to which a cast passes in every direction that is not closed.
     pub short_bytes: usize,
 }
 
@@ -93,89 +94,89 @@ impl Default for NetworkSettings {
 /// All links and cuts.
 #[derive(Default)]
 pub(crate) struct Network {
-    links: FxHashMap<(Life, Life), Link>,
-    /// Directions between machines that pass nothing before an instant, and whose doing that is.
+    links: FxHashMap<(LifeNumber, LifeNumber), Link>,
+    /// Directions between machines that are cut: the end of each cut, and its cause.
     cuts: BTreeMap<(usize, usize), (Time, &'static str)>,
     sessions: u64,
 }
 
-/// A link between two lives; `ends[0]` belongs to the one with the smaller number.
+/// A link between two lives; `ends[0]` belongs to the life with the smaller number.
 #[derive(Default)]
 pub(crate) struct Link {
     pub(crate) state: LinkState,
     pub(crate) session: u64,
     pub(crate) ends: [End; 2],
-    /// A dial is under way.
+    /// Whether a dial is under way.
     pub(crate) dialing: bool,
-    /// Dials that failed since the link last stood.
+    /// Failed dials since the link last stood.
     pub(crate) failures: u32,
 }
 
-/// Where a link is in its life.
+/// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) enum LinkState {
-    /// No session.
+    /// There is no session.
     #[default]
     Idle,
     /// A session stands.
     Up,
-    /// The session is lost, and at least one end does not know yet.
+    /// The session is lost, and at least one end does not know that yet.
     Broken,
 }
 
 /// One end of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct End {
-    /// This end asked for the link and did not take it back.
+    /// Whether this end wants the link.
     pub(crate) wanted: bool,
-    /// This end knows of the session: between `Linked` and `Unlinked`.
+    /// Whether this end knows of the session, which it does between `Linked` and `Unlinked`.
     pub(crate) open: bool,
-    /// This end was told that the link is down, and is not told again until it stood.
+    /// Whether this end knows that the link is down. It is not informed again before the link has stood.
     pub(crate) told: bool,
-    /// The policy of this end does not admit the other any more: it is told nothing of the session.
+    /// Whether this end's policy no longer admits the other. It then learns nothing more of the session.
     pub(crate) shut: bool,
-    /// Nothing that this end receives in this session arrives before this instant.
+    /// The earliest arrival of the next frame at this end, so that frames stay in order.
     pub(crate) clear: Time,
 }
 
-/// What arrives at a process together.
+/// Messages that arrive at a process together.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) messages: Vec<Bytes>,
-    /// Of the message behind these, which comes later, some bytes arrive with them.
+    /// Whether a part of the next message arrives with these.
     pub(crate) cut: bool,
-    /// How far the sender's journal goes.
-    pub(crate) told: Told,
+    /// The sender's announcement about its journal.
+    pub(crate) told: DurabilityReport,
 }
 
 impl Network {
-    /// The link between two lives, made if need be.
-    pub(crate) fn link(&mut self, one: Life, other: Life) -> &mut Link {
+    /// The link between two lives, created if needed.
+    pub(crate) fn link(&mut self, one: LifeNumber, other: LifeNumber) -> &mut Link {
         self.links.entry(key(one, other)).or_default()
     }
 
     /// The link between two lives, if there ever was one.
-    pub(crate) fn existing(&mut self, one: Life, other: Life) -> Option<&mut Link> {
+    pub(crate) fn existing(&mut self, one: LifeNumber, other: LifeNumber) -> Option<&mut Link> {
         self.links.get_mut(&key(one, other))
     }
 
-    /// Whether a session between two lives stands.
-    pub(crate) fn is_up(&self, one: Life, other: Life) -> bool {
+    /// Whether a session stands between two lives.
+    pub(crate) fn is_up(&self, one: LifeNumber, other: LifeNumber) -> bool {
         self.links.get(&key(one, other)).is_some_and(|link| link.state == LinkState::Up)
     }
 
-    /// Forgets a link of the dead.
-    pub(crate) fn remove(&mut self, one: Life, other: Life) {
+    /// Removes a link of a dead process.
+    pub(crate) fn remove(&mut self, one: LifeNumber, other: LifeNumber) {
         self.links.remove(&key(one, other));
     }
 
-    /// A session number that never repeats.
+    /// Returns a session number that never repeats.
     pub(crate) fn session(&mut self) -> u64 {
         self.sessions += 1;
         self.sessions
     }
 
-    /// Lets nothing pass from one machine to another before `until`, on account of `cause`.
+    /// Stops everything from one machine to another until `until`. Effects are counted under `cause`.
     pub(crate) fn cut(&mut self, from: usize, to: usize, until: Time, cause: &'static str) {
         let entry = self.cuts.entry((from, to)).or_insert((until, cause));
         if entry.0 < until {
@@ -183,7 +184,7 @@ impl Network {
         }
     }
 
-    /// When the direction passes again, if it is cut at `now`, and whose doing that is.
+    /// The end and the cause of the direction's cut, if it is cut at `now`.
     pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<(Time, &'static str)> {
         if self.cuts.is_empty() {
             return None;
@@ -191,7 +192,7 @@ impl Network {
         self.cuts.get(&(from, to)).copied().filter(|(until, _)| *until > now)
     }
 
-    /// Ends all cuts and tells which directions they held.
+    /// Ends all cuts, and returns their directions.
     pub(crate) fn heal(&mut self) -> Vec<(usize, usize)> {
         std::mem::take(&mut self.cuts).into_keys().collect()
     }
@@ -204,11 +205,11 @@ impl Link {
     }
 }
 
-/// Which end of their link `one` has.
-pub(crate) fn end(one: Life, other: Life) -> usize {
+/// The index of `one`'s end of the link.
+pub(crate) fn end(one: LifeNumber, other: LifeNumber) -> usize {
     usize::from(one > other)
 }
 
-fn key(one: Life, other: Life) -> (Life, Life) {
+fn key(one: LifeNumber, other: LifeNumber) -> (LifeNumber, LifeNumber) {
     (one.min(other), one.max(other))
 }

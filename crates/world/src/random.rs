@@ -1,5 +1,5 @@
-//! Chance that replays: every consumer draws from a stream of its own, made from the run's seed and the consumer's name,
-//! so that one more draw in one place does not change what another place sees.
+//! Random draws that replay. Each consumer draws from its own stream, made from the run's seed and the
+//! consumer's name. So an additional draw in one place does not change the draws in another.
 
 use std::time::Duration;
 
@@ -8,62 +8,62 @@ use rand_pcg::Pcg64;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// One stream of chance.
+/// A stream of random bits.
 ///
-/// The methods that shape the bits are ours rather than `rand`'s, whose algorithms may change between versions: a seed
-/// found today must replay for as long as the project lives.
+/// The methods that shape the bits are our own, because `rand` may change its algorithms between versions. A
+/// seed found today must replay for as long as the project lives.
 #[derive(Clone, Debug)]
 pub struct Chance(Pcg64);
 
 impl Chance {
-    /// The stream called `name` of the run with this `seed`.
+    /// Makes the stream called `name` of the run with this `seed`.
     pub fn new(seed: u64, name: &str) -> Self {
         Chance(Pcg64::seed_from_u64(xxh3_64_with_seed(name.as_bytes(), seed)))
     }
 
-    /// 64 uniform bits.
+    /// Returns 64 uniform bits.
     pub fn bits(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// 128 uniform bits.
+    /// Returns 128 uniform bits.
     pub fn bits_128(&mut self) -> u128 {
         (u128::from(self.bits()) << 64) | u128::from(self.bits())
     }
 
-    /// A uniform number below `bound`, which must not be zero.
+    /// Returns a uniform number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "nothing is below zero");
-        // The bias of one multiplication is 2⁻⁶⁴·bound: nothing that a simulation could notice.
+        // One multiplication has a bias of 2⁻⁶⁴·bound, far below the resolution of any simulation.
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// An index into something of this length.
+    /// Returns a uniform index into a sequence of this length.
     pub fn index(&mut self, length: usize) -> usize {
         self.below(length as u64) as usize
     }
 
-    /// Takes one out of several, if there are any.
+    /// Picks one of several values, or `None` if there are none.
     pub fn pick<T: Copy>(&mut self, several: &[T]) -> Option<T> {
         (!several.is_empty()).then(|| several[self.index(several.len())])
     }
 
-    /// A uniform number in `[0, 1)`.
+    /// Returns a uniform number in `[0, 1)`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
 
-    /// A uniform span between the two.
+    /// Returns a uniform duration between the two.
     pub fn between(&mut self, least: Duration, most: Duration) -> Duration {
         least + most.saturating_sub(least).mul_f64(self.unit())
     }
 
-    /// A span with this distribution.
+    /// Draws a duration from this distribution.
     pub fn span(&mut self, distribution: Delay) -> Duration {
         match distribution {
             Delay::Constant { micros } => Duration::from_nanos((micros * 1e3) as u64),
@@ -73,40 +73,40 @@ impl Chance {
             }
             Delay::Pareto { least_micros, shape } => {
                 let micros = least_micros / (1.0 - self.unit()).powf(1.0 / shape);
-                // A heavy tail has no mean for shapes up to one; a link that hangs for hours is a cut, not a delay.
+                // Shapes up to one have no mean. A delay of hours would be a cut, so the tail is bounded.
                 Duration::from_nanos((micros.min(SPAN_MICROS_MAX) * 1e3) as u64)
             }
         }
     }
 }
 
-/// How long something takes.
+/// A distribution of durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Delay {
-    /// Always the same.
+    /// Always the same duration.
     Constant {
-        /// How long.
+        /// The duration, in microseconds.
         micros: f64,
     },
-    /// Shifted exponential.
+    /// Exponential, shifted by the minimum.
     Exponential {
-        /// Never less.
+        /// The minimum, in microseconds.
         least_micros: f64,
-        /// On average.
+        /// The mean, in microseconds.
         mean_micros: f64,
     },
-    /// Heavy tail.
+    /// Pareto, with a heavy tail.
     Pareto {
-        /// Never less.
+        /// The minimum, in microseconds.
         least_micros: f64,
-        /// The tail's exponent: the smaller, the heavier.
+        /// The tail's exponent; a smaller one makes the tail heavier.
         shape: f64,
     },
 }
 
 impl Delay {
-    /// The same distribution, so many times as long.
+    /// Returns the distribution with all durations multiplied by `factor`.
     pub(crate) fn scaled(self, factor: f64) -> Self {
         match self {
             Delay::Constant { micros } => Delay::Constant { micros: micros * factor },
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(mean(Delay::Constant { micros: 40.0 }), 40.0);
         let exponential = mean(Delay::Exponential { least_micros: 20.0, mean_micros: 100.0 });
         assert!((exponential - 100.0).abs() < 2.0, "{exponential}");
-        // least · shape / (shape − 1)
+        // The mean is least · shape / (shape − 1).
         let pareto = mean(Delay::Pareto { least_micros: 50.0, shape: 3.0 });
         assert!((pareto - 75.0).abs() < 2.0, "{pareto}");
     }

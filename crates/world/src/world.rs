@@ -1,14 +1,16 @@
-//! The virtual world: machines, their clocks and processors, the network between them, and one queue of what happens.
+//! The virtual world: machines, their clocks and processors, the network between them, and one queue of
+//! events.
 //!
-//! A world is generic over one [`Protocol`]; processes of several roles are one protocol with several forms. Every
-//! message goes through its bytes: encoded when it is sent, decoded when it arrives. Nothing ticks: an idle process
-//! costs nothing. What happens is ordered by (time, sequence), all chance comes from the seed, and a rolling hash over
-//! everything that happened proves that a run replays.
+//! A world is generic over one [`Protocol`]; processes of several roles are one protocol with several forms.
+//! Every message is encoded when it is sent and decoded when it arrives. Nothing ticks: an idle process costs
+//! nothing. Happenings are ordered by (time, sequence), all randomness comes from the seed, and a rolling
+//! hash over all events proves that a run replays.
 //!
-//! A world may also be moved by hand ([`World::by_hand`]): then nothing is queued, and somebody says what comes next.
+//! A world may also be moved by hand ([`World::by_hand`]). Then nothing is queued, and the owner chooses each
+//! step.
 //!
-//! What a process tells its user goes to an [`Environment`], which is also the one that starts processes, issues
-//! commands and checks.
+//! The [`Environment`] receives the events of processes. It also starts processes, issues commands and checks
+//! promises.
 //!
 //! ```text
 //!             Environment            issues commands, records, checks
@@ -22,8 +24,9 @@
 
 mod casts;
 mod faults;
-mod hand;
 mod links;
+mod manual;
+mod moves;
 mod work;
 
 use std::{
@@ -35,25 +38,27 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Incarnation, MulticastAddress, Policy, ProcessId, Protocol, Ticket, Time, journal::Hearsay, wire::Wire,
+    Incarnation, MulticastAddress, Policy, ProcessId, Protocol, Ticket, Time, journal::RemoteDurability,
+    wire::Wire,
 };
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::Xxh3;
 
-use self::hand::Hands;
 use crate::{
     disk::{Breach, Disk, DiskSettings},
-    machine::{Arrival, Clock, Machine, MachineSettings},
-    network::{Frame, Life, Link, LinkState, Network, NetworkSettings, end},
+    machine::{Arrival, Machine, MachineClock, MachineSettings},
+    network::{Frame, LifeNumber, Link, LinkState, Network, NetworkSettings, end},
     random::Chance,
 };
 
-/// What the world does with a process' user.
+use self::manual::ManualControl;
+
+/// The user of the world's processes.
 pub trait Environment<P: Protocol> {
     /// Makes the process for a new life of `machine`.
     fn start(&mut self, world: &mut World<P>, machine: usize, id: ProcessId) -> P;
-    /// Whether the process `id` can go on from these records, which are all that was durable on `machine`; a new one begins if
-    /// not.
+    /// Whether the process `id` can continue from these records, which are all durable ones on `machine`. If
+    /// not, a new process starts.
     fn goes_on(
         &mut self,
         _world: &mut World<P>,
@@ -63,19 +68,22 @@ pub trait Environment<P: Protocol> {
     ) -> bool {
         true
     }
-    /// A process told its user something.
+    /// Receives an event of the process on `machine`.
     fn event(&mut self, world: &mut World<P>, machine: usize, event: P::Event) -> Result<(), Violation>;
-    /// A timer of [`World::timer`] fired.
+    /// Receives the end of a timer set by [`World::timer`].
     fn timer(&mut self, _world: &mut World<P>, _token: u64) -> Result<(), Violation> {
         Ok(())
     }
-    /// The process on `machine` has adopted another policy: what it told before, it told under the earlier one.
+    /// Reports that the process on `machine` has adopted another policy. Its earlier events belong to the
+    /// earlier policy.
     fn adopted(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
-    /// The process on `machine` met one that shows `theirs`, and may not be linked with it.
-    fn stranger(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
-    /// A cast is about to be handed over by hand, which came by this address, or to the process alone.
+    /// Reports that the process on `machine` met a process with the pass `theirs`, and that policies forbid
+    /// the link.
+    fn policy_mismatch(&mut self, _world: &mut World<P>, _machine: usize, _theirs: &[u8]) {}
+    /// Reports a cast before it is delivered by hand. `_by` is the multicast address, or `None` for a cast to
+    /// one process.
     fn cast(
         &mut self,
         _world: &World<P>,
@@ -84,27 +92,28 @@ pub trait Environment<P: Protocol> {
         _message: &P::Message,
     ) {
     }
-    /// A message is about to be handed over by hand.
+    /// Reports a message before it is delivered by hand.
     fn delivered(&mut self, _world: &World<P>, _from: ProcessId, _to: ProcessId, _message: &P::Message) {}
-    /// The process on `machine`, which has no disk, wrote these records; told in a world that is moved by hand.
+    /// Reports records that a process without a disk wrote, in a world moved by hand.
     fn wrote(&mut self, _world: &World<P>, _machine: usize, _records: Vec<Bytes>) {}
-    /// A process finished a batch, or by hand met a stranger: the moment for checkers that look inside.
+    /// Called after each batch of a process, and by hand after the process met an unknown one. Checkers may
+    /// inspect the process here.
     fn stepped(&mut self, _world: &mut World<P>, _machine: usize) -> Result<(), Violation> {
         Ok(())
     }
 }
 
-/// A promise that was broken, found by a checker.
+/// A broken promise, found by a checker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which promise.
+    /// The name of the promise.
     pub rule: &'static str,
-    /// By whom and how.
+    /// The processes and values involved.
     pub detail: String,
 }
 
 impl Violation {
-    /// The violation of `rule`, with its detail.
+    /// Makes a violation of `rule`.
     pub fn new(rule: &'static str, detail: impl Into<String>) -> Self {
         Violation { rule, detail: detail.into() }
     }
@@ -116,12 +125,12 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// How a process ends.
+/// The manner in which a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The process dies, its machine resets its links: peers see it soon.
+    /// The process dies and its machine resets the links, so peers notice soon.
     Killed,
-    /// The machine vanishes: peers see silence.
+    /// The machine vanishes, so peers notice only silence.
     Vanished,
 }
 
@@ -129,86 +138,87 @@ pub enum Crash {
 pub struct World<P: Protocol> {
     now: Time,
     sequence: u64,
-    queue: BinaryHeap<Reverse<Entry<P>>>,
+    queue: BinaryHeap<Reverse<QueuedEvent<P>>>,
     machines: Vec<Machine<P>>,
-    lives: Vec<Living>,
-    life_of: FxHashMap<ProcessId, Life>,
+    lives: Vec<LifeState>,
+    life_of: FxHashMap<ProcessId, LifeNumber>,
     network: Network,
-    /// Listeners by address, those who died among them.
-    ears: BTreeMap<MulticastAddress, BTreeSet<Life>>,
+    /// Listening lives by address, including dead ones.
+    multicast_listeners: BTreeMap<MulticastAddress, BTreeSet<LifeNumber>>,
     network_settings: NetworkSettings,
     machine_settings: MachineSettings,
     chance_network: Chance,
     chance_casts: Chance,
     chance_birth: Chance,
     chance_disk: Chance,
-    /// Whether new machines have disks, what those are like, and which rule of disks they break.
+    /// The disks of new machines, if they have any, with the rule that these disks break, if any.
     disks: Option<(DiskSettings, Option<Breach>)>,
     seed: u64,
     trace: Xxh3,
     steps: u64,
     counts: BTreeMap<&'static str, u64>,
-    /// Until when each machine had trouble with others: a link that broke or was held, a process that began or ended.
+    /// The last instant at which each machine had trouble with others: a broken or delayed link, or the start
+    /// or end of a process.
     trouble: Vec<Time>,
-    /// Every life of a machine takes the id of its first: a mutation.
+    /// The id of each machine's first life, if later lives take it, too: a mutation.
     first_ids: Option<BTreeMap<usize, ProcessId>>,
-    /// Policies forbid no links: a mutation.
+    /// Whether policies forbid no links: a mutation.
     all_admitted: bool,
-    /// What the effects of faults are counted for.
+    /// The name under which effects of the present fault are counted.
     blamed: &'static str,
-    /// In a world that is moved by hand.
-    hands: Option<Hands>,
+    /// The state of a world that is moved by hand.
+    manual: Option<ManualControl>,
 }
 
-struct Living {
+struct LifeState {
     machine: usize,
     id: ProcessId,
     policy: Arc<dyn Policy>,
     alive: bool,
-    /// Died without a word.
+    /// Whether the process's machine vanished, so that peers got no reset.
     vanished: bool,
 }
 
-enum Happening<P: Protocol> {
-    Work { life: Life },
-    Wake { life: Life },
-    Frame { from: Life, to: Life, session: u64, frame: Frame },
-    Cast { from: Life, to: Life, session: u64, message: Bytes },
-    Dial { from: Life, to: Life },
-    DialFailed { from: Life, to: Life },
-    Linked { life: Life, peer: Life, session: u64 },
-    Unlinked { life: Life, peer: Life, session: u64 },
-    Command { life: Life, command: P::Command },
-    Break { one: Life, other: Life, session: u64 },
-    Pause { life: Life, until: Time, cause: &'static str },
+enum WorldEvent<P: Protocol> {
+    Work { life: LifeNumber },
+    Wake { life: LifeNumber },
+    Frame { from: LifeNumber, to: LifeNumber, session: u64, frame: Frame },
+    Cast { from: LifeNumber, to: LifeNumber, session: u64, message: Bytes },
+    Dial { from: LifeNumber, to: LifeNumber },
+    DialFailed { from: LifeNumber, to: LifeNumber },
+    Linked { life: LifeNumber, peer: LifeNumber, session: u64 },
+    Unlinked { life: LifeNumber, peer: LifeNumber, session: u64 },
+    Command { life: LifeNumber, command: P::Command },
+    Break { one: LifeNumber, other: LifeNumber, session: u64 },
+    Pause { life: LifeNumber, until: Time, cause: &'static str },
     Start { machine: usize },
-    Stop { life: Life },
-    Stranger { life: Life, theirs: Bytes },
-    Synced { life: Life },
+    Stop { life: LifeNumber },
+    PolicyMismatch { life: LifeNumber, theirs: Bytes },
+    Synced { life: LifeNumber },
     Timer { token: u64 },
 }
 
-struct Entry<P: Protocol> {
+struct QueuedEvent<P: Protocol> {
     at: Time,
     sequence: u64,
-    happening: Happening<P>,
+    world_event: WorldEvent<P>,
 }
 
-impl<P: Protocol> PartialEq for Entry<P> {
+impl<P: Protocol> PartialEq for QueuedEvent<P> {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.sequence) == (other.at, other.sequence)
     }
 }
 
-impl<P: Protocol> Eq for Entry<P> {}
+impl<P: Protocol> Eq for QueuedEvent<P> {}
 
-impl<P: Protocol> PartialOrd for Entry<P> {
+impl<P: Protocol> PartialOrd for QueuedEvent<P> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<P: Protocol> Ord for Entry<P> {
+impl<P: Protocol> Ord for QueuedEvent<P> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.sequence).cmp(&(other.at, other.sequence))
     }
@@ -218,7 +228,7 @@ impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// An empty world.
+    /// Makes an empty world.
     pub fn new(seed: u64, network: NetworkSettings, machines: MachineSettings) -> Self {
         let mut chance_network = Chance::new(seed, "network");
         let slowness = network.slowness_max.max(1.0).powf(chance_network.unit());
@@ -231,7 +241,7 @@ where
             lives: Vec::new(),
             life_of: FxHashMap::default(),
             network: Network::default(),
-            ears: BTreeMap::new(),
+            multicast_listeners: BTreeMap::new(),
             network_settings: network,
             machine_settings: machines,
             chance_network,
@@ -246,22 +256,23 @@ where
             trouble: Vec::new(),
             first_ids: None,
             all_admitted: false,
-            blamed: UNBLAMED,
-            hands: None,
+            blamed: NO_FAULT,
+            manual: None,
         }
     }
 
-    /// Machines that are added from now on have disks.
+    /// Gives disks to all machines that are added from now on.
     pub fn with_disks(&mut self, settings: DiskSettings, breach: Option<Breach>) {
         self.disks = Some((settings, breach));
     }
 
-    /// Machines that are added from now on have none.
+    /// Gives no disks to machines that are added from now on.
     pub fn without_disks(&mut self) {
         self.disks = None;
     }
 
-    /// The records of the process that is about to start on `machine`, if it goes on from its disk.
+    /// Takes the records of the process that is about to start on `machine`; empty unless it continues from
+    /// its disk.
     pub fn records(&mut self, machine: usize) -> Vec<Bytes> {
         self.take_records(machine).into_iter().map(|(_, record)| record).collect()
     }
@@ -270,15 +281,15 @@ where
         self.machines[machine].disk.as_mut().map(Disk::take_records).unwrap_or_default()
     }
 
-    /// The process on `machine` will not come back as the one it is: its disk is emptied when it ends.
+    /// Empties the disk of `machine` when the process there ends, so that the process does not come back.
     pub fn wipe_at_end(&mut self, machine: usize) {
         if let Some(disk) = &mut self.machines[machine].disk {
             disk.forget();
         }
     }
 
-    /// Whether the process `id` is made again from the disk of `machine`, which is emptied if not.
-    fn is_gone_on_from<E: Environment<P>>(
+    /// Whether the process `id` is restored from the disk of `machine`. If not, the disk is emptied.
+    fn continues_from<E: Environment<P>>(
         &mut self,
         environment: &mut E,
         machine: usize,
@@ -292,12 +303,13 @@ where
         goes_on
     }
 
-    /// How many lives there have been in this world.
+    /// Number of lives in this world so far.
     pub fn births(&self) -> u64 {
         self.lives.len() as u64
     }
 
-    /// Whether this process lives, or is down and will be made again from its disk: not from an older copy.
+    /// Whether this process lives, or can be restored from its disk. An older copy of the disk does not
+    /// count.
     pub fn remains(&self, id: ProcessId) -> bool {
         let rests = |slot: &Machine<P>| {
             slot.process.is_none() && slot.disk.as_ref().is_some_and(|disk| disk.owner() == Some(id))
@@ -306,31 +318,31 @@ where
         self.alive(id) && !self.has_older_copy(id.node as usize) || slot.is_some_and(rests)
     }
 
-    /// From now on every life of a machine takes the id of its first, as if there were no incarnations: a mutation.
+    /// Gives every later life of a machine the id of its first, as if there were no incarnations: a mutation.
     pub fn reuse_ids(&mut self) {
         self.first_ids = Some(BTreeMap::new());
     }
 
-    /// From now on policies forbid no links: a mutation.
+    /// Makes policies forbid no links from now on: a mutation.
     pub fn admit_all(&mut self) {
         self.all_admitted = true;
     }
 
-    /// Adds a machine, on which nothing runs yet, and tells its number.
+    /// Adds a machine without a process, and returns its number.
     pub fn machine(&mut self) -> usize {
         let number = self.machines.len();
         let mut chance = Chance::new(self.seed, &format!("machine {number}"));
         let drift = self.machine_settings.drift_max * (2.0 * chance.unit() - 1.0);
-        let clock = match self.hands {
-            Some(_) => Clock::new(0, 0.0),
-            None => Clock::new(chance.below(1 << 50), drift),
+        let clock = match self.manual {
+            Some(_) => MachineClock::new(0, 0.0),
+            None => MachineClock::new(chance.below(1 << 50), drift),
         };
         let slowness = 1.0 + chance.unit() * (self.machine_settings.slowness_max - 1.0).max(0.0);
         self.trouble.push(self.now);
         self.machines.push(Machine {
             address: Self::address(number),
             process: None,
-            life: Life::MAX,
+            life: LifeNumber::MAX,
             inbox: VecDeque::new(),
             neighbours: BTreeSet::new(),
             chance,
@@ -338,18 +350,18 @@ where
             slowness,
             busy_until: Time::ZERO,
             paused_until: Time::ZERO,
-            paused_by: UNBLAMED,
+            paused_by: NO_FAULT,
             work_at: None,
             wake_at: None,
             tickets: 0,
             disk: self.disks.map(|(settings, breach)| Disk::new(settings, breach)),
-            hearsay: Hearsay::default(),
+            remote_durability: RemoteDurability::default(),
         });
         number
     }
 
-    /// The id that the next life of `machine` will have, drawn now; [`World::start`] takes it. For founders, who must
-    /// know each other before they live.
+    /// Draws the id of the next life of `machine`, for [`World::start`]. Founders need it, because they must
+    /// know each other before they start.
     pub fn birth(&mut self, machine: usize) -> ProcessId {
         let id = ProcessId { node: machine as u64, incarnation: Incarnation(self.chance_birth.bits_128()) };
         match &mut self.first_ids {
@@ -358,11 +370,11 @@ where
         }
     }
 
-    /// Starts `process` on `machine`, where nothing may run.
+    /// Starts `process` on `machine`, where no process may run.
     pub fn start(&mut self, machine: usize, id: ProcessId, process: P) {
-        let life = Life::try_from(self.lives.len()).expect("fewer than 2³² lives");
+        let life = LifeNumber::try_from(self.lives.len()).expect("fewer than 2³² lives");
         let policy = process.policy();
-        self.lives.push(Living { machine, id, policy, alive: true, vanished: false });
+        self.lives.push(LifeState { machine, id, policy, alive: true, vanished: false });
         let before = self.life_of.insert(id, life);
         let again = self.machines[machine].disk.is_some()
             && before.is_some_and(|before| !self.lives[before as usize].alive);
@@ -379,78 +391,78 @@ where
         slot.wake_at = None;
         slot.busy_until = self.now;
         let begun = slot.disk.as_mut().map(|disk| disk.begin(id, life.into()));
-        let (last, hearsay) = begun.unwrap_or((Ticket(0), Hearsay::default()));
-        (slot.tickets, slot.hearsay) = (last.0, hearsay);
+        let (last, remote_durability) = begun.unwrap_or((Ticket(0), RemoteDurability::default()));
+        (slot.tickets, slot.remote_durability) = (last.0, remote_durability);
         self.troubled(machine, self.now);
         self.note(b'S', machine as u64, life.into());
         // An empty batch lets the process ask for links and deadlines.
         self.work_later(machine);
     }
 
-    /// Has [`Environment::start`] make a new process on `machine` after `delay`, unless one runs there by then.
+    /// Calls [`Environment::start`] for `machine` after `delay`, unless a process runs there by then.
     pub fn restart_after(&mut self, machine: usize, delay: Duration) {
-        self.push(self.now + delay, Happening::Start { machine });
+        self.push(self.now + delay, WorldEvent::Start { machine });
     }
 
-    /// Ends the process on `machine` after `delay`, when what it has sent has arrived if the network let it, and has
-    /// [`Environment::start`] make a new one soon after: how a process ends that learned that it is out.
+    /// Ends the process on `machine` after `delay`, so that its last messages can arrive, and restarts it
+    /// soon after. A process ends in this way when it learns that it was removed.
     pub fn stop_after(&mut self, machine: usize, delay: Duration) {
         if self.machines[machine].process.is_some() {
             let life = self.machines[machine].life;
-            self.push(self.now + delay, Happening::Stop { life });
+            self.push(self.now + delay, WorldEvent::Stop { life });
         }
     }
 
-    /// Hands `command` to the process on `machine` after `delay`, if it still lives by then.
+    /// Passes `command` to the process on `machine` after `delay`, if it still lives then.
     pub fn command_after(&mut self, machine: usize, delay: Duration, command: P::Command) {
         if self.machines[machine].process.is_some() {
             let life = self.machines[machine].life;
-            self.push(self.now + delay, Happening::Command { life, command });
+            self.push(self.now + delay, WorldEvent::Command { life, command });
         }
     }
 
-    /// Hands `command` to the process on `machine`.
+    /// Passes `command` to the process on `machine`.
     pub fn command(&mut self, machine: usize, command: P::Command) {
         self.command_after(machine, Duration::ZERO, command);
     }
 
-    /// Fires [`Environment::timer`] after `delay`.
+    /// Calls [`Environment::timer`] with `token` after `delay`.
     pub fn timer(&mut self, delay: Duration, token: u64) {
-        self.push(self.now + delay, Happening::Timer { token });
+        self.push(self.now + delay, WorldEvent::Timer { token });
     }
 
-    /// The present instant; no process sees this clock.
+    /// The present real instant, which no process sees.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// How many machines there are.
+    /// Number of machines.
     pub fn machines(&self) -> usize {
         self.machines.len()
     }
 
-    /// The process on `machine`, while one runs.
+    /// The process on `machine`, if one runs.
     pub fn process(&self, machine: usize) -> Option<&P> {
         self.machines[machine].process.as_ref()
     }
 
-    /// Who runs on `machine`.
+    /// The id of the process on `machine`, if one runs.
     pub fn id(&self, machine: usize) -> Option<ProcessId> {
         let slot = &self.machines[machine];
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
     }
 
-    /// Whether a session stands between the life on `machine` and the newest of `process`.
+    /// Whether a session stands between the life on `machine` and the newest life of `process`.
     pub fn is_linked(&self, machine: usize, process: ProcessId) -> bool {
         self.life_of.get(&process).is_some_and(|&peer| self.network.is_up(self.machines[machine].life, peer))
     }
 
-    /// The number of the life that `machine` sees or saw last: unlike ids, given by the world and never twice.
+    /// The number of the present or last life on `machine`. Unlike ids, the world never reuses these numbers.
     pub fn life(&self, machine: usize) -> u64 {
         self.machines[machine].life.into()
     }
 
-    /// What the life on `machine` shows to others; of one that is over, what it showed last.
+    /// The pass of the present or last life on `machine`.
     pub fn pass(&self, machine: usize) -> Option<Bytes> {
         Some(self.lives.get(self.machines[machine].life as usize)?.policy.pass())
     }
@@ -465,12 +477,12 @@ where
         self.machines[machine].paused_until > self.now
     }
 
-    /// Until when the process on `machine` stood still, the last time it did.
+    /// The end of the last pause of the process on `machine`.
     pub fn slept_until(&self, machine: usize) -> Time {
         self.machines[machine].paused_until
     }
 
-    /// Whether nothing was wrong with `machine` and its links for the last `span`, but that its process may have slept.
+    /// Whether `machine` and its links had no trouble for the last `span`. A pause does not count as trouble.
     pub fn untroubled(&self, machine: usize, span: Duration) -> bool {
         self.trouble[machine] + span < self.now
     }
@@ -480,37 +492,38 @@ where
         *trouble = until.max(*trouble);
     }
 
-    /// What the clock of `machine` shows.
+    /// The time that the clock of `machine` shows.
     pub fn clock(&self, machine: usize) -> Time {
         self.machines[machine].clock.local(self.now)
     }
 
-    /// Where the process on `machine` listens.
+    /// The address of processes on `machine`.
     pub fn address(machine: usize) -> String {
         format!("machine:{machine}")
     }
 
-    /// Counts that something noteworthy happened.
+    /// Counts an occurrence of `what`.
     pub fn count(&mut self, what: &'static str) {
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// What happened how often.
+    /// The counts of all occurrences, by name.
     pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
     }
 
-    /// The hash of everything that happened so far.
+    /// The hash of all events so far.
     pub fn trace(&self) -> u64 {
         self.trace.digest()
     }
 
-    /// How many things happened so far.
+    /// Number of events so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Runs until `until`, or until `done` says so after something happened, or until a checker objects.
+    /// Runs until `until`, until `done` returns true after an event, or until a checker reports a
+    /// violation. Returns whether `done` ended the run.
     pub fn run<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -525,7 +538,7 @@ where
             assert!(entry.at >= self.now, "time runs backwards");
             self.now = entry.at;
             self.steps += 1;
-            self.happen(environment, entry.happening)?;
+            self.happen(environment, entry.world_event)?;
             if done(self, environment) {
                 return Ok(true);
             }
@@ -537,17 +550,17 @@ where
     fn happen<E: Environment<P>>(
         &mut self,
         environment: &mut E,
-        happening: Happening<P>,
+        world_event: WorldEvent<P>,
     ) -> Result<(), Violation> {
-        match happening {
-            Happening::Work { life } => {
+        match world_event {
+            WorldEvent::Work { life } => {
                 if let Some(machine) = self.living(life)
                     && self.machines[machine].work_at == Some(self.now)
                 {
                     self.work(environment, machine)?;
                 }
             }
-            Happening::Wake { life } => {
+            WorldEvent::Wake { life } => {
                 if let Some(machine) = self.living(life)
                     && self.machines[machine].wake_at == Some(self.now)
                 {
@@ -559,13 +572,13 @@ where
                     }
                 }
             }
-            Happening::Frame { from, to, session, frame } => {
+            WorldEvent::Frame { from, to, session, frame } => {
                 let Some(machine) = self.living(to) else { return Ok(()) };
                 if self.is_heard(from, to, session) {
                     self.arrive(machine, Arrival::Frame { from, frame });
                 }
             }
-            Happening::Cast { from, to, session, message } => {
+            WorldEvent::Cast { from, to, session, message } => {
                 let Some(machine) = self.living(to) else { return Ok(()) };
                 if self.is_heard(from, to, session) {
                     self.arrive(machine, Arrival::Cast { from, message });
@@ -573,7 +586,7 @@ where
                     self.count("cast of another session");
                 }
             }
-            Happening::Linked { life, peer, session } => {
+            WorldEvent::Linked { life, peer, session } => {
                 let Some(machine) = self.living(life) else { return Ok(()) };
                 let Some(link) = self.network.existing(life, peer) else { return Ok(()) };
                 let end = end(life, peer);
@@ -582,52 +595,52 @@ where
                     self.arrive(machine, Arrival::Linked { peer, session });
                 }
             }
-            Happening::Unlinked { life, peer, session } => self.unlinked(life, peer, session),
-            Happening::Dial { from, to } => self.dial(from, to),
-            Happening::DialFailed { from, to } => self.dial_failed(from, to),
-            Happening::Command { life, command } => {
+            WorldEvent::Unlinked { life, peer, session } => self.unlinked(life, peer, session),
+            WorldEvent::Dial { from, to } => self.dial(from, to),
+            WorldEvent::DialFailed { from, to } => self.dial_failed(from, to),
+            WorldEvent::Command { life, command } => {
                 if let Some(machine) = self.living(life) {
                     self.arrive(machine, Arrival::Command(command));
                 }
             }
-            Happening::Break { one, other, session } => self.broken(one, other, session),
-            Happening::Pause { life, until, cause } => {
+            WorldEvent::Break { one, other, session } => self.broken(one, other, session),
+            WorldEvent::Pause { life, until, cause } => {
                 if let Some(machine) = self.living(life) {
                     self.blame(cause);
                     self.pause(machine, until.since(self.now));
                 }
             }
-            Happening::Start { machine } => {
+            WorldEvent::Start { machine } => {
                 if self.machines[machine].process.is_none() {
                     let (kept, found) = match &mut self.machines[machine].disk {
                         Some(disk) => disk.recover(),
                         None => (None, None),
                     };
                     found.into_iter().for_each(|found| self.count(found));
-                    let kept = kept.filter(|id| self.is_gone_on_from(environment, machine, *id));
+                    let kept = kept.filter(|id| self.continues_from(environment, machine, *id));
                     let id = kept.unwrap_or_else(|| self.birth(machine));
                     let process = environment.start(self, machine, id);
                     self.start(machine, id, process);
                     environment.stepped(self, machine)?;
                 }
             }
-            Happening::Stop { life } => {
+            WorldEvent::Stop { life } => {
                 if let Some(machine) = self.living(life) {
                     self.crash(machine, Crash::Killed);
                     self.restart_after(machine, Duration::from_millis(20));
                 }
             }
-            Happening::Stranger { life, theirs } => {
+            WorldEvent::PolicyMismatch { life, theirs } => {
                 if let Some(machine) = self.living(life) {
-                    environment.stranger(self, machine, &theirs);
+                    environment.policy_mismatch(self, machine, &theirs);
                 }
             }
-            Happening::Synced { life } => {
+            WorldEvent::Synced { life } => {
                 if let Some(machine) = self.living(life) {
                     self.synced(machine);
                 }
             }
-            Happening::Timer { token } => {
+            WorldEvent::Timer { token } => {
                 self.note(b'T', token, 0);
                 environment.timer(self, token)?;
             }
@@ -635,32 +648,32 @@ where
         Ok(())
     }
 
-    /// Whether the life `to` has this session with `from`. Between a process and itself there is no link that could break.
-    fn is_heard(&mut self, from: Life, to: Life, session: u64) -> bool {
+    /// Whether the life `to` has this session with `from`. A process always hears itself.
+    fn is_heard(&mut self, from: LifeNumber, to: LifeNumber, session: u64) -> bool {
         let open = |link: &mut Link| link.session == session && link.ends[end(to, from)].open;
         from == to || self.network.existing(from, to).is_some_and(open)
     }
 
-    fn living(&self, life: Life) -> Option<usize> {
+    fn living(&self, life: LifeNumber) -> Option<usize> {
         let living = &self.lives[life as usize];
         living.alive.then_some(living.machine)
     }
 
-    fn present(&self, machine: usize) -> Option<Life> {
+    fn present(&self, machine: usize) -> Option<LifeNumber> {
         let slot = &self.machines[machine];
         slot.process.as_ref().map(|_| slot.life)
     }
 
-    fn push(&mut self, at: Time, happening: Happening<P>) {
-        // By hand nothing happens by itself.
-        if self.hands.is_some() {
+    fn push(&mut self, at: Time, world_event: WorldEvent<P>) {
+        // By hand, nothing happens by itself.
+        if self.manual.is_some() {
             return;
         }
         self.sequence += 1;
-        self.queue.push(Reverse(Entry { at, sequence: self.sequence, happening }));
+        self.queue.push(Reverse(QueuedEvent { at, sequence: self.sequence, world_event }));
     }
 
-    /// Folds a happening into the trace.
+    /// Adds an event to the trace.
     fn note(&mut self, kind: u8, one: u64, other: u64) {
         let mut bytes = [0; 25];
         bytes[0] = kind;
@@ -671,5 +684,5 @@ where
     }
 }
 
-/// What effects are counted for that are no fault's.
-const UNBLAMED: &str = "withheld by the scenario";
+/// The name for effects that no fault caused.
+const NO_FAULT: &str = "withheld by the scenario";

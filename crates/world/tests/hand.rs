@@ -1,4 +1,4 @@
-//! A world by hand keeps the seam's promises, and does nothing that it was not told to do.
+//! A world moved by hand keeps the promises of the seam, and does only what its owner asks.
 
 use std::sync::Arc;
 
@@ -9,9 +9,11 @@ use quorate_protocol::{
 };
 use quorate_world::{Environment, Violation, World};
 
-/// Tells its user all that it is handed, and does what it is asked.
+/// A protocol that reports all its inputs and obeys commands.
 struct Parrot {
     wakes: Option<Time>,
+    /// Records to be written, each once the one before is durable.
+    chain: u64,
 }
 
 #[derive(Debug)]
@@ -31,11 +33,13 @@ enum Asked {
     Reach(ProcessId),
     Say(ProcessId, u64),
     Write,
+    /// Write this number of records, each when the one before is durable.
+    WriteChain(u64),
     Wake(Time),
     Join(u8),
 }
 
-/// Birds of a flock are linked with those of no other.
+/// A policy that admits only processes of the same flock.
 #[derive(Debug)]
 struct Flock(u8);
 
@@ -62,6 +66,10 @@ impl Protocol for Parrot {
             Input::Command(Asked::Write) => {
                 out.persist(Word((cx.random)()));
             }
+            Input::Command(Asked::WriteChain(records)) => {
+                self.chain = records - 1;
+                out.persist(Word(0));
+            }
             Input::Command(Asked::Wake(at)) => self.wakes = Some(at),
             Input::Command(Asked::Join(flock)) => {
                 out.emit(format!("joins {flock}"));
@@ -70,7 +78,13 @@ impl Protocol for Parrot {
             Input::Receive { from, message } => out.emit(format!("hears {} of {}", message.0, from.node)),
             Input::Linked { peer, .. } => out.emit(format!("linked {}", peer.node)),
             Input::Unlinked { peer } => out.emit(format!("unlinked {}", peer.node)),
-            Input::Persisted(ticket) => out.emit(format!("persisted {}", ticket.0)),
+            Input::Persisted(ticket) => {
+                out.emit(format!("persisted {}", ticket.0));
+                if self.chain > 0 {
+                    self.chain -= 1;
+                    out.persist(Word(0));
+                }
+            }
             Input::Deadline => {
                 self.wakes = None;
                 out.emit(format!("wakes {:?}", cx.now));
@@ -94,7 +108,7 @@ struct Log {
 
 impl Environment<Parrot> for Log {
     fn start(&mut self, _: &mut World<Parrot>, _: usize, _: ProcessId) -> Parrot {
-        Parrot { wakes: None }
+        Parrot { wakes: None, chain: 0 }
     }
 
     fn event(&mut self, world: &mut World<Parrot>, machine: usize, line: String) -> Result<(), Violation> {
@@ -105,7 +119,7 @@ impl Environment<Parrot> for Log {
         Ok(())
     }
 
-    fn stranger(&mut self, world: &mut World<Parrot>, machine: usize, theirs: &[u8]) {
+    fn policy_mismatch(&mut self, world: &mut World<Parrot>, machine: usize, theirs: &[u8]) {
         let id = world.id(machine).expect("it lives");
         self.lines.push(format!("{} meets one of {theirs:?}", id.node));
     }
@@ -159,7 +173,7 @@ impl Aviary {
         self.go(|world, log| world.deliver(log, id(from), id(to))).is_some()
     }
 
-    /// What was told since.
+    /// Returns the lines logged since the last call.
     fn told(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log.lines)
     }
@@ -232,7 +246,7 @@ fn messages_take_their_time_and_overtake_none() {
     assert_eq!(run(&mut aviary, 1), ["2 hears 2 of 1", "2 wakes 10.000000ms"]);
 
     aviary.world.messages_take(Duration::from_millis(1), Duration::from_millis(100));
-    // The most and the least that chance gives.
+    // The largest and the smallest values that the source draws.
     while aviary.world.draw() < 998 {}
     for (from, to, word) in [(1, 2, 3), (1, 2, 4), (2, 1, 5)] {
         aviary.ask(from, Asked::Say(id(to), word));
@@ -307,4 +321,13 @@ fn records_are_durable_at_once_and_chance_is_the_owner_s() {
         aviary.log.records.iter().map(|it| Word::decode(&mut it.clone()).unwrap().0).collect();
     assert_eq!(words, [1, 2]);
     assert_eq!(aviary.world.draw(), 3);
+}
+
+/// A leader that heard that a record was durable proposed what it had kept back, and was never informed that
+/// this was durable, too.
+#[test]
+fn a_record_written_when_another_is_durable_is_durable_before_the_next_input() {
+    let mut aviary = Aviary::new();
+    aviary.ask(1, Asked::WriteChain(3));
+    assert_eq!(aviary.told(), ["1 persisted 1", "1 persisted 2", "1 persisted 3"]);
 }

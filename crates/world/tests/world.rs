@@ -1,4 +1,5 @@
-//! A protocol that does nothing but write down what its links do shows whether the world keeps the seam's promises.
+//! A protocol that only logs the behaviour of its links tests whether the world keeps the promises of the
+//! seam.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,8 @@ use quorate_world::{
     CastSettings, Environment, FaultSettings, MachineSettings, Nemesis, NetworkSettings, Violation, World,
 };
 
-/// Sends numbered messages to everyone, restarting at zero with every session, and checks what it receives.
+/// A protocol that sends numbered messages to every peer, from zero in each session, and checks those that it
+/// receives.
 struct Gossip {
     peers: Vec<Peer>,
     reached: bool,
@@ -124,7 +126,7 @@ impl Environment<Gossip> for Room {
         assert!(self.lives.insert(id), "{id} lived before");
         for other in 0..self.machines {
             let peer = Peer { id, address: World::<Gossip>::address(machine) };
-            // Known before it is started: reached once it lives.
+            // The peer gets the address before the process starts, and reaches it when it lives.
             world.command_after(other, Duration::from_millis(1), peer);
         }
         let peers = self
@@ -179,7 +181,7 @@ fn links_are_lossless_and_fifo_within_a_session_under_all_faults() {
     for seed in 0..20 {
         let faults = FaultSettings { interval_ms: 20.0, ..Default::default() };
         let (mut room, mut world) = simulate(seed, faults);
-        // After healing everyone links up again, with everyone.
+        // After healing, all processes are linked with all again.
         let until = world.now() + Duration::from_secs(3);
         room.nemesis = None;
         world.run(&mut room, until, |_, _| false).expect("links are FIFO and lossless");

@@ -17,7 +17,7 @@ use quorate::{
 use quorate_command::{Coded, Usage};
 use quorate_protocol::{
     DomainId, ProcessId, Role,
-    partial::{self, Place, Site, tokens_of},
+    partial::{self, JoinOptions, Site, tokens_of},
 };
 use quorate_runtime::{
     clock,
@@ -25,43 +25,44 @@ use quorate_runtime::{
     metrics::{Gauge, Metrics},
 };
 use quorate_server::{
-    http,
-    resp::{self, Handed, Latch},
+    http::{self, AdminPage},
+    resp::{self, HandedClient, HandoverHandle},
 };
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::again::{self, Program};
+use super::restart_in_place::{self, Program};
 use crate::{
     OLDER_COPY,
     charter::SERVICES,
     config::NodeConfig,
-    lifeline::{Bound, Request},
+    lifeline::{BoundAddresses, StopRequest},
 };
 
-/// How long the protocol thread may take to say where it stands.
+/// Longest time that the protocol thread may take to report its state.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// After a restart a cell that reaches more than half of the cells waits so long for the others before it serves its clients, and one
-/// that does not waits so long for any.
-const ALL_WITHIN: Duration = Duration::from_secs(1);
-const READY_WITHIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Time limits of a cell before it serves clients after a restart. A cell that reaches more than half of the
+/// cells waits at most `ALL_CELLS_WAIT_MAX` for the others. Any other cell waits at most `READY_WAIT_MAX`.
+const ALL_CELLS_WAIT_MAX: Duration = Duration::from_secs(1);
+const READY_WAIT_MAX: Duration = Duration::from_secs(10);
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cell's door for clients.
-struct Door {
+struct CellDoor {
     listener: TcpListener,
-    latch: Latch,
+    handover_handle: HandoverHandle,
     recent: Recent,
-    /// It was left by the program before, and its clients wait.
-    was_left: bool,
+    /// Whether the previous program left the door, so that clients are waiting.
+    was_inherited: bool,
 }
 
-/// Runs the process until it is asked to stop or to restart, or can not go on. `left` is the door that the program before has left.
+/// Runs the process until a request stops or restarts it, or until it cannot continue. `left` is the door
+/// that the previous program left.
 pub(super) fn run(
     config: NodeConfig,
     left: Option<RawFd>,
-    requests: &Receiver<Request>,
+    requests: &Receiver<StopRequest>,
     program: &Program,
 ) -> Result<()> {
     let doors = Metrics::new([("process", config.name.clone()), ("role", config.role.to_string())]);
@@ -94,43 +95,49 @@ pub(super) fn run(
 
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let listener = threads.block_on(super::bind(&config.http_listen))?;
-    let bound = Bound {
+    let bound = BoundAddresses {
         listen: process.address().to_string(),
         http: listener.local_addr()?.to_string(),
         sql: None,
         redis: door.as_ref().map(|door| door.listener.local_addr()).transpose()?.map(|it| it.to_string()),
     };
     let process = Arc::new(process);
-    if let Some(Door { latch, was_left: true, .. }) = &door {
-        let (process, latch) = (process.clone(), latch.clone());
+    if let Some(CellDoor { handover_handle, was_inherited: true, .. }) = &door {
+        let (process, handover_handle) = (process.clone(), handover_handle.clone());
         thread::Builder::new().name(String::from("door")).spawn(move || {
             await_cells(&process);
-            latch.open();
+            handover_handle.open();
         })?;
     }
-    let exhibit = Exhibit {
+    let admin_view = CellView {
         name: config.name.clone(),
         role,
         domain: config.domain,
         me: process.id(),
-        started: super::exhibit::unix_ms(),
+        started: super::admin::unix_ms(),
         process: process.clone(),
         gauges: Gauges::new(&doors),
         recent: door.as_ref().map(|door| door.recent.clone()),
         doors,
     };
-    threads.spawn(http::serve(listener, Arc::new(exhibit), Vec::new(), std::future::pending()));
+    threads.spawn(http::serve(
+        listener,
+        config.http(),
+        Arc::new(admin_view),
+        Vec::new(),
+        std::future::pending(),
+    ));
     bound.announce()?;
 
     let ended = super::wait(&config, requests, process.ended(), None);
-    let restarts = matches!(ended, Ok(Request::Restart));
+    let restarts = matches!(ended, Ok(StopRequest::Restart));
     let mut leaving = None;
-    if restarts && let Some(Door { listener, latch, .. }) = door {
-        let handed = latch.close(super::LEAVE_PATIENCE);
-        let clients = handed.into_iter().map(|Handed { stream, carried }| (stream, carried));
-        leaving = Some(again::leave(listener, clients.collect())?);
+    if restarts && let Some(CellDoor { listener, handover_handle, .. }) = door {
+        let handed = handover_handle.close(super::LEAVE_PATIENCE);
+        let clients = handed.into_iter().map(|HandedClient { stream, client_state }| (stream, client_state));
+        leaving = Some(restart_in_place::leave(listener, clients.collect())?);
     }
-    if ended.is_ok()
+    if matches!(ended, Ok(StopRequest::Stop | StopRequest::Restart))
         && (config.durable || config.role == Role::Cell)
         && let Err(why) = process.pause(super::LEAVE_PATIENCE)
     {
@@ -139,8 +146,8 @@ pub(super) fn run(
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
     match ended {
-        Ok(Request::Restart) => Err(program.execute(&bound, leaving)),
-        Ok(Request::Stop) => {
+        Ok(StopRequest::Restart) => Err(program.execute(&bound, leaving)),
+        Ok(StopRequest::Stop | StopRequest::End) => {
             info!("stopped");
             Ok(())
         }
@@ -149,43 +156,55 @@ pub(super) fn run(
     }
 }
 
-/// Waits, after a restart, until the cell can answer its clients: it reaches the others, and its clock has come near the stamps that it had
-/// reserved. These are ahead of the clock by no more than twice as much as a stamp may be; then by half as much.
+/// Waits after a restart until the cell can answer clients: it reaches the other cells, and its clock is near
+/// the stamps that it had reserved. These stamps lead the clock by at most twice the permitted lead. After
+/// this wait they lead by at most half of it.
 fn await_cells(process: &Process) {
     let near = partial::Settings::default().skew_max * 3 / 2;
     let began = Instant::now();
-    while began.elapsed() < READY_WITHIN {
+    while began.elapsed() < READY_WAIT_MAX {
         if began.elapsed() >= near
             && let Some(status) = process.status(PATIENCE)
             && let Some(cell) = status.cell
         {
             let cells = status.members.iter().filter(|member| member.cell.is_some()).count();
             let reached = cell.reachable.len();
-            let enough = reached == cells || began.elapsed() > ALL_WITHIN && 2 * reached > cells;
+            let enough = reached == cells || began.elapsed() > ALL_CELLS_WAIT_MAX && 2 * reached > cells;
             if cell.number.is_some() && enough {
                 return;
             }
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
-/// The task of a cell, and its door: the one that the program before has left, or another one at this address.
-fn cell(config: &NodeConfig, address: &str, left: Option<RawFd>, doors: &Metrics) -> Result<(Task, Door)> {
+/// Returns the task of a cell and its door. The door was left by the previous program, or is a new one at
+/// this address.
+fn cell(
+    config: &NodeConfig,
+    address: &str,
+    left: Option<RawFd>,
+    doors: &Metrics,
+) -> Result<(Task, CellDoor)> {
     let level = resp::level(&config.cell.level).map_err(Usage)?;
-    let mut front = resp::Front::new(resp::Settings { level, ..resp::Settings::default() }, doors);
-    let was_left = left.is_some();
-    let listener = match left.map(again::take).transpose()? {
+    let mut front = resp::RedisClients::new(resp::Settings { level, ..resp::Settings::default() }, doors);
+    let was_inherited = left.is_some();
+    let listener = match left.map(restart_in_place::take).transpose()? {
         Some((listener, clients)) => {
-            let handed = clients.into_iter().map(|(stream, carried)| Handed { stream, carried });
+            let handed =
+                clients.into_iter().map(|(stream, client_state)| HandedClient { stream, client_state });
             front.resume(handed.collect());
             listener
         }
         None => TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?,
     };
-    let door =
-        Door { listener: listener.try_clone()?, latch: front.latch(), recent: front.recent(), was_left };
-    let place = Place {
+    let door = CellDoor {
+        listener: listener.try_clone()?,
+        handover_handle: front.handover_handle(),
+        recent: front.recent(),
+        was_inherited,
+    };
+    let place = JoinOptions {
         name: config.name.clone(),
         site: Site(config.cell.site),
         tokens: tokens_of(config.node, config.cell.tokens),
@@ -212,31 +231,31 @@ fn cell(config: &NodeConfig, address: &str, left: Option<RawFd>, doors: &Metrics
     Ok((task, door))
 }
 
-/// What the process shows over HTTP.
-struct Exhibit {
+/// The state of the process, served over HTTP.
+struct CellView {
     name: String,
     role: &'static str,
     domain: DomainId,
     me: ProcessId,
-    /// In milliseconds of Unix time.
+    /// Start of the process, in milliseconds of Unix time.
     started: u64,
     process: Arc<Process>,
-    /// What its door counts, and what is asked of its cell when somebody looks.
+    /// Counters of the cell's door, and the cell's values at the time of the request.
     doors: Metrics,
     gauges: Gauges,
-    /// Operations of its clients.
+    /// Recent operations of its clients.
     recent: Option<Recent>,
 }
 
-/// What one gauge shows of a cell.
-type Figure = fn(&CellStatus) -> u64;
+/// The value that a gauge shows of a cell.
+type GaugeValue = fn(&CellStatus) -> u64;
 
-/// The figures of a cell.
-struct Gauges(Vec<(Gauge, Figure)>);
+/// The gauges of a cell, with their values.
+struct Gauges(Vec<(Gauge, GaugeValue)>);
 
 impl Gauges {
     fn new(metrics: &Metrics) -> Gauges {
-        let figures: [(&str, &str, Figure); 16] = [
+        let figures: [(&str, &str, GaugeValue); 16] = [
             ("map_running", "Operations under way", |cell| cell.running as u64),
             ("map_bytes", "Bytes of keys and entries", |cell| cell.bytes as u64),
             ("map_cells_reachable", "Cells that would be asked", |cell| cell.reachable.len() as u64),
@@ -267,7 +286,19 @@ impl Gauges {
     }
 }
 
-impl http::Exhibit for Exhibit {
+impl http::AdminView for CellView {
+    fn name(&self) -> String {
+        format!("{} ({})", self.name, self.role)
+    }
+
+    fn has(&self, view: AdminPage) -> bool {
+        match view {
+            AdminPage::Health | AdminPage::Status | AdminPage::Metrics => true,
+            AdminPage::Tables | AdminPage::Groups => false,
+            AdminPage::Recent => self.recent.is_some(),
+        }
+    }
+
     fn health(&self) -> Result<(), String> {
         let status = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
         status.hindrance.map_or(Ok(()), Err)
@@ -294,9 +325,9 @@ impl http::Exhibit for Exhibit {
         if let Some(cell) = self.process.status(PATIENCE).and_then(|status| status.cell) {
             self.gauges.show(&cell);
         }
-        // Looks how much is on disk, for one of the gauges.
+        // `disk` measures the used space, which updates one of the gauges.
         let _ = self.process.disk();
-        // One text of two registries: the end is marked once.
+        // The text joins two registries, so the end mark of the first is removed.
         let doors = self.doors.render();
         doors.trim_end_matches("# EOF\n").to_owned() + &self.process.metrics().render()
     }

@@ -1,8 +1,8 @@
-//! `quorate node`: one process of a cluster, in the foreground.
+//! `quorate node`: runs one process of a cluster in the foreground.
 
-mod again;
-mod exhibit;
+mod admin;
 mod maps;
+mod restart_in_place;
 
 use std::{env, fs, iter, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
@@ -19,39 +19,41 @@ use quorate_runtime::metrics::Metrics;
 use quorate_server::{
     http,
     metrics::Metrics as SqlMetrics,
-    pg::{self, Closing, Door, Handed},
+    pg::{self, Closing, Door, HandedClient},
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tracing::{error, info, warn};
 
-use self::{again::Program, exhibit::Exhibit};
+use self::{admin::NodeView, restart_in_place::Program};
 use crate::{
     OLDER_COPY,
-    config::{NodeConfig, Orders},
-    lifeline::{self, Bound, Request},
+    config::{DomainKind, NodeConfig},
+    lifeline::{self, BoundAddresses, StopRequest},
 };
 
-/// Runs one process of a cluster, in the foreground.
+/// Runs one process of a cluster in the foreground.
 ///
-/// It logs to standard error and, once it listens, prints its addresses on standard output as one line of JSON. SIGTERM
-/// and Ctrl-C let it drain, leave the cluster and exit. SIGUSR2 has it do so and begin anew in the same operating-system process, with
-/// the program that is under its path then: others do its work meanwhile, and a gateway's clients stay connected. One that listens at all addresses of its machine (`0.0.0.0`,
-/// `[::]`), as in a container, is also told where the others reach it: `advertise`, host:port.
+/// The process logs to standard error. Once it listens, it prints its addresses on standard output as one
+/// line of JSON. On SIGTERM and Ctrl-C it drains, leaves the cluster and exits. On SIGUSR2 it restarts in the
+/// same operating-system process, with the program that is then at its path. Meanwhile other processes do its
+/// work, and a gateway's clients stay connected. If the process listens on all addresses of its machine
+/// (`0.0.0.0`, `[::]`), as in a container, it also needs the address that the others use: `advertise`,
+/// host:port.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The configuration, a TOML file.
+    /// Configuration of the process, a TOML file.
     #[arg(long, env = "QUORATE_CONFIG")]
     config: PathBuf,
-    /// Overrides a key of the configuration, as QUORATE_NODE_KEY in the environment does; can be repeated.
+    /// Overrides a key of the configuration, as QUORATE_NODE_KEY in the environment does. Can be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The door that the program before left to this one, which follows it in the same process.
+    /// Door that the previous program left in the same process.
     #[arg(long, hide = true)]
     door: Option<RawFd>,
 }
 
-/// How long statements under way may take when a process leaves.
+/// Longest time that running statements may take when a process leaves.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run_configured(args: Args) -> Result<()> {
@@ -66,17 +68,17 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
     run(config, args.door).with_context(|| name)
 }
 
-/// Runs the process until it is asked to stop, or can not go on. While it is cut off its doors stay open.
+/// Runs the process until a request stops it or it cannot continue. Its doors stay open while it is cut off.
 fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     raise_descriptors();
-    let program = Program::of(config.supervised)?;
+    let program = Program::current(config.supervised)?;
     let requests = lifeline::requests(config.supervised)?;
-    if config.role == Role::Cell || config.orders == Orders::Maps {
+    if config.role == Role::Cell || config.orders == DomainKind::Maps {
         return maps::run(config, left, &requests, &program);
     }
     let node = builder(&config)?.start().wait()?;
     let member = node.member().context("it has a role")?;
-    // A storage process that has a door for SQL is a gateway as well: a second member.
+    // A storage process with an SQL door is also a gateway, as a second member.
     let gateway = match &config.sql_listen {
         Some(address) => Some((address, node.gateway().wait()?)),
         None => None,
@@ -91,30 +93,32 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         tokio::runtime::Builder::new_multi_thread().worker_threads(door_threads()).enable_all().build()?;
     let (closing, closed) = tokio::sync::watch::channel(None);
     let until = |mut closed: tokio::sync::watch::Receiver<Option<Closing>>| async move {
-        // An error means that the sender is gone, which is a stop as well.
+        // If the sender is gone, waiting fails. Then the process stops, too.
         closed.wait_for(Option::is_some).await.ok().and_then(|how| *how).unwrap_or(Closing::Drain)
     };
-    // What the doors count lasts longer than a life of the process.
+    // The doors' counters outlast a life of the member.
     let doors_of = |member: &Member| {
-        let name = exhibit::name_of(&config, member.role());
+        let name = admin::name_of(&config, member.role());
         Metrics::new([("process", name), ("role", member.role().to_string())])
     };
     let doors = doors_of(&member);
     let shown = threads.block_on(bind(&config.http_listen))?;
-    let mut bound = Bound {
+    let mut bound = BoundAddresses {
         listen: member.address().to_string(),
         http: shown.local_addr()?.to_string(),
         sql: None,
         redis: None,
     };
-    let mut further: Vec<(&'static str, Arc<dyn http::Exhibit>)> = Vec::new();
+    let mut further: Vec<(&'static str, Arc<dyn http::AdminView>)> = Vec::new();
     let mut sql = None;
     if let Some((address, gateway)) = &gateway {
         let doors = beside.map_or_else(|| doors.clone(), doors_of);
         let (listener, handed) = threads.block_on(async {
-            match left.map(again::take).transpose()? {
+            match left.map(restart_in_place::take).transpose()? {
                 Some((listener, connections)) => {
-                    let handed = connections.into_iter().map(|(stream, carried)| Handed { stream, carried });
+                    let handed = connections
+                        .into_iter()
+                        .map(|(stream, client_state)| HandedClient { stream, client_state });
                     anyhow::Ok((TcpListener::from_std(listener)?, Some(handed.collect())))
                 }
                 None => Ok((bind(address).await?, None)),
@@ -125,20 +129,20 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         let server = pg::Server::with(backend, pg::CONNECTIONS_MAX, Arc::new(SqlMetrics::new(&doors)));
         sql = Some(threads.spawn(server.serve_at(listener, handed, until(closed.clone()))));
         if let Some(beside) = beside {
-            further.push((beside.role().name(), Arc::new(Exhibit::new(&config, beside.clone(), doors))));
+            further.push((beside.role().name(), Arc::new(NodeView::new(&config, beside.clone(), doors))));
         }
     }
-    let exhibit = Exhibit::new(&config, member.clone(), doors);
+    let admin_view = NodeView::new(&config, member.clone(), doors);
     let until_closed = until(closed.clone());
-    threads.spawn(http::serve(shown, Arc::new(exhibit), further, async {
+    threads.spawn(http::serve(shown, config.http(), Arc::new(admin_view), further, async {
         until_closed.await;
     }));
     bound.announce()?;
 
     let ended = wait(&config, &requests, member.ended(), beside.map(Member::ended));
     drop((member, gateway));
-    let restarts = matches!(ended, Ok(Request::Restart));
-    // No new work; then what is under way; then out of the cluster.
+    let restarts = matches!(ended, Ok(StopRequest::Restart));
+    // First refuse new work, then finish the running work, then leave the cluster.
     let _ = closing.send(Some(if restarts { Closing::HandOver(LEAVE_PATIENCE) } else { Closing::Drain }));
     let mut door = None;
     if let Some(sql) = sql {
@@ -147,10 +151,14 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         door = closed.ok().and_then(Result::ok).flatten();
     }
     if restarts && config.role == Role::Gateway {
-        // Its next life takes its place by joining.
+        // The next life of a gateway joins and takes its place.
+        node.abandon().wait();
+    } else if matches!(ended, Ok(StopRequest::End)) {
+        // The others end as well, and would not answer for long.
         node.abandon().wait();
     } else if config.durable || restarts {
-        // It comes back; who is not to come back is replaced. It has no groups, whose states might not be saved.
+        // The process will return, so it does not leave. An operator replaces processes that shall not
+        // return. This process has no groups, whose states might not be saved.
         let _ = node.pause().wait();
     } else {
         let _ = node.leave().wait();
@@ -159,8 +167,10 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     match ended.err() {
         None if restarts => {
             let left = door.map(|Door { listener, connections }| {
-                let apart = connections.into_iter().map(|Handed { stream, carried }| (stream, carried));
-                again::leave(listener, apart.collect())
+                let apart = connections
+                    .into_iter()
+                    .map(|HandedClient { stream, client_state }| (stream, client_state));
+                restart_in_place::leave(listener, apart.collect())
             });
             Err(program.execute(&bound, left.transpose()?))
         }
@@ -175,11 +185,11 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     }
 }
 
-/// The same process, for the library.
+/// Converts the configuration for the library.
 fn builder(config: &NodeConfig) -> Result<node::Builder> {
     let storage = StorageOptions {
         bounds: config.engine.bounds(),
-        muster: config.engine.muster(),
+        scan_thread_options: config.engine.scan_thread_options(),
         held_bytes_max: config.engine.held_bytes_max,
         held_max: Duration::from_millis(config.engine.held_max_ms),
     };
@@ -195,7 +205,7 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
         .detector(config.detector.settings())
         .terms(config.terms()?)
         .write_wait(Duration::from_millis(config.write_wait_ms))
-        .at_once();
+        .ready_at_listen();
     if let Some(address) = &config.advertise {
         builder = builder.advertise(address);
     }
@@ -214,7 +224,8 @@ fn builder(config: &NodeConfig) -> Result<node::Builder> {
     Ok(builder)
 }
 
-/// Takes as many descriptors as may be had: a gateway has one for each client, and many systems give 1,024 unasked.
+/// Raises the limit of open files to the maximum. A gateway needs a descriptor for each client, and many
+/// systems allow only 1,024 by default.
 fn raise_descriptors() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum
@@ -224,27 +235,28 @@ fn raise_descriptors() {
     }
 }
 
-/// How many threads serve clients: half of the processors, for the protocol thread and other processes have work, too.
+/// Returns the number of threads that serve clients. It is half of the processors, because the protocol
+/// thread and other processes need some, too.
 fn door_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
 }
 
-/// Waits for a reason to stop: what it was asked, or why one of its members cannot go on.
+/// Waits for a reason to stop: a request, or the end of one of the members.
 fn wait(
     config: &NodeConfig,
-    requests: &Receiver<Request>,
+    requests: &Receiver<StopRequest>,
     ended: &Receiver<End>,
     beside: Option<&Receiver<End>>,
-) -> Result<Request, End> {
+) -> Result<StopRequest, End> {
     let keeps = matches!(config.role, Role::Router | Role::Storage | Role::Cell);
     let never = crossbeam_channel::never();
     let end = loop {
         select! {
             recv(requests) -> request => match request {
-                Ok(Request::Restart) if keeps && !config.durable => {
+                Ok(StopRequest::Restart) if keeps && !config.durable => {
                     warn!("asked to restart, and it has no disk: it would be another process. It goes on");
                 }
-                request => return Ok(request.unwrap_or(Request::Stop)),
+                request => return Ok(request.unwrap_or(StopRequest::Stop)),
             },
             recv(ended) -> end => break end,
             recv(beside.unwrap_or(&never)) -> end => break end,

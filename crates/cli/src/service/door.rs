@@ -1,7 +1,8 @@
-//! The HTTP door of a running host, from outside.
+//! A client of the HTTP door of a running host.
 //!
-//! **What may have happened.** A host that cannot be reached, or says that nothing was done, is followed by the next one. A request whose answer is lost may have
-//! taken effect. So it goes to the next one only if it can be asked twice: it looks only, or has a key.
+//! **Retries.** If a host cannot be reached, or says that it did nothing, the next host is asked. A request
+//! whose answer is lost may have taken effect. So the next host is asked only if the request may be repeated:
+//! it only reads, or it has a key.
 
 use std::{
     io::{self, Write},
@@ -13,19 +14,20 @@ use std::{
 use anyhow::{Context, Result, bail};
 use comfy_table::{CellAlignment, Table, presets};
 use quorate::service::Export;
-use quorate_command::say;
+use quorate_command::{log_stderr, report};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// Where hosts serve HTTP.
+/// The HTTP addresses of hosts.
 #[derive(clap::Args)]
 pub(super) struct Doors {
-    /// Where a host serves HTTP, `host:port`. Can be repeated: the others are asked if one does not answer.
+    /// HTTP address of a host, `host:port`. Can be repeated: if a host does not answer, the next one is
+    /// asked.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
     at: Vec<String>,
 }
 
-/// What is asked.
+/// The method of a request.
 pub(super) enum Method {
     Get,
     Delete,
@@ -33,7 +35,7 @@ pub(super) enum Method {
 }
 
 impl Method {
-    /// Whether it comes to the same if it is asked twice.
+    /// Whether repeating the request has no further effect.
     fn can_be_repeated(&self) -> bool {
         match self {
             Method::Get => true,
@@ -43,35 +45,35 @@ impl Method {
     }
 }
 
-/// Why a host did not do it.
-struct Failure {
+/// The reason why a host did not perform a request.
+struct HostFailure {
     why: String,
-    /// Whether it may have done it all the same.
+    /// Whether the host may have performed the request nevertheless.
     lost: bool,
-    then: Then,
+    then: NextStep,
 }
 
-/// What may come behind a failure.
+/// The next step after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
-    /// Nothing: another host would say the same, or it may have been done.
+enum NextStep {
+    /// Stop: another host would answer the same, or the request may have taken effect.
     Stop,
-    /// Another host.
+    /// Ask the next host.
     Next,
-    /// Another host, and this one again: it passes.
+    /// Ask the next host, and this one again later, because the failure is temporary.
     Again,
 }
 
-/// An error, as a door tells it.
+/// An error in the answer of a door.
 #[derive(Deserialize)]
-struct Words {
+struct DoorError {
     error: String,
     why: String,
 }
 
-/// A service of a host, as its door tells it.
+/// A service of a host, as in the answer of its door.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Listed {
+struct ServiceEntry {
     name: String,
     set: Option<String>,
     leader: Option<String>,
@@ -82,16 +84,24 @@ struct Listed {
     lives: u64,
     last_end: Option<String>,
     ended: Option<String>,
+    /// Process ids that ended at the host and whose journals are kept.
+    #[serde(default)]
+    kept: Vec<String>,
 }
 
-impl Listed {
-    /// What its replica is.
+impl ServiceEntry {
+    /// Returns the state of the host's replica for people.
     fn state(&self) -> String {
+        let state = self.role();
+        if self.kept.is_empty() { state } else { format!("{state}, keeps a journal") }
+    }
+
+    fn role(&self) -> String {
         match self {
-            Listed { ended: Some(why), .. } => format!("ended: {why}"),
-            Listed { serving: true, .. } => String::from("leads"),
-            Listed { set: None, .. } => String::from("looks for others"),
-            Listed { replicas, address: Some(address), .. } if replicas.contains(address) => {
+            ServiceEntry { ended: Some(why), .. } => format!("ended: {why}"),
+            ServiceEntry { serving: true, .. } => String::from("leads"),
+            ServiceEntry { set: None, .. } => String::from("looks for others"),
+            ServiceEntry { replicas, address: Some(address), .. } if replicas.contains(address) => {
                 String::from("follows")
             }
             _ => String::from("spare"),
@@ -99,9 +109,9 @@ impl Listed {
     }
 }
 
-/// The path of a service, and of something of it.
+/// Returns the path of a service, followed by `of`.
 pub(super) fn path(name: &str, of: &str) -> String {
-    // All but the bytes that a path holds as they are.
+    // Bytes that a path cannot contain are percent-encoded.
     let mut path = String::from("/services/");
     for byte in name.bytes() {
         match byte {
@@ -117,14 +127,15 @@ impl Doors {
         Doors { at: vec![at] }
     }
 
-    /// Asks the hosts, one after the other, and again for some time while that helps: a set whose leader died has another one soon.
+    /// Asks one host after another. It repeats the round for up to `ROUNDS_MAX` while failures are temporary:
+    /// a set whose leader died soon has a new one.
     pub(super) fn ask(&self, method: &Method, path: &str) -> Result<Vec<u8>> {
         let until = Instant::now() + ROUNDS_MAX;
         let (mut last, mut lost) = (String::new(), None);
         loop {
             let mut again = false;
             for at in &self.at {
-                let Failure { why, lost: may_have, then } = match ask_one(at, method, path) {
+                let HostFailure { why, lost: may_have, then } = match ask_one(at, method, path) {
                     Ok(answer) => return Ok(answer),
                     Err(failure) => failure,
                 };
@@ -132,22 +143,22 @@ impl Doors {
                     lost.get_or_insert_with(|| why.clone());
                 }
                 match then {
-                    Then::Stop => bail!(why),
-                    Then::Next => {}
-                    Then::Again => again = true,
+                    NextStep::Stop => bail!(why),
+                    NextStep::Next => {}
+                    NextStep::Again => again = true,
                 }
                 last = why;
             }
             if !again || Instant::now() >= until {
                 bail!(lost.unwrap_or(last));
             }
-            thread::sleep(PAUSE);
+            thread::sleep(ROUND_PAUSE);
         }
     }
 }
 
 /// Asks one host.
-fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, Failure> {
+fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, HostFailure> {
     let agent = ureq::Agent::config_builder()
         .timeout_connect(Some(CONNECT_PATIENCE))
         .timeout_global(Some(PATIENCE))
@@ -166,13 +177,15 @@ fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, Failure> {
             post.send(body)
         }
     };
-    let repeated = |then| if method.can_be_repeated() { then } else { Then::Stop };
+    let repeated = |then| if method.can_be_repeated() { then } else { NextStep::Stop };
     let failed = |error: ureq::Error| match is_unsent(&error) {
-        true => Failure { why: format!("{at} does not answer: {error}"), lost: false, then: Then::Next },
+        true => {
+            HostFailure { why: format!("{at} does not answer: {error}"), lost: false, then: NextStep::Next }
+        }
         false => {
             let why =
                 format!("maybe_applied: {at} has not answered ({error}); it may have been done, or will be");
-            Failure { why, lost: true, then: repeated(Then::Next) }
+            HostFailure { why, lost: true, then: repeated(NextStep::Next) }
         }
     };
     let mut response = sent.map_err(failed)?;
@@ -181,21 +194,21 @@ fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, Failure> {
     if status.is_success() {
         return Ok(body);
     }
-    let Ok(Words { error, why }) = serde_json::from_slice(&body) else {
+    let Ok(DoorError { error, why }) = serde_json::from_slice(&body) else {
         let said = String::from_utf8_lossy(&body);
         let why = format!("{at} answers {status}: {said}");
-        return Err(Failure { why, lost: false, then: Then::Stop });
+        return Err(HostFailure { why, lost: false, then: NextStep::Stop });
     };
     let (lost, then) = match error.as_str() {
-        "not_sent" | "busy" => (false, Then::Again),
-        "unknown" => (false, Then::Next),
-        "maybe_applied" => (true, repeated(Then::Again)),
-        _ => (false, Then::Stop),
+        "not_sent" | "busy" => (false, NextStep::Again),
+        "unknown" => (false, NextStep::Next),
+        "maybe_applied" => (true, repeated(NextStep::Again)),
+        _ => (false, NextStep::Stop),
     };
-    Err(Failure { why: format!("{error}: {why}"), lost, then })
+    Err(HostFailure { why: format!("{error}: {why}"), lost, then })
 }
 
-/// Whether the host was not reached at all.
+/// Whether the request certainly did not reach the host.
 fn is_unsent(error: &ureq::Error) -> bool {
     match error {
         ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
@@ -205,8 +218,8 @@ fn is_unsent(error: &ureq::Error) -> bool {
     }
 }
 
-/// The services of one host.
-fn services(at: &str) -> Result<Vec<Listed>, String> {
+/// Returns the services of one host.
+fn services(at: &str) -> Result<Vec<ServiceEntry>, String> {
     let body = ask_one(at, &Method::Get, "/services").map_err(|failure| failure.why)?;
     serde_json::from_slice(&body).map_err(|error| format!("{at} is no host of services: {error}"))
 }
@@ -246,7 +259,7 @@ pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
                     ]);
                 }
             }
-            Err(why) => writeln!(io::stderr(), "quorate: {why}")?,
+            Err(why) => log_stderr(why),
         }
     }
     if answers.iter().all(|(_, answer)| answer.is_err()) {
@@ -266,11 +279,11 @@ pub(super) fn change(doors: &Doors, name: &str, old: Option<&str>, new: &str, js
     let ask = Method::Post { body: wish.to_string(), key: None };
     let answer = doors.ask(&ask, &path(name, "/replicas"))?;
     if json {
-        say!("{}", String::from_utf8_lossy(&answer))?;
+        report!("{}", String::from_utf8_lossy(&answer));
         return Ok(());
     }
-    let service: Listed = serde_json::from_slice(&answer).context("the host's answer")?;
-    say!("the replicas of {name} are {}", service.replicas.join(", "))?;
+    let service: ServiceEntry = serde_json::from_slice(&answer).context("the host's answer")?;
+    report!("the replicas of {name} are {}", service.replicas.join(", "));
     Ok(())
 }
 
@@ -278,7 +291,7 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
     let leads = |at: &&String| {
         services(at).is_ok_and(|services| services.iter().any(|it| it.name == name && it.serving))
     };
-    // The one that leads is asked first; it may die meanwhile.
+    // The leading host is asked first. It may have died in the meantime.
     let leader = doors.at.iter().find(leads).into_iter();
     let at = leader.chain(&doors.at).cloned().collect();
     let bytes = Doors { at }.ask(&Method::Get, &path(name, "/export"))?;
@@ -290,27 +303,27 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
             "service": export.name(), "set": format!("{:016x}", export.set()), "changes": export.changes(),
             "led": export.led(), "bytes": length, "file": file.display().to_string(),
         });
-        say!("{told}")?;
+        report!("{told}");
         return Ok(());
     }
     let behind = if export.led() { "" } else { ", of a replica that does not lead: it may lag" };
-    say!(
+    report!(
         "{} holds {} changes of set {:016x}, {length} bytes{behind}",
         file.display(),
         export.changes(),
         export.set()
-    )?;
+    );
     Ok(())
 }
 
-/// How long something may take: longer than a host itself waits for it.
+/// Longest time of a request. The host itself waits for less.
 const PATIENCE: Duration = Duration::from_secs(70);
 
-/// How long a host may take to be reached.
+/// Longest time to connect to a host.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long hosts that did nothing are asked again.
+/// Time after which hosts that did nothing are not asked again.
 const ROUNDS_MAX: Duration = Duration::from_secs(10);
 
-/// Between two rounds of the hosts.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause between two rounds.
+const ROUND_PAUSE: Duration = Duration::from_millis(100);

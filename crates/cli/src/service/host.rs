@@ -1,11 +1,6 @@
 //! A host of a ready-made service.
 
-use std::{
-    io::{self, Write},
-    path::PathBuf,
-    thread,
-    time::Duration,
-};
+use std::{path::PathBuf, thread, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use quorate::{
@@ -16,102 +11,104 @@ use quorate::{
         ready::{Counter, KeyValue, Lottery, Matchmaker, Scheduler},
     },
 };
+use quorate_command::report;
 
-/// Hosts a replica of a ready-made service, until it is ended. A service of your own is hosted by your program (docs/services.md).
+/// Hosts a replica of a ready-made service until it is ended. A service of your own is hosted by your program
+/// (docs/services.md).
 ///
-/// The first host founds the set, once; others join it, as do hosts that were killed. With --directory the replica is on disk, and goes on from there
-/// if the same command is given again. It prints where it listens, and then how many replicas there are and whether it leads, whenever
-/// that changes.
+/// The first host founds the set, once. All others join it, and so do hosts that were killed. With
+/// --directory the replica is on disk, and the same command continues from it. The host prints its addresses.
+/// Then it prints the number of replicas, and whether it leads, whenever either changes.
 #[derive(clap::Args)]
 pub(super) struct HostArgs {
-    /// What it hosts.
+    /// Service to host.
     #[arg(value_enum)]
-    service: Ready,
+    service: ReadyMadeService,
     #[command(flatten)]
-    place: Place,
-    /// Founds the set: once, ever.
+    place: ServiceArgs,
+    /// Founds the set. Do this only once.
     #[arg(long, required_unless_present = "join", conflicts_with = "join")]
     found: bool,
-    /// Joins the set that a host at one of these addresses shows. Can be repeated.
+    /// Joins the set of a host at one of these addresses. Can be repeated.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     join: Vec<String>,
-    /// How many replicas the set should have, as its founder says: 1 to 15, best an odd number. Hosts beyond it are spare.
+    /// Wanted number of replicas, set by the founder: 1 to 15, best an odd number. Any more hosts are spare.
     #[arg(long, default_value_t = 3, conflicts_with = "join")]
     replicas: u8,
 }
 
-/// Founds another set that begins with an exported state, and hosts its first replica. Others join it as ever.
+/// Founds a new set from an exported state and hosts its first replica. Other hosts join the set as usual.
 #[derive(clap::Args)]
 pub(super) struct RestoreArgs {
-    /// The file of `quorate service export`.
+    /// File from `quorate service export`.
     file: PathBuf,
-    /// What it hosts: the service that the state is of.
+    /// Service to host. It must be the one that was exported.
     #[arg(value_enum)]
-    service: Ready,
+    service: ReadyMadeService,
     #[command(flatten)]
-    place: Place,
-    /// How many replicas the set should have.
+    place: ServiceArgs,
+    /// Wanted number of replicas.
     #[arg(long, default_value_t = 3)]
     replicas: u8,
 }
 
-/// Where a host is.
+/// The addresses and the directory of a host.
 #[derive(clap::Args)]
-struct Place {
-    /// The service's name, if not that of its kind.
+struct ServiceArgs {
+    /// Name of the service. By default the name of its kind.
     #[arg(long)]
     name: Option<String>,
-    /// Where it listens for other hosts and for clients of the library.
+    /// Address for other hosts and for clients of the library.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     listen: String,
-    /// Where others reach it, if not where it listens.
+    /// Address under which others reach the host, if it differs from --listen.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Where it serves HTTP, for calls and the other commands.
+    /// Address that serves HTTP, for calls and the other commands.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:0")]
     http: String,
-    /// Keeps the replica on disk, in this directory. All replicas of a set have disks, or none has.
+    /// Keeps the replica on disk, in this directory. Either all replicas of a set have disks, or none has.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// Allows addresses other than loopback. Nothing is encrypted, and nobody is asked for a password.
+    /// Allows addresses other than loopback. Nothing is encrypted, and there are no passwords.
     #[arg(long)]
     insecure: bool,
 }
 
-/// The services that are ready-made.
+/// The ready-made services.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Ready {
+enum ReadyMadeService {
     /// A number: {"add": 1}, "read".
     Counter,
     /// Keys and values: {"put": ["colour", "blue"]}, {"get": "colour"}, {"delete": "colour"}.
     KeyValue,
-    /// Draws by chance and clock: "draw", "last".
+    /// Draws that depend on chance and the clock: "draw", "last".
     Lottery,
     /// Jobs by priority: {"submit": {"job": "render", "priority": 5}}, {"work": {"worker": "w"}}.
     Scheduler,
-    /// Machines for jobs: {"advertise": {"address": "10.0.0.5", "size": {"megahertz": 3000, "memory_gb": 16, "disk_gb": 500}, "capability": "x"}},
-    /// {"submit": {"job": "render", "size": {…}, "priority": 5}}.
+    /// Machines for jobs: {"advertise": {"address": "10.0.0.5", "size": {"megahertz": 3000, "memory_gb": 16,
+    /// "disk_gb": 500}, "capability": "x"}}, {"submit": {"job": "render", "size": {…}, "priority": 5}}.
     Matchmaker,
 }
 
-impl Ready {
+impl ReadyMadeService {
     fn serve(self, node: &Node, name: &str, begin: Begin) -> Pending<'static, ()> {
         match self {
-            Ready::Counter => node.serve(name, Counter::default(), begin),
-            Ready::KeyValue => node.serve(name, KeyValue::default(), begin),
-            Ready::Lottery => node.serve(name, Lottery::default(), begin),
-            Ready::Scheduler => node.serve(name, Scheduler::default(), begin),
-            Ready::Matchmaker => node.serve_loop(name, Matchmaker::default(), begin),
+            ReadyMadeService::Counter => node.serve(name, Counter::default(), begin),
+            ReadyMadeService::KeyValue => node.serve(name, KeyValue::default(), begin),
+            ReadyMadeService::Lottery => node.serve(name, Lottery::default(), begin),
+            ReadyMadeService::Scheduler => node.serve(name, Scheduler::default(), begin),
+            ReadyMadeService::Matchmaker => node.serve_loop(name, Matchmaker::default(), begin),
         }
     }
 
     fn restore(self, node: &Node, name: &str, export: Export, replicas: u8) -> Pending<'static, ()> {
         match self {
-            Ready::Counter => node.restore(name, Counter::default(), export, replicas),
-            Ready::KeyValue => node.restore(name, KeyValue::default(), export, replicas),
-            Ready::Lottery => node.restore(name, Lottery::default(), export, replicas),
-            Ready::Scheduler => node.restore(name, Scheduler::default(), export, replicas),
-            Ready::Matchmaker => node.restore_loop(name, Matchmaker::default(), export, replicas),
+            ReadyMadeService::Counter => node.restore(name, Counter::default(), export, replicas),
+            ReadyMadeService::KeyValue => node.restore(name, KeyValue::default(), export, replicas),
+            ReadyMadeService::Lottery => node.restore(name, Lottery::default(), export, replicas),
+            ReadyMadeService::Scheduler => node.restore(name, Scheduler::default(), export, replicas),
+            ReadyMadeService::Matchmaker => node.restore_loop(name, Matchmaker::default(), export, replicas),
         }
     }
 
@@ -121,7 +118,7 @@ impl Ready {
     }
 }
 
-impl Place {
+impl ServiceArgs {
     fn builder(&self) -> Builder {
         let builder = Node::builder().listen(&self.listen).http(&self.http).insecure(self.insecure);
         let builder = match &self.advertise {
@@ -139,50 +136,48 @@ pub(super) fn host(args: HostArgs) -> Result<()> {
     let HostArgs { service, place, found, join, replicas } = args;
     let begin = if found { Begin::Found { replicas } } else { Begin::Join };
     let name = place.name.clone().unwrap_or_else(|| service.name());
-    begin_at(place.builder().seeds(join), &name, |node| service.serve(node, &name, begin))
+    host_until_end(place.builder().seeds(join), &name, |node| service.serve(node, &name, begin))
 }
 
 pub(super) fn restore(args: RestoreArgs) -> Result<()> {
     let RestoreArgs { file, service, place, replicas } = args;
     let export = Export::read(&file)?;
     let name = place.name.clone().unwrap_or_else(|| export.name().to_owned());
-    begin_at(place.builder(), &name, |node| service.restore(node, &name, export, replicas))
+    host_until_end(place.builder(), &name, |node| service.restore(node, &name, export, replicas))
 }
 
-/// Hosts a service, and tells how it stands, until it ends for good.
-fn begin_at(builder: Builder, name: &str, serve: impl FnOnce(&Node) -> Pending<'static, ()>) -> Result<()> {
+/// Hosts a service and prints its state until it ends for good. It keeps hosting even if nobody reads the
+/// output.
+fn host_until_end(
+    builder: Builder,
+    name: &str,
+    serve: impl FnOnce(&Node) -> Pending<'static, ()>,
+) -> Result<()> {
     crate::log_to_stderr();
     let node = builder.start().wait()?;
     serve(&node).wait().with_context(|| format!("service {name}"))?;
     let http = node.http_address().expect("a host that serves has its door");
-    say(format_args!("{name} listens at {}, HTTP at {http}", node.address()))?;
+    report!("{name} listens at {}, HTTP at {http}", node.address());
     let mut told = None;
     loop {
-        // It may have been withdrawn by an operator.
+        // An operator may have withdrawn the replica.
         let Some(standing) = node.standing(name) else {
-            say(format_args!("{name} was withdrawn"))?;
+            report!("{name} was withdrawn");
             return Ok(());
         };
         if let Some(why) = standing.ended {
             bail!(Error::Start { why });
         }
         let now = (standing.replicas.len(), standing.serving);
-        // It knows of none while it looks for the others.
+        // While the host looks for the others, it knows no replicas.
         if now.0 > 0 && told.replace(now) != Some(now) {
             let (count, leads) = now;
             let word = if count == 1 { "replica" } else { "replicas" };
-            say(format_args!("{count} {word}{}", if leads { ", led from here" } else { "" }))?;
+            report!("{count} {word}{}", if leads { ", led from here" } else { "" });
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(CHECK_INTERVAL);
     }
 }
 
-/// Prints a line at once, for those who read it through a pipe.
-fn say(line: std::fmt::Arguments<'_>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
-}
-
-/// How often a host looks how its replica stands.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Interval at which a host checks its replica.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);

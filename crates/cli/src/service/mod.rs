@@ -1,7 +1,8 @@
-//! `quorate service`: replicated services hosted, called and looked after.
+//! `quorate service`: hosts, calls and administers replicated services.
 //!
-//! Two kinds of commands. `host` and `restore` are a host themselves, of one of the services that are ready-made (`host`): the services of a
-//! program are hosted by that program. The others speak to the HTTP door of any running host (`door`), of whatever program it is part.
+//! There are two kinds of commands. `host` and `restore` host a ready-made service themselves (`host`).
+//! Services of a program are hosted by that program. All other commands use the HTTP door of any running host
+//! (`door`), in whatever program it runs.
 
 mod door;
 mod host;
@@ -14,9 +15,9 @@ use self::{
     door::{Doors, Method},
     host::{HostArgs, RestoreArgs},
 };
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, report};
 
-/// Replicated services: hosts of ready-made ones, calls, and who has the replicas.
+/// Hosts ready-made replicated services, calls services, and administers their replicas.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -35,90 +36,94 @@ enum Command {
     Restore(RestoreArgs),
 }
 
-/// Shows the services of hosts, and how their replicas stand.
+/// Lists the services of hosts, with the states of their replicas.
 ///
 /// Exits with 1 if no host answers.
 #[derive(clap::Args)]
 struct ListArgs {
     #[command(flatten)]
     doors: Doors,
-    /// One JSON object a line for each service of each host.
+    /// Prints one JSON object a line for each service of each host.
     #[arg(long)]
     json: bool,
 }
 
-/// Calls a service, and prints its reply as JSON.
+/// Calls a service and prints its reply as JSON.
 ///
-/// Of several hosts the first that takes the call is asked. Without a key the call is sent once: if its answer is lost, it may have taken
-/// effect, and the command says so. With a key it is sent to one host after the other until there is an answer, and takes effect once.
+/// The command asks the hosts in order until one takes the call. Without a key, the call is sent once. If its
+/// answer is lost, the call may have taken effect, and the command says so. With a key, the call is sent to
+/// one host after another until one answers, and takes effect once.
 #[derive(clap::Args)]
 struct CallArgs {
-    /// The service.
+    /// Name of the service.
     name: String,
-    /// The request, as JSON; `-` reads it from standard input.
+    /// Request as JSON. `-` reads it from standard input.
     request: String,
-    /// A name of your choice for this call: sent again under it, also later, the call takes effect once in all.
+    /// Name of your choice for this call. However often the call is sent under the same name, it takes effect
+    /// only once.
     #[arg(long)]
     key: Option<String>,
     #[command(flatten)]
     doors: Doors,
 }
 
-/// Makes a host a replica, beyond the wanted number too. It serves the service already, as a spare.
+/// Makes a host a replica, even beyond the wanted number. The host must already serve the service as a spare.
 #[derive(clap::Args)]
 struct AddArgs {
-    /// The service.
+    /// Name of the service.
     name: String,
-    /// Its address, as `quorate service list` shows it.
+    /// Address of the host, as in `quorate service list`.
     #[arg(value_name = "HOST:PORT")]
     new: String,
     #[command(flatten)]
     doors: Doors,
-    /// The service as one JSON object.
+    /// Prints the service as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// Makes a host a replica, and then another one none, whether that lives or not.
+/// Makes one host a replica and then removes another, whether or not that one is alive.
 #[derive(clap::Args)]
 struct ReplaceArgs {
-    /// The service.
+    /// Name of the service.
     name: String,
-    /// The address of the old one, as `quorate service list` shows it.
+    /// Address of the old replica, as in `quorate service list`.
     #[arg(value_name = "OLD")]
     old: String,
-    /// The address of the new one; it serves the service already, as a spare.
+    /// Address of the new replica. Its host must already serve the service as a spare.
     #[arg(value_name = "NEW")]
     new: String,
     #[command(flatten)]
     doors: Doors,
-    /// The service as one JSON object.
+    /// Prints the service as one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// Ends a host's replica of a service for good, as if it had been killed: the others go on, and a spare takes its place.
+/// Ends a host's replica of a service for good. The effect is that of a kill: the others go on, and a spare
+/// takes its place.
 #[derive(clap::Args)]
 struct WithdrawArgs {
-    /// The service.
+    /// Name of the service.
     name: String,
-    /// Where that host serves HTTP.
+    /// HTTP address of the host.
     #[arg(long, value_name = "HOST:PORT")]
     at: String,
 }
 
-/// Copies the state of a service into a file, from which another set may be founded.
+/// Copies the state of a service to a file, from which another set can be founded.
 ///
-/// Of several hosts the one that leads is asked, if it answers: its copy holds all that was answered before.
+/// If several hosts are given, the leading host is asked if it answers. Its copy contains the effects of all
+/// earlier answers.
 #[derive(clap::Args)]
 struct ExportArgs {
-    /// The service.
+    /// Name of the service.
     name: String,
-    /// The file, which is there whole or not at all.
+    /// File for the copy. If the command fails, there is no file.
     file: PathBuf,
     #[command(flatten)]
     doors: Doors,
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -135,7 +140,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Command::Withdraw(args) => {
             Doors::one(args.at).ask(&Method::Delete, &door::path(&args.name, ""))?;
-            say!("{} is served there no longer", args.name)?;
+            report!("{} is served there no longer", args.name);
             Ok(())
         }
         Command::Export(args) => door::export(&args.doors, &args.name, &args.file, args.json),
@@ -151,12 +156,12 @@ fn call(args: &CallArgs) -> Result<()> {
         }
         text => text.to_owned(),
     };
-    // A shell that took the quotes away is the usual mistake.
+    // Usually a shell has removed the quotes.
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&request) {
         return Err(Usage(format!("the request is no JSON ({error}): {request}")).into());
     }
     let ask = Method::Post { body: request, key: args.key.clone() };
     let reply = args.doors.ask(&ask, &door::path(&args.name, "/call"))?;
-    say!("{}", String::from_utf8_lossy(&reply))?;
+    report!("{}", String::from_utf8_lossy(&reply));
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! A domain of maps on this machine: its cells are waited for, and a new one gets a first map.
+//! A domain of maps on this machine: waits for its cells, and makes the first map of a new domain.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -10,38 +10,40 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 
 use quorate::maps::MapStatus;
-use quorate_command::say;
+use quorate_command::report;
 use quorate_protocol::Role;
 
-use super::{Args, Intent, PATIENCE, ROUTERS_PATIENCE, this_command};
+use super::{Args, ClusterStart, PATIENCE, ROUTERS_PATIENCE, this_command};
 use crate::{
-    charter::{Charter, Sample, Shape},
+    charter::{Charter, ClusterSize, Sample},
     cluster::Directory,
     status,
 };
 
-/// Copies of each key in the first map, if there are as many cells.
+/// Copies of each key in the first map, if there are enough cells.
 const COPIES: u16 = 3;
 
-/// How long the cells may take to have the first map ordered.
+/// Longest time in which the first map must be ordered.
 const CREATE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A cluster that goes on is taken as it is so long after a cell has answered. Those that are missing, or copy what they lost, may need
-/// more time, or an operator, who needs the others for it.
+/// Time after the first answer of a cell, after which a continuing cluster counts as up even if it is not
+/// whole. Missing cells, or cells that copy lost keys, may need more time, or an operator, who needs the
+/// other cells for that.
 const WHOLE_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the cells serve, has the first map made unless that was done once, and tells what to do next.
-pub(super) fn welcome(
+/// Waits until the cells serve, makes the first map if the directory never had it, and prints what to do
+/// next.
+pub(super) fn await_and_greet(
     args: &Args,
-    intent: &Intent,
+    start: &ClusterStart,
     directory: &Directory,
     alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    let Answered { address, mut maps, missing } = first_answer(intent, directory, alive)?;
-    // A cluster in memory has nothing to do with what is kept in its directory.
-    let charter = if intent.charter.is_some() { Charter::read(directory)? } else { None };
+    let AnsweringCells { address, mut maps, missing } = first_answer(start, directory, alive)?;
+    // A cluster in memory ignores what is kept in its directory.
+    let charter = if start.charter.is_some() { Charter::read(directory)? } else { None };
     if charter.as_ref().is_none_or(|charter| charter.sample == Sample::Wanted) {
-        maps = vec![make_first_map(&intent.plan.shape, &address)?];
+        maps = vec![make_first_map(&start.plan.size, &address)?];
     }
     if let Some(mut charter) = charter.filter(|charter| charter.sample == Sample::Wanted) {
         charter.sample = Sample::Loaded;
@@ -49,23 +51,23 @@ pub(super) fn welcome(
     }
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
     let (quorate, flag) = (this_command(), args.directory.as_flag());
-    let Shape { routers, cells, .. } = intent.plan.shape;
-    let do_what = if intent.goes_on { "go on where they were" } else { "are up" };
-    say!(
+    let ClusterSize { routers, cells, .. } = start.plan.size;
+    let do_what = if start.resumes { "go on where they were" } else { "are up" };
+    report!(
         "\n{routers} routers and {cells} cells {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is \
          encrypted. {}, and connections begin at level {}. {}\n",
         listed(&maps),
         args.level(),
-        if intent.charter.is_some() { DISK } else { MEMORY }
-    )?;
+        if start.charter.is_some() { DISK } else { MEMORY }
+    );
     for why in missing {
-        say!("  {why}: see `quorate status`")?;
+        report!("  {why}: see `quorate status`");
     }
-    say!("  redis-cli -h {host} -p {port} set greeting hello")?;
-    say!("  redis-cli -h {host} -p {port} get greeting")?;
-    say!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}")?;
-    let keys = if intent.charter.is_some() { "Keys, logs" } else { "Logs" };
-    say!("\n{keys} and state are in {}.", directory.shown())?;
+    report!("  redis-cli -h {host} -p {port} set greeting hello");
+    report!("  redis-cli -h {host} -p {port} get greeting");
+    report!("  {quorate} status{flag}\n  {quorate} kill{flag} cell-2\n  {quorate} down{flag}");
+    let keys = if start.charter.is_some() { "Keys, logs" } else { "Logs" };
+    report!("\n{keys} and state are in {}.", directory.shown());
     Ok(())
 }
 
@@ -73,21 +75,21 @@ const DISK: &str = "Keys are kept on disk.";
 const MEMORY: &str = "Keys live in memory: when the cluster stops, they are gone.";
 
 /// A cluster whose cells answer.
-struct Answered {
-    /// Where the Redis protocol is spoken, by the first of them.
+struct AnsweringCells {
+    /// Address of the Redis door of the first cell that answered.
     address: String,
     /// The maps.
     maps: Vec<MapStatus>,
-    /// The reasons why it is not whole, for people.
+    /// Reasons for people why the cluster is not whole.
     missing: Vec<String>,
 }
 
 /// Waits until every cell serves and reaches the others, and the routers are in place.
 fn first_answer(
-    intent: &Intent,
+    start: &ClusterStart,
     directory: &Directory,
     mut alive: impl FnMut() -> Result<()>,
-) -> Result<Answered> {
+) -> Result<AnsweringCells> {
     let began = Instant::now();
     let mut answered = None;
     loop {
@@ -96,20 +98,20 @@ fn first_answer(
             Err(error) => error,
             Ok(cluster) => {
                 let reports = status::reports(&cluster);
-                let missing = status::lacks(&cluster, &reports);
+                let missing = status::shortages(&cluster, &reports);
                 let mut of_cells = reports.into_iter().flatten().filter(|report| report.role == Role::Cell);
                 let address = cluster.redis().next().map(str::to_owned);
                 if let (Some(address), Some(report)) = (address, of_cells.next()) {
                     let waited = answered.get_or_insert_with(Instant::now).elapsed();
-                    // A cell that comes back knows the maps before it has met anybody.
+                    // A restarted cell knows the maps before it has reached any other cell.
                     let maps = of_cells
                         .fold(report.maps, |maps, other| if maps.is_empty() { other.maps } else { maps });
                     let is_enough = missing.is_empty()
-                        || intent.goes_on && waited > WHOLE_PATIENCE
+                        || start.resumes && waited > WHOLE_PATIENCE
                         || waited > ROUTERS_PATIENCE && missing.iter().all(|it| it.role == Role::Router);
                     if is_enough {
                         let missing = missing.into_iter().map(|it| it.why).collect();
-                        return Ok(Answered { address, maps, missing });
+                        return Ok(AnsweringCells { address, maps, missing });
                     }
                 }
                 anyhow!("{}", missing.first().map_or("no cell listens", |it| &it.why))
@@ -122,15 +124,15 @@ fn first_answer(
     }
 }
 
-/// Makes the map with which every connection begins.
-fn make_first_map(shape: &Shape, address: &str) -> Result<MapStatus> {
-    let copies = shape.cells.min(COPIES);
-    // Of the copies, too, each site has one in turn.
-    let at = |site| (0..copies).filter(|copy| copy % shape.sites == site).count();
-    let per_site = (0..shape.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
+/// Makes the map that every connection begins with.
+fn make_first_map(size: &ClusterSize, address: &str) -> Result<MapStatus> {
+    let copies = size.cells.min(COPIES);
+    // The copies are distributed over the sites in turn.
+    let at = |site| (0..copies).filter(|copy| copy % size.sites == site).count();
+    let per_site = (0..size.sites.min(copies)).map(|site| format!("{site}:{}", at(site)));
     let per_site = per_site.collect::<Vec<_>>().join(",");
     let answer = ask(address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
-    // One of an `up` that ended before it had written down that the map is there.
+    // The map may exist already, if an earlier `up` ended before it noted so in the charter.
     if answer != "+OK" && !answer.contains("exists") {
         bail!("the first map was not made: {answer}");
     }
@@ -142,7 +144,7 @@ fn make_first_map(shape: &Shape, address: &str) -> Result<MapStatus> {
     })
 }
 
-/// The maps in words.
+/// Describes the maps for people.
 fn listed(maps: &[MapStatus]) -> String {
     let (quorums, others): (Vec<&MapStatus>, Vec<_>) = maps.iter().partition(|map| map.strategy == "quorum");
     let maps = [quorums, others].concat();
@@ -163,7 +165,7 @@ fn listed(maps: &[MapStatus]) -> String {
     text
 }
 
-/// Asks a cell something on one line, and returns the line of its answer.
+/// Sends a line to a cell and returns the first line of its answer.
 fn ask(address: &str, line: &str) -> Result<String> {
     let mut stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
     stream.set_read_timeout(Some(CREATE_PATIENCE))?;

@@ -1,15 +1,17 @@
-//! `quorate up`: a whole cluster on this machine, each process an operating-system process of its own.
+//! `quorate up`: runs a whole cluster on this machine, each process as an operating-system process of its
+//! own.
 //!
-//! This file decides whether a cluster is kept on disk, and begins or goes on with it.
+//! This file decides whether the cluster is kept on disk, and starts or continues it.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `plan` | which processes there are, and where they listen |
-//! | `supervisor` | keeps them running |
-//! | `cells` | what a domain of maps has instead of tables |
-//! | `records` | what is on disk of who runs where |
+//! | `plan` | the processes and their addresses |
+//! | `supervisor` | keeps the processes running |
+//! | `cells` | the parts that differ for a domain of maps |
+//! | `records` | the files that describe the running processes |
 //!
-//! With `--detach` a second `quorate up` in a session of its own supervises, and this one only waits, loads and leaves.
+//! With `--detach`, a second `quorate up` in its own session supervises the cluster. The first one only
+//! waits, loads the sample and ends.
 
 mod cells;
 mod plan;
@@ -28,7 +30,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use quorate::maps::Between;
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, report};
 use quorate_protocol::{DomainId, Role, role::State, rubberband::RING_MAX};
 use quorate_sample as sample;
 use quorate_server::resp;
@@ -36,12 +38,12 @@ use rustix::process::Signal;
 use tokio_postgres::Client;
 
 use self::{
-    plan::{Plan, check_ports},
-    records::Records,
+    plan::{ClusterPlan, check_ports, warn_of_clients_ports},
+    records::ProcessRecords,
     supervisor::Supervisor,
 };
 use crate::{
-    charter::{self, Charter, Content, Sample, Shape},
+    charter::{self, Charter, ClusterContent, ClusterSize, Sample},
     cluster::{Directory, DirectoryArgs},
     config::{CellConfig, NodeConfig},
     kill::signal,
@@ -51,93 +53,97 @@ use crate::{
 
 /// Runs a whole cluster on this machine and loads a sample, the flights that left New York in 2013.
 ///
-/// Every process is an operating-system process of its own and is started again when it dies. Tables are kept on disk: the
-/// next `up` goes on where this one stopped, with the same tables, processes and ports, and loads the sample no second time.
-/// With `--memory` they are gone when the cluster stops. Ctrl-C, SIGTERM and `quorate down` stop it. With `--cells` it runs
-/// maps of partial quorums instead of tables, for Redis clients, and keeps them in the same way.
+/// Every process is an operating-system process of its own, and is started again when it dies. Tables are
+/// kept on disk: the next `up` continues with the same tables, processes and ports, and does not load the
+/// sample again. With `--memory` the tables are lost when the cluster stops. Ctrl-C, SIGTERM and
+/// `quorate down` stop the cluster. With `--cells` it runs maps of partial quorums instead of tables, for
+/// Redis clients, and keeps them in the same way.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
-    /// Routers: they order and route, and a majority of them must live [default: 3].
+    /// Number of routers. They order and route messages, and a majority of them must live [default: 3].
     #[arg(long, env = "QUORATE_UP_ROUTERS", value_parser = clap::value_parser!(u16).range(1..=15))]
     routers: Option<u16>,
-    /// Storage processes that hold rows; a ring has no more than 64 [default: 4].
+    /// Number of storage processes that hold rows, at most 64 [default: 4].
     #[arg(long, env = "QUORATE_UP_STORAGE", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     storage: Option<u16>,
-    /// Storage processes that wait to replace a dead one [default: 1].
+    /// Number of storage processes that wait to replace a dead one [default: 1].
     #[arg(long, env = "QUORATE_UP_STANDBY", value_parser = clap::value_parser!(u16).range(0..=256))]
     standby: Option<u16>,
-    /// Storage processes that hold each row [default: 3].
+    /// Number of storage processes that hold each row [default: 3].
     #[arg(long, env = "QUORATE_UP_REPLICAS", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: Option<u16>,
-    /// Cells, which keep maps of partial quorums: the cluster has these and routers, and no tables [default: 0].
+    /// Number of cells, which keep maps of partial quorums. With cells the cluster has routers but no tables
+    /// [default: 0].
     #[arg(long, env = "QUORATE_UP_CELLS", value_parser = clap::value_parser!(u16).range(0..=256))]
     cells: Option<u16>,
-    /// Sites at which the cells stand, in turns [default: 1].
+    /// Number of sites, among which the cells are distributed in turn [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     sites: Option<u16>,
-    /// How far two sites are, in milliseconds one way: `0-1=18.5`, or `0-1=18.5~2` with up to 2 more by chance. Repeated, or with
-    /// commas. Only messages between cells are late, until the cluster stops: the next `up` is told again.
+    /// One-way distance of two sites in milliseconds: `0-1=18.5`, or `0-1=18.5~2` for up to 2 random
+    /// milliseconds more. Repeat the option, or separate by commas. It delays only messages between cells,
+    /// and only until the cluster stops. Give it again to the next `up`.
     #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<Between>,
-    /// The level at which connections to cells begin, until the cluster stops: one, two, quorum, all [default: quorum].
+    /// Level of new connections to cells, until the cluster stops: one, two, quorum, all [default: quorum].
     #[arg(long, env = "QUORATE_UP_LEVEL")]
     level: Option<String>,
-    /// Bytes of writes that a cell keeps at most for cells that do not acknowledge them [default: 67108864].
+    /// Most bytes of writes that a cell stores for cells that do not acknowledge them [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     hint_bytes_max: Option<usize>,
-    /// Routers of a cluster of tables, HOST:PORT: it keeps ordered maps and those of groups. Repeated, or with
-    /// commas. Until the cluster stops: the next `up` is told again.
+    /// Routers of a cluster of tables, HOST:PORT, which stores ordered maps and maps of groups. Repeat the
+    /// option, or separate by commas. It holds until the cluster stops. Give it again to the next `up`.
     #[arg(long, env = "QUORATE_UP_TABLES", value_delimiter = ',', value_name = "HOST:PORT")]
     tables: Vec<String>,
-    /// SQL, or the Redis protocol, is spoken at this port of 127.0.0.1; the processes use those after it, two each, and cells two
-    /// more. 0: whatever is free [default: 24700].
+    /// Port for SQL or for the Redis protocol, at 127.0.0.1. The processes use the ports after it: two for
+    /// each process, and two more for each cell. 0 means free ports [default: 24700].
     #[arg(long, env = "QUORATE_UP_PORT")]
     port: Option<u16>,
-    /// Keep nothing on disk: when the cluster stops, its tables or maps are gone.
+    /// Keeps nothing on disk. When the cluster stops, its tables or maps are lost.
     #[arg(long, env = "QUORATE_UP_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     memory: bool,
-    /// Load no sample.
+    /// Loads no sample.
     #[arg(long)]
     empty: bool,
-    /// Return once the cluster answers; stop it with `quorate down`.
+    /// Returns once the cluster answers. Stop the cluster with `quorate down`.
     #[arg(long)]
     detach: bool,
-    /// For benches: files hand bytes to the system only at a sync, so that a kill takes what a power cut would take.
+    /// For benchmarks: files get their bytes only at a sync, so that a kill loses what a power cut would
+    /// lose.
     #[arg(long, hide = true)]
     late_files: bool,
-    /// This is the supervisor that `--detach` started.
+    /// Makes this process the supervisor for `--detach`.
     #[arg(long, hide = true)]
     detached: bool,
     #[command(flatten)]
     directory: DirectoryArgs,
 }
 
-/// The numbers of a cluster of tables where nobody says otherwise.
-const SHAPE: Shape =
-    Shape { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700, cells: 0, sites: 0 };
+/// The default numbers of a cluster of tables.
+const DEFAULT_SIZE: ClusterSize =
+    ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700, cells: 0, sites: 0 };
 
-/// How long a fresh cluster may take to answer SQL.
+/// Longest time until a fresh cluster must answer SQL.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster that answers waits so long for a router that does not come: without one of them it works.
+/// Longest time that an answering cluster waits for a missing router. It works without one.
 const ROUTERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A cluster that is about to run.
-struct Intent {
-    plan: Plan,
-    /// Of a cluster on disk.
+struct ClusterStart {
+    plan: ClusterPlan,
+    /// Charter of a cluster on disk, or `None` in memory.
     charter: Option<Charter>,
-    /// It is there already, and goes on.
-    goes_on: bool,
+    /// Whether the cluster exists already and continues.
+    resumes: bool,
 }
 
-/// A flag that says what a cluster is made with.
-struct Given {
+/// A flag whose value a cluster is made with.
+struct SizeFlag {
     flag: &'static str,
-    /// The kind of clusters that has it; none: both.
-    of: Option<Content>,
+    /// Kind of cluster that has the flag. `None` means both.
+    of: Option<ClusterContent>,
     given: Option<u16>,
-    /// The cluster has so many.
+    /// Value of the cluster for the flag.
     made_with: u16,
 }
 
@@ -149,24 +155,27 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if directory.is_held()? {
         directory.acquire()?;
     }
-    let intent = Intent::of(&args, &directory)?;
+    let start = ClusterStart::of(&args, &directory)?;
+    if !args.detached && args.port.is_some() && !start.resumes {
+        warn_of_clients_ports(&start.plan.processes()?, start.plan.first_port);
+    }
     if args.detach {
-        return detach(&args, &intent, &directory);
+        return detach(&args, &start, &directory);
     }
     let lock = directory.acquire()?;
     if args.detached {
         rustix::process::setsid().context("cannot leave the terminal")?;
     }
     crate::log_to_stderr();
-    // Another `up` may have come and gone since.
-    let mut intent = Intent::of(&args, &directory)?;
-    let processes = intent.prepare(&directory)?;
-    let durable = intent.charter.is_some();
-    let supervisor = Supervisor::new(Records::new(directory.clone(), lock), processes, durable)?;
+    // Another `up` may have run in the meantime.
+    let mut start = ClusterStart::of(&args, &directory)?;
+    let processes = start.prepare(&directory)?;
+    let durable = start.charter.is_some();
+    let supervisor = Supervisor::new(ProcessRecords::new(directory.clone(), lock), processes, durable)?;
     if !args.detached {
         let failures = supervisor.failures();
         thread::Builder::new().name("welcome".into()).spawn(move || {
-            if let Err(error) = welcome(&args, &intent, &directory, || Ok(())) {
+            if let Err(error) = await_and_greet(&args, &start, &directory, || Ok(())) {
                 let _ = failures.send(error);
             }
         })?;
@@ -175,35 +184,36 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 impl Args {
-    /// The flags that a cluster is made with, beside what this one is made with.
-    fn given(&self, shape: &Shape) -> [Given; 7] {
-        let tables = Some(Content::Tables);
-        let maps = Some(Content::Maps);
+    /// Returns the flags with the values in `size`.
+    fn given(&self, size: &ClusterSize) -> [SizeFlag; 7] {
+        let tables = Some(ClusterContent::Tables);
+        let maps = Some(ClusterContent::Maps);
         [
-            ("--routers", None, self.routers, shape.routers),
-            ("--storage", tables, self.storage, shape.storage),
-            ("--standby", tables, self.standby, shape.standby),
-            ("--replicas", tables, self.replicas, shape.replicas),
-            ("--cells", None, self.cells, shape.cells),
-            ("--sites", maps, self.sites, shape.sites),
-            ("--port", None, self.port, shape.port),
+            ("--routers", None, self.routers, size.routers),
+            ("--storage", tables, self.storage, size.storage),
+            ("--standby", tables, self.standby, size.standby),
+            ("--replicas", tables, self.replicas, size.replicas),
+            ("--cells", None, self.cells, size.cells),
+            ("--sites", maps, self.sites, size.sites),
+            ("--port", None, self.port, size.port),
         ]
-        .map(|(flag, of, given, made_with)| Given { flag, of, given, made_with })
+        .map(|(flag, of, given, made_with)| SizeFlag { flag, of, given, made_with })
     }
 
-    /// The numbers of a new cluster.
-    fn shape(&self) -> Result<Shape, Usage> {
-        let (routers, port) = (self.routers.unwrap_or(SHAPE.routers), self.port.unwrap_or(SHAPE.port));
-        let shape = match self.cells.unwrap_or(SHAPE.cells) {
-            0 => Shape {
+    /// Returns the numbers of a new cluster.
+    fn size(&self) -> Result<ClusterSize, Usage> {
+        let (routers, port) =
+            (self.routers.unwrap_or(DEFAULT_SIZE.routers), self.port.unwrap_or(DEFAULT_SIZE.port));
+        let size = match self.cells.unwrap_or(DEFAULT_SIZE.cells) {
+            0 => ClusterSize {
                 routers,
-                storage: self.storage.unwrap_or(SHAPE.storage),
-                standby: self.standby.unwrap_or(SHAPE.standby),
-                replicas: self.replicas.unwrap_or(SHAPE.replicas),
+                storage: self.storage.unwrap_or(DEFAULT_SIZE.storage),
+                standby: self.standby.unwrap_or(DEFAULT_SIZE.standby),
+                replicas: self.replicas.unwrap_or(DEFAULT_SIZE.replicas),
                 port,
-                ..SHAPE
+                ..DEFAULT_SIZE
             },
-            cells => Shape {
+            cells => ClusterSize {
                 routers,
                 storage: 0,
                 standby: 0,
@@ -213,20 +223,22 @@ impl Args {
                 sites: self.sites.unwrap_or(1),
             },
         };
-        self.fit(shape.content(), "the cluster would have")?;
-        let Shape { replicas, storage, .. } = shape;
+        self.fit(size.content(), "the cluster would have")?;
+        let ClusterSize { replicas, storage, .. } = size;
         if replicas > storage {
             return Err(Usage(format!(
                 "--replicas {replicas} needs as many storage processes, not {storage}"
             )));
         }
-        Ok(shape)
+        Ok(size)
     }
 
-    /// Refuses flags that a cluster with this content does nothing with. `it_has` is how the error tells of the content.
-    fn fit(&self, content: Content, it_has: &str) -> Result<(), Usage> {
-        let numbers = self.given(&SHAPE).map(|it| (it.flag, it.of, it.given.is_some_and(|given| given > 0)));
-        let maps = Some(Content::Maps);
+    /// Refuses flags that have no meaning for a cluster with this content. The error describes the content by
+    /// `it_has`.
+    fn fit(&self, content: ClusterContent, it_has: &str) -> Result<(), Usage> {
+        let numbers =
+            self.given(&DEFAULT_SIZE).map(|it| (it.flag, it.of, it.given.is_some_and(|given| given > 0)));
+        let maps = Some(ClusterContent::Maps);
         let others = [
             ("--distance", maps, !self.distances.is_empty()),
             ("--level", maps, self.level.is_some()),
@@ -236,8 +248,8 @@ impl Args {
         for (flag, of, is_given) in numbers.into_iter().chain(others) {
             if is_given && of.is_some_and(|of| of != content) {
                 let has = match content {
-                    Content::Tables => "tables and no cells",
-                    Content::Maps => "cells and no tables",
+                    ClusterContent::Tables => "tables and no cells",
+                    ClusterContent::Maps => "cells and no tables",
                 };
                 return Err(Usage(format!(
                     "{flag}: {it_has} {has}: leave the flag out, or give another --data-dir"
@@ -247,7 +259,7 @@ impl Args {
         Ok(())
     }
 
-    /// Refuses what contradicts the cluster that is kept in the directory.
+    /// Refuses flags that contradict the cluster in the directory.
     fn agree_with(&self, charter: &Charter, directory: &Directory) -> Result<(), Usage> {
         let kept = format!("{} keeps domain {}", directory.shown(), charter.domain);
         let content = charter.made_with.content();
@@ -259,7 +271,7 @@ impl Args {
             )));
         }
         self.fit(content, &format!("{kept}, which has"))?;
-        for Given { flag, given, made_with, .. } in self.given(&charter.made_with) {
+        for SizeFlag { flag, given, made_with, .. } in self.given(&charter.made_with) {
             if let Some(given) = given.filter(|given| *given != made_with) {
                 return Err(Usage(format!(
                     "{flag} {given}: {kept}, which was made with {flag} {made_with}: leave the flag out, or give another \
@@ -270,19 +282,19 @@ impl Args {
         Ok(())
     }
 
-    /// The level at which connections to cells begin.
+    /// Returns the level of new connections to cells.
     fn level(&self) -> String {
         self.level.clone().unwrap_or_else(|| CellConfig::default().level)
     }
 }
 
-impl Intent {
-    /// A cluster as the flags ask for it in this directory. Nothing is changed yet.
-    fn of(args: &Args, directory: &Directory) -> Result<Intent> {
+impl ClusterStart {
+    /// Returns the cluster that the flags and the directory describe, without changing anything.
+    fn of(args: &Args, directory: &Directory) -> Result<ClusterStart> {
         let defaults = CellConfig::default();
-        let plan = |domain, shape: Shape, first_port, kept| Plan {
+        let plan = |domain, size: ClusterSize, first_port, kept| ClusterPlan {
             domain,
-            shape,
+            size,
             first_port,
             distances: args.distances.clone(),
             cell: CellConfig {
@@ -292,40 +304,40 @@ impl Intent {
                 ..defaults.clone()
             },
             late_files: args.late_files,
-            kept_in: if kept { Some(directory.join("")) } else { None },
+            data_root: if kept { Some(directory.join("")) } else { None },
         };
         if let Some(charter) = Charter::read(directory)?
             && charter.has_begun(directory)?
         {
             args.agree_with(&charter, directory)?;
             let plan = plan(charter.domain, charter.made_with, charter.first_port, true);
-            return Ok(Intent { plan, charter: Some(charter), goes_on: true });
+            return Ok(ClusterStart { plan, charter: Some(charter), resumes: true });
         }
-        let (domain, shape) = (new_domain()?, args.shape()?);
-        let plan = plan(domain, shape, shape.port, !args.memory);
-        // Whether the ports suffice.
+        let (domain, size) = (new_domain()?, args.size()?);
+        let plan = plan(domain, size, size.port, !args.memory);
+        // Fails if there are not enough ports.
         plan.processes()?;
-        let has_sample = shape.content() == Content::Maps || !args.empty;
+        let has_sample = size.content() == ClusterContent::Maps || !args.empty;
         let sample = if has_sample { Sample::Wanted } else { Sample::None };
-        let charter = (!args.memory).then(|| Charter::new(domain, shape, shape.port, sample));
-        Ok(Intent { plan, charter, goes_on: false })
+        let charter = (!args.memory).then(|| Charter::new(domain, size, size.port, sample));
+        Ok(ClusterStart { plan, charter, resumes: false })
     }
 
-    /// The processes, whose ports are free. What a new cluster on disk is made with is written down before anything of it
-    /// runs. The caller holds the directory.
+    /// Returns the processes, after checking that their ports are free. The charter of a new cluster on disk
+    /// is written before any process runs. The caller holds the lock of the directory.
     fn prepare(&mut self, directory: &Directory) -> Result<Vec<NodeConfig>> {
-        // Cells that host services find each other where the plan says.
-        if self.plan.first_port == 0 && (self.charter.is_some() || self.plan.shape.cells > 0) {
+        // Cells find each other's services at planned ports, so these are drawn even in memory.
+        if self.plan.first_port == 0 && (self.charter.is_some() || self.plan.size.cells > 0) {
             self.plan.draw_ports()?;
             if let Some(charter) = &mut self.charter {
                 charter.first_port = self.plan.first_port;
             }
         }
         let processes = self.plan.processes()?;
-        check_ports(&processes, self.goes_on)?;
+        check_ports(&processes, self.resumes)?;
         if let Some(charter) = &mut self.charter {
-            if !self.goes_on {
-                // Of an `up` that ended before its domain was there.
+            if !self.resumes {
+                // Files may remain of an `up` that ended before its domain existed.
                 charter::remove(directory)?;
                 charter.write(directory)?;
             } else if charter.is_of_earlier_format() {
@@ -342,15 +354,15 @@ fn new_domain() -> Result<DomainId> {
     Ok(DomainId(u128::from_le_bytes(id)))
 }
 
-/// Starts the supervisor in a session of its own and stays until the cluster answers.
-fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
-    // Ports that are drawn are drawn by the supervisor.
-    check_ports(&intent.plan.processes()?, intent.goes_on)?;
+/// Starts the supervisor in its own session and waits until the cluster answers.
+fn detach(args: &Args, start: &ClusterStart, directory: &Directory) -> Result<()> {
+    // Drawn ports are drawn by the supervisor, so they cannot be checked here.
+    check_ports(&start.plan.processes()?, start.resumes)?;
     directory.make()?;
     let log = directory.create("up.log")?;
     let mut command = Command::new(this_program()?);
     command.arg0("quorate").arg("up").arg("--detached");
-    for Given { flag, given, .. } in args.given(&SHAPE) {
+    for SizeFlag { flag, given, .. } in args.given(&DEFAULT_SIZE) {
         if let Some(given) = given {
             command.arg(flag).arg(given.to_string());
         }
@@ -397,69 +409,75 @@ fn detach(args: &Args, intent: &Intent, directory: &Directory) -> Result<()> {
             )
         }
     };
-    welcome(args, intent, directory, alive).inspect_err(|_| {
+    await_and_greet(args, start, directory, alive).inspect_err(|_| {
         let _ = signal(pid, Signal::TERM);
     })
 }
 
-/// This very executable, even if the file was replaced since: all processes of a cluster must be of one build.
+/// Returns this very executable, even if its file was replaced. All processes of a cluster must be of one
+/// build.
 fn this_program() -> Result<std::path::PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() { Ok(running.into()) } else { Ok(env::current_exe()?) }
 }
 
-/// Waits for the cluster to answer, loads the sample and tells what to do next. `alive` fails when there is no point in
-/// waiting on.
-fn welcome(
+/// Waits until the cluster answers, loads the sample and prints what to do next. `alive` fails if waiting
+/// longer is useless.
+fn await_and_greet(
     args: &Args,
-    intent: &Intent,
+    start: &ClusterStart,
     directory: &Directory,
     alive: impl FnMut() -> Result<()>,
 ) -> Result<()> {
-    if intent.plan.shape.content() == Content::Maps {
-        return cells::welcome(args, intent, directory, alive);
+    if start.plan.size.content() == ClusterContent::Maps {
+        return cells::await_and_greet(args, start, directory, alive);
     }
     let bar = ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar.set_message("starting the processes");
     let runtime = sql::runtime()?;
     let has_sample = runtime.block_on(async {
-        let client = first_answer(directory, intent.plan.shape.storage.into(), alive).await?;
+        let client = first_answer(directory, start.plan.size.storage.into(), alive).await?;
         bar.finish_and_clear();
-        load_sample(args, intent, directory, &client).await
+        load_sample(args, start, directory, &client).await
     })?;
     let cluster = directory.running()?;
     let (host, port) = cluster.sql()?.rsplit_once(':').context("the gateway's address has no port")?;
     let quorate = this_command();
     let flag = args.directory.as_flag();
     let count = cluster.processes.len();
-    let does = if intent.goes_on { "goes on where it was" } else { "is up" };
-    say!(
+    let does = if start.resumes { "goes on where it was" } else { "is up" };
+    report!(
         "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}",
         if cluster.durable { "Its tables are kept on disk." } else { MEMORY }
-    )?;
-    say!("Programs with process groups find it through its routers: {}.\n", cluster.routers().join(", "))?;
+    );
+    report!("Programs with process groups find it through its routers: {}.\n", cluster.routers().join(", "));
     if has_sample {
-        say!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::QUESTION)?;
-        say!("  {quorate} sql{flag} \"{}\"", sample::QUESTION)?;
+        report!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::FIRST_QUERY);
+        report!("  {quorate} sql{flag} \"{}\"", sample::FIRST_QUERY);
     } else {
-        say!("  psql -h {host} -p {port} -U quorate -d quorate")?;
+        report!("  psql -h {host} -p {port} -U quorate -d quorate");
     }
-    say!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}")?;
+    report!("  {quorate} status{flag}\n  {quorate} kill{flag} storage-2\n  {quorate} down{flag}");
     if cluster.durable {
-        say!("\nTables, logs and state are in {}.", directory.shown())?;
+        report!("\nTables, logs and state are in {}.", directory.shown());
     } else {
-        say!("\nLogs and state are in {}.", directory.shown())?;
+        report!("\nLogs and state are in {}.", directory.shown());
     }
     Ok(())
 }
 
 const MEMORY: &str = "Its tables live in memory: when it stops, they are gone.";
 
-/// Loads the sample if it is wanted and was not loaded before. Whether it was loaded, now or once.
-async fn load_sample(args: &Args, intent: &Intent, directory: &Directory, client: &Client) -> Result<bool> {
-    // A cluster in memory has nothing to do with what is kept in its directory.
-    let charter = if intent.charter.is_some() { Charter::read(directory)? } else { None };
+/// Loads the sample if it is wanted and was never loaded. Returns whether it has been loaded, now or earlier.
+async fn load_sample(
+    args: &Args,
+    start: &ClusterStart,
+    directory: &Directory,
+    client: &Client,
+) -> Result<bool> {
+    // A cluster in memory ignores what is kept in its directory.
+    let charter = if start.charter.is_some() { Charter::read(directory)? } else { None };
     match charter {
         None if args.empty => Ok(false),
         None => sample::load(client).await.map(|_| true),
@@ -474,12 +492,12 @@ async fn load_sample(args: &Args, intent: &Intent, directory: &Directory, client
     }
 }
 
-/// How the command is called that runs.
+/// Returns the command by which users run this program.
 fn this_command() -> &'static str {
     if env::var_os("CARGO").is_some() { "cargo run --release --" } else { "quorate" }
 }
 
-/// Waits until SQL is answered, so many storage processes hold rows, and the routers are in place.
+/// Waits until SQL is answered, `storage` storage processes hold rows, and the routers are in place.
 async fn first_answer(
     directory: &Directory,
     storage: usize,
@@ -516,14 +534,14 @@ async fn first_answer(
     }
 }
 
-/// How many storage processes hold rows.
+/// Returns the number of storage processes that hold rows.
 fn serving(reports: &[Option<Report>]) -> usize {
     let serves = |report: &&Report| report.role == Role::Storage && report.state == State::Serving;
     reports.iter().flatten().filter(serves).count()
 }
 
-/// Whether every router leads, knows who does, or votes no more or not yet. One that goes on from an older copy of its
-/// directory knows no leader before it has met those who know better.
+/// Whether every router leads, knows the leader, or does not vote. A router that starts from an older copy of
+/// its directory knows no leader until it has met the others.
 fn routers_are_in_place(reports: &[Option<Report>]) -> bool {
     reports.iter().all(|report| {
         report.as_ref().is_some_and(|report| {

@@ -1,8 +1,9 @@
-//! The processes of a local cluster, and where each of them listens.
+//! The processes of a local cluster, and their addresses.
 
 use std::{
+    fs,
     io::{self, ErrorKind},
-    net::TcpListener,
+    net::{IpAddr, SocketAddr, TcpListener},
     ops::RangeInclusive,
     path::PathBuf,
     thread,
@@ -11,59 +12,62 @@ use std::{
 
 use anyhow::{Result, anyhow, bail};
 use quorate::maps::Between;
-use quorate_command::Usage;
+use quorate_command::{Usage, log_stderr};
 use quorate_protocol::{DomainId, Role, partial::Site};
 
 use crate::{
-    charter::{Content, Shape},
-    config::{self, CellConfig, DetectorConfig, DistanceConfig, EngineConfig, NodeConfig, Orders},
+    charter::{ClusterContent, ClusterSize},
+    config::{self, CellConfig, DetectorConfig, DistanceConfig, DomainKind, EngineConfig, NodeConfig},
 };
 
-/// All that decides it.
-pub(super) struct Plan {
+/// The settings that determine the processes.
+pub(super) struct ClusterPlan {
     pub(super) domain: DomainId,
-    pub(super) shape: Shape,
-    /// The first port; 0: each process takes what is free.
+    pub(super) size: ClusterSize,
+    /// First port. With 0 each process takes a free port.
     pub(super) first_port: u16,
-    /// How each cell is configured.
+    /// Configuration of each cell.
     pub(super) cell: CellConfig,
-    /// How far its sites are from each other.
+    /// Distances between the sites of cells.
     pub(super) distances: Vec<Between>,
-    /// Where routers, storage processes and cells keep what they have; none: in memory.
-    pub(super) kept_in: Option<PathBuf>,
-    /// Their files hand over bytes only at a sync.
+    /// Directory for the data of routers, storage processes and cells, or `None` in memory.
+    pub(super) data_root: Option<PathBuf>,
+    /// Whether files get their bytes only at a sync.
     pub(super) late_files: bool,
 }
 
-/// How many supers: one plans, the other is there when it dies (S14).
+/// Number of supers: one plans, and the other takes over when it dies (S14).
 const SUPERS: u16 = 2;
 
-/// How long a port may stay taken by a cluster that was just killed; longer if its processes may be in the middle of a sync.
+/// Longest time that a port may stay taken after a cluster was killed. It is longer if processes may be in
+/// the middle of a sync.
 const PORT_PATIENCE: Duration = Duration::from_secs(1);
 const SYNC_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ports that are drawn for a cluster that keeps them: above those of services, below those that systems take for clients.
-const DRAWN: RangeInclusive<u16> = 10_000..=32_000;
-const DRAWS: usize = 200;
+/// Range of the drawn ports: above the ports of services, and below those that systems use for outgoing
+/// connections.
+const DRAWN_PORTS: RangeInclusive<u16> = 10_000..=32_000;
+const DRAWS_MAX: usize = 200;
 
-impl Plan {
-    /// Every process of the cluster. The first founds the domain. One that lives in memory and takes what port is free learns
-    /// from the supervisor whom it joins.
+impl ClusterPlan {
+    /// Returns the configurations of all processes. The first one founds the domain. In a cluster in memory
+    /// with free ports, the supervisor later tells each process which routers to join.
     pub(super) fn processes(&self) -> Result<Vec<NodeConfig>> {
-        let Shape { routers, storage, replicas, .. } = self.shape;
-        let content = self.shape.content();
-        // Those that hold rows share the processors.
+        let ClusterSize { routers, storage, replicas, .. } = self.size;
+        let content = self.size.content();
+        // The processes that hold rows share the processors.
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let scan_threads = (processors / usize::from(storage.max(1))).clamp(1, config::SCAN_THREADS_MAX);
         let (wanted_storage, replicas) = match content {
-            Content::Tables => (storage.into(), replicas.into()),
-            Content::Maps => (config::defaults::storage(), config::defaults::replicas()),
+            ClusterContent::Tables => (storage.into(), replicas.into()),
+            ClusterContent::Maps => (config::defaults::storage(), config::defaults::replicas()),
         };
         let services: Vec<String> =
-            (1..=self.shape.cells).map(|cell| self.address(self.services(cell))).collect::<Result<_, _>>()?;
+            (1..=self.size.cells).map(|cell| self.address(self.services(cell))).collect::<Result<_, _>>()?;
         let mut plan = Vec::new();
         for (node, (role, number)) in (1..).zip(self.places()) {
-            let durable = self.kept_in.is_some() && matches!(role, Role::Router | Role::Storage | Role::Cell);
+            let durable =
+                self.data_root.is_some() && matches!(role, Role::Router | Role::Storage | Role::Cell);
             plan.push(NodeConfig {
                 domain: self.domain,
                 node,
@@ -74,10 +78,11 @@ impl Plan {
                 sql_listen: if role == Role::Gateway { Some(self.address(0)?) } else { None },
                 redis_listen: if role == Role::Cell { Some(self.address(self.door(number))?) } else { None },
                 orders: match content {
-                    Content::Maps if role == Role::Router => Orders::Maps,
-                    _ => Orders::Tables,
+                    ClusterContent::Maps if role == Role::Router => DomainKind::Maps,
+                    _ => DomainKind::Tables,
                 },
                 http_listen: self.address(2 * node)?,
+                http_names: Vec::new(),
                 found: node == 1,
                 routers: Vec::new(),
                 wanted_routers: routers.into(),
@@ -86,7 +91,7 @@ impl Plan {
                 write_wait_ms: config::defaults::write_wait_ms(),
                 insecure: false,
                 supervised: true,
-                data_dir: self.kept_in.clone().filter(|_| durable),
+                data_dir: self.data_root.clone().filter(|_| durable),
                 durable,
                 late_files: durable && self.late_files,
                 detector: DetectorConfig::default(),
@@ -100,10 +105,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The configuration of the cell of this number, one of those that host services here.
+    /// Returns the configuration of the cell with this number. `services` are the service addresses of all
+    /// cells.
     fn cell_at(&self, number: u16, services: &[String]) -> CellConfig {
         let index = number - 1;
-        let site = index % self.shape.sites.max(1);
+        let site = index % self.size.sites.max(1);
         let between = self.distances.iter().filter_map(|between| between.from(Site(site)));
         let between = between.map(|(other, distance)| DistanceConfig::new(other.0, distance));
         let others = services.iter().enumerate().filter(|(other, _)| *other != usize::from(index));
@@ -116,12 +122,12 @@ impl Plan {
         }
     }
 
-    /// The processes by role and number, in the order of their nodes.
+    /// Returns the role and number of each process, in the order of the nodes.
     fn places(&self) -> impl Iterator<Item = (Role, u16)> {
-        let Shape { routers, storage, standby, cells, .. } = self.shape;
-        let roles = match self.shape.content() {
-            Content::Maps => vec![(Role::Router, routers), (Role::Cell, cells)],
-            Content::Tables => vec![
+        let ClusterSize { routers, storage, standby, cells, .. } = self.size;
+        let roles = match self.size.content() {
+            ClusterContent::Maps => vec![(Role::Router, routers), (Role::Cell, cells)],
+            ClusterContent::Tables => vec![
                 (Role::Router, routers),
                 (Role::Super, SUPERS),
                 (Role::Storage, storage + standby),
@@ -131,19 +137,19 @@ impl Plan {
         roles.into_iter().flat_map(|(role, count)| (1..=count).map(move |number| (role, number)))
     }
 
-    /// The place among the ports at which clients come to this cell: the one that was chosen to the first, those behind the ports of
-    /// the processes to the others.
+    /// Returns the offset from the first port of this cell's door for clients. The first cell has the port
+    /// that the user chose. The other doors follow the ports of the processes.
     fn door(&self, cell: u16) -> u64 {
-        let Shape { routers, cells, .. } = self.shape;
+        let ClusterSize { routers, cells, .. } = self.size;
         match cell {
             0 | 1 => 0,
             _ => 2 * u64::from(routers + cells) + u64::from(cell) - 1,
         }
     }
 
-    /// The place among the ports at which this cell hosts services, behind all of them.
+    /// Returns the offset from the first port at which this cell hosts services. These ports come last.
     fn services(&self, cell: u16) -> u64 {
-        let Shape { routers, cells, .. } = self.shape;
+        let ClusterSize { routers, cells, .. } = self.size;
         2 * u64::from(routers + cells) + u64::from(cells) - 1 + u64::from(cell)
     }
 
@@ -157,18 +163,19 @@ impl Plan {
         }
     }
 
-    /// Chooses a first port so that all ports of the plan are free now. A process that is started again must listen where it
-    /// did, so the system's choice, which it gives to anybody meanwhile, does not do.
+    /// Draws a first port such that all ports of the plan are free now. A restarted process must listen at
+    /// its old port. Ports chosen by the system would not do, because the system may give them to others in
+    /// the meantime.
     pub(super) fn draw_ports(&mut self) -> Result<()> {
-        let last = match self.shape.cells {
+        let last = match self.size.cells {
             0 => 2 * self.places().count() as u64,
             cells => self.services(cells),
         };
         let count = u16::try_from(last)? + 1;
-        for _ in 0..DRAWS {
+        for _ in 0..DRAWS_MAX {
             let chance = getrandom::u32().map_err(|error| anyhow!("no random bytes: {error}"))?;
-            let width = u32::from(DRAWN.end() - DRAWN.start() - count);
-            let first = DRAWN.start() + u16::try_from(chance % width)?;
+            let width = u32::from(DRAWN_PORTS.end() - DRAWN_PORTS.start() - count);
+            let first = DRAWN_PORTS.start() + u16::try_from(chance % width)?;
             let free = |port| TcpListener::bind(("127.0.0.1", port));
             if (first..first + count).map(free).collect::<io::Result<Vec<_>>>().is_ok() {
                 self.first_port = first;
@@ -177,21 +184,16 @@ impl Plan {
         }
         bail!(
             "no {count} ports in a row are free between {} and {}: choose some with --port",
-            DRAWN.start(),
-            DRAWN.end()
+            DRAWN_PORTS.start(),
+            DRAWN_PORTS.end()
         )
     }
 }
 
-/// Says which port is taken, rather than letting one of many processes fail. One that a cluster held which was just killed is
-/// free in a moment.
-pub(super) fn check_ports(plan: &[NodeConfig], goes_on: bool) -> Result<()> {
-    let (patience, otherwise) = if goes_on {
-        let why = "this cluster keeps its ports, because its processes know each other by them";
-        (SYNC_PATIENCE, format!("end that program; {why}"))
-    } else {
-        (PORT_PATIENCE, String::from("choose other ports with --port"))
-    };
+/// Fails if a port is taken, and names the port and its holder. Otherwise one of many processes would fail
+/// later. Ports of a cluster that was just killed become free soon, so this waits a moment.
+pub(super) fn check_ports(plan: &[NodeConfig], resumes: bool) -> Result<()> {
+    let patience = if resumes { SYNC_PATIENCE } else { PORT_PATIENCE };
     let began = Instant::now();
     let listen = |address: &String| loop {
         match TcpListener::bind(address) {
@@ -201,7 +203,7 @@ pub(super) fn check_ports(plan: &[NodeConfig], goes_on: bool) -> Result<()> {
             bound => return bound,
         }
     };
-    // The door first: it is the port that people choose.
+    // Doors come first, because users choose their port.
     let door = |config: &'_ NodeConfig| config.sql_listen.clone().or_else(|| config.redis_listen.clone());
     let doors = plan.iter().filter_map(|config| Some((config, door(config)?)));
     let others = plan.iter().flat_map(|config| {
@@ -213,12 +215,131 @@ pub(super) fn check_ports(plan: &[NodeConfig], goes_on: bool) -> Result<()> {
     });
     for (config, address) in doors.chain(others) {
         listen(&address).map_err(|error| {
-            anyhow!(
-                "{} cannot listen at {address}: {error}; another program has it, or processes of a killed cluster that do \
-                 not end: {otherwise}",
-                config.name
-            )
+            let why = PortHolder::of(&address).explained(resumes);
+            anyhow!("{} cannot listen at {address}: {error}; {why}", config.name)
         })?;
     }
     Ok(())
+}
+
+/// The holder of a port.
+#[derive(Debug, PartialEq)]
+enum PortHolder {
+    /// A program that listens.
+    Listened,
+    /// The local end of another program's connection, to this address.
+    Outgoing(SocketAddr),
+    /// Not found.
+    Unknown,
+}
+
+impl PortHolder {
+    fn of(address: &str) -> PortHolder {
+        let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let tables =
+            ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+        port.map_or(PortHolder::Unknown, |port| {
+            PortHolder::in_tables(tables.iter().map(String::as_str), port)
+        })
+    }
+
+    /// Finds the holder of this port in the kernel's tables of sockets.
+    fn in_tables<'t>(tables: impl Iterator<Item = &'t str>, port: u16) -> PortHolder {
+        let mut taken = PortHolder::Unknown;
+        for line in tables.flat_map(str::lines) {
+            let mut fields = line.split_whitespace().skip(1);
+            let (Some(local), Some(remote), Some(state)) = (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            let (Some(local), Some(remote)) = (socket(local), socket(remote)) else { continue };
+            match state {
+                _ if local.port() != port => {}
+                LISTENS => return PortHolder::Listened,
+                WAITS_FOR_STRAYS => {}
+                _ => taken = PortHolder::Outgoing(remote),
+            }
+        }
+        taken
+    }
+
+    /// Explains who holds the port, and what to do.
+    fn explained(&self, resumes: bool) -> String {
+        let keeps = "this cluster keeps its ports, because its processes know each other by them";
+        let otherwise = if resumes { keeps } else { "or choose other ports with --port" };
+        match self {
+            PortHolder::Outgoing(remote) => format!(
+                "another program's connection to {remote} has it as its own port: wait until that connection ends, or end it; {otherwise}. \
+                 `sysctl net.ipv4.ip_local_reserved_ports` keeps ports out of the range that such connections take"
+            ),
+            PortHolder::Listened | PortHolder::Unknown if resumes => format!(
+                "another program has it, or processes of a killed cluster that do not end: end that program; {keeps}"
+            ),
+            PortHolder::Listened | PortHolder::Unknown => String::from(
+                "another program has it, or processes of a killed cluster that do not end: choose other ports with --port",
+            ),
+        }
+    }
+}
+
+/// Socket states in the kernel's tables. The first one listens. The second one is closed and does not prevent
+/// another program from listening.
+const LISTENS: &str = "0A";
+const WAITS_FOR_STRAYS: &str = "06";
+
+/// Parses an address of the kernel's tables, such as `0100007F:1F90`. Each group of four bytes is in this
+/// machine's byte order.
+fn socket(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::new();
+    for word in address.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend(word.to_ne_bytes());
+    }
+    let address: IpAddr = match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok()?.into(),
+        _ => <[u8; 16]>::try_from(bytes).ok()?.into(),
+    };
+    Some(SocketAddr::new(address.to_canonical(), port))
+}
+
+/// Warns about chosen ports in the range that the system uses for outgoing connections. Such a connection may
+/// hold a port when the cluster or one of its processes starts again.
+pub(super) fn warn_of_clients_ports(plan: &[NodeConfig], first: u16) {
+    let Ok(range) = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range") else { return };
+    let range: Vec<u16> = range.split_whitespace().filter_map(|bound| bound.parse().ok()).collect();
+    let ports = plan.iter().flat_map(|config| {
+        let doors =
+            [config.sql_listen.as_ref(), config.redis_listen.as_ref(), config.cell.services_listen.as_ref()];
+        let all = doors.into_iter().flatten().chain([&config.listen, &config.http_listen]);
+        all.filter_map(|address| address.rsplit_once(':')?.1.parse::<u16>().ok()).collect::<Vec<_>>()
+    });
+    let (&[low, high], Some(last)) = (&range[..], ports.max()) else { return };
+    if first > 0 && first <= high && last >= low {
+        log_stderr(format_args!(
+            "--port {first}: ports {first} to {last} lie in the range {low} to {high}, from which this system takes ports for outgoing \
+             connections. One of these may keep a process from starting again. Ports below {low} are safe"
+        ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_seen_what_has_a_port() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        assert_eq!(PortHolder::of(&address.to_string()), PortHolder::Listened);
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let taken = PortHolder::of(&client.local_addr().unwrap().to_string());
+        assert_eq!(taken, PortHolder::Outgoing(address));
+        let said = taken.explained(true);
+        assert!(
+            said.contains("wait until that connection ends") && !said.contains("end that program"),
+            "{said}"
+        );
+    }
 }

@@ -1,8 +1,10 @@
-//! What `up` keeps on disk: who runs where, what each process is told, and what it logs.
+//! The files that `up` writes about running processes: `cluster.json`, and the configuration and log of each
+//! process.
 //!
-//! It is there for people and for other commands; no table rests on it. So nothing that fails here ends a process or keeps
-//! one from starting, be the disk full, a file removed or the whole directory: it is told, once for each reason, and tried
-//! again until it works. Meanwhile a process gets its configuration by flags, and its log goes nowhere.
+//! They are for people and for other commands, and no table depends on them. So a failure here neither ends a
+//! process nor prevents a start, even on a full disk or if the directory was removed. Each reason is reported
+//! once, and the write is tried again until it succeeds. In the meantime a process gets its configuration by
+//! flags, and its log is discarded.
 
 use std::{ffi::OsString, fs::File, io::Write, path::PathBuf, process::Stdio};
 
@@ -13,22 +15,22 @@ use crate::{
     config::NodeConfig,
 };
 
-/// The directory of a local cluster, as its supervisor has it.
-pub(super) struct Records {
+/// The directory of a local cluster, as used by its supervisor.
+pub(super) struct ProcessRecords {
     directory: Directory,
     lock: File,
-    /// Why who runs where is not written down, if it is not.
+    /// Reason why `cluster.json` could not be written, if it could not.
     trouble: Option<String>,
 }
 
-impl Records {
-    /// The records in a directory that was acquired with this lock.
-    pub(super) fn new(directory: Directory, lock: File) -> Records {
-        Records { directory, lock, trouble: None }
+impl ProcessRecords {
+    /// Creates the records of a directory that was acquired with this lock.
+    pub(super) fn new(directory: Directory, lock: File) -> ProcessRecords {
+        ProcessRecords { directory, lock, trouble: None }
     }
 
-    /// Makes a log for a process of this name, and tells where it is. It begins empty unless an earlier one is `kept`. Before
-    /// anything runs this may fail.
+    /// Creates the log of a process and returns its path. The log is emptied unless `kept`. This may fail,
+    /// because no process runs yet.
     pub(super) fn make_log(&self, name: &str, kept: bool) -> Result<PathBuf> {
         let name = log(name);
         if kept {
@@ -39,7 +41,7 @@ impl Records {
         Ok(self.directory.join(&name))
     }
 
-    /// Where a process of this name logs to.
+    /// Opens the log of a process. If that fails, the output of the process is discarded.
     pub(super) fn log(&mut self, name: &str) -> Stdio {
         let opened = self.reclaim().and_then(|()| self.directory.append(&log(name)));
         opened.map_or_else(
@@ -51,7 +53,8 @@ impl Records {
         )
     }
 
-    /// The flags that tell a process its configuration: by a file, or without one.
+    /// Returns the flags that give a process its configuration: by a file, or directly if the file cannot be
+    /// written.
     pub(super) fn configuration(&mut self, config: &NodeConfig) -> Result<Vec<OsString>> {
         let file = format!("{}.toml", config.name);
         let text = toml::to_string(config)?;
@@ -69,7 +72,7 @@ impl Records {
         Ok(flags)
     }
 
-    /// Writes down who runs where.
+    /// Writes `cluster.json`.
     pub(super) fn write(&mut self, cluster: &Cluster) {
         let written = self.reclaim().and_then(|()| self.directory.write(cluster));
         let trouble = written.err().map(|error| format!("{error:#}"));
@@ -85,14 +88,14 @@ impl Records {
         self.trouble = trouble;
     }
 
-    /// Writes it down again if that has failed, or if the directory is gone.
+    /// Writes `cluster.json` again if that has failed, or if the directory is gone.
     pub(super) fn tend(&mut self, cluster: &Cluster) {
         if self.trouble.is_some() || !self.directory.is_locked_by(&self.lock) {
             self.write(cluster);
         }
     }
 
-    /// Makes the directory and its lock anew if somebody has removed them.
+    /// Creates the directory and its lock again if somebody has removed them.
     fn reclaim(&mut self) -> Result<()> {
         if !self.directory.is_locked_by(&self.lock) {
             self.lock = self.directory.acquire()?;

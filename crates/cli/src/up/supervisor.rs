@@ -1,20 +1,27 @@
 //! Keeps the processes of a local cluster running.
 //!
-//! The first router founds the domain, once; whatever starts later joins through the routers that listened last, dead or not:
-//! a router that starts again listens where it did. So does a gateway, whose next life then joins at once, and is found by SQL
-//! clients where they left it. So where all routers die at once, fresh ones wait for each other and for
-//! an operator, who may have one go on from the members (`quorate router reform`). That never happens by itself. What
-//! dies is started again, at once if it had run for a while or was killed, and with a growing pause while it keeps dying
-//! soon of its own; it comes back as a new incarnation that remembers nothing. A process that ends before it ever
-//! listened, on its first start, ends the whole: something is wrong that trying again does not mend. So does one that finds on
-//! its first start that its directory is an older copy; later it stays down. Nothing else does: a
-//! process that can not be started again now may be later, and [`Records`] never fail.
+//! The first router founds the domain, once. Every later process joins through the routers that listened
+//! last, whether or not they are alive. A restarted router listens at its old port. So does a gateway, so
+//! that its next life joins at once and SQL clients find it. If all routers of a cluster in memory die
+//! together, their successors wait for each other and for an operator. The operator may let one of them go on
+//! from the members (`quorate router reform`), which never happens automatically.
 //!
-//! Stopping: gateways are asked to drain; then the pipes close and everybody ends ([`crate::lifeline`]). Storage
-//! processes are not asked to leave, as the others would then copy their rows only to end too.
+//! The supervisor restarts every process that dies. If the process ran for a while or was killed, the
+//! supervisor restarts it at once. If it keeps dying soon by itself, the supervisor pauses longer each time.
+//! A process without a disk comes back as a new incarnation that remembers nothing. If a process ends before
+//! it ever listened, on its first start, the supervisor stops the cluster, because another try would not
+//! help. It also stops the cluster if a process finds on its first start that its directory is an older copy.
+//! On later starts such a process stays down. Nothing else stops the cluster: a process that cannot be
+//! started now may start later, and [`ProcessRecords`] never fail.
+//!
+//! To stop the cluster, the supervisor first asks gateways to drain. In a durable cluster it then stops the
+//! supers, and tells the processes with disks that all of them end ([`crate::lifeline`]): each makes its data
+//! durable and waits for no other process. At last it closes the pipes, and all processes end. It never asks
+//! storage processes to leave the cluster, because the others would copy their rows and then end, too. Nor
+//! does it ask them to go away for a moment: the others would have to agree, and some have ended by then.
 
 use std::{
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     os::unix::process::CommandExt,
     os::unix::process::ExitStatusExt,
     process::{ChildStdin, Command, ExitStatus, Stdio},
@@ -29,76 +36,77 @@ use rustix::process::Signal;
 
 use crate::{
     OLDER_COPY,
-    cluster::{Cluster, Entry},
+    cluster::{Cluster, ProcessEntry, end_of},
     config::NodeConfig,
     kill::signal,
-    lifeline::{self, Bound},
-    up::records::Records,
+    lifeline::{self, BoundAddresses},
+    up::records::ProcessRecords,
 };
 
 /// Runs the processes of one local cluster.
 pub(super) struct Supervisor {
-    records: Records,
-    /// What `cluster.json` says; its processes and `slots` go in step.
+    records: ProcessRecords,
+    /// Contents of `cluster.json`. Its processes and `slots` have the same order.
     cluster: Cluster,
-    slots: Vec<Slot>,
-    news: (Sender<News>, Receiver<News>),
+    slots: Vec<SupervisedProcess>,
+    events: (Sender<ProcessEvent>, Receiver<ProcessEvent>),
     failures: (Sender<Error>, Receiver<Error>),
 }
 
-struct Slot {
+struct SupervisedProcess {
     config: NodeConfig,
-    life: Life,
-    /// Where it is configured to listen, for processes, for SQL and for Redis, and where it last did for processes.
+    life: ProcessLife,
+    /// Configured addresses for processes, for SQL and for Redis. `listened` is the last address for
+    /// processes.
     listen: (String, Option<String>, Option<String>),
     listened: Option<String>,
-    /// Waits that long before the next start.
+    /// Pause before the next start.
     pause: Duration,
-    /// Has listened in some life.
-    proven: bool,
+    /// Whether the process has listened in some life.
+    has_listened: bool,
 }
 
-enum Life {
-    /// To be started as soon as there is a router to join.
+enum ProcessLife {
+    /// Will start as soon as there is a router to join.
     Due,
-    /// To be started again at this time.
+    /// Will start at this time.
     Pausing(Instant),
-    /// Runs.
+    /// The process is running.
     Running {
         since: Instant,
-        #[expect(dead_code, reason = "it is there to be dropped: then the process ends")]
+        /// The process ends when this is dropped.
         lifeline: ChildStdin,
     },
-    /// Is to stay down.
+    /// Stays down.
     Stopped,
 }
 
-/// What happened to a process, by its place among the slots.
-enum News {
-    Listening(usize, Bound),
+/// An event of a process, with the index of its slot.
+enum ProcessEvent {
+    Listening(usize, BoundAddresses),
     Ended(usize, ExitStatus),
 }
 
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// A process that lived this long did not die of how it starts.
-const PROOF: Duration = Duration::from_secs(3);
-/// How long gateways may drain, and then how long the rest may take to end.
+/// Lifetime after which the end of a process was not caused by its start.
+const STABLE_AFTER: Duration = Duration::from_secs(3);
+/// Longest time for gateways to drain, and then for the other processes to end.
 const DRAIN: Duration = Duration::from_secs(5);
 const END: Duration = Duration::from_secs(3);
-/// How long processes of a role with a disk may take to make durable what they have.
-const SETTLE: Duration = Duration::from_secs(5);
-/// How often it is looked whether the records still stand.
-const TEND: Duration = Duration::from_secs(1);
+/// Longest time for processes with disks to make their data durable.
+const DURABLE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Interval at which the records are checked.
+const RECORDS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// A supervisor of these processes, the first of which founds the domain. Those of a durable cluster listen at the
-    /// addresses that the plan says, in every life. Nothing runs yet.
-    pub(super) fn new(records: Records, plan: Vec<NodeConfig>, durable: bool) -> Result<Supervisor> {
+    /// Creates a supervisor of these processes without starting them. The first one founds the domain. In a
+    /// durable cluster the processes listen at the planned addresses in every life.
+    pub(super) fn new(records: ProcessRecords, plan: Vec<NodeConfig>, durable: bool) -> Result<Supervisor> {
         let domain = plan.first().context("a cluster has at least one process")?.domain;
         let mut processes = Vec::new();
         for config in &plan {
-            processes.push(Entry {
+            processes.push(ProcessEntry {
                 name: config.name.clone(),
                 role: config.role,
                 node: config.node,
@@ -106,36 +114,37 @@ impl Supervisor {
                 bound: None,
                 starts: 0,
                 log: records.make_log(&config.name, durable)?,
+                stays_down: false,
             });
         }
-        let slot = |config: NodeConfig| Slot {
+        let slot = |config: NodeConfig| SupervisedProcess {
             listen: (config.listen.clone(), config.sql_listen.clone(), config.redis_listen.clone()),
-            // They find each other in whatever order they start.
+            // With known addresses the processes find each other whatever their order of starting.
             listened: durable.then(|| config.listen.clone()),
             config,
-            life: Life::Due,
+            life: ProcessLife::Due,
             pause: PAUSE_MIN,
-            proven: false,
+            has_listened: false,
         };
         Ok(Supervisor {
             records,
             cluster: Cluster { domain, pid: std::process::id(), durable, processes },
             slots: plan.into_iter().map(slot).collect(),
-            news: unbounded(),
+            events: unbounded(),
             failures: unbounded(),
         })
     }
 
-    /// What is sent here stops the cluster, and is what [`Supervisor::run`] then returns.
+    /// Returns a sender for errors. An error sent here stops the cluster, and [`Supervisor::run`] returns it.
     pub(super) fn failures(&self) -> Sender<Error> {
         self.failures.0.clone()
     }
 
-    /// Runs until asked to stop, or until a failure.
+    /// Runs until a stop is requested or a failure occurs.
     pub(super) fn run(mut self) -> Result<()> {
         let stop = lifeline::stop_requests(false)?;
-        let (news, failures) = (self.news.1.clone(), self.failures.1.clone());
-        let tending = tick(TEND);
+        let (events, failures) = (self.events.1.clone(), self.failures.1.clone());
+        let tending = tick(RECORDS_CHECK_INTERVAL);
         let outcome = loop {
             if let Err(error) = self.start_what_is_due() {
                 break Err(error);
@@ -144,7 +153,7 @@ impl Supervisor {
                 .next_start()
                 .map_or_else(never, |at| after(at.saturating_duration_since(Instant::now())));
             select! {
-                recv(news) -> news => if let Err(error) = self.learn(news?) {
+                recv(events) -> event => if let Err(error) = self.learn(event?) {
                     break Err(error);
                 },
                 recv(failures) -> error => break Err(error?),
@@ -159,7 +168,7 @@ impl Supervisor {
 
     fn next_start(&self) -> Option<Instant> {
         let pausing = self.slots.iter().filter_map(|slot| match slot.life {
-            Life::Pausing(until) => Some(until),
+            ProcessLife::Pausing(until) => Some(until),
             _ => None,
         });
         pausing.min()
@@ -169,15 +178,15 @@ impl Supervisor {
         let now = Instant::now();
         for index in 0..self.slots.len() {
             let due = match self.slots[index].life {
-                Life::Due => true,
-                Life::Pausing(until) => until <= now,
-                Life::Running { .. } | Life::Stopped => false,
+                ProcessLife::Due => true,
+                ProcessLife::Pausing(until) => until <= now,
+                ProcessLife::Running { .. } | ProcessLife::Stopped => false,
             };
             let routers = self.routers_but(index);
             if due && (self.slots[index].config.found || !routers.is_empty()) {
                 match self.start(index, routers) {
-                    // It may go again later: no more processes may be allowed at the moment, say.
-                    Err(error) if self.slots[index].proven => {
+                    // The cause may be temporary, such as a limit on the number of processes.
+                    Err(error) if self.slots[index].has_listened => {
                         tracing::warn!("{error:#}");
                         self.pause(index);
                     }
@@ -188,8 +197,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Where the other routers listen, or did: should all be down, whichever comes back does so there. A router that is
-    /// alone looks for itself, in vain.
+    /// Returns the last addresses of the other routers. If all routers are down, the first that comes back
+    /// listens at its old address. A lone router gets its own address, where it looks in vain.
     fn routers_but(&self, index: usize) -> Vec<String> {
         let others = self.slots.iter().enumerate().filter(|(other, _)| *other != index);
         let routers = others.filter(|(_, slot)| slot.config.role == Role::Router);
@@ -204,13 +213,13 @@ impl Supervisor {
         slot.config.routers = routers;
         let mut command = Command::new(super::this_program()?);
         command.arg0("quorate").arg("node").args(self.records.configuration(&slot.config)?);
-        // What is set for `up` is not meant for each process.
+        // Variables that configure `up` are not meant for its processes.
         for (variable, _) in std::env::vars_os() {
             if variable.to_string_lossy().starts_with(crate::config::ENVIRONMENT) {
                 command.env_remove(variable);
             }
         }
-        // A process group of its own, so that Ctrl-C reaches the supervisor only.
+        // The process gets its own group, so that Ctrl-C reaches only the supervisor.
         command
             .process_group(0)
             .stdin(Stdio::piped())
@@ -219,84 +228,87 @@ impl Supervisor {
         let mut child = command.spawn().with_context(|| format!("cannot start {}", entry.name))?;
         let (lifeline, output) =
             child.stdin.take().zip(child.stdout.take()).context("a child has no pipes")?;
-        // No domain is founded twice (S1): from now on this process joins.
+        // A domain is founded only once (S1). From now on this process joins.
         slot.config.found = false;
         entry.starts += 1;
         let pid = child.id();
-        let news = self.news.0.clone();
+        let events = self.events.0.clone();
         thread::Builder::new().name(entry.name.clone()).spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
                 if let Ok(bound) = serde_json::from_str(&line) {
-                    let _ = news.send(News::Listening(index, bound));
+                    let _ = events.send(ProcessEvent::Listening(index, bound));
                 }
             }
             if let Ok(status) = child.wait() {
-                let _ = news.send(News::Ended(index, status));
+                let _ = events.send(ProcessEvent::Ended(index, status));
             }
         })?;
-        slot.life = Life::Running { since: Instant::now(), lifeline };
+        slot.life = ProcessLife::Running { since: Instant::now(), lifeline };
         entry.pid = Some(pid);
         entry.bound = None;
         self.records.write(&self.cluster);
         Ok(())
     }
 
-    /// Has it start again, later from time to time.
+    /// Schedules the next start of a process after its pause, and doubles the pause.
     fn pause(&mut self, index: usize) {
         let slot = &mut self.slots[index];
-        slot.life = Life::Pausing(Instant::now() + slot.pause);
+        slot.life = ProcessLife::Pausing(Instant::now() + slot.pause);
         slot.pause = (slot.pause * 2).min(PAUSE_MAX);
     }
 
-    fn learn(&mut self, news: News) -> Result<()> {
-        match news {
-            News::Listening(index, bound) => {
+    fn learn(&mut self, event: ProcessEvent) -> Result<()> {
+        match event {
+            ProcessEvent::Listening(index, bound) => {
                 let slot = &mut self.slots[index];
-                slot.proven = true;
+                slot.has_listened = true;
                 slot.listened = Some(bound.listen.clone());
                 if matches!(slot.config.role, Role::Router | Role::Gateway) {
-                    // Others look for it there, whichever life it is in.
+                    // Other processes look for it at the same address in its next life.
                     slot.config.listen.clone_from(&bound.listen);
                     slot.config.sql_listen.clone_from(&bound.sql);
                 }
-                // Its clients look for it there.
+                // Redis clients look for it at the same address.
                 slot.config.redis_listen.clone_from(&bound.redis);
                 self.cluster.processes[index].bound = Some(bound);
             }
-            News::Ended(index, status) => {
+            ProcessEvent::Ended(index, status) => {
                 let slot = &mut self.slots[index];
                 let entry = &mut self.cluster.processes[index];
                 entry.pid = None;
                 if entry.bound.take().is_none() {
-                    // Perhaps another program has taken the port meanwhile.
-                    let Slot { config, listen, .. } = slot;
+                    // Another program may have taken the port, so the next start uses the configured
+                    // addresses.
+                    let SupervisedProcess { config, listen, .. } = slot;
                     (config.listen, config.sql_listen, config.redis_listen) = listen.clone();
                 }
-                let last_word = || {
-                    let log = std::fs::read_to_string(&entry.log).unwrap_or_default();
+                let last_log_line = || {
+                    let log = end_of(&entry.log);
                     log.lines().last().unwrap_or("").trim_start_matches("quorate: ").to_owned()
                 };
-                if !slot.proven {
-                    return Err(anyhow!("{} did not start ({status}): {}", entry.name, last_word()));
+                if !slot.has_listened {
+                    return Err(anyhow!("{} did not start ({status}): {}", entry.name, last_log_line()));
                 }
                 if status.code() == Some(i32::from(OLDER_COPY)) {
-                    // It would find the same again. A cluster that begins with an older copy was put together wrongly; one that
-                    // works goes on without the process.
+                    // Another start would find the same. A cluster that starts with an older copy was put
+                    // together wrongly, so it stops. A working cluster goes on without the process.
                     if entry.starts == 1 {
-                        return Err(anyhow!("{} does not go on: {}", entry.name, last_word()));
+                        return Err(anyhow!("{} does not go on: {}", entry.name, last_log_line()));
                     }
-                    tracing::error!("{} stays down: {}", entry.name, last_word());
-                    slot.life = Life::Stopped;
+                    tracing::error!("{} stays down: {}", entry.name, last_log_line());
+                    slot.life = ProcessLife::Stopped;
+                    entry.stays_down = true;
                     self.records.write(&self.cluster);
                     return Ok(());
                 }
-                // Only one that dies soon, and so perhaps of how it starts, is started with ever longer pauses; who was killed
-                // did not die of that.
-                let lived = matches!(slot.life, Life::Running { since, .. } if since.elapsed() > PROOF);
+                // Only a process that died soon, and so perhaps because of its start, gets longer pauses. A
+                // killed process does not.
+                let lived =
+                    matches!(slot.life, ProcessLife::Running { since, .. } if since.elapsed() > STABLE_AFTER);
                 let killed = status.signal() == Some(Signal::KILL.as_raw());
                 if lived || killed {
                     slot.pause = PAUSE_MIN;
-                    slot.life = Life::Due;
+                    slot.life = ProcessLife::Due;
                     tracing::warn!("{} ended ({status}); it starts again", entry.name);
                 } else {
                     tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
@@ -308,21 +320,20 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends everything. A second request to stop meanwhile ends this process at once, and with it the others.
+    /// Stops all processes. A second request to stop ends this process at once, and with it the others.
     fn stop(&mut self) {
         for slot in &mut self.slots {
-            if matches!(slot.life, Life::Due | Life::Pausing(_)) {
-                slot.life = Life::Stopped;
+            if matches!(slot.life, ProcessLife::Due | ProcessLife::Pausing(_)) {
+                slot.life = ProcessLife::Stopped;
             }
         }
         self.ask(Role::Gateway, DRAIN);
         if self.cluster.durable {
-            // First those that would take the others for dead, one after another, and replace them.
+            // Supers stop first. They would otherwise take the others for dead, one after another, and
+            // replace them.
             self.drop_pipes(|role| role == Role::Super);
             self.await_ends(END, |config| config.role == Role::Super);
-            for role in [Role::Storage, Role::Cell, Role::Router] {
-                self.ask(role, SETTLE);
-            }
+            self.end_together([Role::Storage, Role::Cell, Role::Router]);
         }
         self.drop_pipes(|_| true);
         self.await_ends(END, |_| true);
@@ -337,7 +348,7 @@ impl Supervisor {
         }
     }
 
-    /// Asks the processes of a role to end in order, and waits for that, at most so long.
+    /// Asks the processes of a role to end in order, and waits for that, at most for `patience`.
     fn ask(&mut self, role: Role, patience: Duration) {
         for index in 0..self.slots.len() {
             if self.slots[index].config.role == role {
@@ -347,11 +358,24 @@ impl Supervisor {
         self.await_ends(patience, |config| config.role == role);
     }
 
-    /// Ends processes of these roles at once: dropping the pipe is what tells them.
+    /// Tells the processes of these roles that all of them end, and waits until they have.
+    fn end_together<const ROLES: usize>(&mut self, roles: [Role; ROLES]) {
+        for (slot, entry) in self.slots.iter_mut().zip(&self.cluster.processes) {
+            if let ProcessLife::Running { lifeline, .. } = &mut slot.life
+                && roles.contains(&slot.config.role)
+                && let Err(error) = lifeline.write_all(lifeline::END)
+            {
+                tracing::warn!("{}: {error}", entry.name);
+            }
+        }
+        self.await_ends(DURABLE_WAIT_MAX, |config| roles.contains(&config.role));
+    }
+
+    /// Ends the processes of the chosen roles at once, by dropping their pipes.
     fn drop_pipes(&mut self, chosen: impl Fn(Role) -> bool) {
         for slot in &mut self.slots {
-            if matches!(slot.life, Life::Running { .. }) && chosen(slot.config.role) {
-                slot.life = Life::Stopped;
+            if matches!(slot.life, ProcessLife::Running { .. }) && chosen(slot.config.role) {
+                slot.life = ProcessLife::Stopped;
             }
         }
     }
@@ -365,7 +389,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits for those chosen to end, at most so long.
+    /// Waits until the chosen processes have ended, at most for `patience`.
     fn await_ends(&mut self, patience: Duration, chosen: impl Fn(&NodeConfig) -> bool) {
         let deadline = Instant::now() + patience;
         let runs = |supervisor: &Supervisor| {
@@ -373,12 +397,12 @@ impl Supervisor {
             processes.any(|(slot, entry)| entry.pid.is_some() && chosen(&slot.config))
         };
         while runs(self) {
-            match self.news.1.recv_deadline(deadline) {
-                Ok(News::Ended(index, _)) => {
+            match self.events.1.recv_deadline(deadline) {
+                Ok(ProcessEvent::Ended(index, _)) => {
                     self.cluster.processes[index].pid = None;
-                    self.slots[index].life = Life::Stopped;
+                    self.slots[index].life = ProcessLife::Stopped;
                 }
-                Ok(News::Listening(..)) => {}
+                Ok(ProcessEvent::Listening(..)) => {}
                 Err(_) => return,
             }
         }

@@ -1,4 +1,4 @@
-//! Jepsen histories: an event a line, as EDN maps or as the lines of its console log.
+//! Jepsen histories, as EDN maps or as the lines of Jepsen's console log.
 //!
 //! ```text
 //! {:process 0, :type :invoke, :f :write, :value 3, :time 120}
@@ -9,22 +9,28 @@
 //! INFO  jepsen.util - 4 :invoke :cas [3 0]
 //! ```
 //!
-//! Where events have no `:time`, their order is the time. `:info` is an unknown outcome. A `:fail` did not take effect; with
-//! [`FailedCas::Observed`] a failed compare-and-set says that the value was another one. The operations of a transaction are
-//! taken one by one over the same interval, which is necessary for serializability but not sufficient.
+//! A line may hold any number of events, and a vector or list may enclose all of them. Events without `:time`
+//! are timed by their order. `:info` means an unknown outcome. An operation that ended in `:fail` did not
+//! take effect. With [`FailedCas::Observed`], a failed compare-and-set also proves that the key held another
+//! value. The steps of a transaction count as separate operations over the same interval. Atomic steps are
+//! necessary for serializability but not sufficient.
+//!
+//! A completion must have the `:f`, the keys and the number of steps of its invocation. Events that
+//! contradict their invocation are refused, as are a missing time where other events have one, and `nil`
+//! inside a list. Each of these could turn a wrong history into a right one.
 
 use std::collections::BTreeMap;
 
-use super::{Decoder, Fault, Record};
+use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Operation, Outcome, Value};
 
-/// What a compare-and-set with `:type :fail` says.
+/// Meaning of a compare-and-set that ended in `:type :fail`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailedCas {
-    /// Only that it did not happen: it may not even have been sent.
+    /// The operation did not take effect. Perhaps it was not even sent.
     #[default]
     Ignored,
-    /// That the comparison was made and failed.
+    /// The store compared, and the key held another value.
     Observed,
 }
 
@@ -33,54 +39,87 @@ pub enum FailedCas {
 pub struct Edn {
     failed_cas: FailedCas,
     events: Nanos,
-    open: BTreeMap<u64, Open>,
+    /// Whether events have times. The first event decides it for all.
+    timed: Option<bool>,
+    open: BTreeMap<u64, OpenCall>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenCall {
     start: Nanos,
+    /// `:f` of the invocation.
+    function: String,
     calls: Vec<(Box<str>, Action)>,
-    /// Whether values are [key value].
+    /// Whether values are `[key value]`.
     keyed: bool,
 }
 
 impl Edn {
-    /// Decodes Jepsen histories, taking failed compare-and-sets as told.
+    /// Creates a decoder. `failed_cas` is the meaning of a failed compare-and-set.
     pub fn new(failed_cas: FailedCas) -> Self {
         Self { failed_cas, ..Self::default() }
     }
 }
 
-struct Event {
+struct EdnEvent {
+    /// Column of the event's first character, from 1.
+    column: usize,
     process: u64,
     kind: String,
     function: String,
     key: Option<Box<str>>,
-    value: Form,
+    value: EdnForm,
     time: Option<Nanos>,
 }
 
-/// The key of histories that name none.
+impl EdnEvent {
+    fn fault(&self, expected: impl Into<String>) -> SyntaxError {
+        SyntaxError::new(self.column, expected)
+    }
+}
+
+/// The key of all operations of a history that names no keys.
 const ONLY_KEY: &str = "register";
 
 impl Decoder for Edn {
-    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault> {
-        let Some(event) = event(line)? else { return Ok(()) };
+    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), SyntaxError> {
+        for event in events(line)? {
+            self.event(&event, out)?;
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, out: &mut Vec<Record>) {
+        for (process, OpenCall { start, calls, .. }) in std::mem::take(&mut self.open) {
+            unknown(process, start, calls, out);
+        }
+    }
+}
+
+impl Edn {
+    fn event(&mut self, event: &EdnEvent, out: &mut Vec<Record>) -> Result<(), SyntaxError> {
         self.events += 1;
+        if *self.timed.get_or_insert(event.time.is_some()) != event.time.is_some() {
+            return Err(event.fault("expected a field :time in all events or in none"));
+        }
         let now = event.time.unwrap_or(self.events);
         if event.kind == "invoke" {
-            let open = opened(&event, now)?;
-            if let Some(Open { start, calls, .. }) = self.open.insert(event.process, open) {
-                unknown(event.process, start, calls, out); // it never ended, and the process goes on
+            let open = opened(event, now)?;
+            if let Some(OpenCall { start, calls, .. }) = self.open.insert(event.process, open) {
+                unknown(event.process, start, calls, out); // the process went on without a completion
             }
             return Ok(());
         }
-        let Some(Open { start, calls, keyed }) = self.open.remove(&event.process) else {
-            return Err(Fault::new(1, format!("expected an :invoke of process {} before", event.process)));
+        let Some(OpenCall { start, function, calls, keyed }) = self.open.remove(&event.process) else {
+            return Err(event.fault(format!("expected an :invoke of process {} before", event.process)));
         };
+        if event.function != function {
+            let found = &event.function;
+            return Err(event.fault(format!("expected :f :{function}, as in the :invoke, found :{found}")));
+        }
         match event.kind.as_str() {
             "ok" => {
-                let answers = answers(&event, &calls, keyed);
+                let answers = answers(event, &calls, keyed)?;
                 for ((key, mut action), answer) in calls.into_iter().zip(answers) {
                     if let Action::Read(value) | Action::Dequeue(value) = &mut action {
                         *value = answer;
@@ -101,18 +140,10 @@ impl Decoder for Edn {
             }
             "info" => unknown(event.process, start, calls, out),
             other => {
-                let column = line.find(other).unwrap_or(0) + 1;
-                let expected = format!("expected :invoke, :ok, :fail or :info, found :{other}");
-                return Err(Fault::new(column, expected));
+                return Err(event.fault(format!("expected :invoke, :ok, :fail or :info, found :{other}")));
             }
         }
         Ok(())
-    }
-
-    fn end(&mut self, out: &mut Vec<Record>) {
-        for (process, Open { start, calls, .. }) in std::mem::take(&mut self.open) {
-            unknown(process, start, calls, out);
-        }
     }
 }
 
@@ -123,106 +154,134 @@ fn unknown(client: u64, start: Nanos, calls: Vec<(Box<str>, Action)>, out: &mut 
     }
 }
 
-/// The event of a line; `None` if it is no client's.
-fn event(line: &str) -> Result<Option<Event>, Fault> {
+/// Returns the client events of a line.
+fn events(line: &str) -> Result<Vec<EdnEvent>, SyntaxError> {
     if let Some((_, rest)) = line.split_once("jepsen.util - ") {
         let base = line.len() - rest.len();
-        let mut forms = Forms { text: line, at: base };
+        let mut forms = FormReader { text: line, at: base };
         let process = forms.next()?;
-        let Form::Number(process) = process else { return Ok(None) };
+        let EdnForm::Number(process) = process else { return Ok(Vec::new()) };
         let (kind, function, value) = (forms.next()?, forms.next()?, forms.next()?);
-        let word = |form: Form| match form {
-            Form::Keyword(word) => Ok(word),
-            other => Err(Fault::new(base + 1, format!("expected a keyword, found {other:?}"))),
+        let word = |form: EdnForm| match form {
+            EdnForm::Keyword(word) => Ok(word),
+            other => Err(SyntaxError::new(base + 1, format!("expected a keyword, found {other:?}"))),
         };
         let (kind, function) = (word(kind)?, word(function)?);
-        let process = process.parse().map_err(|_| Fault::new(base + 1, "expected a process number"))?;
-        return Ok(Some(Event { process, kind, function, key: None, value, time: None }));
+        let process = process.parse().map_err(|_| SyntaxError::new(base + 1, "expected a process number"))?;
+        return Ok(vec![EdnEvent {
+            column: base + 1,
+            process,
+            kind,
+            function,
+            key: None,
+            value,
+            time: None,
+        }]);
     }
-    // The vector around all events may begin and end on any line.
-    let begin = line.len() - line.trim_start_matches([' ', '[', ',', '\t']).len();
-    if line[begin..].trim().trim_start_matches([']', ' ']).is_empty() {
-        return Ok(None);
+    let mut events = Vec::new();
+    let mut forms = FormReader { text: line, at: 0 };
+    loop {
+        // The vector or list that encloses all events may begin and end on any line.
+        let rest = &line[forms.at..];
+        forms.at += rest.len() - rest.trim_start_matches([' ', '[', ']', '(', ')', ',', '\t']).len();
+        if line[forms.at..].trim().is_empty() || line[forms.at..].starts_with(';') {
+            return Ok(events);
+        }
+        let column = forms.at + 1;
+        let EdnForm::Map(map) = forms.next()? else {
+            return Err(SyntaxError::new(column, "expected a map {:process … :type … :f …}"));
+        };
+        events.extend(event(map, column)?);
     }
-    let mut forms = Forms { text: line, at: begin };
-    let Form::Map(map) = forms.next()? else {
-        return Err(Fault::new(begin + 1, "expected a map {:process … :type … :f …}"));
-    };
-    let mut fields: BTreeMap<String, Form> = BTreeMap::new();
+}
+
+/// Returns the event that a map describes, or `None` if it belongs to no client.
+fn event(map: Vec<(EdnForm, EdnForm)>, column: usize) -> Result<Option<EdnEvent>, SyntaxError> {
+    let fault = |expected: String| SyntaxError::new(column, expected);
+    let mut fields: BTreeMap<String, EdnForm> = BTreeMap::new();
     for (name, value) in map {
-        if let Form::Keyword(name) = name {
-            fields.insert(name, value);
+        if let EdnForm::Keyword(name) = name
+            && fields.insert(name.clone(), value).is_some()
+        {
+            return Err(fault(format!("expected one field :{name}, found two")));
         }
     }
     let mut word = |name: &str| match fields.remove(name) {
-        Some(Form::Keyword(word)) => Ok(word),
-        Some(other) => {
-            Err(Fault::new(begin + 1, format!("expected :{name} to be a keyword, found {other:?}")))
-        }
-        None => Err(Fault::new(begin + 1, format!("expected a field :{name}"))),
+        Some(EdnForm::Keyword(word)) => Ok(word),
+        Some(other) => Err(fault(format!("expected :{name} to be a keyword, found {other:?}"))),
+        None => Err(fault(format!("expected a field :{name}"))),
     };
     let (kind, function) = (word("type")?, word("f")?);
     let process = match fields.remove("process") {
-        Some(Form::Number(number)) => number
-            .parse()
-            .map_err(|_| Fault::new(begin + 1, format!("expected a process number, found {number}")))?,
+        Some(EdnForm::Number(number)) => {
+            number.parse().map_err(|_| fault(format!("expected a process number, found {number}")))?
+        }
         Some(_) => return Ok(None), // the nemesis
-        None => return Err(Fault::new(begin + 1, "expected a field :process")),
+        None => return Err(fault("expected a field :process".into())),
     };
     let time = match fields.remove("time") {
-        Some(Form::Number(time)) => Some(
-            time.parse().map_err(|_| Fault::new(begin + 1, format!("expected :time in ns, found {time}")))?,
-        ),
-        _ => None,
+        None | Some(EdnForm::Nil) => None,
+        Some(EdnForm::Number(time)) => {
+            Some(time.parse().map_err(|_| fault(format!("expected :time in ns, found {time}")))?)
+        }
+        Some(other) => return Err(fault(format!("expected :time in ns, found {other:?}"))),
     };
-    let key = fields.remove("key").and_then(Form::value).map(|key| key.to_string().into());
-    let value = fields.remove("value").unwrap_or(Form::Nil);
-    Ok(Some(Event { process, kind, function, key, value, time }))
+    let key = fields.remove("key").map_or(Ok(None), EdnForm::value).map_err(fault)?;
+    let key = key.map(|key| key.to_string().into());
+    let value = fields.remove("value").unwrap_or(EdnForm::Nil);
+    Ok(Some(EdnEvent { column, process, kind, function, key, value, time }))
 }
 
-fn opened(event: &Event, start: Nanos) -> Result<Open, Fault> {
-    let fault = |expected: String| Fault::new(1, expected);
+fn opened(event: &EdnEvent, start: Nanos) -> Result<OpenCall, SyntaxError> {
+    let fault = |expected: String| event.fault(expected);
+    let function = event.function.clone();
     let mut calls = Vec::new();
     if event.function == "txn" {
-        let Form::Sequence(steps) = &event.value else {
+        let EdnForm::Sequence(steps) = &event.value else {
             return Err(fault("expected the :value of a :txn to be a vector".into()));
         };
         for step in steps {
-            let Form::Sequence(parts) = step else {
-                return Err(fault("expected [:r key nil] or [:append key value]".into()));
-            };
-            let [Form::Keyword(function), key, value] = &parts[..] else {
-                return Err(fault("expected [:r key nil] or [:append key value]".into()));
-            };
-            let key = key.clone().value().map_or_else(String::new, |key| key.to_string());
-            calls.push((key.into(), action(function, value.clone()).map_err(fault)?));
+            let (function, key, value) = transaction_step(step).map_err(fault)?;
+            calls.push((key, action(function, value.clone()).map_err(fault)?));
         }
-        return Ok(Open { start, calls, keyed: false });
+        return Ok(OpenCall { start, function, calls, keyed: false });
     }
-    // [key value], where value is what this function takes: an invoked read takes nil, a compare-and-set takes a pair.
+    // `[key value]`, where the value fits the function: an invoked read takes nil, a compare-and-set takes a
+    // pair.
     let keyed = event.key.is_none()
         && match (&event.value, event.function.as_str()) {
-            (Form::Sequence(parts), "cas") => matches!(&parts[..], [_, Form::Sequence(_)]),
-            (Form::Sequence(parts), _) => parts.len() == 2,
+            (EdnForm::Sequence(parts), "cas") => matches!(&parts[..], [_, EdnForm::Sequence(_)]),
+            (EdnForm::Sequence(parts), _) => parts.len() == 2,
             _ => false,
         };
     let (key, value) = match (&event.value, &event.key) {
-        (Form::Sequence(parts), None) if keyed => {
-            let key = parts[0].clone().value().map_or_else(String::new, |key| key.to_string());
-            (key.into(), parts[1].clone())
-        }
+        (EdnForm::Sequence(parts), None) if keyed => (key(&parts[0]).map_err(fault)?, parts[1].clone()),
         (value, Some(key)) => (key.clone(), value.clone()),
         (value, None) => (ONLY_KEY.into(), value.clone()),
     };
     calls.push((key, action(&event.function, value).map_err(fault)?));
-    Ok(Open { start, calls, keyed })
+    Ok(OpenCall { start, function, calls, keyed })
 }
 
-fn action(function: &str, value: Form) -> Result<Action, String> {
-    let given = |value: Form| value.value().ok_or_else(|| format!("expected a value for :{function}"));
+/// Returns the function, the key and the value of one step of a transaction.
+fn transaction_step(step: &EdnForm) -> Result<(&str, Box<str>, &EdnForm), String> {
+    if let EdnForm::Sequence(parts) = step
+        && let [EdnForm::Keyword(function), of, value] = &parts[..]
+    {
+        return Ok((function, key(of)?, value));
+    }
+    Err(format!("expected [:r key nil] or [:append key value], found {step:?}"))
+}
+
+fn key(form: &EdnForm) -> Result<Box<str>, String> {
+    Ok(form.clone().value()?.map_or_else(String::new, |key| key.to_string()).into())
+}
+
+fn action(function: &str, value: EdnForm) -> Result<Action, String> {
+    let given = |value: EdnForm| value.value()?.ok_or_else(|| format!("expected a value for :{function}"));
     Ok(match function {
         "read" | "r" | "get" => Action::Read(None),
-        "write" | "w" | "put" => value.value().map_or(Action::Delete, Action::Write),
+        "write" | "w" | "put" => value.value()?.map_or(Action::Delete, Action::Write),
         "delete" => Action::Delete,
         "append" => Action::Append(given(value)?),
         "add" => Action::Add(given(value)?),
@@ -230,11 +289,10 @@ fn action(function: &str, value: Form) -> Result<Action, String> {
         "enqueue" => Action::Enqueue(given(value)?),
         "dequeue" => Action::Dequeue(None),
         "cas" => match value {
-            Form::Sequence(pair) if pair.len() == 2 => {
-                let mut pair = pair.into_iter().map(Form::value);
-                let (expected, new) = (pair.next().flatten(), pair.next().flatten());
-                let new = new.ok_or("expected a value to set for :cas")?;
-                Action::Cas { expected, new, matched: true }
+            EdnForm::Sequence(pair) if pair.len() == 2 => {
+                let [expected, new] = <[EdnForm; 2]>::try_from(pair).expect("it has two parts");
+                let new = new.value()?.ok_or("expected a value to set for :cas")?;
+                Action::Cas { expected: expected.value()?, new, matched: true }
             }
             other => return Err(format!("expected [old new] for :cas, found {other:?}")),
         },
@@ -246,69 +304,87 @@ fn action(function: &str, value: Form) -> Result<Action, String> {
     })
 }
 
-/// What each call of the event returned.
-fn answers(event: &Event, calls: &[(Box<str>, Action)], keyed: bool) -> Vec<Option<Value>> {
-    let value = event.value.clone();
-    match (value, event.function.as_str()) {
-        (Form::Sequence(steps), "txn") => {
-            let last = |step| match step {
-                Form::Sequence(parts) => parts.into_iter().nth(2).and_then(Form::value),
-                _ => None,
-            };
-            steps.into_iter().map(last).collect()
+/// Returns the answer of each call of the event.
+fn answers(
+    event: &EdnEvent,
+    calls: &[(Box<str>, Action)],
+    keyed: bool,
+) -> Result<Vec<Option<Value>>, SyntaxError> {
+    let fault = |expected: String| event.fault(expected);
+    let same_key = |found: &str, invoked: &str| {
+        let wrong = || fault(format!("expected key {invoked}, as in the :invoke, found {found}"));
+        if found == invoked { Ok(()) } else { Err(wrong()) }
+    };
+    match (&event.value, event.function.as_str()) {
+        (EdnForm::Sequence(steps), "txn") if steps.len() == calls.len() => {
+            let mut answers = Vec::new();
+            for (step, (invoked, _)) in steps.iter().zip(calls) {
+                let (_, key, value) = transaction_step(step).map_err(fault)?;
+                same_key(&key, invoked)?;
+                answers.push(value.clone().value().map_err(fault)?);
+            }
+            Ok(answers)
         }
-        (Form::Sequence(parts), _) if keyed => vec![parts.into_iter().nth(1).and_then(Form::value)],
-        // Stores of texts that can be appended to begin with an empty one.
-        (Form::Text(text), "get") if text.is_empty() => vec![None],
-        (value, _) => {
-            let mut answers = vec![value.value()];
-            answers.resize(calls.len(), None);
-            answers
+        (_, "txn") => Err(fault(format!("expected the {} steps of the :invoke", calls.len()))),
+        // Every function but `:txn` is one call. An update has no answer apart from its success.
+        (_, function) if !matches!(function, "read" | "r" | "get" | "dequeue") => Ok(vec![None]),
+        (EdnForm::Sequence(parts), _) if keyed && parts.len() == 2 => {
+            same_key(&key(&parts[0]).map_err(fault)?, &calls[0].0)?;
+            Ok(vec![parts[1].clone().value().map_err(fault)?])
         }
+        _ if keyed => Err(fault("expected [key value], as in the :invoke".into())),
+        // Stores of appendable texts begin with an empty text, which counts as "nothing".
+        (EdnForm::Text(text), "get") if text.is_empty() => Ok(vec![None]),
+        (value, _) => Ok(vec![value.clone().value().map_err(fault)?]),
     }
 }
 
-/// A piece of EDN.
+/// A parsed piece of EDN.
 #[derive(Clone, Debug, PartialEq)]
-enum Form {
+enum EdnForm {
     Nil,
     Number(String),
     Text(String),
     Keyword(String),
     Symbol(String),
-    Sequence(Vec<Form>),
-    Map(Vec<(Form, Form)>),
+    Sequence(Vec<EdnForm>),
+    Map(Vec<(EdnForm, EdnForm)>),
 }
 
-impl Form {
-    fn value(self) -> Option<Value> {
-        match self {
-            Self::Nil => None,
-            Self::Number(text) | Self::Text(text) | Self::Symbol(text) => Some(text.into()),
-            Self::Keyword(word) => Some(format!(":{word}").into()),
+impl EdnForm {
+    /// Returns the value that this form denotes, or `None` for nil.
+    fn value(self) -> Result<Option<Value>, String> {
+        Ok(Some(match self {
+            Self::Nil => return Ok(None),
+            Self::Number(text) | Self::Text(text) | Self::Symbol(text) => text.into(),
+            Self::Keyword(word) => format!(":{word}").into(),
             Self::Sequence(forms) => {
-                Some(forms.into_iter().filter_map(Form::value).collect::<Vec<_>>().into())
+                let mut values = Vec::new();
+                for form in forms {
+                    values.push(form.value()?.ok_or("expected no nil inside a list")?);
+                }
+                values.into()
             }
-            Self::Map(pairs) => Some(format!("{pairs:?}").into()),
-        }
+            Self::Map(pairs) => format!("{pairs:?}").into(),
+        }))
     }
 }
 
-/// Reads forms off a line.
-struct Forms<'a> {
+/// Parses the forms of a line.
+struct FormReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-/// No event nests deeper; what does is not followed to the end of the stack.
+/// Deepest accepted nesting. Deeper input is refused, so that it cannot overflow the stack.
 const DEPTH_MAX: usize = 32;
 
-impl Forms<'_> {
-    fn next(&mut self) -> Result<Form, Fault> {
+impl FormReader<'_> {
+    fn next(&mut self) -> Result<EdnForm, SyntaxError> {
         self.form(0)
     }
 
-    fn form(&mut self, depth: usize) -> Result<Form, Fault> {
+    fn form(&mut self, depth: usize) -> Result<EdnForm, SyntaxError> {
         if depth > DEPTH_MAX {
             return Err(self.fault("expected less nesting"));
         }
@@ -316,8 +392,8 @@ impl Forms<'_> {
         let rest = &self.text[self.at..];
         match rest.chars().next() {
             None => Err(self.fault("expected a value, found the end of the line")),
-            Some('[') => self.sequence(']', depth).map(Form::Sequence),
-            Some('(') => self.sequence(')', depth).map(Form::Sequence),
+            Some('[') => self.sequence(']', depth).map(EdnForm::Sequence),
+            Some('(') => self.sequence(')', depth).map(EdnForm::Sequence),
             Some('{') => {
                 let forms = self.sequence('}', depth)?;
                 if forms.len() % 2 == 1 {
@@ -325,36 +401,41 @@ impl Forms<'_> {
                 }
                 let mut forms = forms.into_iter();
                 let pairs = std::iter::from_fn(|| Some((forms.next()?, forms.next()?)));
-                Ok(Form::Map(pairs.collect()))
+                let mut pairs: Vec<(EdnForm, EdnForm)> = pairs.collect();
+                // Maps are printed in any order, so equal maps are sorted alike.
+                pairs.sort_by_cached_key(|pair| format!("{pair:?}"));
+                Ok(EdnForm::Map(pairs))
             }
             Some('"') => self.text(),
             Some('#') if rest.starts_with("#{") => {
                 self.at += 1;
-                self.sequence('}', depth).map(Form::Sequence)
+                let mut forms = self.sequence('}', depth)?;
+                // Sets are printed in any order, so equal sets are sorted alike.
+                forms.sort_by_cached_key(|form| format!("{form:?}"));
+                Ok(EdnForm::Sequence(forms))
             }
+            Some('#') if rest.starts_with("#_") => Err(self.fault("expected no form that is left out (#_)")),
             Some('#') => {
                 self.at += 1;
-                self.word(); // the tag: what follows is taken for itself
+                self.word(); // skip the tag and parse its form
                 self.form(depth + 1)
             }
             Some(':') => {
                 self.at += 1;
-                Ok(Form::Keyword(self.word().into()))
+                Ok(EdnForm::Keyword(self.word().into()))
             }
             Some(c) if c == ']' || c == ')' || c == '}' => {
                 Err(self.fault(&format!("expected a value, found {c}")))
             }
             Some(_) => Ok(match self.word() {
-                "nil" => Form::Nil,
-                number if number.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
-                    Form::Number(number.into())
-                }
-                symbol => Form::Symbol(symbol.into()),
+                "nil" => EdnForm::Nil,
+                number if is_number(number) => EdnForm::Number(plain(number).into()),
+                symbol => EdnForm::Symbol(symbol.into()),
             }),
         }
     }
 
-    fn sequence(&mut self, close: char, depth: usize) -> Result<Vec<Form>, Fault> {
+    fn sequence(&mut self, close: char, depth: usize) -> Result<Vec<EdnForm>, SyntaxError> {
         self.at += 1;
         let mut forms = Vec::new();
         loop {
@@ -370,20 +451,41 @@ impl Forms<'_> {
         }
     }
 
-    fn text(&mut self) -> Result<Form, Fault> {
+    fn text(&mut self) -> Result<EdnForm, SyntaxError> {
         let mut text = String::new();
         let mut chars = self.text[self.at..].char_indices().skip(1);
         while let Some((offset, c)) = chars.next() {
             match c {
                 '"' => {
                     self.at += offset + 1;
-                    return Ok(Form::Text(text));
+                    return Ok(EdnForm::Text(text));
                 }
                 '\\' => text.push(match chars.next() {
                     Some((_, 'n')) => '\n',
                     Some((_, 't')) => '\t',
                     Some((_, 'r')) => '\r',
-                    Some((_, other)) => other,
+                    Some((_, 'b')) => '\u{8}',
+                    Some((_, 'f')) => '\u{c}',
+                    Some((_, c @ ('"' | '\\'))) => c,
+                    Some((at, 'u')) => {
+                        let digits = self.text[self.at + at + 1..].get(..4).unwrap_or_default();
+                        let code = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
+                        chars.nth(3);
+                        match code.filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit())) {
+                            Some(c) => c,
+                            None => {
+                                let column = self.at + at + 1;
+                                return Err(SyntaxError::new(
+                                    column,
+                                    "expected four hexadecimal digits of a character",
+                                ));
+                            }
+                        }
+                    }
+                    Some((at, other)) => {
+                        let expected = format!("expected an escape of EDN, found \\{other}");
+                        return Err(SyntaxError::new(self.at + at + 1, expected));
+                    }
                     None => break,
                 }),
                 c => text.push(c),
@@ -396,7 +498,7 @@ impl Forms<'_> {
     fn word(&mut self) -> &str {
         let rest = &self.text[self.at..];
         let end = rest.find(|c: char| c.is_whitespace() || ",[](){}\"".contains(c)).unwrap_or(rest.len());
-        // A character that begins nothing is a word of its own, so that reading always goes on.
+        // A character that begins no word becomes a word by itself, so that the parser always advances.
         let end = if end == 0 { rest.chars().next().map_or(0, char::len_utf8) } else { end };
         self.at += end;
         &rest[..end]
@@ -407,7 +509,20 @@ impl Forms<'_> {
         self.at += rest.len() - rest.trim_start_matches(|c: char| c.is_whitespace() || c == ',').len();
     }
 
-    fn fault(&self, expected: &str) -> Fault {
-        Fault::new(self.at + 1, expected)
+    fn fault(&self, expected: &str) -> SyntaxError {
+        SyntaxError::new(self.at + 1, expected)
     }
+}
+
+fn is_number(word: &str) -> bool {
+    word.trim_start_matches(['-', '+']).starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// Strips from an integer the sign and the suffix that do not change it: `+3` and `3N` become `3`. Returns
+/// any other number unchanged.
+fn plain(number: &str) -> &str {
+    let digits = number.strip_prefix('+').unwrap_or(number);
+    let digits = digits.strip_suffix('N').unwrap_or(digits);
+    let is_integer = digits.strip_prefix('-').unwrap_or(digits).bytes().all(|byte| byte.is_ascii_digit());
+    if is_integer { digits } else { number }
 }

@@ -1,89 +1,54 @@
 //! Reading recorded histories.
 //!
-//! All formats are one record a line, so a reader holds one line and the operations that have not ended. A line that cannot be
-//! read is an error that says where and what was expected; a torn last line — the writer was killed in the middle of it — is
-//! noted and skipped.
+//! In all formats a record is one line, so a reader holds one line and the operations that have not ended. A
+//! malformed line is an error with its position and the expected text. An incomplete last line means that the
+//! writer was killed in the middle of it. The reader skips that line and notes it, unless it is the only line
+//! of the file: then the file may be something else.
 
 pub mod edn;
 pub mod json;
+mod record;
 pub mod text;
 pub mod watca;
 
 use std::fmt;
-use std::io::{self, BufRead};
+use std::io::{self, BufRead, Read};
 use std::str::FromStr;
 
 use thiserror::Error;
 
 use crate::history::{History, Impossible};
-use crate::operation::Operation;
 
-/// What is wrong with a line, from its decoder's view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Where in the line, from 1.
-    pub column: usize,
-    /// What should have been there.
-    pub expected: String,
-}
+pub use record::{Decoder, Record, SyntaxError};
 
-impl Fault {
-    /// At `column`, counted from 1, `expected` was missing.
-    pub fn new(column: usize, expected: impl Into<String>) -> Self {
-        Self { column, expected: expected.into() }
-    }
-}
-
-/// A line that could not be read.
+/// An error in a line, with the file and the position.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{file}:{line}:{column}: {expected}")]
 pub struct Malformed {
-    /// The file's name.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1.
+    /// Number of the line, from 1.
     pub line: u64,
-    /// The column in it, from 1.
+    /// Column in the line, from 1.
     pub column: usize,
-    /// What was expected there.
+    /// Expected text.
     pub expected: String,
 }
 
-/// Why a history could not be read.
+/// The reason why a history could not be read.
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The input itself failed.
+    /// The input could not be read.
     #[error("{file}: {source}")]
     Input {
-        /// The file's name.
+        /// Name of the file.
         file: String,
-        /// What happened.
+        /// Error of the input.
         source: io::Error,
     },
-    /// The input makes no sense.
+    /// A line is malformed.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-}
-
-/// One thing that a line said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
-    /// An operation ended, or will never.
-    Operation(Operation),
-    /// How far this host's clock may be off.
-    Clock {
-        /// The host.
-        host: String,
-        /// Its clock's error in nanoseconds, in either direction.
-        error: u64,
-    },
-}
-
-/// Understands the lines of one format.
-pub trait Decoder {
-    /// Takes one line, without its line break, and appends what it completes.
-    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault>;
-    /// The input ended: appends the operations that never did.
-    fn end(&mut self, out: &mut Vec<Record>);
 }
 
 /// The formats that can be read.
@@ -100,21 +65,24 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format that a first line looks like.
-    pub fn detect(line: &str) -> Option<Self> {
-        let line = line.trim_start_matches('\u{feff}').trim_start();
+    /// Returns the format that the beginning of a file looks like. `begin` holds at least the first line. An
+    /// array of JSON objects counts as JSON, because the JSON decoder then explains the error.
+    pub fn detect(begin: &str) -> Option<Self> {
+        let begin = begin.trim_start_matches('\u{feff}').trim_start();
+        let line = begin.lines().next()?;
         let mut words = line.split_whitespace();
         match (words.next()?, words.next()) {
             ("R" | "W", _) => Some(Self::Text),
             (first, Some("INV" | "RES")) if first.parse::<i64>().is_ok() => Some(Self::Watca),
             _ if line.contains("jepsen.util - ") => Some(Self::Edn),
-            _ if line.starts_with('[') || line.starts_with("{:") => Some(Self::Edn),
+            _ if is_json_array(begin) => Some(Self::Json),
+            _ if line.starts_with(['[', '(']) || line.starts_with("{:") => Some(Self::Edn),
             _ if line.starts_with('{') => Some(Self::Json),
             _ => None,
         }
     }
 
-    /// A decoder for one input. `failed_cas` matters to Jepsen histories only.
+    /// Returns a decoder for one input. `failed_cas` matters only to Jepsen histories.
     pub fn decoder(self, failed_cas: edn::FailedCas) -> Box<dyn Decoder + Send> {
         match self {
             Self::Json => Box::<json::Json>::default(),
@@ -123,6 +91,13 @@ impl Format {
             Self::Watca => Box::<watca::Watca>::default(),
         }
     }
+}
+
+/// Whether the text begins like an array of JSON objects. A map of EDN does not begin with a text as its key.
+fn is_json_array(begin: &str) -> bool {
+    let array = begin.trim_start().strip_prefix('[');
+    let object = array.and_then(|rest| rest.trim_start().strip_prefix('{'));
+    object.is_some_and(|rest| rest.trim_start().starts_with(['"', '}']))
 }
 
 impl FromStr for Format {
@@ -139,12 +114,15 @@ impl FromStr for Format {
     }
 }
 
-/// Something a reader passed over, and says so.
+/// Most bytes of a line. The bound protects memory from a file without line breaks.
+pub const LINE_BYTES_MAX: u64 = 256 << 20;
+
+/// An incomplete last line, which the reader skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
-    /// The file's name.
+    /// Name of the file.
     pub file: String,
-    /// The line, from 1.
+    /// Number of the line, from 1.
     pub line: u64,
 }
 
@@ -154,7 +132,7 @@ impl fmt::Display for Torn {
     }
 }
 
-/// Reads one input, a batch of records at a time.
+/// Reads one input, line by line.
 pub struct Reader<R> {
     file: String,
     input: R,
@@ -167,19 +145,19 @@ pub struct Reader<R> {
 }
 
 impl<R: BufRead> Reader<R> {
-    /// Reads `input` with `decoder`; `file` is its name in messages.
+    /// Reads `input` with `decoder`. Error messages name the input `file`.
     pub fn new(file: impl Into<String>, input: R, decoder: Box<dyn Decoder + Send>) -> Self {
         let file = file.into();
         Self { file, input, decoder, line: 0, buffer: Vec::new(), ended: false, torn: None, bytes: 0 }
     }
 
-    /// Appends the records of the next line to `out`; `false` after the last.
+    /// Appends the records of the next line to `out`. Returns `false` after the last line.
     pub fn read(&mut self, out: &mut Vec<Record>) -> Result<bool, ReadError> {
         if self.ended {
             return Ok(false);
         }
         self.buffer.clear();
-        let read = self.input.read_until(b'\n', &mut self.buffer);
+        let read = self.input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.buffer);
         let read = read.map_err(|source| ReadError::Input { file: self.file.clone(), source })?;
         self.bytes += read as u64;
         if read == 0 {
@@ -191,15 +169,19 @@ impl<R: BufRead> Reader<R> {
         let whole = self.buffer.last() == Some(&b'\n');
         let before = out.len();
         let result = match std::str::from_utf8(&self.buffer) {
+            _ if self.buffer.len() as u64 > LINE_BYTES_MAX => {
+                let expected = format!("expected a line of at most {} MiB", LINE_BYTES_MAX >> 20);
+                return Err(self.malformed(SyntaxError::new(1, expected)).into());
+            }
             Ok(line) => match line.trim_end_matches(['\n', '\r']) {
                 line if line.trim().is_empty() => Ok(()),
                 line => self.decoder.line(line, out),
             },
-            Err(error) => Err(Fault::new(error.valid_up_to() + 1, "expected UTF-8 text")),
+            Err(error) => Err(SyntaxError::new(error.valid_up_to() + 1, "expected UTF-8 text")),
         };
         match result {
             Ok(()) => Ok(true),
-            Err(_) if !whole => {
+            Err(_) if !whole && self.line > 1 => {
                 out.truncate(before);
                 self.torn = Some(Torn { file: self.file.clone(), line: self.line });
                 Ok(true)
@@ -208,7 +190,7 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// Reads everything into `history`.
+    /// Reads the whole input into `history`.
     pub fn read_into(&mut self, history: &mut History) -> Result<(), ReadError> {
         let mut records = Vec::new();
         loop {
@@ -222,23 +204,23 @@ impl<R: BufRead> Reader<R> {
         }
     }
 
-    /// The error for an operation of the line just read that cannot be.
+    /// Returns the error for an impossible operation on the line just read.
     pub fn impossible(&self, impossible: &Impossible) -> Malformed {
-        self.malformed(Fault::new(1, impossible.to_string()))
+        self.malformed(SyntaxError::new(1, impossible.to_string()))
     }
 
-    /// The last line, if it was incomplete.
+    /// Returns the last line if it was incomplete.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
     }
 
-    /// How much of the input has been read.
+    /// Returns the number of bytes read.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    fn malformed(&self, fault: Fault) -> Malformed {
-        let Fault { column, expected } = fault;
+    fn malformed(&self, fault: SyntaxError) -> Malformed {
+        let SyntaxError { column, expected } = fault;
         Malformed { file: self.file.clone(), line: self.line, column, expected }
     }
 }

@@ -1,19 +1,20 @@
-//! The plain text form: `R|W key start_ns end_ns value`, one operation a line.
+//! The plain text format: `R|W key start_ns end_ns value`, one operation a line.
 //!
-//! The value is the rest of the line and may hold spaces; without one, a read found nothing and a write deleted. Clients are not
-//! named, so every operation counts as its own client's and session guarantees have nothing to say.
+//! The value is the rest of the line and may contain spaces. Without a value, a read found nothing and a
+//! write deleted. The format names no clients. Each operation counts as that of a separate client, so session
+//! guarantees are not checked.
 
-use super::{Decoder, Fault, Record};
+use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Operation, Value};
 
-/// Decodes the text form.
+/// Decodes the text format.
 #[derive(Debug, Default)]
 pub struct Text {
     lines: u64,
 }
 
 impl Decoder for Text {
-    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault> {
+    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), SyntaxError> {
         self.lines += 1;
         let mut fields = Fields { line, at: 0 };
         let verb = fields.next("R or W")?;
@@ -25,7 +26,7 @@ impl Decoder for Text {
         let action = match verb {
             "R" => Action::Read(value),
             "W" => value.map_or(Action::Delete, Action::Write),
-            other => return Err(Fault::new(1, format!("expected R or W, found {other:?}"))),
+            other => return Err(SyntaxError::new(1, format!("expected R or W, found {other:?}"))),
         };
         out.push(Record::Operation(Operation::answered(self.lines, key, action, start, finish)));
         Ok(())
@@ -34,25 +35,25 @@ impl Decoder for Text {
     fn end(&mut self, _: &mut Vec<Record>) {}
 }
 
-/// Fields separated by white space, with their columns.
+/// The fields of a line, separated by white space, with their columns.
 struct Fields<'a> {
     line: &'a str,
     at: usize,
 }
 
 impl<'a> Fields<'a> {
-    fn next(&mut self, expected: &str) -> Result<&'a str, Fault> {
+    fn next(&mut self, expected: &str) -> Result<&'a str, SyntaxError> {
         let rest = self.line[self.at..].trim_start();
         let begin = self.line.len() - rest.len();
         let field = rest.split_whitespace().next();
-        let field = field.ok_or_else(|| Fault::new(begin + 1, format!("expected {expected}")))?;
+        let field = field.ok_or_else(|| SyntaxError::new(begin + 1, format!("expected {expected}")))?;
         self.at = begin + field.len();
         Ok(field)
     }
 
-    fn nanos(&mut self, expected: &str) -> Result<Nanos, Fault> {
+    fn nanos(&mut self, expected: &str) -> Result<Nanos, SyntaxError> {
         let field = self.next(expected)?;
         let column = self.at - field.len() + 1;
-        field.parse().map_err(|_| Fault::new(column, format!("expected {expected}, found {field:?}")))
+        field.parse().map_err(|_| SyntaxError::new(column, format!("expected {expected}, found {field:?}")))
     }
 }

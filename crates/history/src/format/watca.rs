@@ -1,27 +1,27 @@
-//! Logs of the Waterloo Consistency Analyzer: `timestamp⇥INV|RES⇥client⇥R|W⇥key⇥value`, an event a line.
+//! Logs of the Waterloo Consistency Analyzer: `timestamp⇥INV|RES⇥client⇥R|W⇥key⇥value`, one event a line.
 //!
-//! The value stands with the invocation of a write and the response of a read; a blank one is "nothing". A write without a
-//! response is of unknown outcome; a read without one says nothing.
+//! The invocation of a write and the response of a read carry the value. A blank value is "nothing". A write
+//! without a response has an unknown outcome. A read without a response is ignored.
 
 use std::collections::BTreeMap;
 
-use super::{Decoder, Fault, Record};
+use super::{Decoder, Record, SyntaxError};
 use crate::operation::{Action, Nanos, Operation, Outcome, Value};
 
-/// A client, whether it writes, and a key.
+/// Client, whether it writes, and key.
 type Call = (u64, bool, String);
 
 /// Decodes the log format of WatCA.
 #[derive(Debug, Default)]
 pub struct Watca {
     clients: BTreeMap<String, u64>,
-    // When it was invoked and what was to be written, oldest first.
+    // Open calls, oldest first: the time of the invocation, and the value to write.
     invoked: BTreeMap<Call, Vec<(Nanos, Option<Value>)>>,
 }
 
 impl Decoder for Watca {
-    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), Fault> {
-        // Values may hold spaces, so tabs separate where there are any.
+    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), SyntaxError> {
+        // Values may contain spaces, so a line with tabs is split at the tabs only.
         let fields: Vec<&str> = match line.contains('\t') {
             true => line.split('\t').map(str::trim).collect(),
             false => line.split_whitespace().collect(),
@@ -34,10 +34,10 @@ impl Decoder for Watca {
             fields
                 .get(index)
                 .copied()
-                .ok_or_else(|| Fault::new(column(index), format!("expected {expected}")))
+                .ok_or_else(|| SyntaxError::new(column(index), format!("expected {expected}")))
         };
         let wrong = |index: usize, expected: &str| {
-            Fault::new(column(index), format!("expected {expected}, found {:?}", fields[index]))
+            SyntaxError::new(column(index), format!("expected {expected}, found {:?}", fields[index]))
         };
         let time = field(0, "a timestamp")?;
         let time: Nanos = time.parse().map_err(|_| wrong(0, "a timestamp in nanoseconds"))?;
@@ -61,7 +61,7 @@ impl Decoder for Watca {
             return Ok(());
         }
         let (start, written) = self.invoked.get_mut(&call).and_then(Vec::pop).ok_or_else(|| {
-            Fault::new(column(1), "expected an INV of this client, operation and key before")
+            SyntaxError::new(column(1), "expected an INV of this client, operation and key before")
         })?;
         let action = match is_write {
             true => written.map_or(Action::Delete, Action::Write),

@@ -1,4 +1,4 @@
-//! Sequential models of what keys can hold.
+//! Sequential models of the objects that a key can be.
 
 mod queue;
 mod register;

@@ -2,20 +2,20 @@
 
 use crate::search::Model;
 
-/// What a queue is asked. Values are numbers.
+/// An operation on a queue, with its answer. Values are numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueOperation {
-    /// Put this at the end.
+    /// An enqueue of this value.
     Enqueue(u32),
-    /// This was first and was taken.
+    /// A dequeue that took this value.
     Dequeue(u32),
-    /// There was nothing to take.
+    /// A dequeue that found the queue empty.
     DequeueNothing,
-    /// Whatever was first may have been taken.
+    /// A dequeue of unknown outcome, which may have taken the front value.
     DequeueUnknown,
 }
 
-/// A queue, empty at first.
+/// The model of a queue that is empty at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Queue;
 

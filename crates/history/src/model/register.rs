@@ -2,25 +2,25 @@
 
 use crate::search::Model;
 
-/// What a register is asked. Values are numbers; 0 is "nothing".
+/// An operation on a register, with its answer. Values are numbers, and 0 is "nothing".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterOperation {
-    /// It returned this.
+    /// A read that returned this value.
     Read(u32),
-    /// Write this; a delete writes "nothing".
+    /// A write of this value. A delete writes "nothing".
     Write(u32),
-    /// It held `expected` and was set to `new`.
+    /// A compare-and-set that found `expected` and wrote `new`.
     Cas {
-        /// What it held.
+        /// Value before.
         expected: u32,
-        /// What it holds then.
+        /// Value after.
         new: u32,
     },
-    /// It held something else than this.
+    /// A compare-and-set that found another value than this one.
     Differs(u32),
 }
 
-/// A register that holds "nothing" at first.
+/// The model of a register that holds "nothing" at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Register;
 

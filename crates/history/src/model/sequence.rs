@@ -1,25 +1,25 @@
-//! What can be appended to: a list of values, or a text.
+//! Objects that clients append to: a list of values, or a text.
 //!
-//! Where nothing is ever replaced, what a key holds only grows. Then it is a prefix of the longest answer for as long as that is
-//! to come, which leaves the search hardly a choice.
+//! If no operation replaces the whole value, the value only grows. Until the longest answer is reached, the
+//! value must then be a prefix of that answer, which leaves the search hardly a choice.
 
 use crate::search::Model;
 
-/// What a list is asked. Values are numbers.
+/// An operation on a list, with its answer. Values are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListOperation {
-    /// It returned this list.
+    /// A read that returned this list.
     Read(Box<[u32]>),
-    /// Append this.
+    /// An append of this value.
     Append(u32),
-    /// Replace the whole list; a delete leaves an empty one.
+    /// A write that replaces the whole list. A delete writes an empty list.
     Write(Box<[u32]>),
 }
 
-/// A list, empty at first.
+/// The model of a list that is empty at first.
 #[derive(Clone, Debug, Default)]
 pub struct List {
-    /// The longest list that was returned, if nothing was ever replaced.
+    /// The longest list that a read returned. Empty if some write replaced the whole list.
     pub longest: Box<[u32]>,
 }
 
@@ -48,21 +48,21 @@ impl Model for List {
     }
 }
 
-/// What a text is asked.
+/// An operation on a text, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextOperation {
-    /// It returned this.
+    /// A read that returned this text.
     Read(Box<str>),
-    /// Append this.
+    /// An append of this text.
     Append(Box<str>),
-    /// Replace it all.
+    /// A write that replaces the whole text.
     Write(Box<str>),
 }
 
-/// A text, empty at first.
+/// The model of a text that is empty at first.
 #[derive(Clone, Debug, Default)]
 pub struct Text {
-    /// The longest text that was returned, if nothing was ever replaced.
+    /// The longest text that a read returned. Empty if some write replaced the whole text.
     pub longest: Box<str>,
 }
 

@@ -2,23 +2,23 @@
 
 use crate::search::Model;
 
-/// What a set is asked. Values are numbers.
+/// An operation on a set, with its answer. Values are numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetOperation {
-    /// It returned these, sorted.
+    /// A read that returned these values, sorted.
     Read(Box<[u32]>),
-    /// Put this in.
+    /// An add of this value.
     Add(u32),
-    /// Take this out.
+    /// A removal of this value.
     Remove(u32),
 }
 
-/// A set, empty at first.
+/// The model of a set that is empty at first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Set;
 
 impl Model for Set {
-    /// Sorted.
+    /// The values, sorted.
     type State = Box<[u32]>;
     type Operation = SetOperation;
 

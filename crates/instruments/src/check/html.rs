@@ -1,4 +1,4 @@
-//! The page: timelines of the worst keys, to zoom into. One file, nothing loaded from elsewhere.
+//! The HTML page: timelines of the worst keys that can be zoomed. It is one file and loads nothing.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::table::{time, verdict};
 
-/// How many operations of a key are drawn: those nearest to the witness.
+/// Largest number of operations drawn for a key. They are the operations nearest to the witness.
 const OPERATIONS_MAX: usize = 5_000;
 
 const PAGE: &str = include_str!("timeline.html");
@@ -17,7 +17,7 @@ pub(super) fn page(history: &History, report: &Report, top: usize) -> String {
     let worst = report.suspects.iter().take(top).filter_map(|key| Some((find(&key.key)?, Some(key))));
     let mut keys: Vec<Value> = worst.map(|(key, report)| timeline(key, report)).collect();
     if keys.is_empty() {
-        // Nothing is wrong: the keys with the most operations are shown instead.
+        // All keys are atomic, so the page shows the keys with the most operations.
         let mut busiest: Vec<&KeyHistory> = history.keys().iter().collect();
         busiest.sort_by_key(|key| std::cmp::Reverse(key.len()));
         keys.extend(busiest.into_iter().take(top).map(|key| timeline(key, None)));
@@ -30,7 +30,7 @@ pub(super) fn page(history: &History, report: &Report, top: usize) -> String {
         "gamma": report.measures.map(|measures| time(measures.gamma)),
         "timelines": keys,
     });
-    // A script ends at the first "</", wherever it stands.
+    // A browser ends a script at the first "</", even inside a string.
     PAGE.replace("/*DATA*/null", &data.to_string().replace("</", "<\\/"))
 }
 
@@ -40,8 +40,9 @@ fn timeline(key: &KeyHistory, report: Option<&KeyReport>) -> Value {
     let shown = operations.len();
     let witness = report.and_then(|report| report.witness.as_ref());
     if operations.len() > OPERATIONS_MAX {
-        let instant =
-            witness.and_then(|witness| witness.exhibits().into_iter().find_map(|exhibit| exhibit.start));
+        let instant = witness.and_then(|witness| {
+            witness.evidence_operations().into_iter().find_map(|operation| operation.start)
+        });
         let middle =
             instant.map_or(0, |instant| operations.partition_point(|operation| operation.start < instant));
         let first = middle.saturating_sub(OPERATIONS_MAX / 2).min(operations.len() - OPERATIONS_MAX);

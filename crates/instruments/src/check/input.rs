@@ -1,4 +1,4 @@
-//! Reading files, for a check of everything and for a stream.
+//! Reading of files, for a check of the whole history and for a stream.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -12,15 +12,15 @@ use quorate_history::{History, Impossible, Operation};
 
 use quorate_command::Usage;
 
-/// One file, record by record.
-pub(super) struct Source {
+/// A file, read record by record.
+pub(super) struct HistorySource {
     reader: Reader<Box<dyn BufRead>>,
     records: Vec<Record>,
     operations: VecDeque<Operation>,
 }
 
-impl Source {
-    /// Opens a file, or standard input for `-`; `None` if it is empty.
+impl HistorySource {
+    /// Opens a file, or standard input for `-`. Returns `None` if it is empty.
     pub(super) fn open(
         path: &Path,
         format: Option<Format>,
@@ -35,11 +35,10 @@ impl Source {
         let mut input = BufReader::with_capacity(1 << 20, progress.wrap_read(input));
         let begin = input.fill_buf().map_err(|error| Usage(format!("{name}: {error}")))?;
         let begin = String::from_utf8_lossy(begin);
-        let first = begin.lines().find(|line| !line.trim().is_empty());
-        let format = match (first, format) {
-            (None, _) => return Ok(None),
-            (Some(_), Some(format)) => format,
-            (Some(line), None) => Format::detect(line).ok_or_else(|| {
+        let format = match format {
+            _ if begin.trim().is_empty() => return Ok(None),
+            Some(format) => format,
+            None => Format::detect(&begin).ok_or_else(|| {
                 let formats = "JSON lines, R|W lines, Jepsen EDN or a WatCA log";
                 Usage(format!("{name}:1:1: expected {formats}; name it with --format"))
             })?,
@@ -49,12 +48,13 @@ impl Source {
         Ok(Some(Self { reader, records: Vec::new(), operations: VecDeque::new() }))
     }
 
-    /// Reads everything.
+    /// Reads the whole file into `history`.
     pub(super) fn read_into(&mut self, history: &mut History) -> Result<(), Usage> {
         self.reader.read_into(history).map_err(unreadable)
     }
 
-    /// When the next operation ended, or began if it never did; `None` after the last.
+    /// Returns the end of the next operation, or its start if it never ended. Returns `None` after the last
+    /// operation.
     pub(super) fn peek(&mut self) -> Result<Option<i64>, Usage> {
         while self.operations.is_empty() {
             let more = self.reader.read(&mut self.records).map_err(unreadable)?;
@@ -70,17 +70,17 @@ impl Source {
         Ok(self.operations.front().map(|operation| operation.finish.unwrap_or(operation.start)))
     }
 
-    /// The next operation, if [`peek`](Self::peek) found one.
+    /// Returns the next operation if [`peek`](Self::peek) found one.
     pub(super) fn next(&mut self) -> Option<Operation> {
         self.operations.pop_front()
     }
 
-    /// The error for an operation of this source that cannot be.
+    /// Returns the error for an impossible operation of this file.
     pub(super) fn impossible(&self, impossible: &Impossible) -> Usage {
         Usage(self.reader.impossible(impossible).to_string())
     }
 
-    /// The last line, if it was torn.
+    /// Returns the last line if it was incomplete.
     pub(super) fn torn(&self) -> Option<&Torn> {
         self.reader.torn()
     }

@@ -1,4 +1,4 @@
-//! The table for people.
+//! The result of a check as a table.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use comfy_table::{Table, presets};
 use quorate_history::{KeyReport, Method, Report, Score, Verdict, confidence};
 use rand::{RngExt, SeedableRng};
 
-/// How many sets of keys are drawn for the confidence interval.
+/// Number of resamples for the confidence interval.
 const RESAMPLES: usize = 1_000;
 
 pub(super) fn table(report: &Report, left_out: u64, clock_error: u64, top: usize, seconds: f64) -> String {
@@ -33,7 +33,7 @@ pub(super) fn table(report: &Report, left_out: u64, clock_error: u64, top: usize
                 "inconsistent operations",
                 format!("{}, proportion {}", measures.inconsistent_operations, share(report.proportion())),
             ));
-            // A fixed seed: the same history gives the same interval.
+            // The seed is fixed, so that the same history gives the same interval.
             let mut random = rand_pcg::Pcg64::seed_from_u64(0);
             if let Some((low, high)) =
                 confidence(&report.shares, RESAMPLES, |below| random.random_range(0..below))
@@ -124,7 +124,7 @@ pub(super) fn time(score: Score) -> String {
     score.finite().map_or_else(|| "∞".into(), duration)
 }
 
-/// Nanoseconds in the unit in which they are short, exactly.
+/// Formats nanoseconds exactly, in the unit that makes them short.
 pub(super) fn duration(nanos: u64) -> String {
     let (unit, size, digits) = match nanos {
         0..1_000 => return format!("{nanos} ns"),

@@ -1,4 +1,4 @@
-//! `quorate sim graphs`: what is promised while some routers cannot talk, tried for every graph of links.
+//! `quorate sim graphs`: checks the promise for routers that cannot all talk, for every graph of links.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, thread, time::Duration};
 
@@ -9,48 +9,50 @@ use quorate_sim::{
 };
 
 use super::{FAILURES_MAX, mutation, page, progress_bar};
-use quorate_command::{Usage, say};
+use quorate_command::{Usage, print_line};
 
-/// Partial partitions by exhaustion.
+/// Tests partial partitions of routers exhaustively.
 ///
-/// Tries every graph of links between three or five routers, with every leader, up to the names of the routers. Where some
-/// router can talk both ways with a majority, clients that can talk with it must make progress within four election
-/// timeouts, and the lead moves at most once.
+/// Tries every graph of links between three or five routers, with every leader. Graphs that differ only in
+/// the names of the routers count as one. If some router talks in both directions with a majority, clients
+/// that can talk with it must make progress within four election timeouts, and the lead must move at most
+/// once.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Replay this one case.
+    /// Replays this case.
     #[arg(long, conflicts_with_all = ["sample", "page"])]
     seed: Option<u64>,
-    /// Run at most so many cases of each kind, evenly spread; all of them unless given.
+    /// Largest number of cases of each kind to run, evenly spread. By default all cases.
     #[arg(long)]
     sample: Option<usize>,
-    /// How many cases at a time; one for each processor unless given.
+    /// Number of concurrent cases. By default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Break this rule on purpose, to see the cases catch it: `hears-everybody`, `goes-no-way-round`.
+    /// Breaks this rule on purpose, to see the cases detect it: `hears-everybody`, `goes-no-way-round`.
     #[arg(long)]
     mutation: Option<String>,
-    /// Write a page that draws the undirected graphs on five routers, with the times that clients waited.
+    /// Writes a page that draws the undirected graphs of five routers, with the clients' waiting times.
     #[arg(long, value_name = "FILE")]
     page: Option<PathBuf>,
-    /// One JSON object instead of text.
+    /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// What the cases of one kind showed.
-pub(super) struct Kind {
+/// The results for the cases of one kind.
+pub(super) struct FamilySummary {
     pub(super) family: Family,
-    /// Graphs that the network takes first, up to the names of five routers.
+    /// Number of graphs that the network has first. Graphs of five routers that differ only in names count as
+    /// one.
     pub(super) graphs: usize,
-    /// Those of them in which some router talks with a majority.
+    /// Number of these graphs in which some router talks with a majority.
     pub(super) graphs_promised: usize,
     pub(super) cases: usize,
-    /// Those in which somebody is promised progress, in every shape that the network takes.
+    /// Number of cases in which every graph promises progress to some client.
     pub(super) promised: usize,
-    /// The longest that a client waited that was promised progress.
+    /// Longest wait of a client that was promised progress.
     pub(super) longest: Duration,
-    /// The longest that any client waited after the cut had healed.
+    /// Longest wait of any client after the cut had healed.
     pub(super) healed: Duration,
     pub(super) failed: usize,
 }
@@ -78,7 +80,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     });
     bar.finish_and_clear();
     let both = paired(&cases, &findings);
-    let kinds: Vec<Kind> = Family::ALL.into_iter().map(|family| kind(family, &both)).collect();
+    let kinds: Vec<FamilySummary> = Family::ALL.into_iter().map(|family| kind(family, &both)).collect();
     if let Some(path) = &args.page {
         let text = page::of(&both, &kinds);
         fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
@@ -90,17 +92,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The findings with their cases; a sweep that ended early has fewer of them.
+/// Pairs each finding with its case. A sweep that stopped early has fewer findings than cases.
 fn paired<'a>(cases: &'a [Case], findings: &'a [Finding]) -> Vec<(&'a Case, &'a Finding)> {
     let case = |finding: &Finding| cases.binary_search_by_key(&finding.number, |case| case.number);
     findings.iter().filter_map(|finding| Some((&cases[case(finding).ok()?], finding))).collect()
 }
 
-fn kind(family: Family, all: &[(&Case, &Finding)]) -> Kind {
+fn kind(family: Family, all: &[(&Case, &Finding)]) -> FamilySummary {
     let of_kind = || all.iter().filter(|(case, _)| case.family == family);
     let first = of_kind().filter_map(|(case, finding)| Some((case.shape, finding.phases.first()?.promised)));
     let graphs: BTreeMap<usize, bool> = first.collect();
-    let mut kind = Kind {
+    let mut kind = FamilySummary {
         family,
         graphs: graphs.len(),
         graphs_promised: graphs.values().filter(|promised| **promised).count(),
@@ -126,7 +128,7 @@ fn command(number: u64, args: &Args) -> String {
     format!("quorate sim graphs --seed {number}{mutation}")
 }
 
-fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) -> Result<()> {
+fn print(args: &Args, kinds: &[FamilySummary], findings: &[Finding]) -> Result<()> {
     let failures = || findings.iter().filter(|finding| finding.failure.is_some());
     let steps: u64 = findings.iter().map(|finding| finding.steps).sum();
     if args.json {
@@ -142,7 +144,7 @@ fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) -> Result<()> {
         let failures: Vec<_> = failures()
             .map(|it| serde_json::json!({ "seed": it.number, "failure": it.failure, "replay": command(it.number, args) }))
             .collect();
-        say!(
+        print_line!(
             "{}",
             serde_json::json!({
                 "scenario": "graphs", "cases": findings.len(), "steps": steps, "kinds": kinds, "failures": failures,
@@ -151,7 +153,7 @@ fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) -> Result<()> {
         )?;
         return Ok(());
     }
-    say!(
+    print_line!(
         "{:>7} {:>9} {:>7} {:>9} {:>8} {:>8} {:>7}",
         "graphs",
         "promised",
@@ -161,18 +163,18 @@ fn print(args: &Args, kinds: &[Kind], findings: &[Finding]) -> Result<()> {
         "healed",
         "failed"
     )?;
-    for Kind { family, graphs, graphs_promised, cases, promised, longest, healed, failed } in kinds {
+    for FamilySummary { family, graphs, graphs_promised, cases, promised, longest, healed, failed } in kinds {
         let [longest, healed] = [longest, healed].map(|span| format!("{:.2} s", span.as_secs_f64()));
-        say!(
+        print_line!(
             "{graphs:>7} {graphs_promised:>9} {cases:>7} {promised:>9} {longest:>8} {healed:>8} {failed:>7}  {}",
             family.name()
         )?;
     }
     for finding in failures() {
         let failure = finding.failure.as_deref().unwrap_or_default();
-        say!("\n{}\n  {failure}", command(finding.number, args))?;
+        print_line!("\n{}\n  {failure}", command(finding.number, args))?;
     }
-    say!("\n{} cases, {steps} steps: {} failed", findings.len(), failures().count())?;
+    print_line!("\n{} cases, {steps} steps: {} failed", findings.len(), failures().count())?;
     Ok(())
 }
 
@@ -191,7 +193,7 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 serde_json::json!({ "links": links, "promised": phase.promised, "reigns": phase.reigns, "clients": served })
             })
             .collect();
-        say!(
+        print_line!(
             "{}",
             serde_json::json!({
                 "scenario": "graphs", "seed": case.number, "kind": case.family.name(), "leader": case.leader,
@@ -199,11 +201,11 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
             })
         )?;
     } else {
-        say!("{}, router {} leads", case.family.name(), case.leader)?;
+        print_line!("{}, router {} leads", case.family.name(), case.leader)?;
         for phase in &finding.phases {
             let links: Vec<String> = phase.graph.links().map(|(from, to)| format!("{from}→{to}")).collect();
             let promise = if phase.promised { "promised" } else { "not promised" };
-            say!("\n{}\n  progress is {promise}; {} began to lead", links.join(" "), phase.reigns)?;
+            print_line!("\n{}\n  progress is {promise}; {} began to lead", links.join(" "), phase.reigns)?;
             for (client, served) in phase.served.iter().enumerate() {
                 let who = if client < phase.graph.routers() {
                     format!("the client of router {client}")
@@ -213,10 +215,13 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 let after = served.after.map_or("was not answered".to_owned(), |after| {
                     format!("was answered after {:.3} s", after.as_secs_f64())
                 });
-                say!("  {who} {after}{}", if served.promised { "" } else { ", and was not promised it" })?;
+                print_line!(
+                    "  {who} {after}{}",
+                    if served.promised { "" } else { ", and was not promised it" }
+                )?;
             }
         }
-        say!("\ncase {}: {} steps, trace {:016x}", case.number, finding.steps, finding.trace)?;
+        print_line!("\ncase {}: {} steps, trace {:016x}", case.number, finding.steps, finding.trace)?;
     }
     match finding.failure {
         None => Ok(()),

@@ -1,27 +1,27 @@
-//! `quorate sim latency`: how long calls of a replicated service take where every delay is constant.
+//! `quorate sim latency`: measures calls of a replicated service in a world of constant delays.
 
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use quorate_command::say;
+use quorate_command::print_line;
 use quorate_sim::latency::{self, Delays, Figure, Saving};
 
-/// Latencies of a replicated service by constant delays.
+/// Measures the latencies of a replicated service with constant delays.
 ///
-/// Single calls must take exactly what the source computes (003, VI.A.3). Transactions of three and of five requests are played with
-/// T-Paxos, with X-Paxos for their reads, and as writes alone.
+/// Single calls must take exactly the time that the source computes (003, VI.A.3). Transactions of three and
+/// five requests run by T-Paxos, by X-Paxos for their reads, and as writes only.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Between a client and a replica (M), in microseconds.
+    /// Delay between a client and a replica (M), in microseconds.
     #[arg(long, default_value_t = 100)]
     client_micros: u64,
-    /// Between two replicas (m), in microseconds.
+    /// Delay between two replicas (m), in microseconds.
     #[arg(long, default_value_t = 40)]
     replica_micros: u64,
-    /// The execution of a request (E), in microseconds.
+    /// Execution time of a request (E), in microseconds.
     #[arg(long, default_value_t = 60)]
     execute_micros: u64,
-    /// One JSON object instead of text.
+    /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -61,13 +61,13 @@ fn hops(saving: &Saving, hop: Duration) -> [u128; 3] {
 fn print(calls: &[Figure], savings: &[Saving], hop: Duration) -> Result<()> {
     for Figure { name, formula, promised, measured } in calls {
         let verdict = if measured == promised { "exactly" } else { "not" };
-        say!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured))?;
+        print_line!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured))?;
     }
-    say!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone")?;
+    print_line!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone")?;
     for saving in savings {
         let ([optimised, mixed, writes], [beside_mixed, beside_writes]) =
             (hops(saving, hop), saving.shares());
-        say!(
+        print_line!(
             "{:>2} requests, {} of them writes: {optimised}, {mixed}, {writes}: −{:.1} %, −{:.1} %",
             saving.requests.0,
             saving.requests.1,
@@ -96,7 +96,7 @@ fn print_json(args: &Args, calls: &[Figure], savings: &[Saving], hop: Duration) 
             })
         })
         .collect();
-    say!(
+    print_line!(
         "{}",
         serde_json::json!({
             "scenario": "latency", "client_us": args.client_micros, "replica_us": args.replica_micros,

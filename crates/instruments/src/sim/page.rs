@@ -1,13 +1,14 @@
-//! The page of `quorate sim graphs`: the undirected graphs on five routers, drawn, with the times that clients waited.
+//! The page of `quorate sim graphs`: drawings of the undirected graphs of five routers, with the clients'
+//! waiting times.
 
 use std::{collections::BTreeMap, f64::consts::TAU, fmt::Write as _, time::Duration};
 
 use quorate_sim::graphs::{Case, Family, Finding, Graph, PROMISED};
 
-use super::graphs::Kind;
+use super::graphs::FamilySummary;
 
-/// The page, without anything that would have to be fetched.
-pub(super) fn of(findings: &[(&Case, &Finding)], kinds: &[Kind]) -> String {
+/// Returns the page. It loads nothing from elsewhere.
+pub(super) fn of(findings: &[(&Case, &Finding)], kinds: &[FamilySummary]) -> String {
     let mut shapes: BTreeMap<usize, Vec<&Finding>> = BTreeMap::new();
     let plain = findings.iter().filter(|(case, _)| case.family == Family::Undirected);
     for (case, finding) in plain {
@@ -15,7 +16,7 @@ pub(super) fn of(findings: &[(&Case, &Finding)], kinds: &[Kind]) -> String {
     }
     let figures: Vec<String> = shapes.values().filter_map(|findings| figure(findings)).collect();
     let mut rows = String::new();
-    for Kind { family, graphs, graphs_promised, cases, promised, longest, healed, failed } in kinds {
+    for FamilySummary { family, graphs, graphs_promised, cases, promised, longest, healed, failed } in kinds {
         let _ = writeln!(
             rows,
             "<tr><td>{}</td><td>{graphs}</td><td>{graphs_promised}</td><td>{cases}</td><td>{promised}</td><td>{}</td><td>{}</td><td>{failed}</td></tr>",
@@ -76,7 +77,7 @@ after the other, with a leader and a numbering.</p>
     )
 }
 
-/// One shape, of which these were found.
+/// Returns the figure of one graph, from its findings.
 fn figure(findings: &[&Finding]) -> Option<String> {
     let first = findings.first()?.phases.first()?;
     let all = first.graph.routers();
@@ -121,7 +122,7 @@ fn figure(findings: &[&Finding]) -> Option<String> {
     ))
 }
 
-/// The graph with the names of its routers changed so that few lines cross and most join neighbours.
+/// Renames the routers so that few lines cross and most lines join neighbours.
 fn plainest(graph: Graph) -> Graph {
     let count = graph.routers();
     let far =

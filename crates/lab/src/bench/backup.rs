@@ -1,4 +1,4 @@
-//! `quorate bench backup`: what a backup takes, and what it leaves of the load beside it.
+//! `quorate bench backup`: the duration of a backup, and its effect on concurrent writes.
 
 use std::{
     fs,
@@ -14,12 +14,13 @@ use quorate_protocol::Role;
 use serde::Serialize;
 
 use super::{
-    result::{self, Seen},
+    result::{self, ArrivedRows},
     spawned::Spawned,
 };
 use crate::{sql, writers::Writers};
 
-/// Backs a table up again and again while clients write to another one, then verifies the last backup and brings it back.
+/// Backs a table up repeatedly while clients write to another one, then verifies and restores the last
+/// backup.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Rows of the table.
@@ -31,32 +32,32 @@ pub(crate) struct Args {
     /// Backups; the median counts.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     backups: u16,
-    /// Clients that write, one row after another.
+    /// Clients that write, each one row after another.
     #[arg(long, default_value_t = 8)]
     writers: usize,
-    /// Seconds for which they write alone before.
+    /// Seconds for which the clients write before the backups.
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// MiB of rows that a backup reads a second, at most; as many as it can unless given.
+    /// MiB of rows that a backup reads per second, at most; unlimited by default.
     #[arg(long, value_name = "MIB")]
     max_rate: Option<NonZeroU32>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct BackupMeasurement {
     bench: &'static str,
     rows: u64,
-    /// Of the rows, before they are compressed.
+    /// Size of the rows before compression.
     mib: f64,
     file_mib: f64,
     seconds: f64,
     seconds_min: f64,
     seconds_max: f64,
     mib_per_second: f64,
-    /// Acknowledged writes: alone, and while backups were made.
+    /// Acknowledged writes per second: without backups, and during backups.
     writes_per_second: f64,
     writes_per_second_beside: f64,
     load_kept: f64,
@@ -113,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let writes_per_second_beside = rate(beside, Instant::now());
     let account = runtime.block_on(writers.stop())?.account;
-    ensure!(account.is_right(), "rows were lost or doubled beside the backups: {account:?}");
+    ensure!(account.is_complete(), "rows were lost or doubled beside the backups: {account:?}");
 
     let (file, made, whole) = last.context("there is one at least")?;
     let began = Instant::now();
@@ -125,17 +126,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let restore_seconds = began.elapsed().as_secs_f64();
     runtime.block_on(async {
         let rows = result::select(&client).await?;
-        Seen::of(args.rows, args.row_bytes).read(rows, |_| Duration::ZERO).await
+        ArrivedRows::of(args.rows, args.row_bytes).read(rows, |_| Duration::ZERO).await
     })?;
     fs::remove_file(file)?;
     db.close().wait();
-    spawned.passed();
+    spawned.succeeded();
 
     seconds.sort_by(f64::total_cmp);
     let (median, mib) = (seconds[seconds.len() / 2], whole as f64 / MIB);
     show(
         args,
-        &Figures {
+        &BackupMeasurement {
             bench: "backup",
             rows: args.rows,
             mib,
@@ -153,7 +154,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     )
 }
 
-fn show(args: &Args, figures: &Figures) -> Result<()> {
+fn show(args: &Args, figures: &BackupMeasurement) -> Result<()> {
     if args.json {
         println!("{}", serde_json::to_string(figures)?);
         return Ok(());

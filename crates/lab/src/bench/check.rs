@@ -1,4 +1,4 @@
-//! `quorate bench check`: how fast histories are judged, and how fast porcupine judges the same ones.
+//! `quorate bench check`: the speed of judging histories, compared with porcupine on the same ones.
 
 use std::fs;
 use std::io::Write;
@@ -15,34 +15,35 @@ use serde::Serialize;
 
 use crate::judge::judge;
 
-/// Measures how fast recorded histories are judged.
+/// Measures the speed of judging recorded histories.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One JSON object a line.
+    /// Print one JSON object a line.
     #[arg(long)]
     json: bool,
-    /// How many operations the large histories have.
+    /// Operations of the large histories.
     #[arg(long, default_value_t = 1_000_000)]
     operations: usize,
-    /// Threads; by default as many as there are cores.
+    /// Threads; by default the number of cores.
     #[arg(long)]
     threads: Option<usize>,
-    /// Where the sources of the porcupine program lie; with them, and `go`, both judge the same small histories.
+    /// Directory of the sources of the porcupine program; with it, and `go`, both programs judge the same
+    /// small histories.
     #[arg(long, value_name = "DIR")]
     porcupine: Option<PathBuf>,
-    /// How many seconds porcupine may take for a history.
+    /// Seconds that porcupine may take for a history.
     #[arg(long, default_value_t = 20)]
     porcupine_limit: u64,
 }
 
 /// One measurement.
 #[derive(Serialize)]
-struct Line {
+struct CheckResult {
     name: String,
     operations: u64,
-    /// From operations in memory, in no order and not packed, to the verdict.
+    /// Time from unordered, unpacked operations in memory to the verdict, in seconds.
     seconds: f64,
-    /// The most memory the process held meanwhile, the operations given included.
+    /// Peak memory of the process during that, including the operations, in bytes.
     peak_bytes: Option<u64>,
     atomic: Verdict,
     proportion: Option<f64>,
@@ -58,12 +59,12 @@ struct Rival {
     times_slower: f64,
 }
 
-/// What is generated: an atomic store of registers with some flaws.
+/// The generated history: an atomic store of registers with some stale reads.
 struct Workload {
     operations: usize,
     keys: u64,
     clients: usize,
-    /// How many reads of a million return the value before the last.
+    /// Number of reads in a million that return the value before the last.
     stale_per_million: u32,
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn measure(name: String, operations: Vec<Operation>, threads: usize) -> anyhow::Result<Line> {
+fn measure(name: String, operations: Vec<Operation>, threads: usize) -> anyhow::Result<CheckResult> {
     forget_peak();
     let begin = Instant::now();
     let mut history = History::new();
@@ -105,7 +106,7 @@ fn measure(name: String, operations: Vec<Operation>, threads: usize) -> anyhow::
     }
     let report = judge(&history, &Options::default(), threads, None);
     let seconds = begin.elapsed().as_secs_f64();
-    Ok(Line {
+    Ok(CheckResult {
         name,
         operations: report.operations,
         seconds,
@@ -117,13 +118,13 @@ fn measure(name: String, operations: Vec<Operation>, threads: usize) -> anyhow::
     })
 }
 
-fn print(as_json: bool, line: &Line) -> anyhow::Result<()> {
+fn print(as_json: bool, line: &CheckResult) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     if as_json {
         writeln!(out, "{}", serde_json::to_string(line)?)?;
         return Ok(());
     }
-    let Line { name, operations, seconds, peak_bytes, atomic, .. } = line;
+    let CheckResult { name, operations, seconds, peak_bytes, atomic, .. } = line;
     let peak = peak_bytes.map_or_else(String::new, |bytes| format!(", peak {} MB", bytes / 1_000_000));
     write!(out, "{name}: {operations} operations in {seconds:.4} s{peak}, {atomic:?}")?;
     if let Some(rival) = &line.porcupine {
@@ -137,11 +138,12 @@ fn print(as_json: bool, line: &Line) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Clients that do one operation after another, 80 % reads, on a store that is atomic but for some stale reads.
+/// Generates the operations of clients that work one operation after another, 80 % reads, on a store that is
+/// atomic except for some stale reads.
 fn generate(workload: &Workload) -> Vec<Operation> {
     let mut random = Pcg64::seed_from_u64(4);
     let mut now = vec![0i64; workload.clients];
-    // When each operation takes effect decides what it reads and in which order writes apply.
+    // The time of its effect decides the value that a read returns, and the order in which writes apply.
     let mut operations: Vec<(i64, Operation)> = (0..workload.operations)
         .map(|index| {
             let client = index % workload.clients;
@@ -172,7 +174,7 @@ fn generate(workload: &Workload) -> Vec<Operation> {
             _ => {}
         }
     }
-    // As a merged log would have them: by when they ended.
+    // A merged log has the operations in the order of their ends.
     operations.sort_by_key(|(_, operation)| operation.finish);
     operations.into_iter().map(|(_, operation)| operation).collect()
 }
@@ -193,7 +195,7 @@ fn build(sources: &Path) -> anyhow::Result<PathBuf> {
     Ok(place.join("porcupine"))
 }
 
-/// What porcupine says about the history, and how long it took.
+/// Returns porcupine's answer about the history, and its time in seconds.
 fn ask(program: &Path, operations: &[Operation], limit: u64) -> anyhow::Result<(serde_json::Value, f64)> {
     let path = program.with_file_name("history.jsonl");
     let mut text = Vec::new();
@@ -210,15 +212,15 @@ fn ask(program: &Path, operations: &[Operation], limit: u64) -> anyhow::Result<(
     Ok((answer["linearizable"].clone(), seconds))
 }
 
-/// The most memory this process has held since [`forget_peak`]; Linux alone tells.
+/// Returns the peak memory of this process since [`forget_peak`]; known on Linux only.
 fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().trim_end_matches(" kB").trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Lets the peak begin anew at what is held now.
+/// Resets the peak to the present use.
 fn forget_peak() {
-    // Where it cannot, the peak is that of the whole process so far, which is no less.
+    // If that fails, the peak is that of the whole process so far, which is no smaller.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }

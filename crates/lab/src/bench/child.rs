@@ -1,4 +1,4 @@
-//! A process of a bench: this program again, told its part as JSON, and talked with by lines.
+//! A process of a bench: this program again. It gets its part as JSON, and exchanges lines with the bench.
 
 use std::{
     env,
@@ -41,36 +41,36 @@ impl Child {
         Ok(Child { child, stdin, stdout, name })
     }
 
-    /// The next line that it prints.
+    /// Returns the next line that the process prints.
     pub(super) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
         Ok(line.trim().to_owned())
     }
 
-    /// Gives it a line.
+    /// Sends the process a line.
     pub(super) fn tell(&mut self, word: &str) -> Result<()> {
         writeln!(self.stdin, "{word}")?;
         Ok(self.stdin.flush()?)
     }
 
-    /// Gives it a line, and waits for one.
+    /// Sends the process a line, and waits for one.
     pub(super) fn ask(&mut self, word: &str) -> Result<String> {
         self.tell(word)?;
         self.line()
     }
 
-    /// Sends it a signal.
+    /// Sends the process a signal.
     pub(super) fn signal(&self, signal: Signal) -> Result<()> {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
-    /// Bytes that it has had written to disks.
+    /// Returns the bytes that the process has had written to disks.
     pub(super) fn disk_bytes(&self) -> Result<u64> {
         processor::disk_bytes(self.child.id())
     }
 
-    /// Processor time used so far.
+    /// Returns the processor time that the process has used.
     pub(super) fn cpu(&self) -> Result<Duration> {
         processor::time(self.child.id())
     }

@@ -1,8 +1,9 @@
-//! `quorate bench converge`: how soon replicas that differ are equal again, what that costs, and what a key costs in memory.
+//! `quorate bench converge`: the time and bytes until different replicas are equal, and the memory of a key.
 //!
-//! Three cells on loopback keep every key. One of them stands still while some keys are written, and nobody keeps hints for it.
-//! When it goes on, comparing alone makes it equal. The clock begins there, the pause between two rounds of
-//! comparing included. Bytes are those of all messages of comparing: questions, answers and entries.
+//! Three cells on loopback keep every key. One of them stands still while some keys are written, and no cell
+//! keeps hints for it. When it resumes, comparing alone makes it equal. The clock starts at that moment, so
+//! the time includes the pause between two rounds of comparing. Bytes are those of all messages of comparing:
+//! questions, answers and entries.
 
 use std::{
     fs,
@@ -19,46 +20,46 @@ use serde::{Deserialize, Serialize};
 
 use super::spawned::{Process, Spawned};
 
-/// Measures how soon cells that differ are equal, in how many bytes, and the memory of a key.
+/// Measures the time and bytes until different cells are equal, and the memory of a key.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Keys of which each cell has a copy.
+    /// Keys, of which each cell has a copy.
     #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     keys: u64,
-    /// One in so many keys is written while a cell stands still.
+    /// One in this number of keys is written while a cell stands still.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     one_in: u64,
     /// Bytes of a value.
     #[arg(long, default_value_t = 128)]
     value_bytes: usize,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct ConvergenceMeasurement {
     bench: &'static str,
     keys: u64,
     different: u64,
     key_bytes: usize,
     value_bytes: usize,
-    /// Writes at level one while the keys were loaded, all clients together.
+    /// Writes per second at level one while the keys were loaded, all clients together.
     loaded_per_second: f64,
-    /// From when the cell went on until all had the same keys and stamps.
+    /// Time from the cell's resumption until all cells had the same keys and stamps.
     equal_after_ms: f64,
     /// Bytes of the keys and values that differed.
     difference_bytes: u64,
-    /// Bytes of all messages of comparing meanwhile.
+    /// Bytes of all messages of comparing in that time.
     compared_bytes: u64,
     compared_for_one: f64,
-    /// Entries that came by comparing: no fewer than differed.
+    /// Entries that comparing moved: at least the number that differed.
     moved: u64,
-    /// Resident memory of a cell that the keys added, beside keys and values; the most of all cells.
+    /// Resident memory of a cell per key, in addition to keys and values; the maximum over the cells.
     memory_bytes_a_key: f64,
 }
 
-/// What a cell says of itself.
+/// The status that a cell reports.
 #[derive(Deserialize)]
 struct Cell {
     number: Option<u32>,
@@ -76,9 +77,9 @@ struct Status {
 }
 
 const KEY_BYTES: usize = 16;
-/// So many writes are sent before their answers are read.
+/// Number of writes that are sent before their answers are read.
 const PIPELINE: u64 = 256;
-/// A cell that was silent for so long is one that others do without.
+/// Silence after which other cells work without a cell.
 const SILENCE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pid = away.pid.and_then(|pid| Pid::from_raw(pid.cast_signed())).context("it runs")?;
     kill_process(pid, Signal::STOP)?;
     let asleep = Asleep(pid);
-    // Others hear for a moment what it had sent before.
+    // For a moment others still receive its earlier messages.
     let stopped = Instant::now();
     wait("the others do without the cell", || {
         let without = states(others)?.iter().all(|cell| !cell.reachable.contains(&number));
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (compared_bytes, moved) = (compared(&after) - bytes_before, moved(&after) - moved(&present));
     ensure!(moved >= count, "{moved} entries of {count} came by comparing: the others came by themselves");
     let difference_bytes = count * (KEY_BYTES + args.value_bytes) as u64;
-    let figures = Figures {
+    let figures = ConvergenceMeasurement {
         bench: "converge",
         keys: args.keys,
         different: count,
@@ -163,11 +164,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             "{memory_bytes_a_key:.0} bytes of memory a key beside key and value; {loaded_per_second:.0} keys/s loaded"
         );
     }
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }
 
-/// A process that stands still until this is dropped.
+/// A process that stands still until this value is dropped.
 struct Asleep(Pid);
 
 impl Drop for Asleep {
@@ -200,7 +201,7 @@ fn write(door: &str, numbers: impl Iterator<Item = u64>, value_bytes: usize, val
     Ok(())
 }
 
-/// Resident memory in bytes.
+/// Returns the resident memory of each cell, in bytes.
 fn memory(cells: &[&Process]) -> Result<Vec<u64>> {
     let of = |cell: &&Process| {
         let pid = cell.pid.context("it runs")?;
@@ -222,7 +223,7 @@ fn states(cells: &[&Process]) -> Result<Vec<Cell>> {
     cells.iter().map(of).collect()
 }
 
-/// Waits for something; a cell that does not answer has not come to it.
+/// Waits until `done` returns true. An error of `done` counts as false.
 fn wait(what: &str, done: impl Fn() -> Result<bool>) -> Result<()> {
     let began = Instant::now();
     loop {

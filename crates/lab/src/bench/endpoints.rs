@@ -1,15 +1,15 @@
-//! `quorate bench endpoints`: what endpoints cost that do nothing, and what they cost the one that does something.
+//! `quorate bench endpoints`: the cost of idle endpoints, to the process and to a busy endpoint.
 //!
-//! Two nodes on real sockets, each with the same many endpoints (guests, in bytes), of which each has a session with its twin
-//! over the one link. They stay idle for a while; then one of them sends its twin a word and gets it back, again and again,
-//! in turns with a pair of nodes that have no other endpoint.
+//! Two nodes on real sockets have the same number of endpoints, all dynamic: their messages travel as bytes.
+//! Each endpoint has a session with its twin over the one link. They idle for a while. Then one of them
+//! exchanges words with its twin repeatedly, in turns with a pair of nodes that have no other endpoint.
 
 use std::{thread, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::{BufMut, Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_node::{Channel, Command, EndpointId, Event, Guest, Newcomer, Node, Opaque};
+use quorate_node::{Channel, Command, Dynamic, EndpointId, Event, NewEndpoint, Node, Opaque};
 use quorate_protocol::{
     Context, Destination, DomainId, Duration, Input, Peer, ProcessId, Protocol, Sink, Time,
     wire::{self, Wire, WireError},
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use super::processor;
 
-/// Measures what idle endpoints cost.
+/// Measures the cost of idle endpoints.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Endpoints of each of two nodes.
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Turns of the two pairs of nodes.
     #[arg(long, default_value_t = 200)]
     turns: usize,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut one, mut one_of_many) = (Vec::new(), Vec::new());
     for turn in 0..args.turns as u64 {
         one.push(alone.round_trip(0)?);
-        // Each turn another one, far from the last.
+        // Each turn uses another endpoint, far from the last.
         one_of_many.push(many.round_trip(turn.wrapping_mul(0x9e37_79b9_7f4a_7c15) % args.count)?);
     }
     let (one, one_of_many) = (median(one), median(one_of_many));
@@ -70,10 +70,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The share of a core that this process takes while it does nothing.
+/// Returns the share of a core that this process uses while idle.
 fn idle(seconds: f64) -> Result<f64> {
     let me = std::process::id();
-    // What setting up left behind is done.
+    // The work that the setup left behind is done by then.
     thread::sleep(std::time::Duration::from_secs(1));
     let (begun, before) = (Instant::now(), processor::time(me)?);
     thread::sleep(std::time::Duration::from_secs_f64(seconds));
@@ -89,7 +89,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
 /// Two nodes with the same endpoints.
 struct Pair {
     one: Handle<Node>,
-    told: Receiver<Told>,
+    told: Receiver<EchoEvent>,
     domain: DomainId,
     _other: Handle<Node>,
 }
@@ -101,22 +101,27 @@ impl Pair {
         let (one, _) = node(1, domain, count, tell.clone())?;
         let (other, peer) = node(2, domain, count, tell)?;
         for endpoint in 0..count {
-            let reach = Command::Guest(channel(domain, endpoint), Box::new(Do::Reach(peer.clone())));
+            let reach =
+                Command::Dynamic(channel(domain, endpoint), Box::new(EchoCommand::Reach(peer.clone())));
             one.command(reach).ok().context("the protocol thread ended")?;
         }
-        // Both ends of each session.
+        // One event for each end of each session.
         for _ in 0..2 * count {
-            ensure!(matches!(told.recv_timeout(PATIENCE), Ok(Told::Linked)), "a session does not come about");
+            ensure!(
+                matches!(told.recv_timeout(PATIENCE), Ok(EchoEvent::Linked)),
+                "a session does not come about"
+            );
         }
         Ok(Pair { one, told, domain, _other: other })
     }
 
-    /// Microseconds of a round trip between an endpoint and its twin, one after the other.
+    /// Returns the time of a round trip between an endpoint and its twin, in microseconds; trips follow each
+    /// other.
     fn round_trip(&self, endpoint: u64) -> Result<f64> {
-        let ask = Command::Guest(channel(self.domain, endpoint), Box::new(Do::Ping(ROUND_TRIPS)));
+        let ask = Command::Dynamic(channel(self.domain, endpoint), Box::new(EchoCommand::Ping(ROUND_TRIPS)));
         self.one.command(ask).ok().context("the protocol thread ended")?;
         match self.told.recv_timeout(PATIENCE) {
-            Ok(Told::Pinged(span)) => Ok(span.as_secs_f64() * 1e6 / f64::from(ROUND_TRIPS)),
+            Ok(EchoEvent::Pinged(span)) => Ok(span.as_secs_f64() * 1e6 / f64::from(ROUND_TRIPS)),
             _ => anyhow::bail!("no answer"),
         }
     }
@@ -126,78 +131,79 @@ fn channel(domain: DomainId, endpoint: u64) -> Channel {
     Channel { domain, endpoint: EndpointId(1000 + endpoint) }
 }
 
-fn node(number: u64, domain: DomainId, count: u64, tell: Sender<Told>) -> Result<(Handle<Node>, Peer)> {
+fn node(number: u64, domain: DomainId, count: u64, tell: Sender<EchoEvent>) -> Result<(Handle<Node>, Peer)> {
     let id = ProcessId { node: number, incarnation: chance::incarnation() };
     let mut node = Node::new();
     for endpoint in 0..count {
-        let newcomer = Newcomer::guest(channel(domain, endpoint), Guest(Echo::default()));
-        ensure!(node.add(newcomer).is_ok(), "two endpoints of one name");
+        let new_endpoint = NewEndpoint::dynamic(channel(domain, endpoint), Dynamic(Echo::default()));
+        ensure!(node.add(new_endpoint).is_ok(), "two endpoints of one name");
     }
-    let handle = Reactor::start(node, Ear(tell), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
+    let handle =
+        Reactor::start(node, EventHandler(tell), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
     let address = handle.addresses()[0].to_string();
     Ok((handle, Peer { id, address }))
 }
 
-/// Sends words that its twin sends back.
+/// An endpoint that sends words, which its twin returns.
 #[derive(Default)]
 struct Echo {
     twin: Option<ProcessId>,
     begun: Time,
-    /// Round trips to come.
+    /// Number of remaining round trips.
     left: u32,
 }
 
-enum Do {
+enum EchoCommand {
     Reach(Peer),
     Ping(u32),
 }
 
-enum Told {
+enum EchoEvent {
     Linked,
     Pinged(Duration),
 }
 
 /// A word, and whether it is on its way back.
-struct Word {
+struct EchoMessage {
     back: bool,
 }
 
-impl Wire for Word {
+impl Wire for EchoMessage {
     fn encode(&self, out: &mut BytesMut) {
         out.put_u8(u8::from(self.back));
     }
 
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
-        wire::take_u8(input).map(|back| Word { back: back == 1 })
+        wire::take_u8(input).map(|back| EchoMessage { back: back == 1 })
     }
 }
 
 impl Protocol for Echo {
-    type Message = Word;
+    type Message = EchoMessage;
     type Record = ();
-    type Command = Do;
-    type Event = Told;
+    type Command = EchoCommand;
+    type Event = EchoEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         match input {
-            Input::Command(Do::Reach(peer)) => out.reach(peer.id, &peer.address),
-            Input::Command(Do::Ping(count)) => {
+            Input::Command(EchoCommand::Reach(peer)) => out.reach(peer.id, &peer.address),
+            Input::Command(EchoCommand::Ping(count)) => {
                 (self.begun, self.left) = (cx.now, count);
                 self.ping(out);
             }
-            Input::Receive { from, message: Word { back: false } } => {
-                out.send(Destination::One(from), Word { back: true }, None);
+            Input::Receive { from, message: EchoMessage { back: false } } => {
+                out.send(Destination::One(from), EchoMessage { back: true }, None);
             }
-            Input::Receive { message: Word { back: true }, .. } => {
+            Input::Receive { message: EchoMessage { back: true }, .. } => {
                 self.left -= 1;
                 match self.left {
-                    0 => out.emit(Told::Pinged(cx.now.since(self.begun))),
+                    0 => out.emit(EchoEvent::Pinged(cx.now.since(self.begun))),
                     _ => self.ping(out),
                 }
             }
             Input::Linked { peer, .. } => {
                 self.twin = Some(peer);
-                out.emit(Told::Linked);
+                out.emit(EchoEvent::Linked);
             }
             _ => {}
         }
@@ -211,16 +217,16 @@ impl Protocol for Echo {
 impl Echo {
     fn ping(&self, out: &mut dyn Sink<Self>) {
         let twin = self.twin.expect("it has a session");
-        out.send(Destination::One(twin), Word { back: false }, None);
+        out.send(Destination::One(twin), EchoMessage { back: false }, None);
     }
 }
 
-struct Ear(Sender<Told>);
+struct EventHandler(Sender<EchoEvent>);
 
-impl Host<Node> for Ear {
+impl Host<Node> for EventHandler {
     fn event(&mut self, event: Event<Opaque>, _: Time) {
-        if let Event::Guest(_, told) = event
-            && let Ok(told) = told.downcast::<Told>()
+        if let Event::Dynamic(_, told) = event
+            && let Ok(told) = told.downcast::<EchoEvent>()
         {
             // The bench may be over.
             let _ = self.0.send(*told);

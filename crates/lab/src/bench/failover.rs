@@ -1,13 +1,14 @@
-//! `quorate bench failover`: how long writes stand still when a process is killed, and whether processes that are merely
-//! starved are left in peace.
+//! `quorate bench failover`: the time for which writes stop when a process is killed, and false suspicions of
+//! processes that are only starved of processor time.
 //!
-//! Clients insert numbered rows one at a time, each as soon as the one before is acknowledged. Every kill waits until the
-//! last one is mended: all processes answer, the table has its replicas, every client writes. For each kill, two times,
-//! both the worst over all clients: until a client's next acknowledged write, and the longest silence that began before
-//! the cluster was mended. The second is the stricter: a client may have a write acknowledged by ranges that lost nothing
-//! and only then meet one that did. Afterwards every acknowledged row must be there, once.
+//! Clients insert numbered rows, each as soon as the one before is acknowledged. Each kill waits until the
+//! cluster has recovered from the last one: all processes answer, the table has its replicas, every client
+//! writes. Each kill gives two times, both the worst over all clients: the time until a client's next
+//! acknowledged write, and the longest silence that began before the recovery. The second is stricter: a
+//! client's next write may go to ranges that lost nothing, and only a later one to a range that did. At the
+//! end every acknowledged row must be there, once.
 //!
-//! Then two processes spin on the processor for a while and nobody may be suspected.
+//! Then two processes spin on the processor for a while, and no process may be suspected.
 
 use std::{
     collections::BTreeMap,
@@ -22,41 +23,41 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
 use super::spawned::{Process, Spawned};
-use crate::{record::Account, writers::Writers};
+use crate::{record::RowAudit, writers::Writers};
 
-/// Kills processes of a default cluster one after another and times how long writes stand still.
+/// Kills processes of a default cluster one after another, and measures how long writes stop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many kills of each role.
+    /// Kills of each role.
     #[arg(long, default_value_t = 20)]
     kills: usize,
     /// Only this role; can be repeated.
     #[arg(long = "role")]
     roles: Vec<Role>,
-    /// How many clients write.
+    /// Clients that write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// For how many seconds two processes spin while nobody may be suspected.
+    /// Seconds for which two processes spin while no process may be suspected.
     #[arg(long, default_value_t = 60)]
     starve: u64,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct FailoverMeasurement {
     bench: &'static str,
     clients: usize,
-    /// By role; routers that led when they were killed apart from those that followed.
+    /// The times by role; routers that led when they were killed are separate from followers.
     kills: BTreeMap<String, Times>,
-    /// Every row whose write was acknowledged.
+    /// Number of acknowledged rows.
     acknowledged: u64,
-    /// Of these, how many are not there; and how many rows are there twice.
+    /// Number of these that are missing, and number of rows that are there twice.
     lost: u64,
     doubled: u64,
     starved_seconds: u64,
-    /// Processes that were taken for dead, though they were only starved.
+    /// Number of processes that were suspected though they were only starved.
     false_suspicions: u64,
 }
 
@@ -70,14 +71,14 @@ struct Times {
     mended_ms_max: f64,
 }
 
-/// What one kill cost.
+/// The cost of one kill.
 struct Cost {
     next_write: Duration,
     silence: Duration,
     mended: Duration,
 }
 
-/// How long a cluster may take to mend.
+/// Time within which a cluster must recover.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -110,9 +111,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
     }
     let false_suspicions = starve(&spawned, &writers, Duration::from_secs(args.starve))?;
-    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
+    let RowAudit { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
 
-    let figures = Figures {
+    let figures = FailoverMeasurement {
         bench: "failover",
         clients: args.clients,
         kills: costs.into_iter().map(|(label, costs)| (label, Times::of(&costs))).collect(),
@@ -145,7 +146,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         false_suspicions == 0,
         "{false_suspicions} processes were suspected though they were only starved"
     );
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }
 
@@ -169,7 +170,7 @@ impl Times {
     }
 }
 
-/// The next to be killed: leader and followers by turns among routers; storage processes that hold rows.
+/// Returns the next victim: routers that lead and follow in turn, or storage processes that hold rows.
 fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &Process)> {
     let (label, state) = match role {
         Role::Router if round.is_multiple_of(2) => ("router, leading", Some(State::Leading)),
@@ -203,10 +204,10 @@ pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process
     }
 }
 
-/// How many storage processes hold rows in the default cluster.
+/// Number of storage processes that hold rows in the default cluster.
 const STORAGE: usize = 4;
 
-/// Lets two processes spin, and counts who is another incarnation, in another state or gone afterwards.
+/// Lets two processes spin, and counts the processes that changed incarnation or state, or are gone.
 fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
     let before = mended(spawned, writers)?;
     let spinning = [Spinning::start()?, Spinning::start()?];
@@ -219,7 +220,7 @@ fn starve(spawned: &Spawned, writers: &Writers, time: Duration) -> Result<u64> {
     Ok(before.iter().zip(&after).filter(differs).count() as u64)
 }
 
-/// A process that does nothing but use the processor.
+/// A process that only uses the processor.
 struct Spinning(Child);
 
 impl Spinning {

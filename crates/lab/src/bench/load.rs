@@ -1,4 +1,4 @@
-//! `quorate bench load`: how long the sample takes to load by COPY, from the first byte to the answer.
+//! `quorate bench load`: the time to load the sample by COPY, from the first byte to the answer.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,19 +10,19 @@ use quorate_sample as sample;
 /// Loads the 336,776 flights by COPY into a fresh cluster of the default size.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many times; the median counts.
+    /// Number of loads; the result is the median.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
     runs: u16,
     /// Load into a cluster on disk.
     #[arg(long)]
     durable: bool,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct LoadMeasurement {
     bench: &'static str,
     durable: bool,
     rows: u64,
@@ -44,10 +44,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         anyhow::Ok(seconds)
     })?;
-    spawned.passed();
+    spawned.succeeded();
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
-    let figures = Figures {
+    let figures = LoadMeasurement {
         bench: "load",
         durable: args.durable,
         rows: sample::FLIGHTS_ROWS,

@@ -1,7 +1,8 @@
-//! The machine's own figures, measured in the same run as a bench: figures of one machine mean little alone.
+//! References of the machine, measured in the same run as a bench, because figures of one machine mean little
+//! alone.
 //!
-//! Latencies are scaled by the round trip between two processes that block, and rates by `bench ecast`, to the machine for which limits
-//! are meant.
+//! Latencies are scaled by the round trip between two blocking processes, and rates by `bench ecast`, to the
+//! machine for which the limits are set.
 
 use std::{
     io::{Read as _, Write as _},
@@ -22,14 +23,14 @@ pub(super) struct Machine {
     pub(super) ecast_per_second: f64,
 }
 
-/// The machine for which the limits are meant.
+/// The machine for which the limits are set.
 const MEANT: Machine = Machine { round_trip_us: 54.0, ecast_per_second: 900_000.0 };
 
 const MIRRORED_BYTES: usize = 100;
 const ROUND_TRIPS: u32 = 10_000;
 
 impl Machine {
-    /// Measures both, the second for so many seconds.
+    /// Measures both references; the second takes this number of seconds.
     pub(super) fn measure(seconds: f64) -> Result<Machine> {
         let mut mirror = Child::start(String::from("mirror"), "mirror-process", &())?;
         let round_trip_us = round_trip(mirror.line()?)?;
@@ -37,7 +38,7 @@ impl Machine {
         Ok(Machine { round_trip_us, ecast_per_second: ecast::reference(seconds)? })
     }
 
-    /// Of two measurements, one before and one after.
+    /// Returns the mean of two measurements, one before and one after a bench.
     pub(super) fn mean(&self, other: &Machine) -> Machine {
         Machine {
             round_trip_us: (self.round_trip_us + other.round_trip_us) / 2.0,
@@ -45,12 +46,12 @@ impl Machine {
         }
     }
 
-    /// A rate, as it would be where it is meant.
+    /// Scales a rate to the machine of the limits.
     pub(super) fn rate(&self, measured: f64) -> f64 {
         measured * MEANT.ecast_per_second / self.ecast_per_second
     }
 
-    /// The same of a time.
+    /// Scales a time to the machine of the limits.
     pub(super) fn latency(&self, measured: f64) -> f64 {
         measured * MEANT.round_trip_us / self.round_trip_us
     }
@@ -63,14 +64,14 @@ impl Machine {
     }
 }
 
-/// The other end of the round trips; started by the bench.
+/// The other end of the round trips; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct MirrorArgs {
-    /// Nothing is asked for.
+    /// Unused; the part of the process, as JSON.
     _spec: String,
 }
 
-/// Sends back what it is sent, without anything around it.
+/// Sends every message back unchanged.
 pub(crate) fn run_mirror(_: &MirrorArgs) -> Result<()> {
     on_core(1)?;
     let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -84,8 +85,9 @@ pub(crate) fn run_mirror(_: &MirrorArgs) -> Result<()> {
     Ok(())
 }
 
-/// The median of round trips to a mirror, in microseconds. Both ends are bound to cores of their own: left alone, the system often puts them on one, and
-/// that is another measure. Nothing that is measured against it is bound.
+/// Returns the median of round trips to a mirror, in microseconds. Each end is bound to its own core, because
+/// the system often puts unbound ends on one core, which gives another measure. The measured processes are
+/// not bound.
 fn round_trip(mirror: String) -> Result<f64> {
     let measured = thread::spawn(move || {
         on_core(0)?;
@@ -94,7 +96,7 @@ fn round_trip(mirror: String) -> Result<f64> {
     measured.join().map_err(|_| anyhow!("the measurement panicked"))?
 }
 
-/// Binds this thread to the core of this number, of those that it may be on.
+/// Binds this thread to the allowed core with this index.
 fn on_core(number: usize) -> Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));

@@ -1,7 +1,7 @@
-//! `quorate bench`: measurements, each a command of its own.
+//! `quorate bench`: measurements, one command each.
 //!
-//! A bench starts what it needs, as separate processes with the default configuration, and prints one figure a line, or
-//! one JSON object with `--json`.
+//! A bench starts its own processes with the default configuration, and prints one figure a line, or one JSON
+//! object with `--json`.
 
 mod backup;
 mod check;
@@ -34,7 +34,7 @@ pub(crate) use self::{
     group::source as group_source, quorum::rig as quorum_rig, service::source as service_source,
 };
 
-/// Measures; each starts the processes it needs.
+/// Measurements; each starts the processes that it needs.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -74,10 +74,10 @@ enum Bench {
     WireLoad(wire::LoadArgs),
 }
 
-/// Runs the one that was asked for, and prints its figures.
+/// Runs the chosen bench, and prints its figures.
 ///
 /// # Errors
-/// If it could not be run, or what it saw must not be: something lost, doubled or larger than it may be.
+/// If the bench could not run, or if it found something lost, duplicated or larger than allowed.
 pub fn run(args: Args) -> Result<()> {
     match args.bench {
         Bench::Backup(args) => backup::run(&args),

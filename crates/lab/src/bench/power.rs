@@ -1,15 +1,17 @@
-//! `quorate bench power`: a default cluster loses power under writes, again and again, and goes on.
+//! `quorate bench power`: a default cluster loses power during writes, repeatedly, and recovers.
 //!
-//! A process that is killed leaves what it wrote to the system, which keeps it. A power cut does not. So the processes of this
-//! cluster hold back what they write until a sync, and hand it over in pieces then, every second one first (`up --late-files`):
-//! a kill takes what was not durable, and tears what was about to be. All processes stop at one instant and are killed.
+//! A killed process leaves its written bytes with the system, which keeps them. A power cut does not. So the
+//! processes of this cluster hold their writes back until a sync, and then pass them on in pieces, every
+//! second piece first (`up --late-files`). A kill then loses everything that was not durable, and tears the
+//! record that was being written. All processes stop at one instant and are killed.
 //!
-//! Clients insert numbered rows meanwhile, one at a time, each as soon as the one before is acknowledged, and the sample, or as many
-//! tickets as were asked for, lies in another table. After each cut `quorate up` is called. The figure is the time from there until the first row is acknowledged
-//! again. At the end every acknowledged row must be there, once, and all of the other table.
+//! Meanwhile clients insert numbered rows, each as soon as the one before is acknowledged. Another table
+//! contains the sample, or the requested number of tickets. After each cut the bench calls `quorate up`. The
+//! figure is the time from that call until a row is acknowledged again. At the end every acknowledged row
+//! must be there, once, and all rows of the other table.
 //!
-//! With `--torn` every journal gets half a record behind its end after each cut, and a bit of one router's or one storage
-//! process' journal is turned. That process must find it, and begin anew.
+//! With `--torn` every journal gets half a record after its end at each cut, and a bit flips in the journal
+//! of one router or storage process. That process must notice it, and start as a new one.
 
 use std::{
     fs,
@@ -34,47 +36,48 @@ use super::{
 };
 use quorate_sample as sample;
 
-use crate::{record::Account, sql, writers::Writers};
+use crate::{record::RowAudit, sql, writers::Writers};
 
-/// Cuts the power of a durable cluster under writers, again and again, and looks for what was acknowledged.
+/// Cuts the power of a durable cluster under writers, repeatedly, and looks for the acknowledged rows.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Power cuts.
     #[arg(long, default_value_t = 20)]
     cycles: usize,
-    /// How many clients write.
+    /// Clients that write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// So many tickets lie in another table, instead of the sample.
+    /// Tickets in another table, instead of the sample.
     #[arg(long)]
     tickets: Option<usize>,
-    /// After each cut, half a record behind every journal, and a bit turned in one of them.
+    /// After each cut, add half a record to every journal, and flip a bit in one of them.
     #[arg(long)]
     torn: bool,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct PowerMeasurement {
     bench: &'static str,
     cycles: usize,
     clients: usize,
     torn: bool,
     acknowledged: u64,
-    /// Acknowledged rows that are not there, and rows that are there twice.
+    /// Number of acknowledged rows that are missing, and of rows that are there twice.
     lost: u64,
     doubled: u64,
-    /// Rows that were written before the first cut, and those that are there.
+    /// Number of rows of the other table written before the first cut, and number found at the end.
     rows: u64,
     rows_there: u64,
-    /// From the call of `quorate up` until a row is acknowledged.
+    /// Time from the call of `quorate up` until a row is acknowledged.
     answers_after_ms: f64,
     answers_after_ms_max: f64,
-    /// Journals of which a bit was turned; one between two records does no harm.
+    /// Number of journals with a flipped bit; a bit between two records does no harm.
     rotten: usize,
-    /// Processes with a disk that came back as others: those, and such as were silent for too long on a busy machine.
+    /// Number of processes with a disk that came back as others: those, and any that were silent for too long
+    /// on a busy machine.
     replaced: usize,
 }
 
@@ -95,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (mut answers, mut rotten, mut replaced) = (Vec::new(), 0, 0);
     for cycle in 1..=args.cycles {
         let processes = mended(&spawned, &writers)?;
-        // In the middle of whatever it is.
+        // At a random moment.
         thread::sleep(Duration::from_millis(below(400)));
         cut(&spawned, &processes)?;
         let turned = match args.torn {
@@ -103,7 +106,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             false => None,
         };
         let began = Instant::now();
-        let upped = spawned.again(&["--late-files"])?;
+        let upped = spawned.start_again(&["--late-files"])?;
         let answered = writers.first_since(began)?;
         upped.wait()?;
         let answered_ms = answered.duration_since(began).as_secs_f64() * 1000.0;
@@ -119,14 +122,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         (rotten, replaced) = (rotten + turned.len(), replaced + others.len());
         eprintln!("cut {cycle}: answers after {answered_ms:.0} ms; came back as others: {others:?}");
     }
-    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
+    let RowAudit { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
     let there = runtime.block_on(async {
         let client = sql::connect(spawned.sql()?).await?;
         let row = client.query_one(&format!("select count(*) from {table}"), &[]).await?;
         anyhow::Ok(row.get::<_, i64>(0))
     })?;
     answers.sort_by(f64::total_cmp);
-    let figures = Figures {
+    let figures = PowerMeasurement {
         bench: "power",
         cycles: args.cycles,
         clients: args.clients,
@@ -158,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         figures.rows_there,
         figures.rows
     );
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }
 
@@ -166,13 +169,13 @@ fn has_disk(process: &Process) -> bool {
     matches!(process.role, Role::Router | Role::Storage)
 }
 
-/// All processes stop at once, the one that would start them again first, and never go on.
+/// Stops all processes at once, the supervisor that would restart them first, and kills them.
 fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
     let pids = std::iter::once(Some(spawned.supervisor()?)).chain(processes.iter().map(|it| it.pid));
     let pids: Vec<Pid> = pids
         .map(|pid| pid.and_then(|pid| Pid::from_raw(pid as i32)).context("a mended process has no pid"))
         .collect::<Result<_>>()?;
-    // A process that was stopped says nothing, whoever dies before it.
+    // A stopped process cannot react to the deaths of others.
     for signal in [Signal::STOP, Signal::KILL] {
         pids.iter().try_for_each(|pid| kill_process(*pid, signal))?;
     }
@@ -186,7 +189,7 @@ fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
 
 const GONE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Half a record behind every journal, and a turned bit in one: the process of that.
+/// Adds half a record to every journal, and flips a bit in one of them. Returns the process of that journal.
 fn damage(spawned: &Spawned, processes: &[Process]) -> Result<Option<String>> {
     let with_disk: Vec<&Process> = processes.iter().filter(|process| has_disk(process)).collect();
     for process in &with_disk {
@@ -196,7 +199,7 @@ fn damage(spawned: &Spawned, processes: &[Process]) -> Result<Option<String>> {
     }
     let victim = with_disk[below(with_disk.len() as u64) as usize];
     let mut segments = written_segments(&journal(spawned, victim))?;
-    // The last records of a crash may not be sealed yet, and rot there is taken for a torn tail.
+    // The last records before a crash may not be sealed yet; rot in them would look like a torn tail.
     segments.pop();
     if segments.is_empty() {
         return Ok(None);
@@ -214,13 +217,13 @@ fn journal(spawned: &Spawned, process: &Process) -> PathBuf {
     spawned.place().join(format!("journal-{}", process.node))
 }
 
-/// A segment in which something was written, and up to where.
+/// A segment with records, and the offset of their end.
 struct Segment {
     path: PathBuf,
     written: u64,
 }
 
-/// Those of a journal, oldest first.
+/// Returns the written segments of a journal, oldest first.
 fn written_segments(journal: &Path) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     for entry in fs::read_dir(journal)? {
@@ -236,7 +239,7 @@ fn written_segments(journal: &Path) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// Half of what may be a record, behind the last, which may itself be torn.
+/// Appends half of a possible record behind the last one, which may itself be torn.
 fn tear(segment: &Segment) -> Result<()> {
     let bytes = fs::read(&segment.path)?;
     let mut end = 0;
@@ -248,16 +251,16 @@ fn tear(segment: &Segment) -> Result<()> {
     for byte in &mut piece {
         *byte = below(256) as u8;
     }
-    // As records begin.
+    // The first bytes of a record.
     piece[..4].copy_from_slice(b"QJRC");
     let file = fs::OpenOptions::new().write(true).open(&segment.path)?;
     Ok(file.write_all_at(&piece, end as u64)?)
 }
 
-/// Bytes in front of what a record says: its kind and its length are the first.
+/// Size of the head of a record, in bytes; its kind and its length are the first fields.
 const FRAME_HEAD: usize = 32;
 
-/// A random number below `limit`.
+/// Returns a random number below `limit`.
 fn below(limit: u64) -> u64 {
     quorate_runtime::chance::incarnation().0 as u64 % limit.max(1)
 }

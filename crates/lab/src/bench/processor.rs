@@ -1,10 +1,10 @@
-//! How much of the processors a process has used, and how much memory it holds.
+//! The processor time and the memory of a process.
 
 use std::{fs, time::Duration};
 
 use anyhow::{Context, Result};
 
-/// Bytes that a process holds in memory.
+/// Returns the resident memory of a process, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
@@ -12,18 +12,18 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
     Ok(kilobytes << 10)
 }
 
-/// Bytes that a process has had written to disks.
+/// Returns the bytes that a process has had written to disks.
 pub(super) fn disk_bytes(pid: u32) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io"))?;
     let written = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no write_bytes")?;
     Ok(written.trim().parse()?)
 }
 
-/// User and system time of a process so far.
+/// Returns the user and system time of a process.
 pub(super) fn time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields = stat.rsplit_once(')').context("an odd stat file")?.1.split_whitespace();
-    // utime and stime are the 14th and 15th fields; the first two were cut off, in ticks of 10 ms.
+    // utime and stime are the fields 14 and 15, in ticks of 10 ms; the first two fields were cut off.
     let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
     Ok(Duration::from_millis(ticks * 10))
 }

@@ -1,9 +1,10 @@
-//! `quorate bench restart`: all processes of a durable cluster restarted one after another while clients write.
+//! `quorate bench restart`: restarts all processes of a durable cluster one after another while clients
+//! write.
 //!
-//! Clients insert numbered rows one at a time, each as soon as the one before is acknowledged, on connections that they keep.
-//! `quorate restart --rolling` restarts everything meanwhile. No statement may fail, no connection end, and every process with a
-//! disk be who it was; afterwards every acknowledged row must be there, once. The figure is the longest time that any client
-//! waited between two acknowledgements.
+//! Clients insert numbered rows, each as soon as the one before is acknowledged, on connections that they
+//! keep. Meanwhile `quorate restart --rolling` restarts everything. No statement may fail, no connection may
+//! end, and every process with a disk keeps its identity. At the end every acknowledged row must be there,
+//! once. The figure is the longest time that any client waited between two acknowledgements.
 
 use std::time::Instant;
 
@@ -12,27 +13,28 @@ use quorate_protocol::Role;
 use serde::{Deserialize, Serialize};
 
 use super::{failover::mended, spawned::Spawned, wire};
-use crate::{record::Account, writers::Writers};
+use crate::{record::RowAudit, writers::Writers};
 
-/// Restarts all processes of a durable cluster one after another under writers, and times how long writes stand still.
+/// Restarts all processes of a durable cluster one after another under writers, and measures how long writes
+/// stop.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many clients write.
+    /// Clients that write.
     #[arg(long, default_value_t = 16)]
     clients: usize,
-    /// How many times everything is restarted.
+    /// Restarts of the whole cluster.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// So many tickets lie in another table, with which storage processes come back.
+    /// Tickets in another table, which storage processes recover.
     #[arg(long, default_value_t = 0)]
     tickets: usize,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Figures {
+struct RestartMeasurement {
     bench: &'static str,
     clients: usize,
     tickets: usize,
@@ -40,16 +42,16 @@ struct Figures {
     seconds: f64,
     acknowledged: u64,
     failed_statements: u64,
-    /// Connections that clients had to make anew.
+    /// Number of reconnections of clients.
     reconnects: u64,
-    /// Acknowledged rows that are not there, and rows that are there twice.
+    /// Number of acknowledged rows that are missing, and of rows that are there twice.
     lost: u64,
     doubled: u64,
-    /// Processes with a disk that came back as others.
+    /// Number of processes with a disk that came back under a new identity.
     replaced: u64,
-    /// The longest time between two acknowledgements of one client.
+    /// Longest time between two acknowledgements of one client.
     silence_ms_max: f64,
-    /// The same by what was restarted meanwhile.
+    /// The longest silence by the process that was restarting.
     silences: Vec<Silence>,
 }
 
@@ -60,7 +62,7 @@ struct Silence {
     silence_ms: f64,
 }
 
-/// What `quorate restart --json` says of one process.
+/// The report of `quorate restart --json` on one process.
 #[derive(Deserialize)]
 struct Restarted {
     process: String,
@@ -94,9 +96,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let seconds = began.elapsed().as_secs_f64();
     let (_, silence) = writers.stood_still(began);
-    let (failed_statements, reconnects) = writers.troubles();
-    let Account { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
-    let figures = Figures {
+    let (failed_statements, reconnects) = writers.failures();
+    let RowAudit { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
+    let figures = RestartMeasurement {
         bench: "restart",
         clients: args.clients,
         tickets: args.tickets,
@@ -125,6 +127,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(failed_statements == 0, "{failed_statements} statements failed");
     ensure!(reconnects == 0, "{reconnects} connections ended");
     ensure!(replaced == 0, "{replaced} processes with a disk came back as others");
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }

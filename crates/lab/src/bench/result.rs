@@ -1,9 +1,10 @@
-//! `quorate bench result`: a result far larger than any process may hold, read through a cluster of real processes.
+//! `quorate bench result`: a result far larger than any process may hold, read through a cluster of real
+//! processes.
 //!
-//! One stage after another reads it: by SELECT, by COPY, by a client that is slow, by one that dies in the middle, and by
-//! several that all stop in the middle. While a stage runs the memory of the gateway and of every storage process is
-//! looked at; the bench fails if the gateway grows by more than it may, if a row is missing, twice or damaged, or if what
-//! a client left behind does not come back.
+//! The stages read it in turn: by SELECT, by COPY, by a slow client, by one that dies in the middle, and by
+//! several that all stop in the middle. During each stage the bench watches the memory of the gateway and of
+//! every storage process. It fails if the gateway grows beyond its limit, if a row is missing, duplicate or
+//! damaged, or if the resources of a client that left are not freed.
 
 use std::{
     pin::{Pin, pin},
@@ -27,7 +28,7 @@ use tokio_postgres::{Client, RowStream};
 use super::{processor, spawned::Spawned};
 use crate::sql;
 
-/// Reads a result of a gigabyte and more, and watches the memory of those it passes through.
+/// Reads a result of a gigabyte and more, and watches the memory of the processes on its way.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// MiB of the result.
@@ -36,39 +37,39 @@ pub(crate) struct Args {
     /// Bytes of a row's text.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(16..1_000_000))]
     row_bytes: u32,
-    /// Clients that stop in the middle of it at the same time.
+    /// Clients that stop in the middle of the result at the same time.
     #[arg(long, default_value_t = 16)]
     clients: usize,
     /// MiB by which the gateway may grow.
     #[arg(long, default_value_t = 64)]
     growth_mib: u64,
-    /// How fresh the reads are.
+    /// The strength of the reads.
     #[arg(long, default_value = "sequential", value_parser = ["sequential", "snapshot", "basic"])]
     read: String,
-    /// One JSON object a stage.
+    /// Print one JSON object a stage.
     #[arg(long)]
     json: bool,
 }
 
-/// What a stage took.
+/// The measurements of a stage.
 #[derive(Serialize)]
-struct Figures {
+struct ResultMeasurement {
     bench: &'static str,
     stage: &'static str,
     rows: u64,
     mib: f64,
     seconds: f64,
     mib_per_second: f64,
-    /// The most that the gateway held more than before.
+    /// Largest growth of the gateway's memory.
     gateway_growth_mib: f64,
-    /// The same of the storage process that grew most.
+    /// Largest growth of any storage process's memory.
     storage_growth_mib: f64,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let spawned = Spawned::start(&[])?;
     sql::runtime()?.block_on(stages(&args, &spawned))?;
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }
 
@@ -78,30 +79,30 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     let (client, _connection) = connect(args, cluster).await?;
     let rows = (u64::from(args.mib) << 20).div_ceil(u64::from(args.row_bytes));
     load(&client, rows, args.row_bytes).await?;
-    // What loading took has time to be given back.
+    // Gives the memory of the load time to be freed.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let whole = Seen::of(rows, args.row_bytes);
+    let whole = ArrivedRows::of(rows, args.row_bytes);
 
-    let stage = Stage::begin(args, cluster, "select");
+    let stage = MeasuredStep::begin(args, cluster, "select");
     let read = whole.clone().read(select(&client).await?, |_| Duration::ZERO).await?;
     stage.end(read)?;
 
-    let stage = Stage::begin(args, cluster, "copy");
+    let stage = MeasuredStep::begin(args, cluster, "copy");
     let read = copy(&client, whole.clone()).await?;
     stage.end(read)?;
 
-    // A pause that is longer than any patience, then one for every MiB up to a quarter of it.
+    // One pause longer than any timeout, then one for every MiB in the first quarter.
     let every = (1 << 20) / u64::from(args.row_bytes);
     let pause = |row| match row {
         1_000 => Duration::from_secs(3),
         row if row < rows / 4 && row % every == 0 => Duration::from_millis(50),
         _ => Duration::ZERO,
     };
-    let stage = Stage::begin(args, cluster, "slow reader");
+    let stage = MeasuredStep::begin(args, cluster, "slow reader");
     let read = whole.clone().read(select(&client).await?, pause).await?;
     stage.end(read)?;
 
-    let stage = Stage::begin(args, cluster, "dying clients");
+    let stage = MeasuredStep::begin(args, cluster, "dying clients");
     let mut read = 0;
     for part in 1..=4 {
         read += Middle::reach(args, cluster, rows * part / 8).await?.read;
@@ -109,7 +110,7 @@ async fn stages(args: &Args, cluster: &Spawned) -> Result<()> {
     come_to(cluster, 0).await?;
     stage.end(read)?;
 
-    let stage = Stage::begin(args, cluster, "clients in the middle");
+    let stage = MeasuredStep::begin(args, cluster, "clients in the middle");
     let mut middle = Vec::new();
     for _ in 0..args.clients {
         middle.push(Middle::reach(args, cluster, rows / 64).await?);
@@ -129,7 +130,7 @@ async fn connect(args: &Args, cluster: &Spawned) -> Result<(Client, Aborted)> {
     Ok((client, connection))
 }
 
-/// A connection that breaks off when this is dropped.
+/// A connection that breaks off when this value is dropped.
 struct Aborted(JoinHandle<()>);
 
 impl Drop for Aborted {
@@ -138,7 +139,7 @@ impl Drop for Aborted {
     }
 }
 
-/// Fills a table `long` with so many numbered rows, whose texts have so many bytes.
+/// Fills a table `long` with `rows` numbered rows, each with a text of `bytes` bytes.
 pub(super) async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
     client.batch_execute("create table long (n bigint, t text) with (partition_by = 'hash(n)')").await?;
     let mut copy = pin!(client.copy_in("copy long from stdin").await?);
@@ -154,7 +155,7 @@ pub(super) async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
     Ok(())
 }
 
-/// What one message of a COPY carries.
+/// Size of one message of a COPY, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 fn text(n: u64, bytes: u32) -> String {
@@ -165,22 +166,22 @@ pub(super) async fn select(client: &Client) -> Result<RowStream> {
     Ok(client.query_raw(SELECT, Vec::<i32>::new()).await?)
 }
 
-/// The rows of a result that have come.
+/// The rows of a result that have arrived.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct ArrivedRows {
     rows: Vec<bool>,
     bytes: u32,
 }
 
-impl Seen {
-    pub(super) fn of(rows: u64, bytes: u32) -> Seen {
-        Seen { rows: vec![false; rows as usize], bytes }
+impl ArrivedRows {
+    pub(super) fn of(rows: u64, bytes: u32) -> ArrivedRows {
+        ArrivedRows { rows: vec![false; rows as usize], bytes }
     }
 
     fn take(&mut self, n: u64, text: &str) -> Result<()> {
         let seen = self.rows.get_mut(n as usize).with_context(|| format!("row {n} was never there"))?;
         ensure!(!std::mem::replace(seen, true), "row {n} came twice");
-        // The digits stand behind zeros: its end tells one text from another.
+        // Zeros precede the digits, so texts differ at their ends.
         let whole =
             text.len() == self.bytes as usize && text.trim_start_matches('0').parse().unwrap_or(0) == n;
         ensure!(whole, "row {n} is damaged");
@@ -193,7 +194,7 @@ impl Seen {
         Ok(self.rows.len() as u64)
     }
 
-    /// Reads all of it, pausing behind rows.
+    /// Reads the whole result, with pauses after rows.
     pub(super) async fn read(mut self, rows: RowStream, pause: impl Fn(u64) -> Duration) -> Result<u64> {
         let mut rows = pin!(rows);
         let mut count = 0;
@@ -209,7 +210,7 @@ impl Seen {
     }
 }
 
-async fn copy(client: &Client, mut seen: Seen) -> Result<u64> {
+async fn copy(client: &Client, mut seen: ArrivedRows) -> Result<u64> {
     let mut data = pin!(client.copy_out("copy long to stdout").await?);
     let mut kept = Vec::new();
     while let Some(piece) = data.try_next().await? {
@@ -225,7 +226,7 @@ async fn copy(client: &Client, mut seen: Seen) -> Result<u64> {
     seen.end()
 }
 
-/// A client in the middle of the result; dropped, it dies there.
+/// A client in the middle of the result; dropping it breaks the connection there.
 struct Middle {
     read: u64,
     _rows: Pin<Box<RowStream>>,
@@ -244,7 +245,7 @@ impl Middle {
     }
 }
 
-/// Waits until the gateway has so many requests under way, and each storage process as many answers.
+/// Waits until the gateway has `count` open requests, and each storage process as many answers.
 async fn come_to(cluster: &Spawned, count: u64) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
@@ -260,7 +261,7 @@ async fn come_to(cluster: &Spawned, count: u64) -> Result<()> {
                 Role::Gateway => under_way.push((&entry.name, status()?["waiting"].as_u64())),
                 Role::Storage => {
                     let status = status()?;
-                    // A standby answers nobody.
+                    // A standby sends no answers.
                     if status["state"] == "serving" {
                         let figures = status["figures"].as_array().into_iter().flatten();
                         let open =
@@ -279,17 +280,17 @@ async fn come_to(cluster: &Spawned, count: u64) -> Result<()> {
     }
 }
 
-/// A stage that runs.
-struct Stage<'a> {
+/// A running stage.
+struct MeasuredStep<'a> {
     args: &'a Args,
     name: &'static str,
-    watch: Watch,
+    watch: MemoryWatch,
     began: Instant,
 }
 
-impl<'a> Stage<'a> {
-    fn begin(args: &'a Args, cluster: &Spawned, name: &'static str) -> Stage<'a> {
-        Stage { args, name, watch: Watch::begin(cluster), began: Instant::now() }
+impl<'a> MeasuredStep<'a> {
+    fn begin(args: &'a Args, cluster: &Spawned, name: &'static str) -> MeasuredStep<'a> {
+        MeasuredStep { args, name, watch: MemoryWatch::begin(cluster), began: Instant::now() }
     }
 
     fn end(self, rows: u64) -> Result<()> {
@@ -297,7 +298,7 @@ impl<'a> Stage<'a> {
         let most = |role| growth.iter().filter(|(of, _)| *of == role).map(|(_, bytes)| *bytes).max();
         let mib = |bytes: Option<u64>| bytes.unwrap_or(0) as f64 / f64::from(1 << 20);
         let read = (rows * u64::from(self.args.row_bytes)) as f64 / f64::from(1 << 20);
-        let figures = Figures {
+        let figures = ResultMeasurement {
             bench: "result",
             stage: self.name,
             rows,
@@ -327,14 +328,14 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// Looks at the memory of gateways and storage processes again and again.
-struct Watch {
+/// Samples the memory of gateways and storage processes.
+struct MemoryWatch {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<(Role, u64)>>,
 }
 
-impl Watch {
-    fn begin(cluster: &Spawned) -> Watch {
+impl MemoryWatch {
+    fn begin(cluster: &Spawned) -> MemoryWatch {
         let watched: Vec<(Role, u32, u64)> = cluster
             .processes()
             .iter()
@@ -354,10 +355,10 @@ impl Watch {
             }
             growth
         });
-        Watch { over, thread }
+        MemoryWatch { over, thread }
     }
 
-    /// By how much each grew at most.
+    /// Returns the largest growth of each process.
     fn end(self) -> Vec<(Role, u64)> {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! The ticket table of 002 §2, made up: one row for each person on a plane, 47 columns, 350 bytes at fixed width.
+//! Synthetic rows of the ticket table of 002 §2: one row for each person on a plane, 47 columns, 350 bytes at
+//! fixed width.
 //!
-//! Names, flights and offices follow Zipf's law, people book in groups of about 2.3, and dates are spread over 480 days.
-//! Queries are made by example: a row that is there is taken apart into two or three predicates of one of eight
+//! Names, flights and offices follow Zipf's law, people book in groups of about 2.3, and dates are spread
+//! over 480 days. Queries are made by example: an existing row yields two or three predicates of one of eight
 //! templates, none of them on a key.
 
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 pub(super) const TABLE: TableId = TableId(1);
-/// What a row takes at fixed width.
+/// Size of a row at fixed width, in bytes.
 pub(super) const FIXED_BYTES: f64 = 350.0;
 
 /// Name and type of every column.
@@ -74,7 +75,7 @@ const COLUMNS: [(&str, Type); 47] = [
 const FIRST_DAY: i32 = 7_043;
 const DAYS: i32 = 480;
 
-/// The column of a name, as an expression.
+/// Returns the column of this name, as an expression.
 pub(super) fn column(name: &str) -> Expr {
     let index = index(name);
     Expr::Column(index, COLUMNS[index].1)
@@ -84,7 +85,8 @@ fn index(name: &str) -> usize {
     COLUMNS.iter().position(|(column, _)| *column == name).expect("a column of the ticket table")
 }
 
-/// The table, by hash of the record locator or, if `clustered`, by range of the departure date.
+/// Returns the schema of the table, by hash of the record locator or, if `clustered`, by range of the
+/// departure date.
 pub(super) fn schema(clustered: bool) -> Schema {
     let columns = COLUMNS
         .iter()
@@ -155,7 +157,7 @@ struct Flight {
     minutes: i32,
 }
 
-/// Makes rows, and remembers some of them to make queries by.
+/// Generates rows, and keeps a sample of them as examples for queries.
 pub(super) struct Tickets {
     random: Pcg64,
     flights: Vec<Flight>,
@@ -177,7 +179,7 @@ pub(super) struct Tickets {
     by_fare: Zipf,
     by_agent: Zipf,
     choices: Vec<Weighted>,
-    /// Rows of the booking under way that are still to come.
+    /// The remaining rows of the present booking.
     booking: Vec<Row>,
     made: usize,
     samples: Vec<Row>,
@@ -294,13 +296,13 @@ impl Tickets {
         }
     }
 
-    /// The next row.
+    /// Returns the next row.
     pub(super) fn row(&mut self) -> Row {
         while self.booking.is_empty() {
             self.book();
         }
         let row = self.booking.pop().expect("not empty");
-        // A sample of all rows made so far, each as likely as any other.
+        // Keeps a sample of all rows so far, each equally likely.
         self.made += 1;
         if self.samples.len() < self.samples_max {
             self.samples.push(row.clone());
@@ -313,7 +315,7 @@ impl Tickets {
         row
     }
 
-    /// A booking: its size is Poisson's with a mean of 2.3, so that it may come to nothing.
+    /// Generates a booking. Its size follows a Poisson distribution with a mean of 2.3, so it may be empty.
     fn book(&mut self) {
         let (mut size, mut product) = (0, self.random.random::<f64>());
         while product > (-2.3f64).exp() {
@@ -350,7 +352,7 @@ impl Tickets {
         let choice = |number: usize, random: &mut Pcg64| self.choices[number].draw(random);
         let (email_first, email_last) = (first_name.to_lowercase(), person.last_name.to_lowercase());
         let fare = {
-            // Box and Muller: a normal of two uniform numbers.
+            // Box and Muller: a normal number from two uniform ones.
             let (a, b) = (random.random::<f64>().max(f64::MIN_POSITIVE), random.random::<f64>());
             let normal = (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos();
             (10.2 + 0.8 * normal).exp() as i64
@@ -414,7 +416,7 @@ impl Tickets {
         ]
     }
 
-    /// A query by the example of a row: which of the eight templates it is, and the filter.
+    /// Returns a query by the example of a row: the index of its template, and the filter.
     pub(super) fn filter(&mut self) -> (usize, Expr) {
         let random = &mut self.random;
         let row = &self.samples[random.random_range(0..self.samples.len())];
@@ -485,13 +487,13 @@ impl Tickets {
         (template, Expr::all(terms))
     }
 
-    /// A look at one booking, by the column that places rows.
+    /// Returns a query of one booking, by the partition column.
     pub(super) fn booking(&mut self) -> Expr {
         let sample = self.random.random_range(0..self.samples.len());
         compared(Binary::Equal, "rloc", self.samples[sample][index("rloc")].clone())
     }
 
-    /// An update by example: a passenger checks in, or a flight is moved.
+    /// Returns an update by example: a passenger checks in, or a flight is moved.
     pub(super) fn update(&mut self) -> Operation {
         let random = &mut self.random;
         let row = &self.samples[random.random_range(0..self.samples.len())];
@@ -532,7 +534,7 @@ fn compared(operator: Binary, name: &str, value: Value) -> Expr {
     Expr::binary(operator, column(name), Expr::constant(value, ty))
 }
 
-/// A read of the rows that satisfy a filter.
+/// Returns a read of the rows that satisfy a filter.
 pub(super) fn select(filter: Expr, all_columns: bool) -> Select {
     let columns = match all_columns {
         true => COLUMNS.iter().map(|(name, _)| column(name)).collect(),

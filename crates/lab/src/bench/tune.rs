@@ -1,20 +1,26 @@
-//! `quorate bench tune`: agreements that neither end of the dial keeps, found and held on cells between three sites.
+//! `quorate bench tune`: agreements that neither end of the dial keeps, found and held on cells between three
+//! sites.
 //!
-//! For each agreement clients work on a fresh map and the controller turns their dials. First it measures both ends, all operations weak
-//! and all strong: both must break the agreement, or there is nothing to show. Then it is timed until it holds a setting that keeps the
-//! agreement for 20 s, judged by the upper ends of what clients got in them. Twice the world changes under it: clients ask for three
-//! times as much, and then, at the first rate again, one cell after another stands still for 2 s every 20 s. It is timed until
-//! it holds again, and judged anew. Of each setting that was tried it is told what the model predicted beside what was measured.
+//! For each agreement clients work on a fresh map and the controller turns their dials. First it measures
+//! both ends, all operations weak and all strong: both must break the agreement, or the bench shows nothing.
+//! Then the bench measures the time until the controller holds a setting that keeps the agreement for 20 s,
+//! judged by the upper ends of the clients' measurements. Twice the world changes: clients send three times
+//! as many operations, and then, at the first rate again, one cell after another stands still for 2 s every
+//! 20 s. Each time the bench measures the time until a setting is held again, and judges it. For each setting
+//! that was tried, it prints the model's prediction and the measurement.
 //!
-//! Before that, some fixed settings are measured beside their predictions, with two distributions of keys ([`Prediction`]).
+//! Before that, some fixed settings are measured and compared with their predictions, with two distributions
+//! of keys ([`Prediction`]).
 //!
-//! A store that runs already has latencies of its own, so its agreements are given with it, unless a forwarder makes it one between the same sites. Its nodes pause if it is
-//! told which processes they are.
+//! A running store has latencies of its own, so the user gives the agreements for it, unless a forwarder sets
+//! the distances between the same sites. Its nodes pause if the user names their processes.
 //!
-//! **The agreements** are such that each line is broken by one of the ends, in calm and under three times the load, and can be kept in all
-//! stages. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75 ms, a strong write twice that. A pause of
-//! 2 s every 20 s has a third of the clients wait for one second on average in a tenth of the time. So it adds 33 ms to any mean, which its bound leaves room for, and is beyond the 95th percentile (3.3 %
-//! of the operations). Throughput has fewer clients, so that operations at the strong level are too slow for the rate.
+//! **The agreements** are such that one of the ends breaks each line, in calm and under three times the load,
+//! and that all stages can keep it. The three sites are 18.5 and 37.5 ms apart: a strong read takes 37 or 75
+//! ms, a strong write twice that. A pause of 2 s every 20 s makes a third of the clients wait for one second
+//! on average in a tenth of the time. So it adds 33 ms to any mean, which the bound allows, and is beyond the
+//! 95th percentile (3.3 % of the operations). The agreement on throughput has fewer clients, so that
+//! operations at the strong level are too slow for the rate.
 
 use std::{
     fmt,
@@ -26,39 +32,40 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use quorate::maps::Level;
 use quorate_tune::{
-    Agreement, Choice, Compared, Controller, Distribution, Ends, Estimate, Line, Load, Measure, Phase, Round,
-    Setting, Standing, Window, Workload, compare, hold,
+    Agreement, Choice, Controller, Distribution, Estimate, LevelEnds, Line, LineStatus, Load, Measure, Phase,
+    PredictionComparison, Setting, Window, WindowResult, Workload, compare, hold,
 };
 use serde_json::{Value, json};
 
 use super::quorum_rig::{Rig, Running};
-use crate::{figures::FAR, store::Kept};
+use crate::{figures::FAR, store::Replication};
 
 /// Finds and holds agreements that neither the weak nor the strong level keeps.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     running: Running,
-    /// The agreements, separated by semicolons. As long as none are given: one on the 95th percentile and the proportion of inconsistent
-    /// operations, one on the mean and the proportion, one on Γ and throughput; and predictions of the model beside what is measured.
+    /// The agreements, separated by semicolons. Default: one on the 95th percentile and the proportion of
+    /// inconsistent operations, one on the mean and the proportion, one on Γ and throughput; then predictions
+    /// of the model are compared with measurements, too.
     #[arg(long, value_delimiter = ';')]
     sla: Vec<String>,
-    /// Clients. As long as none are given: 96, and 24 for an agreement on throughput.
+    /// Clients. Default: 96, and 24 for an agreement on throughput.
     #[arg(long)]
     clients: Option<u64>,
-    /// Operations a second of all clients together, before they are tripled.
+    /// Operations per second of all clients together, before they are tripled.
     #[arg(long, default_value_t = 700.0)]
     rate: f64,
     /// Seconds of a window.
     #[arg(long, default_value_t = 2.0)]
     window: f64,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Copies of each key, as `QUORATE CREATE` has them.
+    /// Returns the copies of each key, in the words of `QUORATE CREATE`.
     fn copies(&self) -> String {
         self.running.store.as_ref().map_or_else(|| COPIES.to_owned(), |place| place.copies().to_string())
     }
@@ -67,72 +74,72 @@ impl Args {
 const AGREEMENTS: [&str; 3] =
     ["p95<=60ms,inconsistent<=1%", "mean<=62ms,inconsistent<=4%", "gamma_p99<=15ms,throughput>=600"];
 
-/// So few that all of them together do 400 operations a second at the strong level.
+/// So few that all of them together do only 400 operations per second at the strong level.
 const CLIENTS_FOR_THROUGHPUT: u64 = 24;
 const CLIENTS: u64 = 96;
 
-/// The levels between which the dial is.
-const ENDS: Ends = Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
+/// The two levels of the dial.
+const ENDS: LevelEnds = LevelEnds { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
 
-/// Three sites as far apart as those of the source, with a copy of each key at each.
+/// Three sites at the source's distances, with a copy of each key at each.
 const CELLS: [&str; 6] = ["--cells", "3", "--sites", "3", "--distance", FAR];
 const COPIES: &str = "0:1,1:1,2:1";
-/// As Cassandra's quorum reads do.
+/// The repair of reads, like that of Cassandra's quorum reads.
 const REPAIR: &str = "blocking";
 
-/// Until a setting is held for the first time, and again after the world has changed.
+/// Longest time until a setting is held for the first time, and until one is held again after a change.
 const FOUND_MOST: Duration = Duration::from_secs(60);
 const AGAIN_MOST: Duration = Duration::from_secs(30);
-/// So long what it holds is judged.
+/// Time for which a held setting is judged.
 const JUDGED: Duration = Duration::from_secs(20);
-/// A cell stands still so long, and so long passes until the next one does.
+/// Pause of a cell, and time until the next cell pauses.
 const PAUSE: Duration = Duration::from_secs(2);
 const BETWEEN_PAUSES: Duration = Duration::from_secs(18);
 
 /// The three parts of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum TunePhase {
     Calm,
     Tripled,
     Pausing,
 }
 
-impl Stage {
-    const ALL: [Stage; 3] = [Stage::Calm, Stage::Tripled, Stage::Pausing];
+impl TunePhase {
+    const ALL: [TunePhase; 3] = [TunePhase::Calm, TunePhase::Tripled, TunePhase::Pausing];
 
     fn name(self) -> &'static str {
         match self {
-            Stage::Calm => "calm",
-            Stage::Tripled => "three times the load",
-            Stage::Pausing => "a node pauses 2 s every 20 s",
+            TunePhase::Calm => "calm",
+            TunePhase::Tripled => "three times the load",
+            TunePhase::Pausing => "a node pauses 2 s every 20 s",
         }
     }
 
     fn most(self) -> Duration {
-        if self == Stage::Calm { FOUND_MOST } else { AGAIN_MOST }
+        if self == TunePhase::Calm { FOUND_MOST } else { AGAIN_MOST }
     }
 }
 
 /// The outcome of a stage.
-struct Outcome {
-    stage: Stage,
-    /// From its beginning until the setting was held that still was at the end; none: none was.
+struct PhaseOutcome {
+    stage: TunePhase,
+    /// Time from the start of the stage until the final setting was held; `None` if none was.
     held_after: Option<Duration>,
     setting: Setting,
-    /// The clients' figures from there on.
+    /// The clients' measurements from then on.
     window: Window,
-    /// Operations that were let go as the dials were turned.
+    /// Number of operations that were let go when the dials were turned.
     let_go: u64,
 }
 
-impl Outcome {
+impl PhaseOutcome {
     fn holds(&self, lines: &[Line]) -> bool {
         self.held_after.is_some_and(|after| after <= self.stage.most()) && are_kept(lines, &self.window)
     }
 }
 
 fn are_kept(lines: &[Line], window: &Window) -> bool {
-    lines.iter().all(|line| line.standing(window) == Standing::Kept)
+    lines.iter().all(|line| line.status(window) == LineStatus::Kept)
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -168,7 +175,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for (sla, agreement) in agreements {
         told.push(one(args, &mut rig, agreement).with_context(|| (*sla).to_owned())?);
     }
-    rig.passed();
+    rig.succeeded();
     if args.json {
         let holds = told.iter().all(|it| it["holds"] == true);
         let predictions: Vec<Value> = predictions.iter().map(Prediction::json).collect();
@@ -180,25 +187,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The model's word on a fixed setting, beside what was measured.
+/// The model's prediction for a fixed setting, with the measurement.
 struct Prediction {
     distribution: Distribution,
     name: &'static str,
-    compared: Compared,
+    compared: PredictionComparison,
 }
 
-/// Fixed settings that are predicted, by 004's names: reads before writes.
+/// The fixed settings, by 004's names: reads before writes.
 const PREDICTED: [(&str, Setting); 4] = [
     ("one/one", Setting::WEAK),
     ("one/quorum", Setting { p_writes: 1.0, ..Setting::WEAK }),
     ("quorum/one", Setting { p_reads: 1.0, ..Setting::WEAK }),
     ("p = 0.5", Setting { p_reads: 0.5, p_writes: 0.5, ..Setting::WEAK }),
 ];
-/// So long each of them is measured.
+/// Time for which each of these settings is measured.
 const PREDICTED_FOR: Duration = Duration::from_secs(5);
 
 impl Prediction {
-    /// Predicted by measured; none if nothing inconsistent was measured.
+    /// Returns the predicted proportion divided by the measured one; `None` if no inconsistency was measured.
     fn factor(&self) -> Option<f64> {
         let measured = self.compared.measured.inconsistent();
         (measured > 0.0).then(|| self.compared.predicted.inconsistent() / measured)
@@ -223,13 +230,14 @@ impl fmt::Display for Prediction {
     }
 }
 
-/// Measures the fixed settings with keys of a distribution. Chance decides which operations are strong, as in 004.
+/// Measures the fixed settings with keys of a distribution. Chance decides which operations are strong, as in
+/// 004.
 fn predict(args: &Args, rig: &mut Rig, distribution: Distribution) -> Result<Vec<Prediction>> {
-    let ends = Ends { choice: Choice::Chance, ..ENDS };
+    let ends = LevelEnds { choice: Choice::Chance, ..ENDS };
     let workload = Workload { distribution, ..Workload::named("004").context("it is among the workloads")? };
     let clients = args.clients.unwrap_or(CLIENTS);
     let settings = PREDICTED.map(|(_, setting)| setting);
-    let compared = rig.on_a_map(&Kept::quorum(args.copies(), REPAIR), |_, connect| {
+    let compared = rig.on_a_map(&Replication::quorum(args.copies(), REPAIR), |_, connect| {
         let load = Load::new(connect, clients, &workload, Setting::WEAK.dials(ends), args.rate);
         Ok(compare(&load, ends, &settings, PREDICTED_FOR)?)
     })?;
@@ -246,10 +254,10 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
     let workload = Workload::named("004").context("it is among the workloads")?;
     let length = Duration::from_secs_f64(args.window);
     let (pausing, over) = (AtomicBool::new(false), AtomicBool::new(false));
-    let mut course = Course {
+    let mut tune_run = TuneRun {
         lines: lines.clone(),
-        stages: if rig.can_pause() { &Stage::ALL } else { &Stage::ALL[..2] },
-        stage: Stage::Calm,
+        stages: if rig.can_pause() { &TunePhase::ALL } else { &TunePhase::ALL[..2] },
+        stage: TunePhase::Calm,
         began: Duration::ZERO,
         held: None,
         outcomes: Vec::new(),
@@ -257,7 +265,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
         tried: Vec::new(),
         let_go: 0,
     };
-    rig.on_a_map(&Kept::quorum(args.copies(), REPAIR), |rig, connect| {
+    rig.on_a_map(&Replication::quorum(args.copies(), REPAIR), |rig, connect| {
         let load = Load::new(connect, clients, &workload, controller.dials(), args.rate);
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -267,29 +275,29 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
                 rig.pause(PAUSE, BETWEEN_PAUSES, &over);
             });
             let held = hold(&load, &mut controller, length, |round| {
-                let goes_on = course.round(round);
-                let rate = if course.stage == Stage::Tripled { 3.0 * args.rate } else { args.rate };
+                let goes_on = tune_run.round(round);
+                let rate = if tune_run.stage == TunePhase::Tripled { 3.0 * args.rate } else { args.rate };
                 load.set_rate(rate);
-                pausing.store(course.stage == Stage::Pausing, Ordering::Relaxed);
+                pausing.store(tune_run.stage == TunePhase::Pausing, Ordering::Relaxed);
                 goes_on
             });
             over.store(true, Ordering::Relaxed);
             Ok(held?)
         })
     })?;
-    let broken = |window: &Window| lines.iter().any(|line| line.standing(window) == Standing::Broken);
-    let both_fail = course.ends.len() == 2 && course.ends.iter().all(|(_, window)| broken(window));
-    let holds = both_fail && course.outcomes.iter().all(|it| it.holds(&lines));
+    let broken = |window: &Window| lines.iter().any(|line| line.status(window) == LineStatus::Broken);
+    let both_fail = tune_run.ends.len() == 2 && tune_run.ends.iter().all(|(_, window)| broken(window));
+    let holds = both_fail && tune_run.outcomes.iter().all(|it| it.holds(&lines));
     if !args.json {
-        print(&lines, &course, both_fail, holds);
+        print(&lines, &tune_run, both_fail, holds);
     }
     let shown = |window: &Window| -> Value { lines.iter().map(|line| figures(line, window)).collect() };
-    let ends: Vec<Value> = course
+    let ends: Vec<Value> = tune_run
         .ends
         .iter()
         .map(|(setting, window)| json!({ "setting": setting, "lines": shown(window), "broken": broken(window) }))
         .collect();
-    let stages: Vec<Value> = course
+    let stages: Vec<Value> = tune_run
         .outcomes
         .iter()
         .map(|it| {
@@ -299,7 +307,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
             })
         })
         .collect();
-    let tried: Vec<Value> = course
+    let tried: Vec<Value> = tune_run
         .tried
         .iter()
         .map(|it| {
@@ -318,42 +326,42 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
 }
 
 /// The course of a run.
-struct Course {
-    /// The agreement's.
+struct TuneRun {
+    /// The lines of the agreement.
     lines: Vec<Line>,
-    stages: &'static [Stage],
-    stage: Stage,
-    /// When the stage began, and since when a setting has been held in it, with what clients got of it.
+    stages: &'static [TunePhase],
+    stage: TunePhase,
+    /// The start of the stage; then the start of the held setting, with the clients' measurements since.
     began: Duration,
     held: Option<(Duration, Window)>,
-    outcomes: Vec<Outcome>,
-    /// The figures of all weak and of all strong operations.
+    outcomes: Vec<PhaseOutcome>,
+    /// The measurements of all weak and of all strong operations.
     ends: Vec<(Setting, Window)>,
-    /// All settings, one after another.
-    tried: Vec<Tried>,
-    /// Operations that were let go in this stage.
+    /// All settings, in order.
+    tried: Vec<TriedSetting>,
+    /// Number of operations that were let go in this stage.
     let_go: u64,
 }
 
-/// A setting, as long as the dials stood there in one stage.
-struct Tried {
-    stage: Stage,
+/// A setting, for the time that the dials kept it in one stage.
+struct TriedSetting {
+    stage: TunePhase,
     setting: Setting,
     measured: Window,
     /// The model's prediction, from the latencies of its first window.
     predicted: Option<Window>,
 }
 
-impl Course {
-    /// Takes a window; says whether the run goes on.
-    fn round(&mut self, round: &Round<'_>) -> bool {
-        if self.stage == Stage::Calm && round.phase == Phase::Ends && self.ends.len() < 2 {
+impl TuneRun {
+    /// Takes a window. Returns whether the run continues.
+    fn round(&mut self, round: &WindowResult<'_>) -> bool {
+        if self.stage == TunePhase::Calm && round.phase == Phase::Ends && self.ends.len() < 2 {
             self.ends.push((round.setting, round.window.clone()));
         }
         self.let_go += round.let_go;
         match self.tried.last_mut().filter(|it| it.stage == self.stage && it.setting == round.setting) {
             Some(tried) => tried.measured.append(round.window),
-            None => self.tried.push(Tried {
+            None => self.tried.push(TriedSetting {
                 stage: self.stage,
                 setting: round.setting,
                 measured: round.window.clone(),
@@ -362,7 +370,7 @@ impl Course {
         }
         match &mut self.held {
             Some((_, window)) if round.phase == Phase::Hold => window.append(round.window),
-            // It was left again, and another one is looked for.
+            // The setting was left, and the controller looks for another.
             Some(_) => self.held = None,
             None if round.phase == Phase::Hold && round.controller.phase() == Phase::Hold => {
                 self.held = Some((round.at.saturating_sub(self.began), round.window.clone()));
@@ -374,7 +382,7 @@ impl Course {
         let fails =
             |(after, window): &mut (Duration, Window)| spent >= *after + JUDGED && !are_kept(lines, window);
         if spent < self.stage.most() && self.held.take_if(fails).is_some() {
-            // Its time is not over: from here on it may keep the agreement.
+            // The time is not over, so a later setting may keep the agreement.
             return true;
         }
         let until = match &self.held {
@@ -389,7 +397,13 @@ impl Course {
             None => (None, round.window.clone()),
         };
         let let_go = std::mem::take(&mut self.let_go);
-        self.outcomes.push(Outcome { stage: self.stage, held_after, setting: round.setting, window, let_go });
+        self.outcomes.push(PhaseOutcome {
+            stage: self.stage,
+            held_after,
+            setting: round.setting,
+            window,
+            let_go,
+        });
         self.began = round.at;
         match self.stages.get(self.outcomes.len()) {
             Some(next) => self.stage = *next,
@@ -412,7 +426,7 @@ fn predicted(lines: &[Line], window: &Window) -> Vec<f64> {
     lines.iter().map(|line| line.measure.value(window)).collect()
 }
 
-fn print(lines: &[Line], course: &Course, both_fail: bool, holds: bool) {
+fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
     let told = |window: &Window| -> String {
         let of = |line: &Line| {
             let Estimate { value, low, high } = line.measure.of(window);
@@ -423,13 +437,13 @@ fn print(lines: &[Line], course: &Course, both_fail: bool, holds: bool) {
     };
     let words: Vec<String> = lines.iter().map(Line::to_string).collect();
     println!("{}: {}", words.join(","), if holds { "holds" } else { "misses" });
-    for (name, (_, window)) in ["weak", "strong"].iter().zip(&course.ends) {
+    for (name, (_, window)) in ["weak", "strong"].iter().zip(&tune_run.ends) {
         println!("  all {name}: {}", told(window));
     }
     if !both_fail {
         println!("  one of the ends keeps it: there is nothing to look for");
     }
-    for it in &course.outcomes {
+    for it in &tune_run.outcomes {
         let after = match it.held_after {
             Some(after) => format!("held after {:.0} s", after.as_secs_f64()),
             None => String::from("not held"),
@@ -439,7 +453,7 @@ fn print(lines: &[Line], course: &Course, both_fail: bool, holds: bool) {
             println!("    {} operations were let go as the dials were turned", it.let_go);
         }
     }
-    for it in &course.tried {
+    for it in &tune_run.tried {
         let pairs = lines.iter().map(|line| {
             let shown = |window: &Window| line.measure.shown(line.measure.value(window));
             let predicted = it.predicted.as_ref().map_or_else(|| String::from("nothing"), shown);

@@ -3,13 +3,13 @@
 use super::{Figure, Form, Panel};
 use crate::{
     Setting,
-    record::{Account, Record},
+    record::{Record, RowAudit},
 };
 
 /// Numbers of members in figures 6 to 8, each a process. The source goes from a few to 65.
 pub(super) const SIZES: [usize; 5] = [5, 17, 33, 49, 65];
 
-/// The numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.
+/// Returns the numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.
 pub(super) fn acceptors(size: usize) -> [u16; 4] {
     [1, 3, size / 2, size].map(|count| u16::try_from(count).expect("groups are smaller"))
 }
@@ -18,13 +18,13 @@ const fn panel(of: &'static str, up: &'static str) -> Panel {
     Panel { of, across: "members", up, form: Form::Curves }
 }
 
-/// The means, and the longest.
+/// The panels of the means and of the maxima.
 pub(super) const PANELS: &[Panel] = &[panel("mean", "mean (ms)"), panel("longest", "longest (ms)")];
 
 /// Latencies of one kind over the number of members.
 pub(super) struct Curve {
     pub(super) name: &'static str,
-    /// The members, and what was measured with so many, in milliseconds.
+    /// The numbers of members, each with its measurements in milliseconds.
     pub(super) points: Vec<(usize, Vec<f64>)>,
 }
 
@@ -33,23 +33,23 @@ impl Curve {
         Curve { name, points: Vec::new() }
     }
 
-    /// The means of the smallest and of the largest group.
+    /// Returns the means of the smallest and of the largest group.
     pub(super) fn ends(&self) -> (f64, f64) {
         let mean_of = |point: Option<&(usize, Vec<f64>)>| mean(&point.expect("it was measured").1);
         (mean_of(self.points.first()), mean_of(self.points.last()))
     }
 
-    /// The mean of the largest group.
+    /// Returns the mean of the largest group.
     pub(super) fn of_largest(&self) -> f64 {
         self.ends().1
     }
 
-    /// The longest of the means.
+    /// Returns the largest of the means.
     pub(super) fn slowest(&self) -> f64 {
         self.points.iter().map(|(_, took)| mean(took)).fold(0.0, f64::max)
     }
 
-    /// The longest of all.
+    /// Returns the largest measurement.
     pub(super) fn longest(&self) -> f64 {
         self.points.iter().map(|(_, took)| longest(took)).fold(0.0, f64::max)
     }
@@ -63,14 +63,14 @@ fn longest(took: &[f64]) -> f64 {
     took.iter().copied().fold(0.0, f64::max)
 }
 
-/// The value below which this part of the measurements lies.
+/// Returns the value below which this fraction of the measurements lies.
 pub(super) fn quantile(took: &[f64], part: f64) -> f64 {
     let mut sorted = took.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[(part * (sorted.len() - 1) as f64) as usize]
 }
 
-/// A record of these curves, each once for its means with their errors and once for the longest of each point.
+/// Returns a record of these curves: for each, the means with their errors, and the maxima of each point.
 pub(super) fn record(
     figure: &dyn Figure,
     setting: &Setting,
@@ -80,7 +80,7 @@ pub(super) fn record(
 ) -> Record {
     let mut record = Record {
         values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
-        account: Account { acknowledged: sent, ..Account::default() },
+        account: RowAudit { acknowledged: sent, ..RowAudit::default() },
         ..Record::of_phases(figure.id(), setting)
     };
     for Curve { name, points } in curves {
@@ -94,7 +94,7 @@ pub(super) fn record(
     record
 }
 
-/// The standard error of the mean.
+/// Returns the standard error of the mean.
 fn error(took: &[f64]) -> f64 {
     let mean = mean(took);
     let variance = took.iter().map(|took| (took - mean).powi(2)).sum::<f64>() / took.len() as f64;

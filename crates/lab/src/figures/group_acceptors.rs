@@ -1,4 +1,4 @@
-//! 000, figure 6: how many members must have a safe update before it is delivered.
+//! 000, figure 6: latency by the number of members that must have a safe update before its delivery.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{Stage, Verb},
+    bench::group_source::{GroupBench, UpdateStrength},
     claim::{Claim, Compared},
     record::Record,
 };
@@ -55,16 +55,16 @@ impl Figure for Acceptors {
 
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut curves = ["φ = 1", "φ = 3", "φ = N/2", "φ = N"].map(Curve::new);
-        let mut stage = Stage::begin(1)?;
+        let mut bench = GroupBench::begin(1)?;
         for size in SIZES {
-            stage.grow(size)?;
+            bench.grow(size)?;
             for (curve, acceptors) in curves.iter_mut().zip(acceptors(size)) {
-                let took = stage.deliveries(Verb::Safe(acceptors), setting.phase_seconds)?;
+                let took = bench.deliveries(UpdateStrength::Safe(acceptors), setting.phase_seconds)?;
                 curve.points.push((size, took));
             }
         }
         let [one, three, half, all] = curves.each_ref().map(Curve::of_largest);
         let values = [("all_to_one", all / one), ("all_to_three", all / three), ("all_to_half", all / half)];
-        Ok(record(self, setting, &values, &curves, stage.sent))
+        Ok(record(self, setting, &values, &curves, bench.sent))
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{Stage, Verb},
+    bench::group_source::{GroupBench, UpdateStrength},
     claim::{Claim, Compared},
     record::Record,
 };
@@ -18,7 +18,7 @@ pub(super) struct Large;
 
 /// Members in each process.
 const STACKED: usize = 20;
-/// Processes. The source has 80 machines with ten members each.
+/// Numbers of processes. The source has 80 machines with ten members each.
 const PROCESSES: [usize; 4] = [5, 10, 20, 40];
 
 const CLAIMS: &[Claim] = &[
@@ -63,12 +63,12 @@ impl Figure for Large {
 
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut curves = ["Send", "SafeSend, φ = 3"].map(Curve::new);
-        let mut stage = Stage::begin(STACKED)?;
+        let mut bench = GroupBench::begin(STACKED)?;
         for processes in PROCESSES {
-            stage.grow(processes)?;
-            for (curve, verb) in curves.iter_mut().zip([Verb::Send, Verb::Safe(3)]) {
-                let took = stage.deliveries(verb, setting.phase_seconds)?;
-                curve.points.push((stage.members(), took));
+            bench.grow(processes)?;
+            for (curve, strength) in curves.iter_mut().zip([UpdateStrength::Send, UpdateStrength::Safe(3)]) {
+                let took = bench.deliveries(strength, setting.phase_seconds)?;
+                curve.points.push((bench.members(), took));
             }
         }
         let [send, safe] = &curves;
@@ -79,6 +79,6 @@ impl Figure for Large {
             ("safe_p95_ms", quantile(largest, 0.95)),
             ("safe_to_send", safe.of_largest() / many),
         ];
-        Ok(record(self, setting, &values, &curves, stage.sent))
+        Ok(record(self, setting, &values, &curves, bench.sent))
     }
 }

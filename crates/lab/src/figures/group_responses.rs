@@ -1,4 +1,4 @@
-//! 000, figure 8: how long an end user waits behind a series of updates.
+//! 000, figure 8: the wait of an end user behind a series of updates.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{Stage, Verb},
+    bench::group_source::{GroupBench, UpdateStrength},
     claim::{Claim, Compared},
     record::Record,
 };
@@ -56,12 +56,12 @@ impl Figure for Responses {
 
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut curves = ["Send and Flush", "φ = 1", "φ = 3", "φ = N/2", "φ = N"].map(Curve::new);
-        let mut stage = Stage::begin(1)?;
+        let mut bench = GroupBench::begin(1)?;
         for size in SIZES {
-            stage.grow(size)?;
-            let safe = acceptors(size).map(Verb::Safe);
-            for (curve, verb) in curves.iter_mut().zip([Verb::Send].into_iter().chain(safe)) {
-                curve.points.push((size, stage.responses(verb, setting.phase_seconds)?));
+            bench.grow(size)?;
+            let safe = acceptors(size).map(UpdateStrength::Safe);
+            for (curve, verb) in curves.iter_mut().zip([UpdateStrength::Send].into_iter().chain(safe)) {
+                curve.points.push((size, bench.responses(verb, setting.phase_seconds)?));
             }
         }
         let [flush, one, three, half, all] = curves.each_ref().map(Curve::of_largest);
@@ -71,6 +71,6 @@ impl Figure for Responses {
             ("half_to_flush", half / flush),
             ("all_to_flush", all / flush),
         ];
-        Ok(record(self, setting, &values, &curves, stage.sent))
+        Ok(record(self, setting, &values, &curves, bench.sent))
     }
 }

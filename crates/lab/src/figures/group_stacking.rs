@@ -1,4 +1,4 @@
-//! 000, figure 5: what it costs to have several members on each machine.
+//! 000, figure 5: the cost of several members on each machine.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{Stage, Verb},
+    bench::group_source::{GroupBench, UpdateStrength},
     claim::{Claim, Compared},
     record::Record,
 };
@@ -83,14 +83,14 @@ impl Figure for Stacking {
         let mut curves = ["Send, 1", "Send, 12", "query of all, 1", "query of all, 12"].map(Curve::new);
         let mut sent = 0;
         for (of, each) in [1, STACKED].into_iter().enumerate() {
-            let mut stage = Stage::begin(each)?;
+            let mut bench = GroupBench::begin(each)?;
             for size in SIZES {
-                stage.grow(size / each)?;
-                let took = stage.deliveries(Verb::Send, setting.phase_seconds)?;
+                bench.grow(size / each)?;
+                let took = bench.deliveries(UpdateStrength::Send, setting.phase_seconds)?;
                 curves[of].points.push((size, took));
-                curves[of + 2].points.push((size, stage.queries(setting.phase_seconds)?));
+                curves[of + 2].points.push((size, bench.queries(setting.phase_seconds)?));
             }
-            sent += stage.sent;
+            sent += bench.sent;
         }
         let [send_alone, send_stacked, query_alone, query_stacked] = curves.each_ref().map(Curve::of_largest);
         let values = [

@@ -1,4 +1,4 @@
-//! 000, figure 7: soft updates beside safe ones that all members must have.
+//! 000, figure 7: soft updates compared with safe ones that all members must have.
 
 use anyhow::Result;
 
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Setting,
-    bench::group_source::{Stage, Verb},
+    bench::group_source::{GroupBench, UpdateStrength},
     claim::{Claim, Compared},
     record::Record,
 };
@@ -68,12 +68,12 @@ impl Figure for Strengths {
 
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut curves = ["Send", "SafeSend, φ = N"].map(Curve::new);
-        let mut stage = Stage::begin(1)?;
+        let mut bench = GroupBench::begin(1)?;
         for size in SIZES {
-            stage.grow(size)?;
+            bench.grow(size)?;
             let [.., all] = acceptors(size);
-            for (curve, verb) in curves.iter_mut().zip([Verb::Send, Verb::Safe(all)]) {
-                curve.points.push((size, stage.deliveries(verb, setting.phase_seconds)?));
+            for (curve, verb) in curves.iter_mut().zip([UpdateStrength::Send, UpdateStrength::Safe(all)]) {
+                curve.points.push((size, bench.deliveries(verb, setting.phase_seconds)?));
             }
         }
         let [send, safe] = &curves;
@@ -84,6 +84,6 @@ impl Figure for Strengths {
             ("safe_longest_ms", safe.longest()),
             ("safe_to_send", safe.of_largest() / send.of_largest()),
         ];
-        Ok(record(self, setting, &values, &curves, stage.sent))
+        Ok(record(self, setting, &values, &curves, bench.sent))
     }
 }

@@ -24,58 +24,58 @@ use crate::{Running, Setting, claim::Claim, record::Record};
 
 /// An experiment.
 pub trait Figure: Sync {
-    /// Its name, `SOURCE/FIGURE`.
+    /// Returns the figure's id, `SOURCE/FIGURE`.
     fn id(&self) -> &'static str;
-    /// What it shows.
+    /// Returns the figure's title.
     fn title(&self) -> &'static str;
-    /// Where the source has it.
+    /// Returns the figure's section in the source.
     fn section(&self) -> &'static str;
-    /// What is done, and what differs from the source.
+    /// Returns the method, and the differences from the source's.
     fn method(&self) -> &'static str;
-    /// What the source says of it.
+    /// Returns the source's claims.
     fn claims(&self) -> &'static [Claim];
-    /// Runs it once.
+    /// Runs the experiment once.
     fn run(&self, setting: &Setting) -> Result<Record>;
-    /// Whether it can be run on this store; the error says why not.
+    /// Whether the experiment can run on this store; the error gives the reason if not.
     fn takes(&self, running: &Running) -> Result<(), &'static str> {
         match running.store {
             None => Ok(()),
             Some(_) => Err("it needs processes that are started for it"),
         }
     }
-    /// Its drawings.
+    /// Returns the drawings.
     fn panels(&self) -> &'static [Panel];
 }
 
 /// A drawing of a figure.
 pub struct Panel {
-    /// The part of [`Record::series`] that is drawn: the series of which the name begins with this and a stroke; all if it is empty.
+    /// The prefix, before a slash, of the series in [`Record::series`] that are drawn; all series if empty.
     pub of: &'static str,
-    /// The name of the first axis.
+    /// The label of the first axis.
     pub across: &'static str,
-    /// The name of the axis of values.
+    /// The label of the axis of values.
     pub up: &'static str,
-    /// What is drawn.
+    /// The form of the drawing.
     pub form: Form,
 }
 
-/// How series are drawn.
+/// The form in which series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line for each, with errors where the record has them.
+    /// A line for each series, with errors where the record has them.
     Curves,
-    /// A box for each, on a scale of logarithms.
+    /// A box for each series, on a logarithmic scale.
     Boxes,
 }
 
 impl Panel {
-    /// All series as lines.
+    /// Returns a panel that draws all series as lines.
     const fn curves(across: &'static str, up: &'static str) -> Panel {
         Panel { of: "", across, up, form: Form::Curves }
     }
 }
 
-/// All of them.
+/// All figures.
 pub const ALL: &[&dyn Figure] = &[
     &group_stacking::Stacking,
     &group_acceptors::Acceptors,
@@ -99,7 +99,7 @@ pub const ALL: &[&dyn Figure] = &[
     &partial_severity::ThreeSites,
 ];
 
-/// The figure of this name, or all that are here of a source.
+/// Returns the figure with this id, or all figures of this source.
 pub fn named(id: &str) -> Vec<&'static dyn Figure> {
     let is_meant =
         |figure: &&&dyn Figure| figure.id() == id || figure.id().split_once('/').is_some_and(|it| it.0 == id);

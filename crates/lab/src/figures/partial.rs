@@ -1,42 +1,44 @@
-//! 004, §III: the workload at one setting of the dial after another, on cells in one site and in three.
+//! 004, §III: the workload at a series of dial settings, on cells in one site and in three.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context as _, Result};
 use quorate::maps::Level;
 use quorate_history::Verdict;
-use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload, figures::Latencies};
+use quorate_tune::{Choice, Dial, Dials, Distribution, Others, SettingResults, Workload, figures::Latencies};
 
 use super::{Figure, Form, Panel};
 use crate::{
     Running, Setting,
     bench::quorum_rig::{Done, Experiment, Rig},
-    record::{Account, Record},
-    store::Kept,
+    record::{Record, RowAudit},
+    store::Replication,
 };
 
-/// Reads repair as Cassandra's quorum reads do.
+/// The repair of reads, like that of Cassandra's quorum reads.
 const REPAIR: &str = "blocking";
 
-/// The places of the cells.
+/// The sites of the cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deployment {
-    /// All in one, and each stands still for 100 ms every 4 s, as a collector of garbage stops the world. So do the ways between them.
+    /// All in one site. Each stands still for 100 ms every 4 s, like a store whose garbage collector stops
+    /// the world; so do the directions between them.
     OneSite,
     /// California, Virginia and São Paulo: 18.5 ms one way between the first two, 37.5 ms to the third.
     ThreeSites,
 }
 
-/// As the source has it: 18.5 ms one way between the first two sites, 37.5 ms to the third.
+/// The source's distances: 18.5 ms one way between the first two sites, 37.5 ms to the third.
 pub(crate) const FAR: &str = "0-1=18.5,0-2=37.5,1-2=37.5";
 
-/// Cells next to each other, on the ways between which messages hang.
+/// Near cells, with messages that hang in each direction.
 const HANGING: &str = "0-1=0~1!100/4000,0-2=0~1!100/4000,1-2=0~1!100/4000";
 
-/// Both of the source's distributions of keys.
+/// Both key distributions of the source.
 pub(super) const DISTRIBUTIONS: [Distribution; 2] = [Distribution::Latest, Distribution::Zipfian];
 
-/// The source has 128 a host and three hosts. These keep the rate at every delay, and the machine keeps up with them.
+/// Number of clients. The source has 128 a host and three hosts. This number sustains the rate at every
+/// delay, and the machine keeps up with it.
 const CLIENTS: u64 = 192;
 
 impl Deployment {
@@ -47,7 +49,7 @@ impl Deployment {
         }
     }
 
-    /// Whether it can be made of this store.
+    /// Whether this store supports the deployment.
     pub(super) fn takes(self, running: &Running) -> Result<(), &'static str> {
         match (self, &running.store) {
             (_, None) | (Deployment::OneSite, _) => Ok(()),
@@ -55,7 +57,7 @@ impl Deployment {
         }
     }
 
-    /// Operations a second, as the source has it.
+    /// Returns the source's rate, in operations a second.
     fn rate(self) -> f64 {
         match self {
             Deployment::OneSite => 3_000.0,
@@ -69,8 +71,8 @@ impl Deployment {
             Deployment::ThreeSites => None,
         };
         Experiment {
-            // Cells between which messages hang are at places of their own, however near.
-            kept: Kept::quorum("0:1,1:1,2:1", REPAIR),
+            // Cells between which messages hang need sites of their own, however near they are.
+            replication: Replication::quorum("0:1,1:1,2:1", REPAIR),
             clients: CLIENTS,
             rate: self.rate(),
             span: Duration::ZERO,
@@ -86,7 +88,7 @@ impl Deployment {
     }
 }
 
-/// A running store, and how each setting is measured there.
+/// A running store, with the setting for measurements.
 pub(super) struct Bench<'a> {
     rig: Rig,
     deployment: Deployment,
@@ -96,13 +98,14 @@ pub(super) struct Bench<'a> {
 /// One setting under one distribution.
 pub(super) struct Point {
     pub(super) distribution: Distribution,
-    /// Its place on the figure's first axis.
+    /// The value on the figure's first axis.
     pub(super) at: f64,
-    pub(super) figures: Figures,
+    pub(super) figures: SettingResults,
 }
 
 impl<'a> Bench<'a> {
-    /// Starts cells, or takes the store that the setting names. Nodes of that one pause if it says which processes they are.
+    /// Starts cells, or takes the store that the setting names. The nodes of that store pause if the setting
+    /// names their processes.
     pub(super) fn start(deployment: Deployment, setting: &'a Setting) -> Result<Bench<'a>> {
         let mut bench = Bench { rig: Rig::of(&setting.running, deployment.flags())?, deployment, setting };
         setting.running.place(match deployment {
@@ -110,7 +113,8 @@ impl<'a> Bench<'a> {
             Deployment::ThreeSites => FAR,
         })?;
         if setting.running.store.is_some() {
-            // Its driver and it itself may be slow at first: whatever came first would have the worst latencies.
+            // The driver and the store may be slow at first, so the first measurement would have the worst
+            // latencies. This one is discarded.
             let (at, dials) = by_chance(0.5);
             bench.point(Distribution::Latest, at, dials)?;
         }
@@ -129,22 +133,22 @@ impl<'a> Bench<'a> {
         experiment.span = Duration::from_secs_f64(self.setting.phase_seconds);
         experiment.rate = self.setting.rate.unwrap_or(experiment.rate);
         if let Some(store) = &self.setting.running.store {
-            experiment.kept = Kept::quorum(store.copies().to_string(), REPAIR);
+            experiment.replication = Replication::quorum(store.copies().to_string(), REPAIR);
             experiment.pauses = experiment.pauses.filter(|_| self.rig.can_pause());
         }
         let done = self.rig.measure(&experiment, dials);
         let Done { before, tape, took } =
             done.with_context(|| format!("{}, {}", dials.spelt(), distribution.name()))?;
-        Ok(Point { distribution, at, figures: Figures::of(before, tape, took) })
+        Ok(Point { distribution, at, figures: SettingResults::of(before, tape, took) })
     }
 
-    /// All that was wanted is measured.
-    pub(super) fn passed(self) {
-        self.rig.passed();
+    /// Notes that all measurements succeeded.
+    pub(super) fn succeeded(self) {
+        self.rig.succeeded();
     }
 }
 
-/// The four pairs of levels that go on with a dead replica, reads first.
+/// The four pairs of levels that work with a dead replica, by the level of reads.
 pub(super) fn level_pairs() -> [(f64, Dials); 4] {
     let dial = |level| Dial { weak: level, strong: level, p: 1.0, delay: Duration::ZERO };
     let pair = |read, write| Dials { reads: dial(read), writes: dial(write), choice: Choice::Chance };
@@ -156,7 +160,7 @@ pub(super) fn level_pairs() -> [(f64, Dials); 4] {
     ]
 }
 
-/// Continuous partial quorums: p is the probability of quorum.
+/// Returns continuous partial quorums: `p` is the probability of quorum.
 pub(super) fn by_chance(p: f64) -> (f64, Dials) {
     (
         p,
@@ -167,46 +171,46 @@ pub(super) fn by_chance(p: f64) -> (f64, Dials) {
     )
 }
 
-/// Artificial delays at level one, before reads and after writes.
+/// Returns artificial delays at level one, before reads and after writes, in milliseconds.
 pub(super) fn delayed(ms: u32) -> (f64, Dials) {
     let delay = Duration::from_millis(u64::from(ms));
     let dial = Dial { weak: Level::One, strong: Level::One, p: 0.0, delay };
     (f64::from(ms), Dials::both(dial, Choice::Chance))
 }
 
-/// The figures of a setting under one distribution.
-pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &Figures {
+/// Returns the figures of a setting under one distribution.
+pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &SettingResults {
     let point = points.iter().find(|point| point.distribution == distribution && point.at == at);
     &point.expect("every setting is measured under both").figures
 }
 
-/// The largest over both distributions, as far as they have a value.
+/// Returns the largest value over both distributions, without those that have none.
 pub(super) fn most(of: impl Fn(Distribution) -> f64) -> f64 {
     DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::max)
 }
 
-/// The smallest over both distributions, as far as they have a value.
+/// Returns the smallest value over both distributions, without those that have none.
 pub(super) fn least(of: impl Fn(Distribution) -> f64) -> f64 {
     DISTRIBUTIONS.map(of).into_iter().fold(f64::NAN, f64::min)
 }
 
-/// The mean of all operations, in milliseconds.
-pub(super) fn mean_ms(figures: &Figures) -> f64 {
+/// Returns the mean latency of all operations, in milliseconds.
+pub(super) fn mean_ms(figures: &SettingResults) -> f64 {
     let sum = |it: &Latencies| it.mean_us * it.count as f64;
-    let Figures { read, write, .. } = figures;
+    let SettingResults { read, write, .. } = figures;
     (sum(read) + sum(write)) / (read.count + write.count).max(1) as f64 / 1e3
 }
 
-/// How many times as large one proportion is as another one. A proportion of zero counts as half an operation; of two there is no
-/// ratio, which is no number.
-pub(super) fn times(one: &Figures, other: &Figures) -> f64 {
+/// Returns the ratio of two proportions. A proportion of zero counts as half an operation; if both are zero,
+/// the ratio is no number.
+pub(super) fn times(one: &SettingResults, other: &SettingResults) -> f64 {
     let [one, other] =
         [one, other].map(|it| (it.history.proportion, 0.5 / it.history.operations.max(1) as f64));
     if one.0 + other.0 > 0.0 { one.0.max(one.1) / other.0.max(other.1) } else { f64::NAN }
 }
 
-/// The part of the pairs of settings of which the one farther to the right has no larger proportion; no
-/// number if nothing is inconsistent anywhere.
+/// Returns the fraction of pairs of settings in which the one farther right has no larger proportion. The
+/// result is no number if no operation is inconsistent.
 pub(super) fn falling(points: &[Point], distribution: Distribution) -> f64 {
     let mut own: Vec<(f64, f64)> = points
         .iter()
@@ -223,12 +227,12 @@ pub(super) fn falling(points: &[Point], distribution: Distribution) -> f64 {
     fall as f64 / pairs().count().max(1) as f64
 }
 
-/// One if it is atomic, else zero.
-pub(super) fn atomic(figures: &Figures) -> f64 {
+/// Returns one if the history is atomic, else zero.
+pub(super) fn atomic(figures: &SettingResults) -> f64 {
     if figures.history.atomic == Verdict::Atomic { 1.0 } else { 0.0 }
 }
 
-/// The three parts of figures 2 to 7, over this axis.
+/// Returns the three panels of figures 2 to 7, over this axis.
 pub(super) const fn parts(across: &'static str) -> [Panel; 3] {
     let form = Form::Curves;
     [
@@ -238,13 +242,14 @@ pub(super) const fn parts(across: &'static str) -> [Panel; 3] {
     ]
 }
 
-/// Values by their names, without those that are no numbers: their claims are not decided by this run.
+/// Returns values by name, without those that are no numbers, because this run does not decide their claims.
 pub(super) fn named(values: &[(&str, f64)]) -> BTreeMap<String, f64> {
     let numbers = values.iter().filter(|(_, value)| value.is_finite());
     numbers.map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
-/// A record with the curves of [`parts`]: the proportion with its standard error, latencies of reads and writes apart.
+/// Returns a record with the curves of [`parts`]: the proportion with its standard error, and separate
+/// latencies of reads and writes.
 pub(super) fn record(
     figure: &dyn Figure,
     setting: &Setting,
@@ -273,12 +278,16 @@ pub(super) fn record(
     }
 }
 
-/// Every write that was acknowledged is in the history that was judged: there is nothing else to count.
-pub(super) fn account(points: &[Point]) -> Account {
-    Account { acknowledged: points.iter().map(|point| point.figures.write.count).sum(), ..Account::default() }
+/// Returns the account of a run. The judged history contains every acknowledged write, so nothing else needs
+/// counting.
+pub(super) fn account(points: &[Point]) -> RowAudit {
+    RowAudit {
+        acknowledged: points.iter().map(|point| point.figures.write.count).sum(),
+        ..RowAudit::default()
+    }
 }
 
-/// How figures 2 to 4 and 8 are run.
+/// The method of figures 2 to 4 and 8.
 pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells as processes on one machine, which the clients share; three copies of 1,000 keys of 128 bytes, 80 % \
     reads, 3,000 operations a second, as the source has it. Latencies count from the instant at which an operation was due. Cells do not collect \
     garbage: each is stopped for 100 ms every 4 s instead. When it goes on it takes in first what other cells have sent, and then answers clients, so that this alone makes \
@@ -286,7 +295,7 @@ pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells as processes on one mac
     well, and take up to 1 ms. 192 clients are one process with one clock (the source: 384 on three hosts), and a setting \
     takes one phase (180 s). Quorum reads repair before they answer. A proportion counts over both distributions of keys.";
 
-/// How figures 5 to 7 and 9 are run.
+/// The method of figures 5 to 7 and 9.
 pub(super) const METHOD_OF_THREE_SITES: &str = "As in one site, at 1,000 operations a second, a copy of each key at each of three sites, and nothing pauses or hangs. Messages between cells are held back by \
     18.5 ms one way between the first two sites and by 37.5 ms to the third: half of what the source measured for a round trip. Clients are at the \
     sites of their cells. Between the nodes of Cassandra a forwarder holds bytes back as long.";
@@ -299,7 +308,7 @@ mod tests {
 
     fn points(proportions: &[f64]) -> Vec<Point> {
         let point = |(at, proportion): (usize, &f64)| {
-            let mut figures = Figures::of(Tape::default(), Tape::default(), Duration::from_secs(1));
+            let mut figures = SettingResults::of(Tape::default(), Tape::default(), Duration::from_secs(1));
             figures.history.proportion = *proportion;
             figures.history.operations = 100;
             Point { distribution: Distribution::Latest, at: at as f64, figures }

@@ -1,7 +1,7 @@
 //! 004, figures 3 and 6: continuous partial quorums, in one site and between three.
 
 use anyhow::Result;
-use quorate_tune::Figures;
+use quorate_tune::SettingResults;
 
 use super::{
     Figure, Panel,
@@ -130,9 +130,9 @@ impl Figure for ThreeSites {
 fn run(figure: &dyn Figure, deployment: Deployment, setting: &Setting) -> Result<Record> {
     let mut bench = Bench::start(deployment, setting)?;
     let points = bench.points(&PROBABILITIES.map(by_chance))?;
-    bench.passed();
-    // The part of the way from p = 0 to p = 1 that lies behind p = 0.2.
-    let way = |of: fn(&Figures) -> f64| {
+    bench.succeeded();
+    // The fraction of the change between p = 0 and p = 1 that happens after p = 0.2.
+    let way = |of: fn(&SettingResults) -> f64| {
         let points = &points;
         move |keys| {
             let [first, second, last] = [0.0, PROBABILITIES[1], 1.0].map(|p| of(at(points, keys, p)));

@@ -1,4 +1,5 @@
-//! 004, figures 4 and 7: artificial delays, in one site and between three, beside continuous partial quorums.
+//! 004, figures 4 and 7: artificial delays, in one site and between three, compared with continuous partial
+//! quorums.
 
 use anyhow::Result;
 
@@ -80,7 +81,7 @@ impl Figure for OneSite {
         let mut bench = Bench::start(Deployment::OneSite, setting)?;
         let points = bench.points(&NEAR_MS.map(delayed))?;
         let chance = bench.points(&[by_chance(P)])?;
-        bench.passed();
+        bench.succeeded();
         let values = [
             ("proportion_fall", least(|keys| times(at(&points, keys, 0.0), at(&points, keys, 40.0)))),
             (
@@ -143,7 +144,7 @@ impl Figure for ThreeSites {
         let mut bench = Bench::start(Deployment::ThreeSites, setting)?;
         let points = bench.points(&FAR_MS.map(delayed))?;
         let chance = bench.points(&[by_chance(P)])?;
-        bench.passed();
+        bench.succeeded();
         let p95 = |keys, ms| at(&points, keys, ms).read.p95_us;
         let values = [
             ("proportion_fall", least(|keys| times(at(&points, keys, 0.0), at(&points, keys, 100.0)))),
@@ -153,7 +154,7 @@ impl Figure for ThreeSites {
             ),
             ("chance_p95_to_50_ms", least(|keys| at(&chance, keys, P).read.p95_us / p95(keys, 50.0))),
             (
-                // One if the steps before and after 50 ms are equal, zero if there is one step alone.
+                // One if the steps before and after 50 ms are equal, zero if there is a single step.
                 "p95_evenness",
                 least(|keys| {
                     let [first, half, last] = [0.0, 50.0, 100.0].map(|ms| p95(keys, ms));

@@ -21,7 +21,7 @@ pub(super) struct OneSite;
 /// Figure 5.
 pub(super) struct ThreeSites;
 
-/// Places of pairs of levels on the first axis.
+/// Values of the pairs of levels on the first axis.
 const ONE_ONE: f64 = 1.0;
 const QUORUM_ONE: f64 = 3.0;
 const QUORUM_QUORUM: f64 = 4.0;
@@ -78,7 +78,7 @@ impl Figure for OneSite {
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut bench = Bench::start(Deployment::OneSite, setting)?;
         let points = bench.points(&level_pairs())?;
-        bench.passed();
+        bench.succeeded();
         let read_ms = |keys, pair| at(&points, keys, pair).read.mean_us;
         let values = [
             ("atomic_at_quorum", least(|keys| atomic(at(&points, keys, QUORUM_QUORUM)))),
@@ -133,10 +133,10 @@ impl Figure for ThreeSites {
     fn run(&self, setting: &Setting) -> Result<Record> {
         let mut bench = Bench::start(Deployment::OneSite, setting)?;
         let near = bench.points(&level_pairs()[..1])?;
-        bench.passed();
+        bench.succeeded();
         let mut bench = Bench::start(Deployment::ThreeSites, setting)?;
         let points = bench.points(&level_pairs())?;
-        bench.passed();
+        bench.succeeded();
         let one_one = |keys| at(&points, keys, ONE_ONE).history.proportion;
         let values = [
             ("atomic_at_quorum", least(|keys| atomic(at(&points, keys, QUORUM_QUORUM)))),

@@ -20,7 +20,7 @@ use crate::{
 pub(super) struct RouterFailures;
 
 const STORAGE: usize = 4;
-/// The width of a point of the curve.
+/// The time that a point of the curve covers.
 const POINT: Duration = Duration::from_millis(100);
 
 const CLAIMS: &[Claim] = &[
@@ -78,7 +78,7 @@ impl Figure for RouterFailures {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let mut cluster = Cluster::start(setting.program.clone(), 3, STORAGE)?;
         let writers = Writers::start(&runtime, &cluster.sql().to_string(), setting.clients)?;
-        // Connections, caches and the detector's habits settle first.
+        // Connections, caches and the failure detector settle first.
         thread::sleep(Duration::from_secs(1));
         let began = Instant::now();
         let phase = Duration::from_secs_f64(setting.phase_seconds);
@@ -105,7 +105,7 @@ impl Figure for RouterFailures {
 
         let seconds = |instant: Instant| instant.saturating_duration_since(began).as_secs_f64();
         let before = written.rate(began, lead_killed);
-        // What follows a kill at once is not what throughput is with one router less.
+        // The time just after a kill does not show the throughput with one router less.
         let settled = |instant: Instant| instant + phase / 4;
         let degraded = written
             .rate(settled(lead_killed), lead_replaced)
@@ -147,13 +147,13 @@ impl Figure for RouterFailures {
 }
 
 impl Written {
-    /// Writes a second between two instants.
+    /// Returns the writes per second between two instants.
     fn rate(&self, from: Instant, to: Instant) -> f64 {
         let between = self.between(from, to).len() as f64;
         between / to.saturating_duration_since(from).as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The longest time between two instants in which nothing was acknowledged, in seconds.
+    /// Returns the longest time without an acknowledgement between two instants, in seconds.
     fn silence(&self, from: Instant, to: Instant) -> f64 {
         let instants = || std::iter::once(from).chain(self.between(from, to).iter().copied());
         let gaps = instants().zip(instants().skip(1).chain([to])).map(|(earlier, later)| later - earlier);
@@ -165,7 +165,7 @@ impl Written {
         &self.instants[position(from)..position(to)]
     }
 
-    /// Writes a second, one point for each [`POINT`].
+    /// Returns writes per second, one point for each [`POINT`].
     fn curve(&self, from: Instant, to: Instant) -> Vec<(f64, f64)> {
         let points = (to - from).as_nanos() / POINT.as_nanos();
         let point = |index: u32| {
@@ -179,14 +179,14 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Account;
+    use crate::record::RowAudit;
 
     #[test]
     fn rates_and_silences_are_those_of_the_instants() {
         let began = Instant::now();
         let at = |millis: u64| began + Duration::from_millis(millis);
         let written =
-            Written { instants: [10, 20, 30, 230, 240].map(at).into(), account: Account::default() };
+            Written { instants: [10, 20, 30, 230, 240].map(at).into(), account: RowAudit::default() };
         assert_eq!(written.silence(at(0), at(250)), 0.2);
         assert_eq!(written.silence(at(25), at(250)), 0.2);
         assert_eq!(written.silence(at(35), at(100)), 0.065, "nothing came");

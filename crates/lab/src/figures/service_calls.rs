@@ -1,4 +1,4 @@
-//! 003, figures VI.4 and VI.5: reads and writes beside a service that is not replicated, on one site.
+//! 003, figures VI.4 and VI.5: reads and writes compared with an unreplicated service, on one site.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::{
     Setting,
     bench::service_source::{self, Calls, Point},
     claim::{Claim, Compared},
-    record::{Account, Record},
+    record::{Record, RowAudit},
 };
 
 /// Figure VI.4.
@@ -139,18 +139,18 @@ fn record(figure: &dyn Figure, setting: &Setting, values: &[(&str, f64)], calls:
     Record {
         values: values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
         series: series.map(|(name, points)| (name.to_owned(), curve(points))).into(),
-        account: Account { acknowledged: calls.written, ..Account::default() },
+        account: RowAudit { acknowledged: calls.written, ..RowAudit::default() },
         ..Record::of_phases(figure.id(), setting)
     }
 }
 
-/// Rates over numbers of clients.
+/// Returns the rates over the numbers of clients.
 pub(super) fn curve(points: &[Point]) -> Vec<(f64, f64)> {
     points.iter().map(|point| (point.clients as f64, point.per_second)).collect()
 }
 
 impl Record {
-    /// A record of a figure of which the time of a phase is set, and perhaps the store and the rate.
+    /// Creates a record of a figure that sets the phase's duration, and perhaps the store and the rate.
     pub(super) fn of_phases(figure: &str, setting: &Setting) -> Record {
         let phase = setting.phase_seconds;
         let mut set = BTreeMap::from([(String::from("phase_seconds"), phase)]);

@@ -1,4 +1,5 @@
-//! 003, figures VI.6 and VI.7: the same calls over wide areas, played with the delays between the source's sites.
+//! 003, figures VI.6 and VI.7: the same calls over wide areas, simulated with the delays between the source's
+//! sites.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
     use crate::{Running, claim::Verdict, source};
 
-    /// Delays are constant, so what comes of these figures is known.
+    /// Delays are constant, so the results of these figures are known.
     #[test]
     fn claims_over_wide_areas_hold() {
         let setting = Setting {

@@ -1,4 +1,4 @@
-//! 003, table VI.1 and figure VI.8: what T-Paxos spares transactions.
+//! 003, table VI.1 and figure VI.8: the time that T-Paxos saves transactions.
 
 use anyhow::Result;
 
@@ -7,7 +7,7 @@ use crate::{
     Setting,
     bench::service_source::{self, Point, Transactions},
     claim::{Claim, Compared},
-    record::{Account, Record},
+    record::{Record, RowAudit},
 };
 
 /// Table VI.1.
@@ -18,7 +18,7 @@ pub(super) struct Rates;
 
 const CLIENTS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// A claim whose value has the name that the source's has.
+/// Creates a claim whose value has the same name as the source's.
 const fn more(says: &'static str, value: &'static str) -> Claim {
     Claim { says, value, compared: Compared::AtLeast(value, 0.0) }
 }
@@ -75,7 +75,7 @@ impl Figure for Responses {
     fn run(&self, setting: &Setting) -> Result<Record> {
         let (sizes, written) = service_source::transactions(&[1], setting.phase_seconds)?;
         let mut record = Record {
-            account: Account { acknowledged: written, ..Account::default() },
+            account: RowAudit { acknowledged: written, ..RowAudit::default() },
             ..Record::of_phases(self.id(), setting)
         };
         for size in &sizes {
@@ -124,7 +124,7 @@ impl Figure for Rates {
     fn run(&self, setting: &Setting) -> Result<Record> {
         let (sizes, written) = service_source::transactions(&CLIENTS, setting.phase_seconds)?;
         let mut record = Record {
-            account: Account { acknowledged: written, ..Account::default() },
+            account: RowAudit { acknowledged: written, ..RowAudit::default() },
             ..Record::of_phases(self.id(), setting)
         };
         for size in &sizes {
@@ -141,7 +141,7 @@ impl Figure for Rates {
     }
 }
 
-/// The ways that T-Paxos is compared with.
+/// The kinds of transaction with which T-Paxos is compared.
 fn ways(size: &Transactions) -> [(&'static str, &[Point]); 2] {
     [("read_write", &size.read_write), ("write_only", &size.write_only)]
 }

@@ -1,37 +1,38 @@
-//! The first bytes of a connection between two nodes of Cassandra 4 or 5, by which the one that connects says who it is.
+//! The first bytes of a connection between two nodes of Cassandra 4 or 5, in which the connecting node gives
+//! its address.
 //!
 //! | bytes | |
 //! |---|---|
 //! | 4 | a constant, `ca 55 2d fa` |
 //! | 4 | flags |
-//! | 1 | the length of what follows: 6 or 18 |
+//! | 1 | the length of the address and port: 6 or 18 |
 //! | 4 or 16 | the node's broadcast address |
 //! | 2 | its port |
 //!
-//! A checksum follows, which is the receiving node's to check.
+//! A checksum follows, which the receiving node checks.
 
 use std::{
     io::{Error, ErrorKind, Read, Result},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
-/// The bytes that every such connection begins with.
+/// The first bytes of every such connection.
 const MAGIC: [u8; 4] = [0xca, 0x55, 0x2d, 0xfa];
-/// Up to the length of the address, inclusive.
+/// Length up to and including the length byte of the address.
 const HEAD: usize = 9;
 const PORT: usize = 2;
 
 /// The node that connects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Initiate {
-    /// Its broadcast address.
+    /// The sender's broadcast address.
     pub(super) from: SocketAddr,
-    /// The bytes that were read, which the other node is to have.
+    /// The bytes that were read, to be forwarded to the other node.
     pub(super) bytes: Vec<u8>,
 }
 
 impl Initiate {
-    /// Reads it.
+    /// Reads the first bytes of a connection.
     pub(super) fn read(stream: &mut impl Read) -> Result<Initiate> {
         let mut bytes = vec![0; HEAD];
         stream.read_exact(&mut bytes)?;
@@ -55,7 +56,7 @@ impl Initiate {
         Ok(Initiate { from: SocketAddr::new(address, port), bytes })
     }
 
-    /// The first bytes of a node with this address.
+    /// Returns the first bytes of a node with this address.
     #[cfg(test)]
     pub(super) fn of(from: SocketAddr) -> Vec<u8> {
         let address = match from.ip() {
@@ -71,7 +72,7 @@ impl Initiate {
 mod tests {
     use super::*;
 
-    /// As Cassandra 5.0.9 sends it.
+    /// The bytes that Cassandra 5.0.9 sends.
     const SENT: [u8; 19] =
         [0xca, 0x55, 0x2d, 0xfa, 0x0c, 0x0c, 0x0a, 0x04, 6, 127, 0, 96, 2, 0x1b, 0x58, 1, 2, 3, 4];
 

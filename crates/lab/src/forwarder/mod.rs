@@ -1,17 +1,19 @@
-//! A forwarder between the nodes of a Cassandra on one machine, which makes them as far from each other as sites are.
+//! A forwarder between the nodes of a Cassandra on one machine, which gives them the distances of sites.
 //!
-//! **Promise.** Bytes between two nodes at sites with a distance arrive after that time and its jitter, not while that way hangs, and in
-//! their order. That is how distances between our own cells are made ([`quorate::maps::Distances`]), and it needs no help of
-//! the kernel.
+//! **Promise.** Bytes between two nodes at distant sites arrive after the distance and its jitter, in their
+//! order, and not while that direction hangs. Distances between our own cells work in the same way
+//! ([`quorate::maps::Distances`]). No support of the kernel is needed.
 //!
-//! **Shape.** Each node listens at an address of its own, and tells the others another one, its *broadcast address*, at which the forwarder
-//! listens instead. So all connections between nodes pass the forwarder. The node that connects has no address of its own there. It is known by the first
-//! bytes that it sends (`initiate`). A site has one node: the first one is at site 0.
+//! **Shape.** Each node listens at its own address, and gives the others another one, its *broadcast
+//! address*, at which the forwarder listens instead. So all connections between nodes pass the forwarder. The
+//! connecting node's source address tells nothing; the forwarder recognises the node by its first bytes
+//! (`initiate`). A site has one node: the first one is at site 0.
 //!
-//! **Bound.** On each way of a connection at most `WAITING_MAX` pieces of `PIECE_BYTES` wait. Then no more is read from the node that
-//! sends, until one has arrived.
+//! **Bound.** In each direction of a connection at most `WAITING_MAX` pieces of `PIECE_BYTES` wait. Then the
+//! forwarder reads no more from the sending node until a piece has arrived.
 //!
-//! Distances can be changed while nodes run, by a line to the forwarder's door ([`tell`]): what is under way arrives as it would have.
+//! A line to the forwarder's door ([`tell`]) changes the distances while nodes run. Bytes under way arrive by
+//! the former distances.
 
 mod initiate;
 
@@ -40,9 +42,9 @@ use self::initiate::Initiate;
 /// A node, as text `BROADCAST=LISTEN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// The address that it tells other nodes. The forwarder listens there.
+    /// The address that the node gives to other nodes. The forwarder listens there.
     pub broadcast: SocketAddr,
-    /// The address at which it listens itself.
+    /// The address at which the node itself listens.
     pub listens: SocketAddr,
 }
 
@@ -66,35 +68,36 @@ type Distances = BTreeMap<[Site; 2], Distance>;
 /// A running forwarder. Its threads run until the process ends.
 #[derive(Clone)]
 pub struct Forwarder {
-    shared: Arc<Shared>,
+    shared: Arc<ForwarderShared>,
 }
 
-struct Shared {
+struct ForwarderShared {
     nodes: Vec<Node>,
     distances: RwLock<Distances>,
     began: Instant,
-    /// Connections so far: each has a jitter of its own.
+    /// Number of connections so far: each has its own jitter.
     connections: AtomicU64,
 }
 
-/// On each way of a connection at most so many pieces wait: 16 MiB.
+/// Maximum number of waiting pieces in each direction of a connection: 16 MiB.
 const WAITING_MAX: usize = 1 << 10;
-/// The largest piece that is read at once.
+/// Maximum size of a piece, in bytes.
 const PIECE_BYTES: usize = 16 << 10;
-/// A node that connects says who it is within this time, and a door is told its line.
+/// Time within which a connecting node must identify itself, and a door must get its line.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest line at the door.
+/// Maximum length of a line at the door, in bytes.
 const LINE_BYTES_MAX: u64 = 16 << 10;
 
 impl Forwarder {
-    /// Listens at the broadcast addresses of all nodes, which need not run yet. Nobody is far at first.
+    /// Listens at the broadcast addresses of all nodes, which need not run yet. There are no distances at
+    /// first.
     pub fn start(nodes: Vec<Node>) -> Result<Forwarder> {
         ensure!(nodes.len() <= usize::from(u16::MAX), "{} nodes are more than there are sites", nodes.len());
         let listeners = nodes.iter().map(|node| {
             TcpListener::bind(node.broadcast).with_context(|| format!("listening at {}", node.broadcast))
         });
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ForwarderShared {
             nodes,
             distances: RwLock::default(),
             began: Instant::now(),
@@ -116,10 +119,10 @@ impl Forwarder {
         Ok(Forwarder { shared })
     }
 
-    /// Makes the sites that far from each other. Those that are not named are near.
+    /// Sets the distances between sites. Pairs that are not named are near.
     ///
     /// # Errors
-    /// If there is no such site, or two distances are of the same pair. Nothing is changed then.
+    /// If a site does not exist, or two distances name the same pair. Then nothing changes.
     pub fn place(&self, distances: &[Between]) -> Result<()> {
         let mut placed = Distances::new();
         for between in distances {
@@ -138,8 +141,8 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Serves the door for as long as the process runs: each connection has a line of distances with commas, which may be empty, and is
-    /// answered by `ok` or by what is wrong with it.
+    /// Serves the door until the process ends. Each connection sends a line of distances separated by commas,
+    /// possibly empty, and gets `ok` or an error text.
     pub fn serve(&self, door: &TcpListener) {
         for stream in door.incoming().flatten() {
             if let Err(error) = self.answer(&stream) {
@@ -152,7 +155,7 @@ impl Forwarder {
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut line = String::new();
         if BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
-            // Somebody saw that the door is open.
+            // Some program tested that the door is open.
             return Ok(());
         }
         let placed = match line.strip_suffix('\n') {
@@ -170,7 +173,8 @@ fn spelt(line: &str) -> Result<Vec<Between>, String> {
     line.split(',').filter(|part| !part.is_empty()).map(str::parse).collect()
 }
 
-/// Has the forwarder with this door make the sites that far from each other: `0-1=18.5,0-2=37.5`. Sites that are not named are near.
+/// Makes the forwarder with this door set these distances: `0-1=18.5,0-2=37.5`. Pairs that are not named are
+/// near.
 ///
 /// # Errors
 /// If the door does not answer, or refuses.
@@ -191,8 +195,8 @@ pub fn tell(door: &str, distances: &str) -> Result<()> {
     }
 }
 
-impl Shared {
-    /// Carries a connection to the node at this site until both have ended it.
+impl ForwarderShared {
+    /// Carries a connection to the node at this site until both sides have closed it.
     fn forward(&self, mut stream: TcpStream, to: Site) -> Result<()> {
         stream.set_read_timeout(Some(PATIENCE))?;
         let Initiate { from, bytes } = Initiate::read(&mut stream)?;
@@ -229,19 +233,19 @@ impl Shared {
     }
 }
 
-/// The instant at which a piece arrives, and the piece.
+/// A piece, with the time of its arrival.
 type Piece = (Instant, Vec<u8>);
 
-/// One way of a connection.
+/// One direction of a connection.
 struct Pieces<'a> {
-    shared: &'a Shared,
+    shared: &'a ForwarderShared,
     from: Site,
     to: Site,
     chance: Pcg32,
 }
 
 impl Pieces<'_> {
-    /// Reads until the node that sends has ended it.
+    /// Reads until the sending node closes the direction.
     fn take(mut self, first: &[u8], mut stream: &TcpStream, to: SyncSender<Piece>) {
         let mut last = Time::default();
         let mut send = |piece: &[u8]| {
@@ -252,7 +256,7 @@ impl Pieces<'_> {
             return;
         }
         let mut piece = vec![0; PIECE_BYTES];
-        // A connection that broke ends as one that was closed.
+        // A broken connection ends like a closed one.
         while let Ok(length @ 1..) = stream.read(&mut piece) {
             if !send(&piece[..length]) {
                 return;
@@ -268,8 +272,8 @@ impl Pieces<'_> {
     }
 }
 
-/// Writes each piece when it is due, and passes on the end. Of a node that takes no more, the one that sends is told by the end of its
-/// connection.
+/// Writes each piece at its time, and forwards the end. If the receiving node accepts no more, closes the
+/// sender's connection.
 fn hand_over(pieces: Receiver<Piece>, mut to: &TcpStream, from: &TcpStream) {
     for (due, piece) in &pieces {
         thread::sleep(due.saturating_duration_since(Instant::now()));

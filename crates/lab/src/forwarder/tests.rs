@@ -5,7 +5,7 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Two nodes behind a forwarder; of the second one its listener.
+/// Returns two nodes behind a forwarder, and the listener of the second.
 fn pair() -> (Forwarder, [Node; 2], TcpListener) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let first = Node { broadcast: free(), listens: free() };
@@ -13,7 +13,7 @@ fn pair() -> (Forwarder, [Node; 2], TcpListener) {
     (Forwarder::start(vec![first, second]).unwrap(), [first, second], listener)
 }
 
-/// The first node's connection to the second one, both ends.
+/// Connects the first node to the second, and returns both ends.
 fn connect(nodes: &[Node; 2], listener: &TcpListener) -> (TcpStream, TcpStream) {
     let mut near = TcpStream::connect(nodes[1].broadcast).unwrap();
     let first = Initiate::of(nodes[0].broadcast);
@@ -25,7 +25,7 @@ fn connect(nodes: &[Node; 2], listener: &TcpListener) -> (TcpStream, TcpStream) 
     (near, far)
 }
 
-/// The time that these bytes take, there or back.
+/// Returns the time that these bytes take in one direction.
 fn took(mut from: &TcpStream, mut to: &TcpStream, bytes: &[u8]) -> Duration {
     let began = Instant::now();
     let mut read = vec![0; bytes.len()];
@@ -58,7 +58,7 @@ fn only_nodes_are_forwarded() {
     for bytes in [Initiate::of(free()), b"GET / HTTP/1.1\r\n\r\n".to_vec()] {
         let mut stranger = TcpStream::connect(nodes[1].broadcast).unwrap();
         stranger.write_all(&bytes).unwrap();
-        // It is closed, or reset because not all of it was read.
+        // The forwarder closes the connection, or resets it because it did not read everything.
         assert!(matches!(stranger.read(&mut [0]), Ok(0) | Err(_)));
     }
     listener.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! The byte forms, pinned.
+//! Tests that pin the byte forms.
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
@@ -9,8 +9,8 @@ use quorate_protocol::{
 
 use super::{channel, chat::Word};
 use crate::{
-    Channel, Encoded, Entry, HEADER_BYTES, Letter, Opaque,
-    channel::{Content, Signal, Written},
+    Channel, Encoded, Envelope, HEADER_BYTES, JournalEntry, Opaque,
+    channel::{EnvelopeContent, RecordContent, Signal},
     records_of,
 };
 
@@ -24,8 +24,8 @@ fn encode(message: &impl Wire) -> Bytes {
     out.freeze()
 }
 
-fn at(channel: Channel, content: Content<Word>) -> Letter<Word> {
-    Letter { tag: channel.tag(), content }
+fn at(channel: Channel, content: EnvelopeContent<Word>) -> Envelope<Word> {
+    Envelope { tag: channel.tag(), content }
 }
 
 fn signals() -> [(Signal, &'static str); 3] {
@@ -43,32 +43,36 @@ fn signals() -> [(Signal, &'static str); 3] {
 }
 
 #[test]
-fn letters_are_pinned() {
-    // The four words of the domain: 11112222 ^ 33334444 ^ 55556666 ^ 77778888.
+fn envelopes_are_pinned() {
+    // The header holds the fold of the domain's four words: 11112222 ^ 33334444 ^ 55556666 ^ 77778888.
     let header = "090000000000000088880000";
     let word = Word { session: 1, number: 2 };
     let pinned = format!("{header}1000000001000000000000000200000000000000");
-    let home = encode(&at(channel(9), Content::Home(word)));
-    assert_eq!(hex(&home), pinned);
-    let guest = encode(&at(channel(9), Content::Encoded(Encoded::of(&word))));
-    assert_eq!(guest, home, "a home and a guest understand each other");
+    let typed = encode(&at(channel(9), EnvelopeContent::Typed(word)));
+    assert_eq!(hex(&typed), pinned);
+    let dynamic = encode(&at(channel(9), EnvelopeContent::Encoded(Encoded::of(&word))));
+    assert_eq!(dynamic, typed, "typed and dynamic endpoints understand each other");
     for (signal, body) in signals() {
-        let letter = at(channel(9), Content::Signal(signal));
+        let envelope = at(channel(9), EnvelopeContent::Signal(signal));
         let length = (body.len() as u32 / 2) | 1 << 31;
-        assert_eq!(hex(&encode(&letter)), format!("{header}{}{body}", hex(&length.to_le_bytes())));
+        assert_eq!(hex(&encode(&envelope)), format!("{header}{}{body}", hex(&length.to_le_bytes())));
     }
 }
 
 #[test]
 fn entries_are_pinned() {
-    let entry = Entry { channel: channel(9), record: Written::Home(Word { session: 1, number: 2 }) };
+    let entry =
+        JournalEntry { channel: channel(9), record: RecordContent::Typed(Word { session: 1, number: 2 }) };
     let bytes = encode(&entry);
     let pinned = "88887777666655554444333322221111090000000000000001000000000000000200000000000000";
     assert_eq!(hex(&bytes), pinned);
-    let again: Entry<Word> = Entry::decode(&mut bytes.clone()).unwrap();
+    let again: JournalEntry<Word> = JournalEntry::decode(&mut bytes.clone()).unwrap();
     assert_eq!(again.channel, channel(9));
     assert_eq!(again.record::<Word>(), Ok(Word { session: 1, number: 2 }));
-    let other = encode(&Entry { channel: channel(8), record: Written::Home(Word { session: 3, number: 4 }) });
+    let other = encode(&JournalEntry {
+        channel: channel(8),
+        record: RecordContent::Typed(Word { session: 3, number: 4 }),
+    });
     let entries = [other, bytes.clone(), bytes.clone()];
     let entries = entries.into_iter().zip(5..).map(|(entry, ticket)| (Ticket(ticket), entry));
     let records = records_of(channel(9), entries).unwrap();
@@ -78,32 +82,32 @@ fn entries_are_pinned() {
         "those of one endpoint, in order"
     );
     assert!(records_of(channel(9), [(Ticket(1), bytes.slice(..23))]).is_err());
-    let long = Entry::<Word>::decode(&mut [&bytes[..], b"x"].concat().into()).unwrap();
+    let long = JournalEntry::<Word>::decode(&mut [&bytes[..], b"x"].concat().into()).unwrap();
     assert_eq!(long.record::<Word>(), Err(WireError::Trailing(1)));
 }
 
 #[test]
-fn no_prefix_and_no_change_of_a_letter_panics() {
+fn no_prefix_and_no_change_of_an_envelope_panics() {
     for (signal, _) in signals() {
-        let bytes = encode(&at(channel(9), Content::Signal(signal)));
+        let bytes = encode(&at(channel(9), EnvelopeContent::Signal(signal)));
         for end in 0..bytes.len() {
-            Letter::<Word>::decode(&mut bytes.slice(..end)).expect_err("a prefix is not whole");
+            Envelope::<Word>::decode(&mut bytes.slice(..end)).expect_err("a prefix is not whole");
             for bit in 0..8 {
                 let mut changed = bytes.to_vec();
                 changed[end] ^= 1 << bit;
-                let _ = Letter::<Word>::decode(&mut changed.into());
+                let _ = Envelope::<Word>::decode(&mut changed.into());
             }
         }
     }
     let pass = Bytes::from(vec![0; PASS_BYTES_MAX]);
-    let full = encode(&at(channel(9), Content::Signal(Signal::Refuse { number: 1, pass })));
+    let full = encode(&at(channel(9), EnvelopeContent::Signal(Signal::Refuse { number: 1, pass })));
     let mut long = [&full[..], &[0]].concat();
     long[HEADER_BYTES - 4] += 1;
     long[HEADER_BYTES + 5] += 1;
     let mut long = Bytes::from(long);
-    assert_eq!(Letter::<Word>::decode(&mut long), Err(WireError::Length { length: 65, limit: 64 }));
-    let mut nameless = encode(&at(channel(9), Content::Signal(Signal::Bye { number: 0 })));
-    assert_eq!(Letter::<Word>::decode(&mut nameless), Err(WireError::Body), "no session has the number 0");
+    assert_eq!(Envelope::<Word>::decode(&mut long), Err(WireError::Length { length: 65, limit: 64 }));
+    let mut nameless = encode(&at(channel(9), EnvelopeContent::Signal(Signal::Bye { number: 0 })));
+    assert_eq!(Envelope::<Word>::decode(&mut nameless), Err(WireError::Body), "no session has the number 0");
 }
 
 #[test]
@@ -121,19 +125,20 @@ fn a_large_payload_is_not_copied_and_the_next_message_is_found_behind_it() {
         }
     }
     let payload = Bytes::from(vec![7; PAYLOAD_BYTES_SHARED]);
-    let letter = Letter { tag: channel(9).tag(), content: Content::Home(Large(payload.clone())) };
+    let envelope =
+        Envelope { tag: channel(9).tag(), content: EnvelopeContent::Typed(Large(payload.clone())) };
     let mut out = BytesMut::new();
-    let shared = letter.encode_head(&mut out).expect("it is large");
+    let shared = envelope.encode_head(&mut out).expect("it is large");
     assert_eq!((shared.as_ptr(), out.len()), (payload.as_ptr(), HEADER_BYTES + 4));
     out.extend_from_slice(&shared);
-    Letter::<Word>::encode(&at(channel(9), Content::Signal(Signal::Bye { number: 3 })), &mut out);
+    Envelope::<Word>::encode(&at(channel(9), EnvelopeContent::Signal(Signal::Bye { number: 3 })), &mut out);
     let mut bytes = out.freeze();
-    let first = Letter::<Large>::decode(&mut bytes).unwrap();
-    let Content::Encoded(first) = first.content else { panic!("a message") };
+    let first = Envelope::<Large>::decode(&mut bytes).unwrap();
+    let EnvelopeContent::Encoded(first) = first.content else { panic!("a message") };
     assert_eq!(first.decode_as::<Large>().unwrap().0, payload);
-    let second = Letter::<Large>::decode(&mut bytes).unwrap();
-    assert!(matches!(second.content, Content::Signal(Signal::Bye { number: 3 })));
+    let second = Envelope::<Large>::decode(&mut bytes).unwrap();
+    assert!(matches!(second.content, EnvelopeContent::Signal(Signal::Bye { number: 3 })));
     assert!(bytes.is_empty());
-    // A node without home endpoints has the same form.
-    let _: Option<Letter<<Opaque as quorate_protocol::Protocol>::Message>> = None;
+    // A node without typed endpoints uses the same byte form.
+    let _: Option<Envelope<<Opaque as quorate_protocol::Protocol>::Message>> = None;
 }

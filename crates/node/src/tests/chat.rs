@@ -1,4 +1,4 @@
-//! A protocol that does what it is told, and tells what happens to it.
+//! A protocol that obeys commands and reports its inputs.
 
 use std::{
     collections::BTreeMap,
@@ -15,9 +15,10 @@ use quorate_protocol::{
 };
 
 use super::{World, channel, id};
-use crate::{Command, Ending, Event, Guest, Newcomer};
+use crate::{Command, Dynamic, Ending, Event, NewEndpoint};
 
-/// The session it was sent in, and how many came before it there.
+/// A message that holds the session in which it was sent and the number of messages before it in that
+/// session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word {
     pub(crate) session: u64,
@@ -58,7 +59,7 @@ pub(crate) enum Told {
 
 #[derive(Default)]
 pub(crate) struct Chat {
-    /// With whom there is a session, how much was said in it and heard.
+    /// By peer with a session: the session, and the numbers of messages sent and received in it.
     sessions: BTreeMap<ProcessId, (Session, u64, u64)>,
     wake: Option<Time>,
     policy: Option<Arc<dyn Policy>>,
@@ -142,27 +143,27 @@ impl Protocol for Chat {
 }
 
 impl<H: Protocol<Message: Wire>> World<H> {
-    /// A chat at an endpoint of a node; returns its count of calls.
+    /// Adds a chat at an endpoint of a node. Returns its counter of calls.
     pub(crate) fn chat(&mut self, node: usize, endpoint: u64) -> Arc<AtomicUsize> {
         let chat = Chat::default();
         let calls = chat.calls.clone();
-        assert!(self.nodes[node].add(Newcomer::guest(channel(endpoint), Guest(chat))).is_ok());
+        assert!(self.nodes[node].add(NewEndpoint::dynamic(channel(endpoint), Dynamic(chat))).is_ok());
         calls
     }
 
     pub(crate) fn chat_with(&mut self, node: usize, endpoint: u64, policy: impl Policy + 'static) {
-        let newcomer = Newcomer::guest(channel(endpoint), Guest(Chat::showing(Arc::new(policy))));
-        assert!(self.nodes[node].add(newcomer).is_ok());
+        let new_endpoint = NewEndpoint::dynamic(channel(endpoint), Dynamic(Chat::showing(Arc::new(policy))));
+        assert!(self.nodes[node].add(new_endpoint).is_ok());
     }
 
     pub(crate) fn tell(&mut self, node: usize, endpoint: u64, what: Do) {
-        self.command(node, Command::Guest(channel(endpoint), Box::new(what)));
+        self.command(node, Command::Dynamic(channel(endpoint), Box::new(what)));
     }
 
-    /// What chats of a node told since this was last asked; other events of the node are passed over.
+    /// Returns the events of a node's chats since the last call, and drops other events of the node.
     pub(crate) fn told(&mut self, node: usize) -> Vec<(u64, Told)> {
         let told = |event| match event {
-            Event::Guest(channel, told) => Some((channel.endpoint.0, *told.downcast::<Told>().unwrap())),
+            Event::Dynamic(channel, told) => Some((channel.endpoint.0, *told.downcast::<Told>().unwrap())),
             Event::Ended(_, Ending::Panicked(why)) => {
                 assert_eq!(why, "as told", "a chat found something broken");
                 None
@@ -173,7 +174,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
     }
 }
 
-/// The session of a chat with a peer, by what it told last; `told` is what it told so far.
+/// The present session of a chat with a peer, by the latest of the events in `told`.
 pub(crate) fn session(told: &[(u64, Told)], endpoint: u64, peer: usize) -> Option<Session> {
     let of_peer = told.iter().rev().filter(|(at, _)| *at == endpoint).find_map(|(_, told)| match told {
         Told::Linked(with, session) if *with == id(peer) => Some(Some(*session)),

@@ -1,4 +1,4 @@
-//! Nodes on links that are lossless and FIFO while they stand.
+//! Tests of nodes on links that are lossless and FIFO while they stand.
 
 mod bytes;
 mod chat;
@@ -16,7 +16,7 @@ use quorate_protocol::{
     Ticket, Time, wire::Wire,
 };
 
-use crate::{Channel, Command, EndpointId, Entry, Event, Letter, Node, Opaque};
+use crate::{Channel, Command, EndpointId, Envelope, Event, JournalEntry, Node, Opaque};
 
 pub(crate) const HERE: DomainId = DomainId(0x1111_2222_3333_4444_5555_6666_7777_8888);
 
@@ -28,14 +28,14 @@ pub(crate) fn id(node: usize) -> ProcessId {
     ProcessId { node: node as u64, incarnation: Incarnation(7) }
 }
 
-/// Outputs of a node, until the world takes care of them.
+/// The outputs of a node that the test world has not handled yet.
 pub(crate) struct Outputs<H: Protocol = Opaque> {
-    pub(crate) sent: Vec<(Destination, Letter<H::Message>)>,
+    pub(crate) sent: Vec<(Destination, Envelope<H::Message>)>,
     pub(crate) events: Vec<Event<H>>,
     pub(crate) wishes: Vec<(ProcessId, bool)>,
-    pub(crate) entries: Vec<Entry<H::Record>>,
+    pub(crate) entries: Vec<JournalEntry<H::Record>>,
     pub(crate) collected: Option<Ticket>,
-    /// What the node shows from now on.
+    /// The policy that the node has adopted last.
     pub(crate) shown: Option<Arc<dyn Policy>>,
 }
 
@@ -53,11 +53,11 @@ impl<H: Protocol> Outputs<H> {
 }
 
 impl<H: Protocol<Message: Wire>> Sink<Node<H>> for Outputs<H> {
-    fn send(&mut self, to: Destination, message: Letter<H::Message>, _: Option<Ticket>) {
+    fn send(&mut self, to: Destination, message: Envelope<H::Message>, _: Option<Ticket>) {
         self.sent.push((to, message));
     }
 
-    fn persist(&mut self, record: Entry<H::Record>) -> Ticket {
+    fn persist(&mut self, record: JournalEntry<H::Record>) -> Ticket {
         self.entries.push(record);
         Ticket(self.entries.len() as u64)
     }
@@ -88,11 +88,11 @@ pub(crate) struct World<H: Protocol = Opaque> {
     pub(crate) nodes: Vec<Node<H>>,
     pub(crate) outputs: Vec<Outputs<H>>,
     pub(crate) now: Time,
-    /// Who wants a link to whom.
+    /// The links wanted, as pairs (wanting node, peer).
     pub(crate) wanted: BTreeSet<(usize, usize)>,
-    /// Links that stand, smaller node first.
+    /// The present links, smaller node first.
     pub(crate) links: BTreeSet<(usize, usize)>,
-    /// Submissions under way.
+    /// Encoded messages under way, by sender and receiver.
     pub(crate) queues: BTreeMap<(usize, usize), VecDeque<Bytes>>,
     sessions: u64,
 }
@@ -110,21 +110,21 @@ impl<H: Protocol<Message: Wire>> World<H> {
         }
     }
 
-    /// Hands one input to a node and closes the batch.
+    /// Passes one input to a node and ends the batch.
     pub(crate) fn give(&mut self, node: usize, input: Input<Node<H>>) {
         self.hand(node, input);
         self.hand(node, Input::Drained);
     }
 
-    /// Hands one input to a node.
+    /// Passes one input to a node.
     pub(crate) fn hand(&mut self, node: usize, input: Input<Node<H>>) {
         let mut random = || 4;
         let mut cx = Context { now: self.now, me: id(node), random: &mut random };
         let out = &mut self.outputs[node];
         self.nodes[node].handle(&mut cx, input, out);
-        for (to, letter) in std::mem::take(&mut out.sent) {
+        for (to, envelope) in std::mem::take(&mut out.sent) {
             let mut bytes = BytesMut::new();
-            letter.encode(&mut bytes);
+            envelope.encode(&mut bytes);
             let bytes = bytes.freeze();
             let to = match to {
                 Destination::One(to) => vec![to],
@@ -173,7 +173,7 @@ impl<H: Protocol<Message: Wire>> World<H> {
         }
     }
 
-    /// Delivers the first message on the way from one node to another.
+    /// Delivers the first message under way from one node to another.
     pub(crate) fn deliver(&mut self, from: usize, to: usize) -> bool {
         let Some(bytes) = self.queues.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
             return false;
@@ -183,12 +183,12 @@ impl<H: Protocol<Message: Wire>> World<H> {
     }
 
     pub(crate) fn receive(&mut self, from: usize, to: usize, mut bytes: Bytes) {
-        let message = Letter::decode(&mut bytes).expect("nodes write what they read");
+        let message = Envelope::decode(&mut bytes).expect("nodes write what they read");
         assert!(bytes.is_empty());
         self.give(to, Input::Receive { from: id(from), message });
     }
 
-    /// Links whoever wants it, and has time pass until nothing happens for ten seconds.
+    /// Makes the wanted links and advances time until nothing happens for ten seconds.
     pub(crate) fn settle(&mut self) {
         let end = self.now + Duration::from_secs(10);
         while self.now < end {

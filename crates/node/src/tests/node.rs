@@ -1,4 +1,4 @@
-//! What a node promises beside sessions.
+//! Tests of a node's promises, except those about sessions.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -12,16 +12,19 @@ use super::{
     chat::{Chat, Do, Told, Word, session},
     id,
 };
-use crate::{Channel, Command, Encoded, Ending, Event, Figures, Guest, Letter, Newcomer, channel::Content};
+use crate::{
+    Channel, Command, Counters, Dynamic, Encoded, Ending, Envelope, Event, NewEndpoint,
+    channel::EnvelopeContent,
+};
 
-fn letter(channel: Channel, body: &'static [u8]) -> Bytes {
-    let content = Content::Encoded(Encoded { head: Bytes::from_static(body), payload: None });
+fn envelope(channel: Channel, body: &'static [u8]) -> Bytes {
+    let content = EnvelopeContent::Encoded(Encoded { head: Bytes::from_static(body), payload: None });
     let mut out = BytesMut::new();
-    Letter::<Encoded> { tag: channel.tag(), content }.encode(&mut out);
+    Envelope::<Encoded> { tag: channel.tag(), content }.encode(&mut out);
     out.freeze()
 }
 
-/// Two linked nodes with a chat each at these endpoints, in session.
+/// Two linked nodes, with a chat at each of these endpoints, in session.
 fn talking(endpoints: &[u64]) -> World {
     let mut world: World = World::new(2);
     for &endpoint in endpoints {
@@ -65,8 +68,8 @@ fn ten_thousand_idle_endpoints_are_not_called() {
     assert_eq!(counts().iter().sum::<usize>(), 20_024, "a turn in which nothing happened to them");
 }
 
-/// One of ten thousand endpoints gets a hundred thousand messages, and the others one each, among them and on the same link: each is
-/// served, and only the flooded one is called more often for it.
+/// One of ten thousand endpoints gets a hundred thousand messages. The others get one each, on the same link
+/// and between the flood's. Every endpoint is served, and only the flooded one is called more often.
 #[test]
 fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     const COUNT: u64 = 10_000;
@@ -75,7 +78,7 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     let calls: Vec<_> = (0..COUNT).map(|endpoint| world.chat(1, endpoint)).collect();
     for endpoint in 0..COUNT {
         world.chat(0, endpoint);
-        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Reach(1)))));
+        world.hand(0, Input::Command(Command::Dynamic(channel(endpoint), Box::new(Do::Reach(1)))));
     }
     world.hand(0, Input::Drained);
     world.settle();
@@ -84,7 +87,7 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     calls.iter().for_each(|calls| calls.store(0, Ordering::Relaxed));
 
     let say = |world: &mut World, endpoint| {
-        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Say(1)))));
+        world.hand(0, Input::Command(Command::Dynamic(channel(endpoint), Box::new(Do::Say(1)))));
     };
     for endpoint in 1..COUNT {
         if endpoint % 10 == 1 {
@@ -93,9 +96,9 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
         say(&mut world, endpoint);
     }
     world.hand(0, Input::Drained);
-    // All of it arrives in one batch.
+    // All messages arrive in one batch.
     for mut bytes in world.queues.remove(&(0, 1)).expect("they were sent") {
-        let message = Letter::decode(&mut bytes).expect("nodes write what they read");
+        let message = Envelope::decode(&mut bytes).expect("nodes write what they read");
         world.hand(1, Input::Receive { from: id(0), message });
     }
     world.hand(1, Input::Drained);
@@ -109,15 +112,15 @@ fn ten_thousand_endpoints_are_served_beside_one_that_is_flooded() {
     let called = |endpoint: usize| calls[endpoint].load(Ordering::Relaxed);
     assert_eq!(called(0), FLOOD + 1, "a message each, and the end of the batch");
     assert!((1..COUNT as usize).all(|endpoint| called(endpoint) == 2));
-    let figures = world.nodes[1].figures();
-    assert_eq!(figures, Figures { absent: 0, foreign: 0, late: 0, malformed: 0 });
+    let counters = world.nodes[1].counters();
+    assert_eq!(counters, Counters { absent: 0, foreign: 0, late: 0, malformed: 0 });
 }
 
 #[test]
 fn a_batch_is_closed_once_for_those_that_got_something() {
     let mut world = talking(&[1, 2, 3]);
     for endpoint in [1, 1, 2] {
-        world.hand(0, Input::Command(Command::Guest(channel(endpoint), Box::new(Do::Say(1)))));
+        world.hand(0, Input::Command(Command::Dynamic(channel(endpoint), Box::new(Do::Say(1)))));
     }
     let calls = world.chat(0, 4);
     world.hand(0, Input::Drained);
@@ -131,13 +134,13 @@ fn a_deadline_counts_before_the_batch_is_closed() {
     let mut world: World = World::new(1);
     world.chat(0, 1);
     let at = Time::ZERO + Duration::from_secs(5);
-    world.hand(0, Input::Command(Command::Guest(channel(1), Box::new(Do::Wake(at)))));
+    world.hand(0, Input::Command(Command::Dynamic(channel(1), Box::new(Do::Wake(at)))));
     assert_eq!(world.nodes[0].deadline(), Some(at));
     world.hand(0, Input::Drained);
     assert_eq!(world.nodes[0].deadline(), Some(at));
-    // It changes its mind, and is not called at the instant that stands in the index.
+    // The endpoint moves its deadline, and is not called at the earlier one, which is still in the index.
     let later = at + Duration::from_secs(5);
-    world.hand(0, Input::Command(Command::Guest(channel(1), Box::new(Do::Wake(later)))));
+    world.hand(0, Input::Command(Command::Dynamic(channel(1), Box::new(Do::Wake(later)))));
     world.now = at;
     assert_eq!(world.nodes[0].deadline(), Some(later));
     world.give(0, Input::Deadline);
@@ -180,45 +183,45 @@ fn an_endpoint_that_panics_ends_and_others_go_on() {
 #[should_panic = "as told"]
 fn a_vital_endpoint_takes_the_process_with_it() {
     let mut world: World = World::new(1);
-    let newcomer = Newcomer::guest(channel(1), Guest(Chat::default())).vital();
-    assert!(world.nodes[0].add(newcomer).is_ok());
+    let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::default())).vital();
+    assert!(world.nodes[0].add(new_endpoint).is_ok());
     world.tell(0, 1, Do::Panic);
 }
 
 #[test]
-fn letters_for_nobody_are_counted_and_dropped() {
+fn envelopes_for_nobody_are_counted_and_dropped() {
     let mut world = talking(&[1]);
-    world.receive(0, 1, letter(channel(9), b"anything"));
+    world.receive(0, 1, envelope(channel(9), b"anything"));
     let mut foreign = channel(1);
     foreign.domain.0 ^= 1;
-    world.receive(0, 1, letter(foreign, b"anything"));
-    assert_eq!(world.nodes[1].figures(), Figures { absent: 1, foreign: 1, late: 0, malformed: 0 });
+    world.receive(0, 1, envelope(foreign, b"anything"));
+    assert_eq!(world.nodes[1].counters(), Counters { absent: 1, foreign: 1, late: 0, malformed: 0 });
     world.chat(1, 3);
-    world.receive(0, 1, letter(channel(3), b"anything"));
-    assert_eq!(world.nodes[1].figures().late, 1, "there is no session");
-    // A domain with the same fold is another one all the same.
+    world.receive(0, 1, envelope(channel(3), b"anything"));
+    assert_eq!(world.nodes[1].counters().late, 1, "there is no session");
+    // A different domain with the same 32-bit fold is still refused.
     let mut alike = channel(5);
     alike.domain.0 ^= 1 | 1 << 32;
     assert_eq!(alike.tag(), channel(5).tag());
     world.chat(0, 5);
-    let newcomer = Newcomer::guest(alike, Guest(Chat::default()));
-    assert!(world.nodes[1].add(newcomer).is_ok());
+    let new_endpoint = NewEndpoint::dynamic(alike, Dynamic(Chat::default()));
+    assert!(world.nodes[1].add(new_endpoint).is_ok());
     world.tell(0, 5, Do::Reach(1));
     world.settle();
     assert_eq!(world.told(0), [(5, Told::Unlinked(id(1)))], "told once that it comes to nothing");
-    assert!(world.nodes[1].figures().foreign > 1);
+    assert!(world.nodes[1].counters().foreign > 1);
     assert_eq!(world.told(1), []);
 }
 
 #[test]
 fn what_is_no_message_ends_its_session_and_no_other() {
     let mut world = talking(&[1, 2]);
-    world.receive(0, 1, letter(channel(1), b"too short"));
+    world.receive(0, 1, envelope(channel(1), b"too short"));
     let events = world.take_events(1);
     assert!(
         matches!(&events[0], Event::Malformed { channel: at, peer, .. } if (*at, *peer) == (channel(1), id(0)))
     );
-    assert_eq!(world.nodes[1].figures().malformed, 1);
+    assert_eq!(world.nodes[1].counters().malformed, 1);
     world.settle();
     let told = world.told(0);
     assert!(
@@ -231,8 +234,8 @@ fn what_is_no_message_ends_its_session_and_no_other() {
 #[test]
 fn a_channel_has_one_endpoint_and_every_command_an_end() {
     let mut world: World = World::new(1);
-    world.command(0, Command::Add(Newcomer::guest(channel(1), Guest(Chat::default()))));
-    world.command(0, Command::Add(Newcomer::guest(channel(1), Guest(Chat::default()))));
+    world.command(0, Command::Add(NewEndpoint::dynamic(channel(1), Dynamic(Chat::default()))));
+    world.command(0, Command::Add(NewEndpoint::dynamic(channel(1), Dynamic(Chat::default()))));
     world.command(0, Command::Remove(channel(1)));
     world.command(0, Command::Remove(channel(1)));
     let events = world.take_events(0);
@@ -274,8 +277,26 @@ fn records_of_all_stand_in_one_row() {
     assert_eq!(world.outputs[0].collected, Some(Ticket(3)));
 
     let mut world: World = World::new(1);
-    let newcomer = Newcomer::guest(channel(1), Guest(Chat::default())).recovered(Ticket(5));
-    assert!(world.nodes[0].add(newcomer).is_ok());
+    for endpoint in [1, 2] {
+        world.chat(0, endpoint);
+        world.tell(0, endpoint, Do::Persist);
+    }
+    world.tell(0, 1, Do::Collect(Ticket(2)));
+    world.take_events(0);
+    world.command(0, Command::Retire(channel(2)));
+    assert!(matches!(world.take_events(0)[..], [Event::Ended(_, Ending::Retired)]));
+    // Another endpoint takes the channel and writes nothing.
+    world.chat(0, 2);
+    world.tell(0, 1, Do::Persist);
+    world.tell(0, 1, Do::Collect(Ticket(3)));
+    assert_eq!(world.outputs[0].collected, Some(Ticket(2)), "the records of the retired endpoint are kept");
+    world.command(0, Command::Release(channel(2)));
+    assert_eq!(world.outputs[0].collected, Some(Ticket(3)));
+    assert!(world.take_events(0).is_empty(), "the one in its place goes on");
+
+    let mut world: World = World::new(1);
+    let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::default())).recovered(Ticket(5));
+    assert!(world.nodes[0].add(new_endpoint).is_ok());
     world.chat(0, 2);
     world.tell(0, 2, Do::Persist);
     world.tell(0, 2, Do::Collect(Ticket(9)));
@@ -291,17 +312,17 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     world.settle();
     assert!(session(&world.told(0), 1, 1).is_some());
     assert!(session(&world.told(1), 1, 0).is_some());
-    // What is under way from the old router is not taken behind the fence.
+    // Messages under way from the old router are not accepted after the fence.
     world.tell(0, 1, Do::Say(1));
     let next = Generation { number: 1, survivor: id(5).incarnation };
     world.tell(1, 1, Do::Adopt(Arc::new(Fence::of_member(next))));
     assert_eq!(world.told(1), [(1, Told::Unlinked(id(0)))]);
     while world.deliver(0, 1) {}
-    assert_eq!((world.told(1), world.nodes[1].figures().late), (vec![], 1));
+    assert_eq!((world.told(1), world.nodes[1].counters().late), (vec![], 1));
     world.settle();
     let events = world.take_events(0);
     let told = events.iter().any(|event| match event {
-        Event::Stranger { peer, ours, theirs, .. } => {
+        Event::PolicyMismatch { peer, ours, theirs, .. } => {
             let [ours, theirs] = [ours, theirs].map(|pass| Fence::of_pass(pass).expect("a fence"));
             *peer == id(1) && ours.is_out(theirs)
         }
@@ -309,31 +330,31 @@ fn a_fence_parts_one_endpoint_and_not_its_process() {
     });
     assert!(told, "the router hears of the generation that leaves it behind");
     assert!(events.iter().all(|event| !matches!(event, Event::Ended(..))));
-    // The other endpoint talks on.
+    // The session of the other endpoint goes on.
     world.take_events(1);
     world.tell(0, 2, Do::Say(1));
     while world.deliver(0, 1) {}
     assert!(matches!(world.told(1)[..], [(2, Told::Heard(..))]));
-    // The router follows: they are linked again.
+    // The router follows, and they are linked again.
     world.tell(0, 1, Do::Adopt(Arc::new(Fence::of_router(next))));
     world.settle();
     assert!(session(&world.told(1), 1, 0).is_some());
 }
 
-/// A disk keeps what a process shows; so an endpoint that is made again from there knows which one it was.
+/// A disk keeps the pass that a process shows, so a restored endpoint knows which one it had.
 #[test]
 fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody() {
     let mut world: World = World::new(1);
     world.chat_with(0, 1, Fence::of_router(Generation::FIRST));
-    assert!(world.nodes[0].policy().pass().is_empty(), "a guest's pass is its own");
+    assert!(world.nodes[0].policy().pass().is_empty(), "a dynamic endpoint's pass is its own");
     let mut world: World = World::new(1);
     let policy: Arc<dyn Policy> = Arc::new(Fence::of_router(Generation::FIRST));
-    let newcomer = Newcomer::guest(channel(1), Guest(Chat::showing(policy.clone()))).vital();
-    assert!(world.nodes[0].add(newcomer).is_ok());
+    let new_endpoint = NewEndpoint::dynamic(channel(1), Dynamic(Chat::showing(policy.clone()))).vital();
+    assert!(world.nodes[0].add(new_endpoint).is_ok());
     world.chat(0, 2);
     assert_eq!(world.nodes[0].policy().pass(), policy.pass());
     world.tell(0, 2, Do::Adopt(Arc::new(Fence::of_member(Generation::FIRST))));
-    assert!(world.outputs[0].shown.is_none(), "what a guest shows is not kept");
+    assert!(world.outputs[0].shown.is_none(), "what a dynamic endpoint shows is not kept");
     let next = Fence::of_router(Generation { number: 1, survivor: id(5).incarnation });
     world.tell(0, 1, Do::Adopt(Arc::new(next)));
     let shown = world.outputs[0].shown.take().expect("it is kept before anything leaves");
@@ -343,12 +364,12 @@ fn a_process_shows_the_pass_of_its_vital_endpoint_and_is_linked_with_everybody()
 #[test]
 fn homes_and_guests_of_a_channel_talk_with_each_other() {
     let mut world: World<Chat> = World::new(2);
-    assert!(world.nodes[0].add(Newcomer::home(channel(1), Chat::default())).is_ok());
-    assert!(world.nodes[0].home(channel(1)).is_some() && world.nodes[0].home(channel(2)).is_none());
+    assert!(world.nodes[0].add(NewEndpoint::typed(channel(1), Chat::default())).is_ok());
+    assert!(world.nodes[0].typed(channel(1)).is_some() && world.nodes[0].typed(channel(2)).is_none());
     world.chat(0, 2);
     world.chat(1, 1);
     for what in [Do::Reach(1), Do::Persist] {
-        world.command(0, Command::Home(channel(1), what));
+        world.command(0, Command::Typed(channel(1), what));
     }
     world.settle();
     let told = world.told(1);
@@ -356,7 +377,7 @@ fn homes_and_guests_of_a_channel_talk_with_each_other() {
     let heard =
         |told: &[(u64, Told)]| told.iter().filter(|(_, told)| matches!(told, Told::Heard(..))).count();
     for to in [1, 0] {
-        world.command(0, Command::Home(channel(1), Do::Say(to)));
+        world.command(0, Command::Typed(channel(1), Do::Say(to)));
     }
     world.tell(1, 1, Do::Say(0));
     while world.deliver(0, 0) || world.deliver(0, 1) || world.deliver(1, 0) {}
@@ -365,7 +386,7 @@ fn homes_and_guests_of_a_channel_talk_with_each_other() {
     let homely: Vec<&Told> = events
         .iter()
         .filter_map(|event| match event {
-            Event::Home(at, told) if *at == channel(1) => Some(told),
+            Event::Typed(at, told) if *at == channel(1) => Some(told),
             _ => None,
         })
         .collect();
@@ -374,6 +395,6 @@ fn homes_and_guests_of_a_channel_talk_with_each_other() {
         "{homely:?}"
     );
     assert_eq!(world.outputs[0].entries[0].record(), Ok(Word { session: 1, number: 2 }));
-    world.command(0, Command::Home(channel(2), Do::Panic));
-    assert!(matches!(world.take_events(0)[..], [Event::Unserved(_)]), "no home is there");
+    world.command(0, Command::Typed(channel(2), Do::Panic));
+    assert!(matches!(world.take_events(0)[..], [Event::Unserved(_)]), "no typed endpoint is there");
 }

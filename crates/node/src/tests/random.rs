@@ -1,6 +1,7 @@
-//! Sessions under random schedules: reach, forget, links that break, endpoints that come and go, hails that cross.
+//! Sessions under random schedules: reach, forget, broken links, endpoints that come and go, crossing hails.
 //!
-//! [`Chat`](super::chat) itself asserts that a message is taken in the session it was sent in, in order and without a gap.
+//! [`Chat`](super::chat) itself asserts that each message arrives in the session in which it was sent, in
+//! order and without a gap.
 
 use super::{
     World, channel,

@@ -1,33 +1,40 @@
-//! A domain of several parts: tables, groups and what may come, ordered by the same routers.
+//! A domain of several parts, such as tables and groups, ordered by the same routers.
 //!
-//! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own [`Routing`], in a folder
-//! of its own, as if it had the routers to itself. All parts have one total order, one set of routers and one way to mend them.
+//! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own
+//! [`Routing`], in its own folder. A part works as if the routers served it alone. All parts share one total
+//! order, one set of routers and one way to repair that set.
 //!
-//! **Source.** 002 §5.6 has one application on its routers. That one set of routers serves several is design's (§5, §6): who runs a
-//! cluster of tables has process groups without another quorum to found, watch and reform.
+//! **Source.** 002 §5.6 has one application on its routers. Our design (§5, §6) lets one set of routers serve
+//! several applications. So a cluster of tables also offers process groups, without another quorum to found,
+//! watch and reform.
 //!
-//! **Shape.** [`compose!`](crate::compose) makes one routing of a list of parts; [`Domain`] is the list that routers run. To
-//! add a part is one line there, an implementation of [`Part`], and the byte of it in front of what its members submit.
+//! **Shape.** [`compose!`](crate::compose) makes one routing of a list of parts. [`Domain`] is the list that
+//! routers run. To add a part, add a line there, implement [`Part`], and choose the byte that precedes its
+//! messages.
 //!
 //! ```text
-//!   body:  tag │ the part's own bytes          Config:  tables ──▶ rubberband::Config     (shared, each by itself)
-//!                                                       groups ──▶ group::Roster
+//!   body:  tag │ the part's own bytes      Config:  tables ──▶ rubberband::Config   (each shared separately)
+//!                                                   groups ──▶ group::Roster
 //! ```
 //!
 //! **Invariants.**
-//! - *One byte says whose it is.* The first byte of each message in the order is its part's [`Part::TAG`]. A part writes and checks it
-//!   itself, so nothing is copied or cut off on the way to it, and a part alone is a routing, too (as simulations of one part have
-//!   it). A message of no part is refused.
-//! - *A process is a member of one part.* A control message of a process that belongs to another part is refused, so that
-//!   nobody leaves twice or waits for itself. Where one program needs two parts, it has two processes.
-//! - *A change costs its part.* Configurations are [`Shared`]: a change of one neither copies nor compares the others.
-//! - *What is not of a part does not reach it.* A part sees its own messages alone, and names destinations among its own members.
+//! - *The first byte names the part.* The first byte of each ordered message is its part's [`Part::TAG`]. The
+//!   part itself writes and checks this byte, so no layer copies or cuts the message on its way. A part alone
+//!   is a routing, too, as in simulations of one part. Routers refuse a message of no part.
+//! - *A process is a member of one part.* Routers refuse a control message of a process that belongs to
+//!   another part, so that no process leaves twice or waits for itself. A program that needs two parts has
+//!   two processes.
+//! - *A change costs only its part.* Configurations are [`Shared`]: a change of one neither copies nor
+//!   compares the others.
+//! - *A part sees only its own messages.* It also names destinations only among its own members.
 //!
 //! **Where we differ, and why.**
-//! - Parts are known when this is compiled, and a message finds its part by a comparison of one byte. Tables are the hottest path of the
-//!   system; a table of boxed parts would cost them an indirect call and their configuration's type.
-//! - A domain that is founded anew from members ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) goes on from the
-//!   part whose members bear witness: tables. The others begin empty, and their members come back as new processes.
+//! - Parts are known at compile time, and one byte of a message selects its part. Tables are the hottest path
+//!   of the system. A table of boxed parts would cost them an indirect call and the type of their
+//!   configuration.
+//! - A domain that is founded again from members
+//!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the part whose members
+//!   testify: tables. The other parts begin empty, and their members return as new processes.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -39,35 +46,38 @@ use crate::{
     rubberband::Rubberband,
 };
 
-/// An application of E-Cast that has the routers in common with others.
+/// An application of E-Cast that shares the routers with other applications.
 pub trait Part: Routing {
-    /// The first byte of every message that its members submit, and of what they bear witness to.
+    /// The first byte of every message that the part's members submit, and of every configuration that they
+    /// report when a domain is founded again from them.
     const TAG: u8;
 
-    /// The configuration of one that nobody uses.
+    /// Returns the configuration of a part without members.
     fn vacant() -> Self::Config;
 }
 
-/// Why the routers refuse what no part is asked about. Reasons of parts are below.
+/// Reasons for which routers refuse a message before any part sees it. The parts' own reasons have smaller
+/// numbers.
 pub mod refusal {
     use super::Refusal;
 
-    /// The message is of no part that these routers know.
+    /// The message belongs to no part that these routers know.
     pub const NO_PART: Refusal = Refusal(128);
     /// The sender is a member of another part.
     pub const OTHER_PART: Refusal = Refusal(129);
 }
 
-/// A configuration that several hold: copied as a pointer, and compared as one first.
+/// A configuration with several holders. A copy costs a pointer, and a comparison compares the pointers
+/// first.
 pub struct Shared<T>(Arc<T>);
 
 impl<T> Shared<T> {
-    /// Of this value.
+    /// Makes a shared configuration of this value.
     pub fn new(value: T) -> Self {
         Shared(Arc::new(value))
     }
 
-    /// The value, to be changed: a copy, if others hold it.
+    /// Returns the value for a change. Copies it first if it has other holders.
     pub fn to_mut(&mut self) -> &mut T
     where
         T: Clone,
@@ -130,8 +140,8 @@ crate::compose! {
     }
 }
 
-/// Makes one [`Routing`](crate::ecast::Routing) of several [`Part`](crate::domain::Part)s, with `Config` and `Ledger`, which have a
-/// field for each. Of use once in a module.
+/// Makes one [`Routing`](crate::ecast::Routing) of several [`Part`](crate::domain::Part)s. Its `Config` and
+/// its `Ledger` have a field for each part. A module can use the macro once.
 #[macro_export]
 macro_rules! compose {
     (
@@ -154,12 +164,12 @@ macro_rules! compose {
         }
 
         impl Config {
-            /// Of a domain whose parts nobody uses.
+            /// Returns the configuration of a domain whose parts have no members.
             pub fn vacant() -> Self {
                 Config { $($part: $crate::domain::Shared::new(<$kind as $crate::domain::Part>::vacant()),)+ }
             }
 
-            /// The part of which `process` is a member, by its tag.
+            /// Returns the tag of the part of which `process` is a member.
             pub fn part_of(&self, process: $crate::ProcessId) -> Option<u8> {
                 $(
                     if <$kind as $crate::ecast::Routing>::is_member(&self.$part, process) {

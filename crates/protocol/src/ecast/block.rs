@@ -11,39 +11,39 @@ use crate::{
     },
 };
 
-/// The least that a block takes.
+/// Minimum size of a block in bytes.
 pub(super) const BLOCK_BYTES_MIN: usize = 4 + 4 + 8 + 4;
 
 /// Bytes of a delivery before its body.
 const ITEM_HEAD_BYTES: usize = 1 + 2 + 8 * 3 + 4;
 
-/// A block that has grown to so many bytes, or senders, takes no more.
+/// Size in bytes, and number of senders, from which a block is full.
 const BLOCK_BYTES_FULL: usize = 256 << 10;
 const SENDERS_FULL: usize = 60_000;
 
-/// Deliveries to one destination. Senders are listed once; each item names its sender by index.
+/// Deliveries to one destination. The block lists senders once; each item names its sender by index.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct DeliverBlock {
     senders: Vec<ProcessId>,
     count: u32,
-    /// Everything up to here is stable, as the leader knew when it made the block.
+    /// All messages up to this position were stable, as far as the leader knew when it made the block.
     pub(super) base: Position,
     items: Bytes,
-    /// The body of the last item, if it is large and this block was made here: all destinations share it. Over the wire
-    /// it is the end of the items.
+    /// The body of the last item, if it is large and the block was made here; all destinations share it. On
+    /// the wire it is the end of `items`.
     last: Option<Bytes>,
 }
 
-/// One delivery.
+/// A delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
     pub(super) kind: DeliveryKind,
-    /// For an ordered message its position; for an injected one the last position before it.
+    /// The position of an ordered message; for an injected one, the last position before it.
     pub(super) at: Position,
-    /// The position before it for this destination.
+    /// The position of the destination's previous delivery.
     pub(super) previous: Position,
     pub(super) sender: ProcessId,
-    /// The message's number; for an injected one the sender's token.
+    /// The message's number; for an injected one, the sender's token.
     pub(super) number: u64,
     pub(super) body: Bytes,
     pub(super) attachment: Option<Bytes>,
@@ -65,8 +65,8 @@ pub(super) struct DeliverBlockBuilder {
 }
 
 impl DeliverBlockBuilder {
-    /// Makes room for deliveries of these lengths, as far as they go into one block and come to no more than `most`: a block that grows is copied
-    /// each time.
+    /// Reserves memory for deliveries of these lengths in bytes, at most `most` bytes and one block. Without
+    /// it, a growing block would be copied several times.
     pub(super) fn reserve(&mut self, deliveries: impl Iterator<Item = usize>, most: usize) {
         let (mut room, most) = (0, most.min(BLOCK_BYTES_FULL));
         for bytes in deliveries.take_while(|bytes| *bytes < PAYLOAD_BYTES_SHARED) {
@@ -81,7 +81,7 @@ impl DeliverBlockBuilder {
     /// Appends a delivery to a block that is not full.
     pub(super) fn push(&mut self, item: &Delivery) {
         assert!(self.last.is_none(), "nothing comes behind the body that ends a block");
-        // The sender is nearly always the same as that of the item before.
+        // The sender is nearly always that of the previous item.
         let index = match self.senders.iter().rposition(|&sender| sender == item.sender) {
             Some(index) => index,
             None => {
@@ -113,7 +113,7 @@ impl DeliverBlockBuilder {
         self.count += 1;
     }
 
-    /// Whether it is to be finished before anything else is appended.
+    /// Whether the block must be finished before anything else is appended.
     pub(super) fn is_full(&self) -> bool {
         self.items.len() >= BLOCK_BYTES_FULL || self.senders.len() >= SENDERS_FULL || self.last.is_some()
     }
@@ -122,7 +122,7 @@ impl DeliverBlockBuilder {
         self.count == 0
     }
 
-    /// `base`: everything up to there is stable.
+    /// Finishes the block. All messages up to `base` are stable.
     pub(super) fn finish(&mut self, base: Position) -> DeliverBlock {
         let block = DeliverBlock {
             senders: std::mem::take(&mut self.senders),
@@ -137,12 +137,13 @@ impl DeliverBlockBuilder {
 }
 
 impl DeliverBlock {
-    /// What it takes to keep it, about.
+    /// Returns the approximate memory of the block in bytes.
     pub(super) fn bytes(&self) -> usize {
         64 + self.senders.len() * 24 + self.items.len() + self.last.as_ref().map_or(0, Bytes::len)
     }
 
-    /// The same, in memory of its own where it would keep much more than itself from being freed.
+    /// Returns the same block. A small one is copied, so that it does not keep a much larger message in
+    /// memory.
     pub(super) fn detached(&self) -> DeliverBlock {
         let small = self.items.len() < 4096;
         let items = if small { Bytes::copy_from_slice(&self.items) } else { self.items.clone() };
@@ -155,7 +156,7 @@ impl DeliverBlock {
         }
     }
 
-    /// The deliveries in order; an error ends them.
+    /// Returns the deliveries in order; an error ends them.
     pub(super) fn into_items(self) -> impl Iterator<Item = Result<Delivery, WireError>> {
         let DeliverBlock { senders, count, items: mut rest, last, .. } = self;
         if let Some(last) = last {

@@ -1,11 +1,12 @@
-//! Commands: what is asked of a router, what it tells, and what operators asked until it has come about or will not.
+//! Commands and events of a router, and the operators' commands that have not ended.
 //!
-//! **Promise.** Each of an operator's ends in exactly one [`RouterEvent::Ended`] while the process runs and a leader
-//! comes about. Two that contradict each other each get an answer of their own.
+//! **Promise.** Each operator's command ends in exactly one [`RouterEvent::Ended`], provided that the process
+//! runs and the routers elect a leader. Two contradicting commands each get an answer of their own.
 //!
-//! A change of the routers is made by the leader. It refuses, or the change is seen in the log. A leader that resigns
-//! forgets what it was asked, and a link that breaks loses it; so the next leader is asked again, and the same one on the
-//! next link. That is harmless: a router that is in, or out, is so already, and that ends the command as well.
+//! The leader changes the routers. It refuses a change, or the change appears in the log. A leader that
+//! resigns forgets the requests, and a link that breaks loses them. So the router asks the next leader again,
+//! and the same leader on the next link. That is harmless: if the change has happened already, the answer
+//! says so, which ends the command as well.
 
 use std::sync::Arc;
 
@@ -22,40 +23,41 @@ use crate::{
 /// Commands of a router.
 #[derive(Clone, Debug)]
 pub enum RouterCommand {
-    /// Processes to ask for admission, while joining; to look at for a moment afterwards.
+    /// Processes to ask for admission while this router joins, and to look at for a moment afterwards.
     Seeds(Vec<Peer>),
-    /// Make a process, which runs and joins, a router, beyond the wanted number too; or take one out of the set. Ends in
-    /// [`RouterEvent::Ended`].
+    /// Makes a process that runs and joins a router, even beyond the wanted number, or removes a router. Ends
+    /// in [`RouterEvent::Ended`].
     Change {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// What.
+        /// The change.
         change: Change,
     },
-    /// This router is about to stop for a moment: should it lead, another one is to. Ends in [`RouterEvent::Ended`] once another
-    /// router leads.
+    /// Prepares this router to stop for a moment: if it leads, another router takes over. Ends in
+    /// [`RouterEvent::Ended`] once another router leads.
     Pause {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
     },
-    /// Begin the next generation alone: an operator says that a majority of the routers is gone for good ([`Reformed`]).
-    /// Ends in [`RouterEvent::Ended`], behind [`RouterEvent::Reformed`] if it begins.
+    /// Begins the next generation with this router alone, because an operator says that a majority of the
+    /// routers is gone for good ([`Reformed`]). Ends in [`RouterEvent::Ended`], after
+    /// [`RouterEvent::Reformed`] if the generation begins.
     Reform {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// How long members may take to say what they have.
+        /// Time that members have to report their deliveries.
         patience: Duration,
     },
-    /// Begin the next generation from members alone: an operator says that all routers are gone for good. To be given to one
-    /// that has just started, and joins. Ends as [`RouterCommand::Reform`] does.
+    /// Begins the next generation from members alone, because an operator says that all routers are gone for
+    /// good. To be given to a router that has just started, and joins. Ends like [`RouterCommand::Reform`].
     Refound {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The latest generation that a member is in.
+        /// The latest generation of any member.
         before: Generation,
-        /// All members but those that are gone for good; more than half of them have to follow.
+        /// All members except those that are gone for good; more than half of them must follow.
         members: Vec<Peer>,
-        /// How long they may take to say what they have.
+        /// Time that members have to report their deliveries.
         patience: Duration,
     },
 }
@@ -63,49 +65,49 @@ pub enum RouterCommand {
 /// Events of a router.
 #[derive(Clone, Debug)]
 pub enum RouterEvent<C> {
-    /// Who leads, as far as this router knows.
+    /// The leader, as far as this router knows.
     Leader(Option<ProcessId>),
-    /// The routers have changed.
+    /// The new set of routers.
     Routers(Vec<Peer>),
-    /// The application's configuration has changed.
+    /// The application's new configuration, and its position.
     Config(Position, Arc<C>),
-    /// This router has been taken out of the set: the process must stop, and may come back as a new one.
+    /// This router was removed from the set: the process must stop, and may come back under a new id.
     Removed,
     /// A generation began with this router.
     Reformed(Reformed),
-    /// The end of an operator's command: it has come about, or the reason why it does not.
+    /// The end of an operator's command.
     Ended {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The outcome.
+        /// The result: done, or the reason why not.
         result: Result<(), RouterRefusal>,
     },
     /// A snapshot from another router did not decode: the process must stop.
     Corrupt(String),
 }
 
-/// Why what an operator asked of a router does not come about.
+/// The reason why an operator's command to a router had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RouterRefusal {
     /// The leader refuses the change.
     #[error(transparent)]
     Change(#[from] ChangeRefusal),
-    /// The router cannot go on alone.
+    /// The router cannot continue alone.
     #[error(transparent)]
     Reform(#[from] ReformRefusal),
-    /// The router cannot go on from members alone.
+    /// The router cannot continue from members alone.
     #[error(transparent)]
     Refound(#[from] RefoundRefusal),
     /// A generation is about to begin here.
     #[error("a generation of the domain is about to begin here: ask again when it has")]
     GenerationBegins,
-    /// Only routers ask for changes of the routers.
+    /// Only a router may change the routers.
     #[error("this router does not belong to the domain, or was taken out of it")]
     NotRouter,
-    /// No other router could lead now.
+    /// No other router in reach has the whole log, so none can take over.
     #[error("no other router could lead now: none has all that this one has, and is heard")]
     NoSuccessor,
-    /// Too many commands are under way.
+    /// The maximum number of changes is in progress.
     #[error("too many changes of the routers are under way")]
     TooMany,
 }
@@ -114,21 +116,25 @@ pub enum RouterRefusal {
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     changes: Vec<(CommandId, Change)>,
-    /// The one that has a generation begin here.
+    /// The command to begin a generation here.
     pub(super) generation: Option<CommandId>,
-    /// The one that has this router stop for a moment.
+    /// The command to pause this router.
     pub(super) pause: Option<CommandId>,
-    /// The leader that was asked last.
+    /// The leader that was last asked.
     leader: Option<ProcessId>,
-    /// The leader is to be asked again.
+    /// Whether the leader must be asked again.
     again: bool,
 }
 
-/// No more changes wait for the leader.
+/// Maximum number of changes that wait for the leader.
 const CHANGES_MAX: usize = 64;
 
 impl Commands {
-    /// A change is about to be asked for.
+    /// Adds a change that is about to be requested.
+    ///
+    /// # Errors
+    ///
+    /// [`RouterRefusal::TooMany`] if [`CHANGES_MAX`] changes wait.
     pub(super) fn begin(&mut self, id: CommandId, change: Change) -> Result<(), RouterRefusal> {
         if self.changes.len() >= CHANGES_MAX {
             return Err(RouterRefusal::TooMany);
@@ -137,7 +143,7 @@ impl Commands {
         Ok(())
     }
 
-    /// The changes to ask the leader for again, if that is due.
+    /// Takes the changes to request again, if that is due.
     pub(super) fn take_again(&mut self) -> Vec<Change> {
         if !std::mem::take(&mut self.again) {
             return Vec::new();
@@ -154,7 +160,7 @@ impl Commands {
         self.again |= self.leader == Some(peer);
     }
 
-    /// These are the routers: the changes that have come about.
+    /// Ends the changes that the present set of routers shows as done. Returns their commands.
     pub(super) fn settle(&mut self, routers: &[Peer]) -> Vec<CommandId> {
         let is_router = |id: ProcessId| routers.iter().any(|router| router.id == id);
         let settled = |change: &Change| match change {
@@ -164,7 +170,7 @@ impl Commands {
         self.changes.extract_if(.., |(_, change)| settled(change)).map(|(id, _)| id).collect()
     }
 
-    /// The leader refuses this change: the command that asked for it, and how it ends.
+    /// Ends the command for a change that the leader refuses. Returns the command and its result.
     pub(super) fn refuse(
         &mut self,
         refused: &Change,
@@ -176,7 +182,8 @@ impl Commands {
         Some((id, result))
     }
 
-    /// This router is out, as one of the changes may have wanted: nothing is heard of the others here.
+    /// Ends all changes, because this router is out and hears nothing of the others any longer. A change may
+    /// have wanted just that.
     pub(super) fn take_all(&mut self, me: ProcessId) -> Vec<(CommandId, Result<(), RouterRefusal>)> {
         let result =
             |change| if change == Change::Remove(me) { Ok(()) } else { Err(RouterRefusal::NotRouter) };

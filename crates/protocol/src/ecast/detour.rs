@@ -1,17 +1,19 @@
-//! Going round by other routers, where a member and the lead router, or two routers, cannot talk.
+//! Detours: messages go through other routers if a member and the lead router, or two routers, cannot talk.
 //!
-//! A router tells the next one on its way to the leader which members it reaches, itself or for others. What a member sends
-//! to a router that does not lead is handed on towards the leader ([`Message::Up`]), and what the leader has for a member
-//! that it does not reach itself goes back the same way ([`Message::Down`]). To the member, the router that it is linked to
-//! looks like the leader.
+//! A router tells the next one on its way to the leader which members it reaches, itself or through others. A
+//! router that does not lead passes members' messages on towards the leader ([`Message::Up`]). The leader's
+//! messages for a member that it does not reach itself go back the same way ([`Message::Down`]). To the
+//! member, the router at the other end of its link looks like the leader.
 //!
-//! A word that a router took back may be on its way for ever: its path to the other may be cut in that direction only, or not
-//! have broken yet. So a router counts on what another said for as long as the two talk
-//! ([`Paxos::talks_with`](crate::paxos::Paxos::talks_with)), and neither delivers through it nor tells of it otherwise.
+//! A router's withdrawal of such a statement may never arrive: the path may be cut in that direction only, or
+//! not have broken yet. So a router relies on another's statement only as long as the two talk
+//! ([`Paxos::talks_with`](crate::paxos::Paxos::talks_with)). Otherwise it neither delivers through that
+//! router nor passes the statement on.
 //!
-//! Nothing new is promised by the way. Each link of it is lossless and FIFO while it stands. Where one breaks, the routers
-//! before it say anew whom they reach, and to these everything unconfirmed is sent again; a member sends again what it has
-//! no news of. What comes twice, or late from a way that was left, is found out as it is after a change of the leader.
+//! A detour promises nothing new. Each of its links is lossless and FIFO while it stands. If one breaks, the
+//! routers before it report again which members they reach, and everything unconfirmed is sent to those
+//! again. A member sends messages without news again. Duplicates, and late messages from an abandoned way,
+//! are recognised as after a change of leader.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,43 +27,43 @@ use crate::{
     wire::Wire,
 };
 
-/// What a router knows of members beyond its own links.
+/// A router's knowledge of members beyond its own links.
 #[derive(Default)]
 pub(super) struct Detours {
-    /// The members that other routers reach for this one.
+    /// For each other router, the members that it reported to reach.
     reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
-    /// Those of these routers that this one talks with: the word of the others does not count.
+    /// The routers in `reached` with which this one talks; statements of the others do not count.
     talking: BTreeSet<ProcessId>,
-    /// The router that was told last whom this one reaches.
-    told: Option<ProcessId>,
-    /// It is to be told again.
+    /// The router to which this router last reported the members that it reaches.
+    reported_to: Option<ProcessId>,
+    /// Whether the statement must be sent again.
     pub(super) due: bool,
 }
 
 impl Detours {
-    /// The router that reaches `member` for this one.
+    /// Returns the router that reaches `member` for this one.
     pub(super) fn through(&self, member: ProcessId) -> Option<ProcessId> {
-        self.counting().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
+        self.trusted().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
     }
 
     fn all(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.counting().flat_map(|(_, members)| members).copied()
+        self.trusted().flat_map(|(_, members)| members).copied()
     }
 
-    /// What those routers say that this one talks with.
-    fn counting(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
+    /// Returns the statements of the routers with which this one talks.
+    fn trusted(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
         let counts = |(router, _): &(&ProcessId, _)| self.talking.contains(router);
         self.reached.iter().filter(counts).map(|(&router, members)| (router, members))
     }
 }
 
 impl<R: Routing> Router<R> {
-    /// Whether something can be sent to `member`, directly or through another router.
+    /// Whether messages can reach `member`, directly or through another router.
     pub(super) fn reaches(&self, member: ProcessId) -> bool {
         is_reached(&self.linked, &self.detours, &self.order, member)
     }
 
-    /// The next router towards the leader; `None` at the leader itself, or when none is known.
+    /// Returns the next router towards the leader; `None` at the leader itself, or if no way is known.
     fn up(&self) -> Option<ProcessId> {
         if self.paxos.is_leader() {
             return None;
@@ -69,7 +71,7 @@ impl<R: Routing> Router<R> {
         self.paxos.detour().or_else(|| self.paxos.leader().filter(|leader| self.linked.contains(leader)))
     }
 
-    /// Sends to a member, through another router if need be.
+    /// Sends a message to a member, through another router if necessary.
     pub(super) fn tell(&self, member: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         match self.detours.through(member) {
             Some(router) if !self.linked.contains(&member) => {
@@ -80,7 +82,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Hands on what a member means for the leader. Says whether it did.
+    /// Passes a member's message on towards the leader. Returns whether there was a way.
     pub(super) fn hand_up(
         &self,
         member: ProcessId,
@@ -94,7 +96,7 @@ impl<R: Routing> Router<R> {
         true
     }
 
-    /// What a member sent through another router.
+    /// Handles a member's message that came through another router.
     pub(super) fn on_up(
         &mut self,
         cx: &mut Context<'_>,
@@ -110,14 +112,14 @@ impl<R: Routing> Router<R> {
                 | Message::Repair
                 | Message::Inject { .. }),
             ) if bytes.is_empty() => {
-                self.vigil.heard(member, cx.now);
+                self.monitor.heard(member, cx.now);
                 self.member_sent(cx, member, hops, message, out);
             }
             _ => self.refused += 1,
         }
     }
 
-    /// What the leader has for a member that another router may reach.
+    /// Handles the leader's message for a member, or passes it on.
     pub(super) fn on_down(&mut self, member: ProcessId, hops: u8, bytes: Bytes, out: &mut dyn Sink<Self>) {
         if !self.linked.contains(&member) {
             if let Some(next) = self.detours.through(member).filter(|_| hops > 0) {
@@ -137,7 +139,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Another router says whom it reaches.
+    /// Handles another router's statement of the members that it reaches.
     pub(super) fn on_reach(&mut self, router: ProcessId, members: Vec<ProcessId>, now: Time) {
         let new: BTreeSet<ProcessId> = members.into_iter().collect();
         let old = if new.is_empty() {
@@ -152,7 +154,7 @@ impl<R: Routing> Router<R> {
         self.reach_anew(old.into_iter().flatten().chain(new).collect());
     }
 
-    /// Looks which of the routers that reach members for this one it still talks with, or again.
+    /// Updates which of the routers that reach members for this one it talks with.
     pub(super) fn look_who_talks(&mut self, now: Time) {
         let routers = self.detours.reached.keys().copied();
         let talking: BTreeSet<ProcessId> = routers.filter(|&it| self.paxos.talks_with(it, now)).collect();
@@ -164,7 +166,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// The way to these members is another one, or none: everything unconfirmed is sent again, and all outcomes.
+    /// Applies a changed way to these members: everything unconfirmed is sent again, and all outcomes.
     fn reach_anew(&mut self, members: BTreeSet<ProcessId>) {
         self.detours.due = true;
         for member in members.into_iter().filter(|member| !self.linked.contains(member)) {
@@ -172,17 +174,17 @@ impl<R: Routing> Router<R> {
             let Some(dispatch) = &mut self.dispatch else { continue };
             dispatch.link(member, reached);
             if let Some(sender) = self.order.sender(member).filter(|_| reached) {
-                // News of what it submitted may be lost with the way that it had before.
+                // Outcomes may have been lost on the old way.
                 let first = sender.learned.saturating_sub(self.settings.credit) + 1;
                 dispatch.answer(&self.order, member, first, sender.learned);
             }
         }
     }
 
-    /// The link to `peer` broke, with whatever went through it.
+    /// Handles a broken link to `peer`: everything that went through it is lost.
     pub(super) fn detour_unlinked(&mut self, peer: ProcessId, now: Time) {
-        if self.detours.told == Some(peer) {
-            self.detours.told = None;
+        if self.detours.reported_to == Some(peer) {
+            self.detours.reported_to = None;
         }
         self.detours.due = true;
         if self.detours.reached.contains_key(&peer) {
@@ -190,13 +192,13 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells the next router towards the leader whom this one reaches, if that changed.
+    /// Tells the next router towards the leader which members this one reaches, if that changed.
     pub(super) fn tell_reach(&mut self, out: &mut dyn Sink<Self>) {
         let up = self.up();
-        if up == self.detours.told && !self.detours.due {
+        if up == self.detours.reported_to && !self.detours.due {
             return;
         }
-        if let Some(before) = self.detours.told.filter(|before| up != Some(*before)) {
+        if let Some(before) = self.detours.reported_to.filter(|before| up != Some(*before)) {
             out.send(Destination::One(before), Message::Reach { members: Vec::new() }, None);
         }
         if let Some(up) = up {
@@ -207,7 +209,7 @@ impl<R: Routing> Router<R> {
             let members = all.into_iter().filter(|it| !routers.iter().any(|router| router.id == *it));
             out.send(Destination::One(up), Message::Reach { members: members.collect() }, None);
         }
-        (self.detours.told, self.detours.due) = (up, false);
+        (self.detours.reported_to, self.detours.due) = (up, false);
     }
 }
 
@@ -217,7 +219,7 @@ fn encoded(message: &Message) -> Bytes {
     bytes.freeze()
 }
 
-/// Whether something can be sent to `process`, directly or through another router.
+/// Whether messages can reach `process`, directly or through another router.
 pub(super) fn is_reached<R: Routing>(
     linked: &BTreeSet<ProcessId>,
     detours: &Detours,
@@ -227,7 +229,7 @@ pub(super) fn is_reached<R: Routing>(
     (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
 }
 
-/// No way is longer; what would go round in circles ends.
+/// Maximum number of hops. It ends messages that go in circles.
 pub(super) const HOPS_MAX: u8 = 16;
 
 #[cfg(test)]

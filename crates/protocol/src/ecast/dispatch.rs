@@ -1,11 +1,19 @@
-//! The leader's part: route, deliver, count confirmations, tell stability, hand out credits. All of it is soft: a new
-//! leader builds it anew from [`Order`] and what members confirm.
+//! The leader's part: it routes and delivers messages, counts confirmations, reports stability, and gives out
+//! credits. All of this state is soft: a new leader builds it again from [`Order`] and from its members'
+//! confirmations.
 //!
-//! A message's *route* counts what is missing until all its destinations have confirmed it, when the submitter is told,
-//! until all have executed it, when the submitter has credit for another, and until it is durable at all, when the log says that
-//! it is stable and routers may forget it. A destination that is waited for, or catches
-//! up, does not count for credit ([`Pace`](super::Pace)): one replica that can not be reached holds back nobody's other messages.
-//! One that is away holds back nobody at all, and what it missed is kept for it.
+//! The *route* of a message counts three things: destinations that have not confirmed it, have not executed
+//! it, or do not have it durably. At the end of the first count, the submitter learns the outcome. At the end
+//! of the second, it has credit for another message. At the end of the third, the log calls the message
+//! stable, and routers may forget it. A destination for which the cluster waits, or that catches up, does not
+//! count for credit ([`Pace`](super::Pace)), so an unreachable replica holds back nobody's other messages. An
+//! away destination holds back nobody at all; its messages are kept for it.
+//!
+//! A new leader does not learn which stable messages are still unexecuted. It counts every message that
+//! the log calls stable as executed, so its sender has that credit again. After each election a sender may
+//! therefore have one more full window of messages on their way. Without elections, the messages that wait
+//! at a destination which executes more slowly than it confirms are bounded by their senders' windows;
+//! with n elections meanwhile, by n + 1 windows.
 
 use std::collections::VecDeque;
 
@@ -15,9 +23,9 @@ use smallvec::SmallVec;
 
 use super::{
     Class, MessageId, Outcome, Position, Routing,
+    live_range::LiveRange,
     message::{Message, Notice},
     order::Order,
-    stretch::Stretch,
 };
 use crate::id::ProcessId;
 
@@ -25,37 +33,37 @@ mod destination;
 mod stability;
 
 pub(super) use destination::Watermarks;
-use destination::{Awaited, DELIVERY_HEAD_BYTES, Destination, Left, Settled};
+use destination::{AwaitedSteps, ConfirmedMessage, DELIVERY_HEAD_BYTES, DepartedWaits, Destination};
 use stability::Stability;
 
 /// Soft state of a leader.
 pub(super) struct Dispatch {
-    /// Routes of the messages that are not done with, and of those behind them.
-    routes: Stretch<Route>,
+    /// Routes of unfinished messages, and of finished ones that are kept behind them.
+    routes: LiveRange<Route>,
     destinations: Vec<Destination>,
     by_process: FxHashMap<ProcessId, u32>,
     submitters: Vec<Submitter>,
     by_sender: FxHashMap<ProcessId, u32>,
-    /// Places of the departed, oldest first, that routes may still name.
+    /// Indices of departed processes, oldest first, which routes may still name.
     departed: VecDeque<Departed>,
-    /// Places that nothing names, to be taken by others.
+    /// Free indices, for new processes.
     free_destinations: Vec<u32>,
     free_submitters: Vec<u32>,
     stability: Stability,
-    /// How many of a sender's data messages may be under way.
+    /// Maximum number of a sender's unexecuted data messages.
     credit: u64,
-    /// Whether any submitter asked again for what the log did not know.
+    /// Whether a submitter asked for an outcome that the log did not know.
     asked: bool,
-    /// Destinations and submitters that have something to be flushed.
+    /// Destinations and submitters with something to flush.
     dirty: Vec<u32>,
     notify: Vec<u32>,
-    /// Times that a destination was resent to, for the curious.
+    /// Number of times that deliveries to a destination were sent again, for operators.
     pub(super) resends: u64,
 }
 
-/// The places of a process that has left.
+/// The indices of a process that has left.
 struct Departed {
-    /// No route behind this position names them.
+    /// Routes behind this position do not name them.
     last: Position,
     destination: Option<u32>,
     submitter: Option<u32>,
@@ -64,33 +72,33 @@ struct Departed {
 struct Route {
     destinations: SmallVec<[u32; 4]>,
     groups: SmallVec<[u64; 2]>,
-    /// Bit per destination that has confirmed, of use where there are groups.
+    /// One bit per destination that has confirmed; used only with groups.
     confirmed: u64,
     unconfirmed: u32,
     unexecuted: u32,
     undurable: u32,
     submitter: u32,
-    /// None if its submitter is not told: the routers submitted it in its name.
+    /// The message's number; `None` if the routers submitted it in its sender's name, who gets no outcome.
     number: Option<u64>,
-    told: bool,
+    is_reported: bool,
 }
 
 struct Submitter {
     process: ProcessId,
     notice: Notice,
-    /// Its messages under way: routed and not executed everywhere.
+    /// Number of the sender's messages that are routed and not executed everywhere.
     outstanding: u64,
     learned: u64,
-    /// It asked again for messages up to this number when the log did not know yet what became of all of them.
+    /// The highest number for which the sender asked while some outcome was unknown to the log.
     asked: u64,
     dirty: bool,
 }
 
 impl Dispatch {
-    /// Routes all that is live. `linked` tells to whom a link stands.
+    /// Routes all live messages. `linked` says whether a process has a link.
     pub(super) fn new<R: Routing>(order: &Order<R>, credit: u64, linked: impl Fn(ProcessId) -> bool) -> Self {
         let mut dispatch = Dispatch {
-            routes: Stretch::new(order.flights().base(), order.flights().recent_max()),
+            routes: LiveRange::new(order.live_messages().base(), order.live_messages().recent_max()),
             destinations: Vec::new(),
             by_process: FxHashMap::default(),
             submitters: Vec::new(),
@@ -109,14 +117,14 @@ impl Dispatch {
             dispatch.destination(process, order, &linked);
             dispatch.submitter(process, order);
         }
-        for straggler in order.flights().stragglers(Position(0), order.last()) {
+        for straggler in order.live_messages().stragglers(Position(0), order.last()) {
             dispatch.route_one(order, straggler, &linked);
         }
         dispatch.route(order, &linked);
         dispatch
     }
 
-    /// Routes what was appended since the last call.
+    /// Routes the messages appended since the last call.
     pub(super) fn route<R: Routing>(&mut self, order: &Order<R>, linked: &impl Fn(ProcessId) -> bool) {
         while self.routes.last() < order.last() {
             let at = Position(self.routes.last().0 + 1);
@@ -128,7 +136,8 @@ impl Dispatch {
         let flight = order.flight(at).expect("a message above the base is kept");
         let (id, class) = (flight.id, flight.class);
         if flight.stable {
-            // All that are left have confirmed it: nobody is to be sent anything, and every chain may leave it out.
+            // All remaining destinations have confirmed the message. It is sent to nobody, and every chain
+            // may skip it.
             let submitter = self.submitter(id.sender, order);
             let place = &mut self.submitters[submitter as usize];
             place.learned = place.learned.max(id.number);
@@ -150,7 +159,7 @@ impl Dispatch {
             undurable: 0,
             submitter,
             number: (!flight.in_name).then_some(id.number),
-            told: false,
+            is_reported: false,
         };
         let mut refused = None;
         match found {
@@ -161,7 +170,7 @@ impl Dispatch {
                 );
                 route.groups = found.groups;
                 for (index, process) in found.processes.into_iter().enumerate() {
-                    // One that has left since confirms no more.
+                    // A process that has left will not confirm.
                     if !R::is_member(order.config(), process) {
                         route.destinations.push(u32::MAX);
                         continue;
@@ -169,13 +178,13 @@ impl Dispatch {
                     let place = self.destination(process, order, linked);
                     route.destinations.push(place);
                     let destination = &mut self.destinations[place as usize];
-                    let Awaited { confirmed, confirmation, execution, durability } =
+                    let AwaitedSteps { confirmed, confirmation, execution, durability } =
                         destination.route(at, bytes);
                     route.unexecuted += u32::from(execution);
                     route.undurable += u32::from(durability);
                     route.unconfirmed += u32::from(confirmation);
                     if confirmed {
-                        // Where there are groups, there are 64 at most.
+                        // A message with groups has at most 64 destinations.
                         route.confirmed |= 1u64.checked_shl(index as u32).unwrap_or(0);
                     } else if !std::mem::replace(&mut destination.dirty, true) {
                         self.dirty.push(place);
@@ -209,7 +218,7 @@ impl Dispatch {
         }
         let pace = R::pace(order.config(), process);
         let destination = Destination::new(process, linked(process), pace);
-        let place = settle_in(&mut self.destinations, &mut self.free_destinations, destination);
+        let place = insert_into_free_slot(&mut self.destinations, &mut self.free_destinations, destination);
         self.by_process.insert(process, place);
         place
     }
@@ -218,11 +227,11 @@ impl Dispatch {
         if let Some(&place) = self.by_sender.get(&process) {
             return place;
         }
-        // All that the history has of it; what is not done of that is counted as it is routed.
+        // The submitter's unfinished messages are not counted here, but when they are routed.
         let learned = order.sender(process).map_or(0, |sender| sender.learned);
         let notice = Notice::default();
         let submitter = Submitter { process, notice, outstanding: 0, learned, asked: 0, dirty: false };
-        let place = settle_in(&mut self.submitters, &mut self.free_submitters, submitter);
+        let place = insert_into_free_slot(&mut self.submitters, &mut self.free_submitters, submitter);
         self.by_sender.insert(process, place);
         self.mark(place);
         place
@@ -238,18 +247,18 @@ impl Dispatch {
         self.routes.get_mut(at)
     }
 
-    /// Every destination of `at` has confirmed or left.
+    /// Reports the outcome of `at`, because every destination has confirmed or left.
     fn tell_stable(&mut self, at: Position) {
         let route = self.route_at(at).expect("told of a routed message");
         let outcome = route.outcome();
         self.tell(at, outcome);
     }
 
-    /// Tells the submitter, and the log as soon as no destination needs the message any more.
+    /// Reports the outcome to the submitter, and to the log once no destination needs the message any longer.
     fn tell(&mut self, at: Position, outcome: Outcome) {
         let route = self.route_at(at).expect("told of a routed message");
         assert_eq!(route.unconfirmed, 0, "stability of {at} told before its last confirmation");
-        if std::mem::replace(&mut route.told, true) {
+        if std::mem::replace(&mut route.is_reported, true) {
             return;
         }
         let (submitter, number, durable) = (route.submitter, route.number, route.undurable == 0);
@@ -262,15 +271,16 @@ impl Dispatch {
         }
     }
 
-    /// The log says what became of a message. Usually it repeats what was told here; but the entry may be an earlier
-    /// leader's, who counted confirmations that this one has not seen: whoever has not left by now has confirmed.
+    /// Notes the outcome of a message in the log. Usually this leader reported it already. But the entry may
+    /// come from an earlier leader, which counted confirmations that this one has not received: every present
+    /// destination has confirmed.
     pub(super) fn settle(&mut self, at: Position, id: MessageId, outcome: Outcome) {
         let mut unconfirmed = SmallVec::new();
         let news = self.route_at(at).is_some_and(|route| {
             if route.unconfirmed + route.undurable > 0 {
                 unconfirmed = route.destinations.clone();
             }
-            !std::mem::replace(&mut route.told, true)
+            !std::mem::replace(&mut route.is_reported, true)
         });
         for place in unconfirmed {
             if let Some(destination) = self.destinations.get(place as usize) {
@@ -290,7 +300,7 @@ impl Dispatch {
         }
     }
 
-    /// The log has chosen `entry`: if it was proposed here, it need not be proposed again.
+    /// Notes that the log has chosen `entry`, so that it is not proposed again.
     pub(super) fn logged(&mut self, entry: &Bytes) {
         self.stability.logged(entry);
     }
@@ -299,12 +309,12 @@ impl Dispatch {
         !self.stability.unlogged().is_empty()
     }
 
-    /// Entries about stability that may have been lost on their way into the log.
+    /// Returns entries about stability that may have been lost on their way into the log.
     pub(super) fn unlogged(&self) -> Vec<Bytes> {
         self.stability.unlogged().iter().cloned().collect()
     }
 
-    /// A member tells what it has.
+    /// Handles a member's progress report.
     pub(super) fn confirm(&mut self, process: ProcessId, has: Watermarks) {
         let Some(&place) = self.by_process.get(&process) else { return };
         let destination = &mut self.destinations[place as usize];
@@ -312,7 +322,7 @@ impl Dispatch {
         if destination.has_unsent() && !std::mem::replace(&mut destination.dirty, true) {
             self.dirty.push(place);
         }
-        for Settled { at, durable } in settled {
+        for ConfirmedMessage { at, durable } in settled {
             self.confirmed(at, place, durable);
         }
         for at in self.destinations[place as usize].keep(has.durable) {
@@ -327,7 +337,7 @@ impl Dispatch {
 
     fn confirmed(&mut self, at: Position, place: u32, durable: bool) {
         let route = self.route_at(at).expect("what is not confirmed is still routed");
-        // Looked for only where it matters who has confirmed: there are many without groups.
+        // The bit is needed only with groups; a message without groups may have many destinations.
         if !route.groups.is_empty() {
             let index = route.destinations.iter().position(|&other| other == place);
             route.confirmed |= 1 << index.expect("it was destined there");
@@ -340,11 +350,11 @@ impl Dispatch {
         }
     }
 
-    /// A message is durable at one more of those that it went to, or that one has left.
+    /// Notes that a message is durable at one more destination, or that the destination has left.
     fn kept(&mut self, at: Position) {
         let route = self.route_at(at).expect("what is not durable is still routed");
         route.undurable -= 1;
-        if route.undurable == 0 && route.told {
+        if route.undurable == 0 && route.is_reported {
             let outcome = route.outcome();
             self.stability.note(at, outcome);
             self.routes.let_go(at, Route::is_done);
@@ -362,8 +372,8 @@ impl Dispatch {
         }
     }
 
-    /// One destination of a message is not waited for any more, which has not confirmed it.
-    fn excused(&mut self, at: Position) {
+    /// Stops waiting for one destination's confirmation of a message.
+    fn waive_confirmation(&mut self, at: Position) {
         let route = self.route_at(at).expect("what is not confirmed is still routed");
         route.unconfirmed -= 1;
         if route.unconfirmed == 0 {
@@ -376,7 +386,7 @@ impl Dispatch {
         self.routes.collect(Route::is_done);
     }
 
-    /// `process` has left the configuration: nobody waits for it any more.
+    /// Handles that `process` has left the configuration: nobody waits for it any longer.
     pub(super) fn depart(&mut self, process: ProcessId) {
         let submitter = self.by_sender.remove(&process);
         if let Some(submitter) = submitter {
@@ -384,13 +394,13 @@ impl Dispatch {
             self.mark(submitter);
         }
         let destination = self.by_process.remove(&process);
-        // Everything learned so far is routed, and what comes is not routed to or from it.
+        // Everything learned so far is routed; later messages are routed neither to nor from the process.
         let last = self.routes.last();
         self.departed.push_back(Departed { last, destination, submitter });
         let Some(place) = destination else { return };
-        let Left { unconfirmed, unexecuted, undurable } = self.destinations[place as usize].leave();
+        let DepartedWaits { unconfirmed, unexecuted, undurable } = self.destinations[place as usize].leave();
         for at in unconfirmed {
-            self.excused(at);
+            self.waive_confirmation(at);
         }
         for at in undurable {
             self.kept(at);
@@ -401,11 +411,11 @@ impl Dispatch {
         self.trim();
     }
 
-    /// The configuration has changed: who does not count now gives back what waits for it.
+    /// Applies a changed configuration: a destination that no longer counts returns the credit that it held.
     pub(super) fn reconfigured<R: Routing>(&mut self, order: &Order<R>) {
         let (mut freed, mut excused) = (Vec::new(), Vec::new());
         for destination in &mut self.destinations {
-            // The departed keep their places until no route names them, and none is routed to.
+            // Departed processes keep their indices until no route names them. Nothing is routed to them.
             let pace = R::pace(order.config(), destination.process);
             if pace != destination.pace() {
                 let waived = destination.change_pace(pace);
@@ -414,7 +424,7 @@ impl Dispatch {
             }
         }
         for at in excused {
-            self.excused(at);
+            self.waive_confirmation(at);
         }
         for at in freed {
             self.executed(at);
@@ -422,7 +432,8 @@ impl Dispatch {
         self.trim();
     }
 
-    /// Puts a message behind everything routed so far, without a position of its own. `false` if it can not be.
+    /// Sends a message after everything routed so far, without a position of its own. Returns `false` if a
+    /// destination is missing or cannot take it.
     pub(super) fn inject<R: Routing>(
         &mut self,
         order: &Order<R>,
@@ -452,7 +463,7 @@ impl Dispatch {
         true
     }
 
-    /// A link to `process` stands or has broken: on a new one everything unconfirmed is sent again.
+    /// Notes that a link to `process` came up or broke. On a new link, everything unconfirmed is sent again.
     pub(super) fn link(&mut self, process: ProcessId, linked: bool) {
         if let Some(&submitter) = self.by_sender.get(&process) {
             self.mark(submitter);
@@ -463,7 +474,8 @@ impl Dispatch {
         }
     }
 
-    /// `process` misses something: everything unconfirmed is sent again. Injected messages are not: their senders ask anew.
+    /// Sends everything unconfirmed to `process` again, because it misses something. Injected messages are
+    /// dropped; their senders ask again.
     pub(super) fn resend(&mut self, process: ProcessId) {
         let Some(&place) = self.by_process.get(&process) else { return };
         let destination = &mut self.destinations[place as usize];
@@ -473,7 +485,7 @@ impl Dispatch {
         }
     }
 
-    /// Writes what is to be sent.
+    /// Sends everything that waits.
     pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
         for place in std::mem::take(&mut self.dirty) {
             self.destinations[place as usize].flush(order, send);
@@ -488,7 +500,7 @@ impl Dispatch {
         self.release();
     }
 
-    /// Gives free the places that no route names any more. Only after a flush, when none of them waits for one.
+    /// Frees indices that no route names. Must follow a flush, so that none of them waits for one.
     fn release(&mut self) {
         let done = self.routes.done_through();
         while self.departed.front().is_some_and(|departed| departed.last <= done) {
@@ -498,7 +510,7 @@ impl Dispatch {
         }
     }
 
-    /// What has become stable since the last call, as a log entry.
+    /// Returns the positions that have become stable since the last call, as a log entry.
     pub(super) fn stable_entry(&mut self) -> Option<Bytes> {
         self.stability.entry()
     }
@@ -508,7 +520,7 @@ impl Dispatch {
         self.stability.has_news()
     }
 
-    /// A sender asks again for messages that are done with: answers from the log's memory or from soft state.
+    /// Answers a sender that asks about earlier messages, from the log's memory or from soft state.
     pub(super) fn answer<R: Routing>(&mut self, order: &Order<R>, sender: ProcessId, first: u64, last: u64) {
         let place = self.submitter(sender, order);
         let Some(known) = order.sender(sender) else { return };
@@ -518,7 +530,8 @@ impl Dispatch {
         for number in first..=last {
             match known.outcome(number) {
                 Some(outcome) => submitter.notice.push(number, outcome),
-                // Told here and not logged yet, or still to come: it is told (again) when the log has it.
+                // The outcome is not logged yet, or not known. The sender learns it (again) when the log has
+                // it.
                 None => {
                     submitter.asked = submitter.asked.max(number);
                     (self.asked, open) = (true, true);
@@ -526,9 +539,10 @@ impl Dispatch {
             }
         }
         if open {
-            // What some destination may still lose is not logged for long.
+            // A known outcome is not logged while some destination may still lose the message.
             let routes = self.routes.behind(Position(0)).map(|(_, route)| route);
-            let told = routes.filter(|route| route.told && route.undurable > 0 && route.submitter == place);
+            let told =
+                routes.filter(|route| route.is_reported && route.undurable > 0 && route.submitter == place);
             for route in told {
                 if let Some(number) = route.number.filter(|number| (first..=last).contains(number)) {
                     submitter.notice.push(number, route.outcome());
@@ -538,25 +552,25 @@ impl Dispatch {
         self.mark(place);
     }
 
-    /// Members whose messages are not confirmed, with how far behind they are.
+    /// Returns the members with unconfirmed messages, and the number of these.
     pub(super) fn lags(&self) -> impl Iterator<Item = (ProcessId, usize)> + '_ {
         self.destinations.iter().filter_map(|destination| Some((destination.process, destination.lag()?)))
     }
 }
 
 impl Route {
-    /// Whether nobody is waited for any more.
+    /// Whether no destination needs the message any longer.
     fn is_done(&self) -> bool {
-        self.told && self.unconfirmed == 0 && self.unexecuted == 0 && self.undurable == 0
+        self.is_reported && self.unconfirmed == 0 && self.unexecuted == 0 && self.undurable == 0
     }
 
-    /// What became of the message, once nobody is waited for.
+    /// Returns the outcome; meaningful once every confirmation has come or is waived.
     fn outcome(&self) -> Outcome {
         let alive = self.groups.iter().all(|&group| group & self.confirmed != 0);
         if alive { Outcome::Stable } else { Outcome::MaybeApplied }
     }
 
-    /// The route of a message that is done with.
+    /// Creates the route of a finished message.
     fn stable(submitter: u32) -> Route {
         Route {
             destinations: SmallVec::new(),
@@ -567,13 +581,13 @@ impl Route {
             undurable: 0,
             submitter,
             number: None,
-            told: true,
+            is_reported: true,
         }
     }
 }
 
-/// Puts a newcomer into a free place, or behind all others.
-fn settle_in<T>(all: &mut Vec<T>, free: &mut Vec<u32>, newcomer: T) -> u32 {
+/// Puts `newcomer` at an index that `free` lists, or at the end. Returns its index.
+fn insert_into_free_slot<T>(all: &mut Vec<T>, free: &mut Vec<u32>, newcomer: T) -> u32 {
     match free.pop() {
         Some(place) => {
             all[place as usize] = newcomer;

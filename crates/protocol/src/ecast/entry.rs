@@ -1,5 +1,5 @@
-//! What the routers' log holds, and its bytes: blocks of messages as members submit them, what became stable, who
-//! is taken out, and what a generation begins with.
+//! Entries of the routers' log, and their bytes: blocks of messages as members submit them, stable positions,
+//! expulsions, and the beginning of a generation.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A batch of messages of one sender, with consecutive numbers: the unit of proposal.
+/// A batch of one sender's messages with consecutive numbers: the unit of proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RouteBlock {
     /// The submitter.
@@ -21,7 +21,7 @@ pub(super) struct RouteBlock {
     pub acknowledged: u64,
     /// The number of the first message.
     pub first: u64,
-    /// How many there are.
+    /// The number of messages.
     pub count: u32,
     /// The messages: class, length, body.
     messages: Bytes,
@@ -67,20 +67,20 @@ impl RouteBlockBuilder {
 }
 
 impl RouteBlock {
-    /// Whether every message in the block decodes; to be asked before a block from a peer is proposed, since what has
-    /// been chosen can not be refused any more.
+    /// Whether every message in the block decodes. A router must check this before it proposes a block from a
+    /// peer, because a chosen block cannot be refused.
     pub(super) fn is_sound(&self) -> bool {
         let mut messages = self.messages();
         let whole = messages.by_ref().count() == self.count as usize;
         whole && messages.rest.is_empty()
     }
 
-    /// The messages in order.
+    /// Returns the messages in order.
     pub(super) fn messages(&self) -> RouteMessages {
         RouteMessages { rest: self.messages.clone(), left: self.count }
     }
 
-    /// The number of the last message.
+    /// Returns the number of the last message.
     pub(super) fn last(&self) -> u64 {
         self.first + u64::from(self.count) - 1
     }
@@ -108,17 +108,18 @@ impl Iterator for RouteMessages {
     }
 }
 
-/// What the routers' log holds.
+/// An entry of the routers' log.
 pub(super) enum LogEntry {
     /// Messages to append.
     Route(RouteBlock),
-    /// Positions that are stable: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
+    /// Stable positions: runs `(first, count)`, and outcomes other than [`Outcome::Stable`].
     Stable { runs: Vec<(u64, u32)>, others: Vec<(u64, Outcome)> },
     /// The beginning of a new generation.
     Recovered(Recovery),
-    /// The configuration that the domain was founded with; the founder's first.
+    /// The configuration with which the domain was founded. The founder's entry is first.
     Founded(Bytes),
-    /// A member died, as far as the routers can tell. Void if more of its messages than these were ordered before.
+    /// A member died, as far as the routers can tell. Void if more than `learned` of its messages were
+    /// ordered before.
     Expelled { process: ProcessId, learned: u64 },
 }
 
@@ -136,7 +137,8 @@ impl LogEntry {
                 let acknowledged = take_u64(&mut payload)?;
                 let first = take_u64(&mut payload)?;
                 let count = take_u32(&mut payload)?;
-                // Numbers run from 1, a block has a message, and what is acknowledged lies before it.
+                // Numbers start at 1, a block has at least one message, and acknowledged numbers lie before
+                // it.
                 if acknowledged >= first || count == 0 || first.checked_add(u64::from(count)).is_none() {
                     return Err(WireError::Body);
                 }

@@ -1,28 +1,31 @@
-//! The fence between generations of a domain: who may be linked with whom (rule S1).
+//! The fence between generations of a domain: which processes may have a link (rule S1).
 //!
-//! **Promise.** Nothing that routers of an earlier generation say arrives at a process once it has entered a later one.
+//! **Promise.** Once a process has entered a generation, no message from routers of an earlier one arrives
+//! there.
 //!
-//! **How.** A process shows what it is and its generation ([`Policy::pass`]), and both ends judge ([`Fence::may_link`]):
+//! **How.** A process shows its kind and its generation ([`Policy::pass`]), and both ends judge
+//! ([`Fence::may_link`]):
 //!
-//! - Routers are linked only to routers of their own generation.
-//! - A process that belongs to a later generation has no link to a router of an earlier one. Members of an earlier one may
-//!   link to later routers: to follow them.
-//! - Between two generations of one number there is no link at all: neither goes on from the other.
+//! - Routers have links only to routers of their own generation.
+//! - A process of a later generation has no link to a router of an earlier one. Members of an earlier
+//!   generation may have links to later routers, in order to follow them.
+//! - Two generations with the same number have no links at all: neither continues the other.
 //!
-//! A process enters a generation once and never goes back ([`Sink::adopt`](crate::Sink::adopt)). Whatever carries it breaks
-//! the links that the new fence forbids before anything else is sent or handed over, and makes none anew. So the promise
-//! rests on no message and no clock: what an old router had sent is dropped with its link, and what it sends later has none.
+//! A process enters a generation once and never goes back ([`Sink::adopt`](crate::Sink::adopt)). Its host
+//! then breaks the links that the new fence forbids, before it sends or hands over anything else, and opens
+//! none of them again. So the promise depends on no message and no clock: earlier messages of an old router
+//! are dropped with its link, and later ones have no link.
 //!
-//! **Why members are not fenced from each other.** What they tell each other is of positions, and each position says in
-//! which history it lies only to those who are in it: a member enters a generation when a router of it speaks, so members of
-//! two generations are neighbours for a while. What they have for each other is judged by positions that both have
-//! delivered ([`Reformed`](super::Reformed)).
+//! **Why members are not fenced from each other.** Their messages concern positions, and only a process
+//! within a history knows which history a position belongs to. A member enters a generation when a router of
+//! it speaks, so members of two generations are neighbours for a while. They judge each other's messages by
+//! positions that both have delivered ([`Reformed`](super::Reformed)).
 //!
-//! **Who is out.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]). It hears so from
-//! whoever refuses it, and ends.
+//! **Left behind.** A router that meets a process of a later generation was left behind ([`Fence::is_out`]).
+//! It learns so from the process that refuses it, and ends.
 //!
-//! Whether two processes may be linked says nothing of who they are; that a peer is the one it claims to be is the word of
-//! the link's hello.
+//! The fence says nothing about identity. The hello of a link proves that a peer is the process it claims to
+//! be.
 
 use std::sync::Arc;
 
@@ -35,39 +38,39 @@ use crate::{
     wire::{self, WireError},
 };
 
-/// What decides whether two processes of a domain may be linked.
+/// The properties that decide whether two processes of a domain may have a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fence {
-    /// Whether it is a router.
+    /// Whether the process is a router.
     pub router: bool,
-    /// The generation that it belongs to.
+    /// The generation of the process.
     pub generation: Generation,
 }
 
 impl Fence {
-    /// The fence of a router.
+    /// Returns the fence of a router.
     pub fn of_router(generation: Generation) -> Fence {
         Fence { router: true, generation }
     }
 
-    /// The fence of a member.
+    /// Returns the fence of a member.
     pub fn of_member(generation: Generation) -> Fence {
         Fence { router: false, generation }
     }
 
-    /// What a process that shows this is, if it is one of E-Cast.
+    /// Decodes the fence of a process from its pass, `None` if the pass is not one of E-Cast.
     pub fn of_pass(pass: &[u8]) -> Option<Fence> {
         Fence::decode(&mut Bytes::copy_from_slice(pass)).ok()
     }
 
-    /// Whether the two may be linked; the same from both sides.
+    /// Whether the two processes may have a link. The relation is symmetric.
     pub fn may_link(self, other: Fence) -> bool {
         let outdated =
             |router: Fence, other: Fence| router.router && other.generation.is_later(router.generation);
         !self.generation.is_beside(other.generation) && !outdated(self, other) && !outdated(other, self)
     }
 
-    /// Whether a process that has met the other has been left behind: the domain goes on without it.
+    /// Whether this process, which has met the other, was left behind: the domain continues without it.
     pub fn is_out(self, other: Fence) -> bool {
         self.router && other.generation.is_later(self.generation)
     }
@@ -91,7 +94,7 @@ impl Policy for Fence {
         out.freeze()
     }
 
-    /// A process that shows no fence is none of E-Cast.
+    /// A process whose pass contains no fence is not one of E-Cast.
     fn admits(&self, theirs: &[u8]) -> bool {
         Fence::of_pass(theirs).is_some_and(|theirs| self.may_link(theirs))
     }
@@ -115,29 +118,29 @@ impl Policy for Fence {
 }
 
 impl<R: Routing> Router<R> {
-    /// Counts a message that is none for a router, and was sent to this one.
+    /// Counts a message to this router that no router accepts.
     pub fn refuse(&mut self) {
         self.refused += 1;
     }
 
-    /// The generation that it belongs to.
+    /// The generation of the router.
     pub fn generation(&self) -> Generation {
         self.settings.generation
     }
 
-    /// What it shows, and whom it is linked with.
+    /// Returns the router's fence.
     pub fn fence(&self) -> Fence {
         Fence::of_router(self.generation())
     }
 
-    /// It has entered another generation.
+    /// Tells the host that the router has entered another generation.
     pub(super) fn adopt(&self, out: &mut dyn Sink<Self>) {
         out.adopt(Arc::new(self.fence()));
     }
 }
 
 impl Member {
-    /// What it shows, and whom it is linked with.
+    /// Returns the member's fence.
     pub fn fence(&self) -> Fence {
         Fence::of_member(self.generation())
     }
@@ -171,8 +174,8 @@ mod tests {
         }
     }
 
-    /// The rule, case by case: a router and a member, each of the first generation, of one that goes on from it, and of one
-    /// that began beside that.
+    /// The rule, case by case: a router and a member each of the first generation, of one that continues it,
+    /// and of a second one that continues it, too.
     #[test]
     fn routers_are_linked_within_a_generation_and_members_to_later_ones() {
         let generations = [generation(0, 0), generation(1, 1), generation(1, 2)];
@@ -180,7 +183,7 @@ mod tests {
         let all: Vec<Fence> = all.collect();
         let linked =
             |one: usize| all.iter().map(|other| u8::from(all[one].may_link(*other))).collect::<Vec<_>>();
-        // Router and member of the first, of the one, of the other.
+        // Columns: router and member of the first generation, of its successor, of the other successor.
         assert_eq!(linked(0), [1, 1, 0, 0, 0, 0], "a router of the first generation");
         assert_eq!(linked(1), [1, 1, 1, 1, 1, 1], "a member of the first generation");
         assert_eq!(linked(2), [0, 1, 1, 1, 0, 0], "a router of a later one");

@@ -14,14 +14,14 @@ use bytes::Bytes;
 
 pub use self::durable::Submissions;
 use self::{
-    routers::{Course, RouterLink},
+    routers::{LeaderKnowledge, RouterLink},
     window::Window,
 };
 use super::{
     Class, MessageId, Outcome, Position,
     block::{DeliverBlock, DeliveryKind},
     message::{Message, Notice},
-    reform::Kept,
+    reform::RecentDeliveries,
 };
 use crate::{
     admission::NotAdmitted,
@@ -31,17 +31,17 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How a member behaves.
+/// Settings of a member.
 #[derive(Clone, Debug)]
 pub struct MemberSettings {
-    /// Whether the user tells what has been executed; if not, delivered is executed.
+    /// Whether the user reports executed messages; if not, a delivered message counts as executed.
     pub executes: bool,
-    /// How long to wait for news of submitted messages before they are sent again, to another router if need be; longer
-    /// if they are large.
+    /// Time without news of submitted messages before the member sends them again, to another router if
+    /// necessary. Large messages get more time.
     pub resend_after: Duration,
-    /// How many bytes may be under way; one message may exceed it alone.
+    /// Maximum number of bytes in progress. A single larger message is allowed.
     pub window_bytes: usize,
-    /// How long no router may be known to lead before that is told. An election is over sooner.
+    /// Time without a known leader before the member reports that it is adrift. An election takes less.
     pub adrift_after: Duration,
 }
 
@@ -56,113 +56,114 @@ impl Default for MemberSettings {
     }
 }
 
-/// What a member may be asked.
+/// Commands of a member.
 #[derive(Clone, Debug)]
 pub enum MemberCommand {
-    /// Submit a message. Ends in exactly one of [`MemberEvent::Outcome`] and [`MemberEvent::NotSent`].
+    /// Submits a message. Ends in exactly one of [`MemberEvent::Outcome`] and [`MemberEvent::NotSent`].
     Submit {
-        /// The user's name for it.
+        /// The user's name of the message.
         token: u64,
-        /// What it may do.
+        /// The message's class.
         class: Class,
         /// The message.
         body: Bytes,
     },
-    /// Processes that may be routers: links to them are wanted until one of them says who routes. Of no use while a link to
-    /// the leader stands.
+    /// Processes that may be routers. The member asks for links to them until one of them lists the routers.
+    /// Has no effect while a link to the leader stands.
     Seeds(Vec<Peer>),
-    /// Take a message back if it has not been sent: it ends in [`MemberEvent::NotSent`] then, and otherwise, as ever, in its
-    /// outcome. The taking back has no end of its own.
+    /// Takes a message back if it has not been sent. The message then ends in [`MemberEvent::NotSent`];
+    /// otherwise it ends in its outcome as usual.
     Withdraw {
-        /// Which.
+        /// The user's name of the message.
         token: u64,
     },
-    /// Take back all data that has not been sent: each ends in [`MemberEvent::NotSent`].
+    /// Takes back all data messages that have not been sent; each ends in [`MemberEvent::NotSent`].
     WithdrawData,
-    /// Everything delivered up to here has been executed.
+    /// The user has executed deliveries.
     Executed {
-        /// Up to where.
+        /// Last position executed.
         through: Position,
     },
-    /// Everything delivered up to here need not be sent again. For a member with a disk ([`Member::persist`]).
+    /// Deliveries need not be sent again. For a member with a disk ([`Member::persist`]).
     Durable {
-        /// Up to where.
+        /// Last durable position.
         through: Position,
     },
-    /// Have a message delivered behind everything ordered so far, without ordering it. Ends in nothing here, or in
-    /// [`MemberEvent::NotInjected`]: the destinations answer.
+    /// Delivers a message after everything ordered so far, without ordering it. If no destination gets it, it
+    /// ends in [`MemberEvent::NotInjected`]; otherwise the destinations answer.
     Inject {
-        /// The user's name for it.
+        /// The user's name of the message.
         token: u64,
         /// The message.
         body: Bytes,
     },
 }
 
-/// What a member tells.
+/// Events of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberEvent {
     /// A message at its position.
     Deliver {
-        /// Where in the total order.
+        /// The position in the total order.
         at: Position,
-        /// Which message.
+        /// The message's name.
         id: MessageId,
-        /// What it may do.
+        /// The message's class.
         class: Class,
         /// The message.
         body: Bytes,
-        /// What routing added for this destination.
+        /// Data that routing added for this destination.
         attachment: Option<Bytes>,
     },
-    /// An injected message: everything destined here up to `at` has been delivered, and nothing beyond.
+    /// An injected message. Everything for this process up to `at` has been delivered, and nothing later.
     Injected {
         /// The stamp.
         at: Position,
-        /// Who injected it.
+        /// The process that injected the message.
         sender: ProcessId,
-        /// Its name there.
+        /// The sender's name of the message.
         token: u64,
         /// The message.
         body: Bytes,
-        /// `false`: this member is elsewhere in the order, and the sender must ask anew.
+        /// Whether this member is at that place in the order. If not, the sender must ask again.
         fits: bool,
     },
-    /// What became of a submitted message.
+    /// The outcome of a submitted message.
     Outcome {
-        /// The user's name for it.
+        /// The user's name of the message.
         token: u64,
-        /// Its name in the order.
+        /// The message's name in the order.
         id: MessageId,
         /// The outcome.
         outcome: Outcome,
     },
     /// A submitted message was never sent, and never will be.
     NotSent {
-        /// The user's name for it.
+        /// The user's name of the message.
         token: u64,
     },
-    /// An injected message was not delivered anywhere.
+    /// An injected message was delivered nowhere.
     NotInjected {
-        /// The user's name for it.
+        /// The user's name of the message.
         token: u64,
     },
-    /// Who routes and who leads.
+    /// The present routers and leader.
     Lead {
         /// The leader, if known.
         leader: Option<ProcessId>,
         /// All routers.
         routers: Vec<Peer>,
     },
-    /// No router in reach has known a leader for a while (`true`), or one does again. Nothing is ordered meanwhile.
+    /// No router in reach has known a leader for a while (`true`), or one knows a leader again (`false`).
+    /// Meanwhile nothing is ordered.
     Adrift(bool),
-    /// A founder that this process follows wants to know what it has: to be told [`Member::witness`], with the configuration
-    /// at the last position delivered before.
+    /// A founder that this process follows wants a report. The user sends it [`Member::witness`], with the
+    /// configuration at the last position delivered before.
     WitnessWanted {
         /// The founder.
         founder: ProcessId,
     },
-    /// This process is no member any more: it must stop, and may come back as a new one.
+    /// This process is no longer a member: it must stop, and may come back under a new id.
     Wedged,
 }
 
@@ -170,65 +171,68 @@ pub enum MemberEvent {
 pub struct Member {
     me: ProcessId,
     settings: MemberSettings,
-    /// The routers, and whether they are heard.
+    /// The routers, and the state of the links to them.
     routers: BTreeMap<ProcessId, RouterLink>,
     leader: Option<ProcessId>,
-    /// The router that messages go to.
+    /// The router to which messages are sent.
     target: Option<ProcessId>,
-    /// Numbered messages without an outcome, and those behind them.
+    /// Numbered messages without an outcome, and later ones.
     window: Window,
     control: VecDeque<(u64, Bytes)>,
     data: VecDeque<(u64, Bytes)>,
     credit: u64,
     delivered: Position,
     executed: Position,
-    /// What need not be sent again; of a member without a disk it is all that it delivered.
+    /// Position up to which nothing need be sent again; `None` for a member without a disk, which needs
+    /// nothing that it delivered again.
     durable: Option<Position>,
-    /// What is submitted is not sent before this record is durable.
+    /// Record that must be durable before a submission is sent.
     after: Option<Ticket>,
-    /// Whom to confirm to, once the batch is drained.
+    /// The router to which to confirm at the end of the batch.
     confirm_to: Option<ProcessId>,
-    /// Whom to ask for repair, once the batch is drained.
+    /// The router to ask for repair at the end of the batch.
     repair_from: Option<ProcessId>,
-    /// When the window is sent again for want of news.
+    /// Time at which the window is sent again, unless news comes.
     resend_at: Option<Time>,
-    course: Course,
-    /// A repair was asked for, and nothing has fitted since.
+    course: LeaderKnowledge,
+    /// Whether a repair was asked for, and no delivery has fitted since.
     repairing: bool,
-    /// The generation of the routers that are listened to.
+    /// The generation of the routers to which this member listens.
     generation: Generation,
-    /// The last one before it of which more was heard than its beginning: what is kept was delivered there, or earlier.
+    /// The last earlier generation of which the member heard more than the beginning. Kept deliveries come
+    /// from that generation, or earlier ones.
     generation_before: Generation,
-    /// The generation in which something was delivered last.
+    /// The generation of the last delivery.
     delivered_in: Generation,
-    /// What was said when the generation began may not have been heard: nothing has come of it yet.
+    /// Whether the survivor may not have received this member's report: nothing has come of it yet.
     tail_unheard: bool,
-    /// How much of the log was behind the present set of routers when we heard of it.
+    /// Number of log entries behind the present set of routers, as announced.
     routers_as_of: u64,
-    /// What was delivered last: a later generation of routers may not know it.
-    kept: Kept,
-    /// Everything up to here is stable, as routers of the generation told; of an earlier one, until more is heard of this.
+    /// The last deliveries, which a later generation of routers may not know.
+    kept: RecentDeliveries,
+    /// All messages up to this position are stable, as routers of the generation reported. `base_is_old` says
+    /// that the report is of an earlier generation.
     base: Position,
     base_is_old: bool,
-    /// Whose answers counted when the generation began.
+    /// The members whose answers counted when the generation began.
     counted: (Generation, Vec<ProcessId>),
-    /// The founder that this process follows, as long as a link to it stands.
+    /// The founder that this process follows, as long as its link stands.
     pledged: Option<ProcessId>,
     wedged: bool,
-    /// Why it is not taken in, as it was told last.
+    /// The latest reason that a router gave for refusing this process.
     not_admitted: Option<NotAdmitted>,
     refused: u64,
     resends: u64,
 }
 
-/// Added to the patience with what is under way, for each of its bytes: 2 MiB take a second.
+/// Time added to the patience for each byte in progress: one second for 2 MiB.
 const BYTE_PATIENCE: Duration = Duration::from_nanos(500);
 
-/// How long to wait before joining is tried again that was refused.
+/// Time before the member tries to join again after a refusal.
 const REJOIN_AFTER: Duration = Duration::from_millis(200);
 
 impl Member {
-    /// A member that has submitted nothing; its first message is to make it one.
+    /// Creates a member that has submitted nothing. Its first message must make it a member.
     pub fn new(me: ProcessId, settings: MemberSettings) -> Self {
         Member {
             me,
@@ -247,14 +251,14 @@ impl Member {
             confirm_to: None,
             repair_from: None,
             resend_at: None,
-            course: Course::Joining,
+            course: LeaderKnowledge::Joining,
             repairing: false,
             generation: Generation::FIRST,
             generation_before: Generation::FIRST,
             delivered_in: Generation::FIRST,
             tail_unheard: false,
             routers_as_of: 0,
-            kept: Kept::default(),
+            kept: RecentDeliveries::default(),
             base: Position(0),
             base_is_old: false,
             counted: (Generation::FIRST, Vec::new()),
@@ -266,7 +270,8 @@ impl Member {
         }
     }
 
-    /// Submits between two inputs; it is sent at the end of the batch. Afterwards as [`MemberCommand::Submit`].
+    /// Submits a message between two inputs, as [`MemberCommand::Submit`] does. It is sent at the end of the
+    /// batch.
     pub fn submit(&mut self, token: u64, class: Class, body: Bytes) {
         match class {
             Class::Control => self.control.push_back((token, body)),
@@ -274,78 +279,83 @@ impl Member {
         }
     }
 
-    /// The last position delivered here.
+    /// The token of a message of this process, by its number. `None` if its outcome was reported long ago.
+    pub fn token(&self, number: u64) -> Option<u64> {
+        self.window.token(number)
+    }
+
+    /// Last position delivered here.
     pub fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// The generation of the routers that it listens to.
+    /// The generation of the routers to which this member listens.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// Whether what was delivered here last was delivered in the generation that this process belongs to.
+    /// Whether the last delivery here belongs to the generation of this process.
     pub fn is_of_its_generation(&self) -> bool {
         self.delivered_in == self.generation
     }
 
-    /// The last position executed here.
+    /// Last position executed here.
     pub fn executed(&self) -> Position {
         if self.settings.executes { self.executed } else { self.delivered }
     }
 
-    /// Messages without an outcome: numbered ones and waiting ones.
+    /// Number of messages without an outcome: numbered ones, and waiting ones.
     pub fn outstanding(&self) -> (usize, usize) {
         (self.window.len(), self.control.len() + self.data.len())
     }
 
-    /// Why this process is not taken in, as it was told last.
+    /// The latest reason that a router gave for refusing this process.
     pub fn not_admitted(&self) -> Option<&NotAdmitted> {
         self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
     }
 
-    /// Messages from peers that were refused.
+    /// Number of messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    /// Whether this process is out.
+    /// Whether this process is no longer a member.
     pub fn is_wedged(&self) -> bool {
         self.wedged
     }
 
-    /// How often the window was sent again.
+    /// Number of times that the window was sent again.
     pub fn resends(&self) -> u64 {
         self.resends
     }
 
-    /// The router that leads, as far as known.
+    /// The leader, as far as this member knows.
     pub fn leader(&self) -> Option<ProcessId> {
         self.leader
     }
 
-    /// Where the router that leads listens, if it is known and a link to it stands.
+    /// The leader's address, if the leader is known and its link stands.
     pub fn leader_address(&self) -> Option<&str> {
         let link = self.routers.get(&self.leader?)?;
         link.heard.then_some(link.address.as_str())
     }
 
-    /// Whether a control message that is submitted now would be sent at once.
+    /// Whether a control message would be sent at once if it were submitted now.
     pub fn can_send(&self) -> bool {
         self.target.is_some() && !self.wedged && !self.tail_unheard
     }
 
-    /// The routers, as far as known.
+    /// The routers, as far as this member knows.
     pub fn routers(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.routers.keys().copied()
     }
 
-    /// Whether messages wait for credits.
+    /// Whether data messages wait for credit.
     pub fn starved(&self) -> bool {
         !self.data.is_empty() && self.window.number() >= self.credit
     }
 
-    /// What was sent may have been lost on the way to the log: all of it is sent again.
+    /// Prepares to send the whole window again, because it may have been lost on the way to the log.
     fn resend(&mut self) {
         self.resends += u64::from(self.window.resend());
     }
@@ -368,7 +378,8 @@ impl Member {
         for number in self.window.advance(self.settings.window_bytes) {
             self.answer(number, Outcome::MaybeApplied, out);
         }
-        // A leader that finds new ways to this process repeats what it knows, and may not have what is waited for.
+        // A leader that finds a new way to this process repeats its knowledge, which may lack the awaited
+        // outcomes. So only real news restarts the timer.
         if news || self.window.is_empty() {
             self.resend_at = (!self.window.is_empty()).then(|| now + self.patience());
         }
@@ -377,7 +388,7 @@ impl Member {
         }
     }
 
-    /// Tells the user, unless it was told before. Says whether it did.
+    /// Reports an outcome to the user, unless it was reported before. Returns whether it did.
     fn answer(&mut self, number: u64, outcome: Outcome, out: &mut dyn Sink<Self>) -> bool {
         let Some(token) = self.window.answer(number) else { return false };
         let id = MessageId { sender: self.me, number };
@@ -390,7 +401,7 @@ impl Member {
             return;
         }
         for number in self.window.open() {
-            // It may have been ordered before we were dropped.
+            // The message may have been ordered before this process was removed.
             self.answer(number, Outcome::MaybeApplied, out);
         }
         for (token, _) in self.control.drain(..).chain(self.data.drain(..)) {
@@ -421,7 +432,7 @@ impl Member {
                 continue;
             }
             if !fits {
-                // S4: something that was destined here is missing. One repair sends everything again.
+                // S4: an earlier message for this process is missing. One repair sends everything again.
                 if !std::mem::replace(&mut self.repairing, true) {
                     self.repair_from = Some(from);
                 }
@@ -442,10 +453,11 @@ impl Member {
         self.kept.push(last, kept);
     }
 
-    /// Numbers what may go, and sends what is numbered and not sent.
+    /// Numbers waiting messages as far as credit allows, and sends the numbered ones that are not sent.
     fn send(&mut self, now: Time, out: &mut dyn Sink<Self>) {
-        // What has no number was never sent, and can be withdrawn: without a router in reach nothing gets one.
-        // Nor while it may be that this process is out: what it submitted once more, its joining too, would be ordered.
+        // A message without a number was never sent and can be taken back, so nothing gets a number while no
+        // router is in reach. The same holds while this process may be out: a second submission, even of its
+        // joining, would be ordered.
         let Some(target) = self.target.filter(|_| self.can_send()) else { return };
         while let Some((token, body)) = self.control.pop_front() {
             self.window.push(token, Class::Control, body);
@@ -466,8 +478,8 @@ impl Member {
         }
     }
 
-    /// How long there may be no news. What is large takes long to be copied, ordered and delivered, longest where processors
-    /// are busy; sent again for impatience, it would take longer still.
+    /// Returns the time to wait for news. A large message takes long to copy, order and deliver, longest on
+    /// busy processors. Sending it again too early would make it slower still.
     fn patience(&self) -> Duration {
         self.settings.resend_after + BYTE_PATIENCE * u32::try_from(self.window.bytes()).unwrap_or(u32::MAX)
     }
@@ -477,7 +489,8 @@ impl Member {
             MemberCommand::Submit { token, .. } if self.wedged => out.emit(MemberEvent::NotSent { token }),
             MemberCommand::Submit { token, class, body } => self.submit(token, class, body),
             MemberCommand::Seeds(seeds) => {
-                // Once the routers are known, they tell of each other; but all that are known may be gone, or routers no more.
+                // Routers that are known name each other. But all known ones may be gone, or be routers no
+                // longer.
                 if !self.led_by().is_some_and(|leader| self.hears(leader)) {
                     for seed in seeds {
                         self.routers.entry(seed.id).or_insert_with(|| {
@@ -544,7 +557,7 @@ impl Protocol for Member {
                 Message::Counted { generation, members } if generation == self.generation => {
                     self.counted = (generation, members);
                 }
-                // From here on only routers are listened to.
+                // From here on, only messages of routers count.
                 _ if !self.routers.contains_key(&from) => self.refused += 1,
                 Message::Notice(notice) => {
                     if let Some(link) = self.routers.get_mut(&from).filter(|link| link.stale) {
@@ -556,13 +569,13 @@ impl Protocol for Member {
                 Message::Deliver(block) => self.on_deliver(from, block, out),
                 Message::NotAdmitted(why) => {
                     self.not_admitted = Some(why);
-                    // The reason may be gone soon: who was in the way may be dead.
+                    // The reason may vanish soon: the process in the way may be dead.
                     let again = cx.now + REJOIN_AFTER;
                     self.resend_at = self.resend_at.map(|at| at.min(again));
                 }
                 Message::InjectRefused { token } => out.emit(MemberEvent::NotInjected { token }),
-                Message::Probe { asker, hearing } if !self.wedged => {
-                    out.send(Destination::One(from), Message::Alive { asker, hearing }, None);
+                Message::Probe { asker, second_opinion } if !self.wedged => {
+                    out.send(Destination::One(from), Message::Alive { asker, second_opinion }, None);
                 }
                 _ => self.refused += 1,
             },
@@ -579,11 +592,11 @@ impl Protocol for Member {
                 }
                 self.look_for_leader(cx.now, out);
             }
-            // Nobody casts here.
+            // Nobody casts to members.
             Input::Cast { .. } => self.refused += 1,
             Input::Persisted(_) => {}
             Input::Progress { .. } => {}
-            // A router speaks first: it says who leads.
+            // A router speaks first: it names the leader.
             Input::Linked { .. } => {}
             Input::Unlinked { peer } => {
                 self.pledged = self.pledged.filter(|founder| *founder != peer);
@@ -613,7 +626,7 @@ impl Protocol for Member {
     }
 
     fn deadline(&self) -> Option<Time> {
-        let adrift_at = if let Course::Drifting(at) = self.course { Some(at) } else { None };
+        let adrift_at = if let LeaderKnowledge::Drifting(at) = self.course { Some(at) } else { None };
         [self.resend_at, adrift_at].into_iter().flatten().min()
     }
 

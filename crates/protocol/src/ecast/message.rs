@@ -1,4 +1,4 @@
-//! What members and routers say to each other, and its bytes.
+//! Messages between members and routers, and their bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -26,123 +26,128 @@ use crate::{
 pub enum Message {
     /// Between routers.
     Paxos(paxos::Message),
-    /// Member → router: a block of its messages with consecutive numbers, proposed as it is.
+    /// Member → router: a block of the member's messages with consecutive numbers, which the router proposes
+    /// unchanged.
     Route(Bytes),
-    /// Router → member: what became of its messages.
+    /// Router → member: outcomes of the member's messages.
     Notice(Notice),
     /// Router → member: messages at their positions.
     Deliver(DeliverBlock),
-    /// Member → router: what it has.
+    /// Member → router: the member's progress.
     Confirm {
-        /// All that was destined to the member up to here has been delivered.
+        /// The member has delivered all its messages up to this position.
         through: Position,
-        /// All that was destined to the member up to here has been executed.
+        /// The member has executed all its messages up to this position.
         executed: Position,
-        /// All that was destined to the member up to here need not be sent to it again, not even after a crash.
+        /// No message up to this position need be sent to the member again, even after a crash.
         durable: Position,
     },
     /// Member → router: a delivery came whose `previous` the member does not have.
     Repair,
-    /// Router → anyone linked: who routes, and who leads.
+    /// Router → anyone linked: the routers, and the leader.
     Lead {
-        /// The generation that the sender belongs to.
+        /// The generation of the sender.
         generation: Generation,
-        /// The leader, if known.
+        /// The leader, if the sender knows it.
         leader: Option<ProcessId>,
         /// All routers.
         routers: Vec<Peer>,
-        /// How much of the log the sender has learned: of two sets of routers the one with more behind it is news.
+        /// Number of log entries that the sender has learned. Of two sets of routers, the one with the higher
+        /// number is newer.
         learned: u64,
     },
-    /// Member → lead router: deliver this behind everything ordered so far, without ordering it (002 §6.7, snapshot
-    /// reads). May be lost; never retried here.
+    /// Member → lead router: deliver this after everything ordered so far, without ordering it (002 §6.7,
+    /// snapshot reads). May be lost; E-Cast does not send it again.
     Inject {
-        /// The member's own number for it.
+        /// The member's own number of the message.
         token: u64,
         /// The body.
         body: Bytes,
     },
-    /// Router → member: an injected message was not delivered (not the leader, or no destination).
+    /// Router → member: an injected message was not delivered, because the router does not lead or there is
+    /// no destination.
     InjectRefused {
-        /// Which.
+        /// The member's number of the message.
         token: u64,
     },
-    /// Router → anyone linked: a new generation begins with the sender; say what you have.
+    /// Router → anyone linked: a new generation begins with the sender; report what you have delivered.
     Gather {
         /// The generation.
         generation: Generation,
     },
-    /// Member → router: the answer to [`Message::Gather`].
+    /// Member → router: answers [`Message::Gather`].
     Tail(Tail),
-    /// Router that knows nothing → anyone linked: an operator says that all routers are gone; will you follow?
+    /// Router without knowledge → anyone linked: an operator says that all routers are gone; will you follow?
     Call,
-    /// Member → router: the answer to [`Message::Call`].
+    /// Member → router: answers [`Message::Call`].
     Pledge(Pledge),
-    /// Router that knows nothing → member that pledged to follow: a generation begins with the sender; say what you have.
+    /// Router without knowledge → member that pledged to follow: a generation begins with the sender; report
+    /// what you have delivered.
     Refound {
         /// The generation.
         generation: Generation,
     },
-    /// Member → router: the answer to [`Message::Refound`].
+    /// Member → router: answers [`Message::Refound`].
     Witness(Box<Witness>),
-    /// Founder that gives up → members that pledged to follow it: they may follow another.
+    /// Founder that gives up → members that pledged to follow it: you may follow another.
     Release,
-    /// Router with which a generation began → its members: whose answers counted. Told before they hear who leads.
+    /// Router with which a generation began → its members: the members whose answers counted. Sent before the
+    /// members learn who leads.
     Counted {
         /// The generation.
         generation: Generation,
         /// The members that follow.
         members: Vec<ProcessId>,
     },
-    /// Member or lead router → router: do you hear this process? Answered by [`Message::Opinion`] at once, and once more if it is heard, by a
-    /// router that knows a way to the leader.
+    /// Member or lead router → router: do you hear this process? The router answers with [`Message::Opinion`]
+    /// at once. A router that has a way to the leader answers once more if it then hears the process.
     AskOpinion {
-        /// Whom the question is about.
+        /// The process in question.
         about: ProcessId,
-        /// The asker's name for this hearing.
-        hearing: u64,
+        /// The asker's number of the second opinion.
+        second_opinion: u64,
     },
-    /// Router → asker: whether it hears a process.
+    /// Router → asker: whether the router hears a process.
     Opinion {
-        /// Which.
+        /// The process in question.
         about: ProcessId,
-        /// The hearing in which it was asked.
-        hearing: u64,
-        /// What the router can say.
+        /// The number of the second opinion, from the question.
+        second_opinion: u64,
+        /// The router's opinion.
         opinion: Opinion,
     },
-    /// Router → member: give a sign of life, since somebody asked for one, or it is silent.
+    /// Router → member: give a sign of life, because somebody asked for one or the member is silent.
     Probe {
-        /// Who asked.
+        /// The asker.
         asker: ProcessId,
-        /// The hearing in which it asked.
-        hearing: u64,
+        /// The asker's number of the second opinion.
+        second_opinion: u64,
     },
-    /// Member → router: the answer to [`Message::Probe`].
+    /// Member → router: answers [`Message::Probe`].
     Alive {
-        /// Who asked.
+        /// The asker.
         asker: ProcessId,
-        /// The hearing in which it asked.
-        hearing: u64,
+        /// The asker's number of the second opinion.
+        second_opinion: u64,
     },
-    /// Router → process that is no member: its joining was refused, and would be again as long as this holds.
+    /// Router → process that is no member: its joining was refused, and will be as long as this reason holds.
     NotAdmitted(NotAdmitted),
-    /// Router → next router towards the leader: what a member sent.
+    /// Router → next router towards the leader: a member's message.
     Up {
         /// The member.
         member: ProcessId,
-        /// Over so many more links it may go.
+        /// Number of further links that the message may cross.
         hops: u8,
-        /// What it sent, as bytes.
+        /// The member's message, encoded.
         message: Bytes,
     },
-    /// Router → next router towards a member: what the leader has for it.
+    /// Router → next router towards a member: the leader's message for it.
     Down {
         /// The member.
         member: ProcessId,
-        /// Over so many more links it may go.
+        /// Number of further links that the message may cross.
         hops: u8,
-        /// What the leader has for it, as bytes.
+        /// The leader's message, encoded.
         message: Bytes,
     },
     /// Router → next router towards the leader: all members that the sender reaches.
@@ -152,21 +157,21 @@ pub enum Message {
     },
 }
 
-/// What became of a sender's messages.
+/// Outcomes of a sender's messages.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Notice {
-    /// Runs `(first, count)` of numbers that are stable.
+    /// Runs `(first, count)` of stable numbers.
     pub stable: Vec<(u64, u32)>,
     /// Other outcomes, by number.
     pub others: Vec<(u64, Outcome)>,
-    /// Data may be sent up to this number.
+    /// The highest number of a data message that the sender may send.
     pub credit: u64,
-    /// The sender is not a member any more.
+    /// Whether the sender is no longer a member.
     pub wedged: bool,
 }
 
 impl Notice {
-    /// Adds a stable number, joining it to the last run where it continues it.
+    /// Adds a stable number, to the last run if it continues that run.
     pub(super) fn push_stable(&mut self, number: u64) {
         match self.stable.last_mut() {
             Some((first, count)) if *first + u64::from(*count) == number && *count < u32::MAX => *count += 1,
@@ -245,10 +250,10 @@ fn take_tail(input: &mut Bytes) -> Result<Tail, WireError> {
     })
 }
 
-fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, hearing: u64) {
+fn put_asked(out: &mut BytesMut, tag: u8, process: ProcessId, second_opinion: u64) {
     out.put_u8(tag);
     put_process(out, process);
-    out.put_u64_le(hearing);
+    out.put_u64_le(second_opinion);
 }
 const NOT_ADMITTED: u8 = 16;
 
@@ -334,13 +339,15 @@ impl Wire for Message {
                 put_generation(out, *generation);
                 put_processes(out, members);
             }
-            Message::AskOpinion { about, hearing } => put_asked(out, ASK_OPINION, *about, *hearing),
-            Message::Opinion { about, hearing, opinion } => {
-                put_asked(out, OPINION, *about, *hearing);
+            Message::AskOpinion { about, second_opinion } => {
+                put_asked(out, ASK_OPINION, *about, *second_opinion)
+            }
+            Message::Opinion { about, second_opinion, opinion } => {
+                put_asked(out, OPINION, *about, *second_opinion);
                 put_opinion(out, *opinion);
             }
-            Message::Probe { asker, hearing } => put_asked(out, PROBE, *asker, *hearing),
-            Message::Alive { asker, hearing } => put_asked(out, ALIVE, *asker, *hearing),
+            Message::Probe { asker, second_opinion } => put_asked(out, PROBE, *asker, *second_opinion),
+            Message::Alive { asker, second_opinion } => put_asked(out, ALIVE, *asker, *second_opinion),
             Message::Up { member, hops, message } => return put_handed_on(out, UP, *member, *hops, message),
             Message::Down { member, hops, message } => {
                 return put_handed_on(out, DOWN, *member, *hops, message);
@@ -393,14 +400,16 @@ impl Wire for Message {
             COUNTED => {
                 Message::Counted { generation: take_generation(input)?, members: take_processes(input)? }
             }
-            ASK_OPINION => Message::AskOpinion { about: take_process(input)?, hearing: take_u64(input)? },
+            ASK_OPINION => {
+                Message::AskOpinion { about: take_process(input)?, second_opinion: take_u64(input)? }
+            }
             OPINION => Message::Opinion {
                 about: take_process(input)?,
-                hearing: take_u64(input)?,
+                second_opinion: take_u64(input)?,
                 opinion: take_opinion(input)?,
             },
-            PROBE => Message::Probe { asker: take_process(input)?, hearing: take_u64(input)? },
-            ALIVE => Message::Alive { asker: take_process(input)?, hearing: take_u64(input)? },
+            PROBE => Message::Probe { asker: take_process(input)?, second_opinion: take_u64(input)? },
+            ALIVE => Message::Alive { asker: take_process(input)?, second_opinion: take_u64(input)? },
             NOT_ADMITTED => Message::NotAdmitted(decode_body(input)?),
             UP => Message::Up {
                 member: take_process(input)?,

@@ -1,17 +1,18 @@
 //! E-Cast: ordered multicast as stateful routing.
 //!
-//! **Promise.** Every message that any *member* (application process) submits gets one position in one total order, and
-//! is delivered, in that order, by every process of its destination set that does not fail: uniformly, causally, without
-//! gaps per sender, exactly once. The destination set is a function of the message and of all messages before it
-//! ([`Routing`]), so a membership or placement change takes effect between two positions, the same two everywhere. The
-//! submitter is told one [`Outcome`] per message.
+//! **Promise.** Every message that a *member* (an application process) submits gets one position in one total
+//! order. Every process of its destination set that does not fail delivers it, in that order: uniformly,
+//! causally, without gaps per sender, exactly once. The destination set is a function of the message and of
+//! all messages before it ([`Routing`]). So a membership or placement change takes effect between two
+//! positions, the same two everywhere. The submitter learns one [`Outcome`] per message.
 //!
-//! **Source.** 002 §5, algorithms 1 and 2 with the optimisations the paper names, and its appendix for the predicates.
+//! **Source.** 002 §5, algorithms 1 and 2 with the optimisations that the paper names, and its appendix for
+//! the predicates.
 //!
-//! **Roles.** [`Router`]s agree on the order through [`paxos`](crate::paxos) and replicate the *order*: the
-//! history's live part, one configuration per distinct stretch, what each sender has submitted. One of them, the paxos
-//! leader, *dispatches*: routes, delivers, counts confirmations, tells stability, hands out credits.
-//! [`Member`]s submit, deliver and confirm.
+//! **Roles.** [`Router`]s agree on the order through [`paxos`](crate::paxos). They replicate the *order*: the
+//! live part of the history, one configuration per distinct range of it, and the numbers that each sender
+//! has submitted. One router, the paxos leader, *dispatches*: it routes and delivers messages, counts
+//! confirmations, reports stability and gives out credits. [`Member`]s submit, deliver and confirm.
 //!
 //! ```text
 //!  member            lead router               routers              destinations
@@ -27,55 +28,59 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *Learning (S3).* A router appends a learned message iff its number is its sender's next; all routers do the same,
-//!   so they hold the same history. A member keeps what it submitted until it knows the outcome, and sends all of it
-//!   again whenever a router tells it of a leader (again), its link breaks, or news stays out too long. Routers keep
-//!   nothing that they have not learned; what was learned before is answered, not appended.
-//! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A member
-//!   delivers iff `previous <= t_max < t`, and otherwise asks for repair or re-confirms. So it may listen to any number
-//!   of routers that believe they lead.
-//! - *Confirming.* `Confirm { through }` covers all that was destined to that process up to `through`.
-//! - *Durable.* A confirmation says as well up to where nothing need be sent again, whatever happens to the process: for one
-//!   without a disk that is all that it delivered. Routers keep a message until that is so at every destination: only then
-//!   does the log say that it is stable. Nobody waits for it: it decides what is collected, and nothing else. A process that
-//!   comes back from its disk confirms less than before, and is sent what is behind.
-//! - *Stability* is a fact once every destination has confirmed, has left by an ordered message, or is away by one
-//!   ([`Pace::Away`]). The leader tells the
-//!   submitter at once and logs it later, per message; the log keeps a watermark and a sparse set per sender. It logs nothing
-//!   that a process which is away does not have durable yet.
-//! - *Adrift.* A member whose routers in reach have known no leader for longer than an election takes says so. Nothing that
-//!   it submitted or will submit is ordered until one leads, so its users need not wait to learn that. It is a guess and
-//!   decides nothing: what was sent keeps its place in the window, and may still be ordered.
-//! - *Base.* Every message at or below the *base* is stable, so a new leader routes what is
-//!   above it and may start every destination's chain at `previous = 0`.
+//! - *Learning (S3).* A router appends a learned message iff its number is its sender's next. All routers do
+//!   the same, so they hold the same history. A member keeps a submitted message until it knows the outcome.
+//!   It sends all kept messages again when a router announces a leader, even the same one, when its link
+//!   breaks, or when news is overdue. Routers keep no message that they have not learned. They answer a
+//!   message that was learned before and do not append it again.
+//! - *Delivering (S4).* A delivery at `t` carries `previous`, the position before it for that destination. A
+//!   member delivers iff `previous <= t_max < t`; otherwise it asks for repair or confirms again. So it may
+//!   listen to any number of routers that believe they lead.
+//! - *Confirming.* `Confirm { through }` covers all messages for that process up to `through`.
+//! - *Durable.* A confirmation also carries the position up to which nothing need be sent again, whatever
+//!   happens to the process. A process without a disk reports all that it delivered. Routers keep a message
+//!   until every destination reports it durable, and only then does the log call the message stable. Nobody
+//!   waits for this: it only decides when messages are collected. A process that comes back from its disk
+//!   confirms less than before, and gets the rest again.
+//! - *Stability.* A message is stable once every destination has confirmed it, has left by an ordered
+//!   message, or is away by one ([`Pace::Away`]). The leader tells the submitter at once and logs the fact
+//!   later, per message. The log keeps a watermark and a sparse set per sender. The leader logs no message
+//!   that an away process does not have on disk yet.
+//! - *Adrift.* A member reports that it is adrift when its routers in reach have known no leader for longer
+//!   than an election takes. Until a router leads, nothing is ordered, so its users need not wait. The report
+//!   is a guess and decides nothing: a sent message keeps its place in the window and may still be ordered.
+//! - *Base.* Every message at or below the *base* is stable. So a new leader routes the messages above it,
+//!   and may start every destination's chain at `previous = 0`.
 //!
 //! **Where we differ, and why.**
-//! - The paper's atomic broadcast learns whatever a living router proposed, so a member sends a message to a router once
-//!   and the router proposes it until it is learned. Our log may lose a proposal when its leader changes, and it is the
-//!   member that sends again: it has to keep its window anyhow, until it knows the outcomes, and routers then hold no
-//!   second copy of everything under way. The price is one window per member at a change of leader.
-//! - Positions are sparse per destination, so `previous` makes the paper's "any preceding message was sent first" a
-//!   check instead of a trust in channels (a link that breaks loses a suffix).
-//! - Stability is told before it is logged: it is a fact that no later leader can contradict, except to a weaker answer
-//!   ([`Outcome::MaybeApplied`]); this saves one agreement round per message, and the syncs of all destinations. Submitters
-//!   that ask again meanwhile are told by the leader.
-//! - Followers do not route. They keep configurations for the live stretch and route it when they come to lead.
-//! - Data is submitted against credits that return when destinations have *executed*, so a slow scan holds back its
-//!   writers and not the routers' memory; control messages need no credits (S7). A destination that is waited for, or
-//!   receives what it missed, counts for nobody's credit ([`Pace`]).
-//! - Some messages are judged by more than the configuration ([`Routing::Ledger`]): whether this one was there before.
-//!   Routers keep that, and refuse; members need not know.
-//! - A domain that lost a majority of its routers for good can be made to go on, without its past being forged
-//!   ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]); the paper leaves that open. For the latter, what
-//!   is delivered carries the leader's base.
-//! - What a domain is founded with is the log's first entry, so that routers which join do not begin with a configuration of
+//! - The paper's atomic broadcast learns whatever a live router proposed, so a member sends a message to a
+//!   router once, and the router proposes it until it is learned. Our log may lose a proposal when its leader
+//!   changes, and then the member sends again. It has to keep its window until it knows the outcomes anyway,
+//!   and routers hold no second copy of it. The price is one window per member at a change of leader.
+//! - Positions are sparse per destination. `previous` turns the paper's "any preceding message was sent
+//!   first" into a check, instead of trust in channels: a link that breaks loses a suffix.
+//! - The leader reports stability before it logs it. No later leader can contradict the fact, except by a
+//!   weaker answer ([`Outcome::MaybeApplied`]). This saves one agreement round per message, and the syncs of
+//!   all destinations. The leader answers submitters that ask again meanwhile.
+//! - Followers do not route. They keep the configurations of the live range, and route it when they become
+//!   leader.
+//! - Data is submitted against credits, which return when destinations have *executed* it. So a slow scan
+//!   holds back its writers and does not fill the routers' memory. Control messages need no credits (S7). A
+//!   destination for which the cluster waits, or that catches up, uses nobody's credit ([`Pace`]).
+//! - Some messages are judged by more than the configuration ([`Routing::Ledger`]), for example by whether
+//!   they came before. Routers keep that knowledge and refuse such messages; members need not know.
+//! - An operator can let a domain continue after it lost a majority of its routers for good, without forging
+//!   its past ([`Reformed`]), even if no router is left ([`RouterCommand::Refound`]). The paper leaves this
+//!   open. For the second case, deliveries carry the leader's base.
+//! - The founding configuration is the log's first entry, so that joining routers do not begin with one of
 //!   their own.
-//! - A process whose joining is refused is told so: it sends again, and joins once the reason is gone.
-//! - A member that died is taken out by the lead router where a part of the domain wants that ([`Routing::expulsion`]): an
-//!   entry of the log stands for the message by which the member would have left, under its next number. So it is void if
-//!   the member submitted that number itself, and routers, members and checkers need no second kind of departure.
-//! - A departed sender's id is remembered for the next 4,096 departures, so that a
-//!   duplicate of its join can not admit a ghost.
+//! - A process whose joining is refused learns why. It sends again, and joins once the reason is gone.
+//! - If a part of the domain wants it ([`Routing::expulsion`]), the lead router removes a member that died. A
+//!   log entry stands for the message by which the member would have left, under the member's next number. If
+//!   the member submitted that number itself, the entry has no effect. So routers, members and checkers need
+//!   no second kind of departure.
+//! - The ids of the last 4,096 departed senders are remembered, so that a copy of a departed sender's join
+//!   message cannot admit it again.
 
 mod block;
 mod commands;
@@ -83,8 +88,10 @@ mod detour;
 mod dispatch;
 mod entry;
 mod fence;
+mod live_range;
 mod member;
 mod message;
+mod monitor;
 mod order;
 mod pause;
 mod reform;
@@ -92,10 +99,8 @@ mod refound;
 #[cfg(test)]
 mod rig;
 mod router;
-mod stretch;
 #[cfg(test)]
 mod toy;
-mod vigil;
 
 use std::fmt;
 
@@ -120,7 +125,7 @@ pub use self::{
     router::{Router, RouterSettings, RouterStatus},
 };
 
-/// A position in the total order. The first message has 1; 0 means "nothing yet".
+/// A position in the total order, counted from 1; 0 means "nothing yet".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Position(pub u64);
 
@@ -136,79 +141,91 @@ impl fmt::Display for Position {
     }
 }
 
-/// A message's name: who submitted it and which of its submissions it is, counted from 1 without gaps.
+/// A message's name: its sender, and its number among the sender's submissions, counted from 1 without gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MessageId {
     /// The submitting process.
     pub sender: ProcessId,
-    /// Its count.
+    /// The number.
     pub number: u64,
 }
 
-/// What a message may do.
+/// The class of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
-    /// Never changes the configuration; needs credits.
+    /// Never changes the configuration, and needs credits.
     Data,
-    /// May change the configuration; needs no credits.
+    /// May change the configuration, and needs no credits.
     Control,
 }
 
-/// What became of a submitted message.
+/// The outcome of a submitted message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Outcome {
-    /// Every destination delivered it or failed, and each group that had to have a live replica has one that delivered.
+    /// Every destination delivered the message or failed, and in each group at least one process delivered
+    /// it.
     Stable,
-    /// Some group lost all its replicas before one of them confirmed.
+    /// Some group lost all its processes before one of them confirmed.
     MaybeApplied,
-    /// The routing refused it when it was ordered; it was delivered nowhere.
+    /// The routing refused the message when it was ordered. No process delivers it.
     Rejected(Refusal),
-    /// Its sender was no member when it was ordered; it was delivered nowhere.
+    /// The sender was no member when the message was ordered. No process delivers it.
     Wedged,
 }
 
-/// Why routing refused a message; the number is the application's (a range, a reason).
+/// The reason why routing refused a message. The application defines the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Refusal(pub u64);
 
-/// Where a message goes.
+/// The destinations of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Destinations {
-    /// The processes; no duplicates. At most 64 when there are groups.
+    /// The processes, without duplicates; at most 64 if there are groups.
     pub processes: SmallVec<[ProcessId; 4]>,
-    /// Groups of which at least one process must have confirmed for the outcome to be [`Outcome::Stable`]: bit `i`
-    /// stands for `processes[i]`.
+    /// Groups of which at least one process must confirm for the outcome [`Outcome::Stable`]. Bit `i` stands
+    /// for `processes[i]`.
     pub groups: SmallVec<[u64; 2]>,
 }
 
-/// How a destination holds back those who submit to it (S7).
+/// A destination's effect on the credit of its submitters (S7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pace {
-    /// A message counts for its submitter's credit until it is executed there.
+    /// A message uses its submitter's credit until it is executed here.
     Executes,
-    /// It catches up: only what is routed to it once it is very far behind counts.
+    /// The process catches up. A message uses credit only if it is routed while the process is very far
+    /// behind.
     Receives,
-    /// It is waited for and may not return: nothing counts. It is sent nothing that needs credits.
+    /// The cluster waits for the process, which may not return. Nothing uses credit, and routers send it
+    /// nothing that needs credits.
     Waits,
-    /// It stopped for a moment, of its own will and with a disk: nothing counts for credit, and nobody waits for its
-    /// confirmations. What goes there meanwhile is kept until it is durable there.
+    /// The process stopped for a moment, of its own will and with a disk. Nothing uses credit, and nobody
+    /// waits for its confirmations. Routers keep its messages until they are durable there.
     Away,
 }
 
-/// The application's part: a deterministic, versioned function from history to destinations (002 §5.6 "Config").
+/// The application's part: a deterministic, versioned function from history to destinations (002 §5.6
+/// "Config").
 pub trait Routing: 'static {
-    /// The checkpoint of all that matters of a history.
+    /// The state of a history that routing depends on.
     type Config: Clone + PartialEq + fmt::Debug + Serialize + DeserializeOwned + Send + Sync;
 
-    /// What routers keep of the history beside the configuration, to judge messages by. Members do not have it.
+    /// The knowledge of the history by which routers judge messages, in addition to the configuration.
+    /// Members do not have it.
     type Ledger: Default + Serialize + DeserializeOwned + Send;
 
-    /// Takes note of a message at its position, and may refuse it: then it goes nowhere. A control message that was refused
-    /// by [`Routing::apply`] is not asked about.
+    /// Notes a message at its position. Not called for a control message that [`Routing::apply`] refused.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the message is refused; then it has no destinations.
     fn admit(ledger: &mut Self::Ledger, at: Position, class: Class, body: &Bytes) -> Result<(), Refusal>;
 
-    /// The configuration after a control message, `None` if it changes nothing, or why it is refused. The message's
-    /// sender is a member of `config`, or would be of the result.
+    /// Returns the configuration after a control message, `None` if it changes nothing. The sender is a
+    /// member of `config`, or would be one of the result.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the message is refused.
     fn apply(
         config: &Self::Config,
         at: Position,
@@ -216,7 +233,7 @@ pub trait Routing: 'static {
         body: &Bytes,
     ) -> Result<Option<Self::Config>, Refusal>;
 
-    /// Where a message goes under the configuration that includes its own effect.
+    /// Returns a message's destinations under the configuration that includes the message's own effect.
     fn destinations(
         config: &Self::Config,
         id: MessageId,
@@ -224,22 +241,23 @@ pub trait Routing: 'static {
         body: &Bytes,
     ) -> Result<Destinations, Refusal>;
 
-    /// Whether `process` is a member (and so unsuspected).
+    /// Whether `process` is a member.
     fn is_member(config: &Self::Config, process: ProcessId) -> bool;
 
-    /// Why the message of a process that is no member, which [`Routing::apply`] refused, does not make it one: what the
-    /// process is told.
+    /// Returns the reason, for the process itself, why its message did not make it a member.
+    /// [`Routing::apply`] refused the message.
     fn not_admitted(_config: &Self::Config, _sender: ProcessId, _body: &Bytes) -> Option<NotAdmitted> {
         None
     }
 
-    /// The member of this node that is not given up.
+    /// Returns the member of this node, unless the cluster has given it up.
     fn of_node(_config: &Self::Config, _node: u64) -> Option<Peer> {
         None
     }
 
-    /// The control message by which the routers take a member that died out, in its name ([suspicion](crate::suspicion)). None if
-    /// the process is no member, or if members of this part are judged by others.
+    /// Returns the control message by which routers remove a dead member in its name
+    /// ([suspicion](crate::suspicion)). `None` if the process is no member, or if others judge members of
+    /// this part.
     fn expulsion(_config: &Self::Config, _process: ProcessId) -> Option<Bytes> {
         None
     }
@@ -247,12 +265,13 @@ pub trait Routing: 'static {
     /// All members, in id order.
     fn members(config: &Self::Config) -> Vec<ProcessId>;
 
-    /// Whether what `process` has not executed holds back those who submitted it (S7).
+    /// Returns how unexecuted messages for `process` use their submitters' credit (S7).
     fn pace(_config: &Self::Config, _process: ProcessId) -> Pace {
         Pace::Executes
     }
 
-    /// What the destination needs beside the message itself (a joiner: the configuration).
+    /// Returns what the destination needs in addition to the message. A joining process needs the
+    /// configuration.
     fn attachment(
         config: &Self::Config,
         id: MessageId,
@@ -260,8 +279,8 @@ pub trait Routing: 'static {
         destination: ProcessId,
     ) -> Option<Bytes>;
 
-    /// The configuration that a member bears witness to, where a domain is founded anew from members ([`Witness`]); `None` if
-    /// the bytes are none.
+    /// Returns the configuration that a member reports when a domain is founded again from members
+    /// ([`Witness`]); `None` if the bytes are none.
     fn witnessed(word: &Bytes) -> Option<Self::Config> {
         decode_body(&mut word.clone()).ok()
     }

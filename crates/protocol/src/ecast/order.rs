@@ -1,4 +1,5 @@
-//! The replicated part of a router: the live stretch of the history, equal at all routers at equal log positions.
+//! The replicated part of a router: the live range of the history, equal at all routers at equal log
+//! positions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use super::{
     Class, MessageId, Outcome, Position, Routing,
     entry::{LogEntry, RouteBlock},
-    reform::{Ground, NUMBERS_MAX, Recovery, Reformed, is_plausible},
-    stretch::{Runs, Stretch},
+    live_range::{LiveRange, Runs},
+    reform::{EarlierHistory, NUMBERS_MAX, Recovery, Reformed, is_plausible},
 };
 use crate::{
     admission::NotAdmitted,
@@ -18,55 +19,55 @@ use crate::{
     wire::decode_body,
 };
 
-/// How many departed senders are remembered.
+/// Number of departed senders that are remembered.
 pub(super) const DEPARTED_MAX: usize = 4096;
 
-/// A message of the history, kept until all messages up to it are stable.
+/// A message of the history. It is kept until all messages up to it are stable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ordered {
-    /// Its name.
+    /// The message's name.
     pub id: MessageId,
-    /// Its class.
+    /// The message's class.
     pub class: Class,
-    /// Its body; empty once the log says that it is stable, since nobody will ask for it again.
+    /// The body. Empty once the log calls the message stable, because nobody will ask for it again.
     pub body: Bytes,
-    /// Whether the routers submitted it in its sender's name, who waits for no outcome. Snapshots do not say so: the worst that comes of
-    /// that is an outcome for a process which is told that it is out.
+    /// Whether the routers submitted the message in its sender's name. That sender waits for no outcome.
+    /// Snapshots omit the flag: the worst result is an outcome for a process that also learns it is out.
     #[serde(skip)]
     pub(super) in_name: bool,
-    /// Set when routing refused it; then it has no destinations.
+    /// The outcome if routing refused the message, which then has no destinations.
     pub(super) refused: Option<Outcome>,
-    /// Whether the log says that it is stable.
+    /// Whether the log calls the message stable.
     pub(super) stable: bool,
 }
 
 impl Ordered {
-    /// Whether it stands for a position of which a new generation knows nothing.
+    /// Whether the entry stands for a position of which a new generation knows nothing.
     pub fn is_hole(&self) -> bool {
         self.id.number == 0
     }
 
-    /// Whether the log says that it is stable.
+    /// Whether the log calls the message stable.
     pub fn is_stable(&self) -> bool {
         self.stable
     }
 }
 
-/// What the history says of one member as a sender.
+/// The history's knowledge of a member as a sender.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Sender {
-    /// The number of its last message in the history.
+    /// The number of the sender's last message in the history.
     pub(super) learned: u64,
-    /// All its messages up to this number are stable.
+    /// All messages of the sender up to this number are stable.
     pub(super) stable: u64,
-    /// Stable ones above.
+    /// Stable numbers above `stable`.
     sparse: Runs,
-    /// Outcomes other than [`Outcome::Stable`] that it has not acknowledged yet.
+    /// Outcomes other than [`Outcome::Stable`] that the sender has not acknowledged.
     others: BTreeMap<u64, Outcome>,
 }
 
 impl Sender {
-    /// The outcome of message `number`, if the log knows it.
+    /// Returns the outcome of message `number`, if the log knows it.
     pub(super) fn outcome(&self, number: u64) -> Option<Outcome> {
         if number > self.stable && !self.sparse.contains(number) {
             return None;
@@ -74,14 +75,16 @@ impl Sender {
         Some(self.others.get(&number).copied().unwrap_or(Outcome::Stable))
     }
 
-    /// It knows the outcomes of all its messages up to this number, even if the log does not know the messages.
+    /// Notes that the sender knows the outcomes of all its messages up to this number, even of messages that
+    /// the log does not know.
     fn acknowledge(&mut self, number: u64) {
         self.learned = self.learned.max(number);
         self.stable = self.sparse.absorb(self.stable.max(number));
         self.others = self.others.split_off(&(number + 1));
     }
 
-    /// Its numbers up to this one that are not in the history may have been ordered, and cannot be used any more.
+    /// Marks numbers up to `through` that are missing from the history as `MaybeApplied`: they may have been
+    /// ordered, and cannot be used again.
     fn leave_out(&mut self, through: u64) {
         for number in self.learned + 1..=through.min(self.learned.saturating_add(NUMBERS_MAX)) {
             self.settle(number, Outcome::MaybeApplied);
@@ -101,50 +104,52 @@ impl Sender {
     }
 }
 
-/// What one log entry changed, for the dispatcher.
+/// The changes by one log entry, for the dispatcher.
 #[derive(Debug, Default)]
-pub(super) struct Learned {
+pub(super) struct EntryEffects {
     /// Positions appended: `first..=last`.
     pub(super) appended: Option<(Position, Position)>,
-    /// Senders of messages that had departed before.
-    pub(super) strangers: Vec<ProcessId>,
+    /// Senders of appended messages that were no longer members.
+    pub(super) departed_senders: Vec<ProcessId>,
     /// Processes that left the configuration.
     pub(super) departed: Vec<ProcessId>,
-    /// Processes whose joining was refused.
+    /// Processes whose joining was refused, with the reason.
     pub(super) not_admitted: Vec<(ProcessId, NotAdmitted)>,
     /// Whether the configuration changed.
     pub(super) reconfigured: bool,
-    /// Messages that are stable in the log from now on.
+    /// Messages that the log calls stable from now on.
     pub(super) settled: Vec<(Position, MessageId, Outcome)>,
 }
 
 /// The history's live part.
 pub(super) struct Order<R: Routing> {
-    /// Messages that are not stable, and those behind them.
-    flights: Stretch<Ordered>,
-    /// Configurations that still matter: the one before the first message kept, then one per change behind it.
+    /// Messages that are not stable, and some stable ones behind them.
+    live_messages: LiveRange<Ordered>,
+    /// Configurations that still matter: the one before the first message kept, then one per later change.
     configs: VecDeque<(Position, R::Config)>,
-    /// What messages are judged by beside the configuration.
+    /// The knowledge by which messages are judged, in addition to the configuration.
     ledger: R::Ledger,
     /// Members that have submitted.
     senders: FxHashMap<ProcessId, Sender>,
     /// The last departed members, oldest first.
     departed: VecDeque<ProcessId>,
-    /// Members that did not follow into the present generation: they are not heard and not delivered to.
+    /// Members that did not follow into the present generation. Routers neither listen to them nor deliver to
+    /// them.
     fenced: BTreeSet<ProcessId>,
-    /// What the present generation began with.
+    /// The beginning of the present generation, unless it is the first.
     reformed: Option<Reformed>,
-    /// Whether the log says what the domain was founded with.
+    /// Whether the log contains the founding configuration.
     founded: bool,
-    /// Log entries that did not decode; equal everywhere, since the bytes are.
+    /// Number of log entries that did not decode. It is equal at all routers, because the bytes are.
     pub(super) malformed: u64,
 }
 
 impl<R: Routing> Order<R> {
-    /// A history that begins with `config`. Behind a message that is not stable it keeps at most `kept_max` that are.
+    /// Creates a history that begins with `config`. It keeps at most `kept_max` stable messages behind an
+    /// unstable one.
     pub(super) fn new(config: R::Config, kept_max: usize) -> Self {
         Order {
-            flights: Stretch::new(Position(0), kept_max),
+            live_messages: LiveRange::new(Position(0), kept_max),
             configs: VecDeque::from([(Position(0), config)]),
             ledger: R::Ledger::default(),
             senders: FxHashMap::default(),
@@ -156,24 +161,24 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    /// Whether the log says what the domain was founded with, or it is too late to.
+    /// Whether the log contains the founding configuration, or it is too late for one.
     pub(super) fn is_founded(&self) -> bool {
         self.founded || self.last() > Position(0)
     }
 
-    /// Everything at or below is stable.
+    /// All messages at or below this position are stable.
     pub(super) fn base(&self) -> Position {
-        self.flights.done_through()
+        self.live_messages.done_through()
     }
 
-    /// Messages that are not done with, and what is kept behind them.
-    pub(super) fn flights(&self) -> &Stretch<Ordered> {
-        &self.flights
+    /// Unstable messages, and stable ones that are kept behind them.
+    pub(super) fn live_messages(&self) -> &LiveRange<Ordered> {
+        &self.live_messages
     }
 
     /// The position of the last message.
     pub(super) fn last(&self) -> Position {
-        self.flights.last()
+        self.live_messages.last()
     }
 
     /// The newest configuration.
@@ -181,27 +186,27 @@ impl<R: Routing> Order<R> {
         &self.configs.back().expect("there is always one").1
     }
 
-    /// The configuration that routes the message at `position`.
+    /// Returns the configuration that routes the message at `position`.
     pub(super) fn config_at(&self, position: Position) -> &R::Config {
         debug_assert!(position > self.base() || position == self.last());
         let after = self.configs.partition_point(|&(from, _)| from <= position);
         &self.configs[after - 1].1
     }
 
-    /// How many configurations are kept.
+    /// Returns the number of kept configurations.
     pub(super) fn configs(&self) -> usize {
         self.configs.len()
     }
 
     pub(super) fn flight(&self, position: Position) -> Option<&Ordered> {
-        self.flights.get(position)
+        self.live_messages.get(position)
     }
 
     pub(super) fn sender(&self, process: ProcessId) -> Option<&Sender> {
         self.senders.get(&process)
     }
 
-    /// Whether `process` was a member and is none any more; it never will be again.
+    /// Whether `process` was a member and is none now. It will never be one again.
     pub(super) fn is_departed(&self, process: ProcessId) -> bool {
         self.is_fenced(process) || !R::is_member(self.config(), process) && self.departed.contains(&process)
     }
@@ -211,24 +216,24 @@ impl<R: Routing> Order<R> {
         self.fenced.contains(&process)
     }
 
-    /// Whom the present generation began without.
+    /// The processes without which the present generation began.
     pub(super) fn fenced(&self) -> &BTreeSet<ProcessId> {
         &self.fenced
     }
 
-    /// What the present generation began with, unless it is the first.
+    /// The beginning of the present generation, unless it is the first.
     pub(super) fn reformed(&self) -> Option<&Reformed> {
         self.reformed.as_ref()
     }
 
-    /// The number that `process` must use next in the history.
+    /// Returns the number that `process` must use next in the history.
     pub(super) fn expected(&self, process: ProcessId) -> u64 {
         self.senders.get(&process).map_or(1, |sender| sender.learned + 1)
     }
 
-    /// Takes one payload that the log has chosen.
-    pub(super) fn learn(&mut self, payload: Bytes) -> Learned {
-        let mut learned = Learned::default();
+    /// Applies one payload that the log has chosen.
+    pub(super) fn learn(&mut self, payload: Bytes) -> EntryEffects {
+        let mut learned = EntryEffects::default();
         match LogEntry::decode(payload) {
             Ok(LogEntry::Route(block)) => self.append(block, &mut learned),
             Ok(LogEntry::Stable { runs, others }) => {
@@ -246,8 +251,8 @@ impl<R: Routing> Order<R> {
         learned
     }
 
-    /// What a router began with is its own word; the founder's is the domain's.
-    fn found(&mut self, mut config: Bytes, learned: &mut Learned) {
+    /// Replaces the configuration with which this router began by the founder's, which is the domain's.
+    fn found(&mut self, mut config: Bytes, learned: &mut EntryEffects) {
         if self.is_founded() {
             return;
         }
@@ -261,9 +266,10 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    fn append(&mut self, block: RouteBlock, learned: &mut Learned) {
+    fn append(&mut self, block: RouteBlock, learned: &mut EntryEffects) {
         let before = self.last();
-        // A generation may lack messages of which an earlier one told the outcomes. Their sender does not send them again.
+        // A new generation may lack messages whose outcomes an earlier one reported. Their sender does not
+        // send them again.
         if let Some(sender) = self.senders.get_mut(&block.sender)
             && block.acknowledged > sender.learned
         {
@@ -273,7 +279,7 @@ impl<R: Routing> Order<R> {
         // S3: a block that begins above the sender's next number is dropped whole; its sender sends it again.
         if block.first > expected || block.last() < expected {
             if self.departed.contains(&block.sender) {
-                learned.strangers.push(block.sender);
+                learned.departed_senders.push(block.sender);
             }
             return;
         }
@@ -282,7 +288,7 @@ impl<R: Routing> Order<R> {
                 && !self.append_one(MessageId { sender: block.sender, number }, class, body, learned)
             {
                 if self.departed.contains(&block.sender) {
-                    learned.strangers.push(block.sender);
+                    learned.departed_senders.push(block.sender);
                 }
                 break;
             }
@@ -295,8 +301,8 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    /// A member that died leaves, unless it submitted more than `through` messages after all.
-    fn expel(&mut self, process: ProcessId, through: u64, learned: &mut Learned) {
+    /// Removes a dead member, unless it submitted more than `through` messages after all.
+    fn expel(&mut self, process: ProcessId, through: u64, learned: &mut EntryEffects) {
         let body = R::expulsion(self.config(), process);
         let Some(body) = body.filter(|_| self.expected(process).checked_sub(1) == Some(through)) else {
             return;
@@ -304,13 +310,14 @@ impl<R: Routing> Order<R> {
         let id = MessageId { sender: process, number: through + 1 };
         if self.append_one(id, Class::Control, body, learned) {
             let at = self.last();
-            self.flights.get_mut(at).expect("it was just appended").in_name = true;
+            self.live_messages.get_mut(at).expect("it was just appended").in_name = true;
             learned.appended = Some((at, at));
         }
     }
 
-    /// Appends one message with the sender's next number; `false` if the sender is no member and does not become one.
-    fn append_one(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut Learned) -> bool {
+    /// Appends one message with the sender's next number. Returns `false` if the sender is no member and does
+    /// not become one.
+    fn append_one(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut EntryEffects) -> bool {
         let position = Position(self.last().0 + 1);
         let mut refused = None;
         let mut changed = None;
@@ -347,16 +354,17 @@ impl<R: Routing> Order<R> {
             self.configs.push_back((position, config));
             learned.reconfigured = true;
         }
-        self.flights.put(position, Ordered { id, class, body, in_name: false, refused, stable: false });
+        self.live_messages.put(position, Ordered { id, class, body, in_name: false, refused, stable: false });
         true
     }
 
-    /// A generation begins: what members have delivered behind the end of the survivor's log takes its positions again.
-    fn recover(&mut self, recovery: Recovery, learned: &mut Learned) {
-        let Recovery { generation, behind, through, messages, reported, ground } = recovery;
+    /// Begins a generation: messages that members delivered behind the end of the survivor's log take their
+    /// positions again.
+    fn recover(&mut self, recovery: Recovery, learned: &mut EntryEffects) {
+        let Recovery { generation, behind, through, messages, reported, earlier_history } = recovery;
         let mut recovered = 0;
-        if let Some(ground) = &ground
-            && !self.lay(ground, behind, &reported, learned)
+        if let Some(earlier_history) = &earlier_history
+            && !self.lay(earlier_history, behind, &reported, learned)
         {
             self.malformed += 1;
             return;
@@ -369,7 +377,7 @@ impl<R: Routing> Order<R> {
             if known {
                 recovered += 1;
             } else {
-                // A hole: it goes to nobody.
+                // A hole has no destination.
                 let nobody = ProcessId { node: 0, incarnation: Incarnation(0) };
                 let id = MessageId { sender: nobody, number: 0 };
                 let refused = Some(Outcome::MaybeApplied);
@@ -381,24 +389,26 @@ impl<R: Routing> Order<R> {
                     refused,
                     stable: true,
                 };
-                self.flights.put(position, hole);
+                self.live_messages.put(position, hole);
             }
         }
         let members = R::members(self.config());
         for (process, acknowledged) in reported.iter().filter(|(process, _)| members.contains(process)) {
             let sender = self.senders.entry(*process).or_default();
             sender.acknowledge(*acknowledged);
-            // A message that is not recovered may have been delivered before the ground.
-            if let Some(sent) = ground.as_ref().and_then(|ground| ground.sent.get(process)) {
+            // A recovered generation lacks the message, but members may have delivered it before the ground.
+            if let Some(sent) =
+                earlier_history.as_ref().and_then(|earlier_history| earlier_history.sent.get(process))
+            {
                 sender.leave_out(*sent);
             }
         }
-        // Who is out stays out: what it has may be of no generation that went on.
+        // A fenced process stays fenced: its deliveries may belong to no generation that continued.
         let is_out = |process: &ProcessId| !reported.contains_key(process) || self.fenced.contains(process);
         self.fenced = members.into_iter().filter(is_out).collect();
         self.reformed = Some(Reformed {
             generation,
-            from_members: ground.map(|ground| ground.before),
+            from_members: earlier_history.map(|earlier_history| earlier_history.before),
             behind,
             through,
             recovered,
@@ -408,35 +418,41 @@ impl<R: Routing> Order<R> {
         self.collect();
     }
 
-    /// Begins at the ground that members have in common. Says whether it could.
+    /// Begins the order with the history that all reporting members share. Returns whether that was possible.
     fn lay(
         &mut self,
-        ground: &Ground,
+        earlier_history: &EarlierHistory,
         behind: Position,
         reported: &BTreeMap<ProcessId, u64>,
-        learned: &mut Learned,
+        learned: &mut EntryEffects,
     ) -> bool {
-        let Ok(config) = decode_body(&mut ground.config.clone()) else { return false };
+        let Ok(config) = decode_body(&mut earlier_history.config.clone()) else { return false };
         if self.is_founded() {
             return false;
         }
         self.founded = true;
-        self.flights = Stretch::new(behind, self.flights.recent_max());
+        self.live_messages = LiveRange::new(behind, self.live_messages.recent_max());
         self.configs = VecDeque::from([(behind, config)]);
         learned.reconfigured = true;
-        for (&process, &first) in &ground.firsts {
+        for (&process, &first) in &earlier_history.firsts {
             let sender = self.senders.entry(process).or_default();
             let before = first.saturating_sub(1);
-            // One that does not follow asks for no outcomes.
+            // A member that does not follow asks for no outcomes.
             sender.acknowledge(reported.get(&process).map_or(before, |number| (*number).min(before)));
             sender.leave_out(before);
         }
         true
     }
 
-    /// Appends a message that a member has delivered, whichever of its sender's it is. The numbers that it leaves out may
-    /// have been ordered, and cannot be used any more.
-    fn append_recovered(&mut self, id: MessageId, class: Class, body: Bytes, learned: &mut Learned) -> bool {
+    /// Appends a message that a member has delivered, whatever its number. Numbers that it skips may have
+    /// been ordered, and cannot be used again.
+    fn append_recovered(
+        &mut self,
+        id: MessageId,
+        class: Class,
+        body: Bytes,
+        learned: &mut EntryEffects,
+    ) -> bool {
         let expected = self.expected(id.sender);
         if !is_plausible(id.number, expected) {
             return false;
@@ -457,11 +473,11 @@ impl<R: Routing> Order<R> {
         }
     }
 
-    fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)], learned: &mut Learned) {
-        let live = self.flights.base().0 + 1..self.last().0 + 1;
+    fn settle(&mut self, runs: &[(u64, u32)], others: &[(u64, Outcome)], learned: &mut EntryEffects) {
+        let live = self.live_messages.base().0 + 1..self.last().0 + 1;
         for &(first, count) in runs {
             let end = first.saturating_add(u64::from(count)).min(live.end);
-            for straggler in self.flights.stragglers(Position(first), Position(end.saturating_sub(1))) {
+            for straggler in self.live_messages.stragglers(Position(first), Position(end.saturating_sub(1))) {
                 self.settle_one(straggler, Outcome::Stable, learned);
             }
             for position in first.max(live.start)..end {
@@ -474,35 +490,36 @@ impl<R: Routing> Order<R> {
         self.collect();
     }
 
-    /// Forgets what is stable, from the front, with the configurations that only it needed.
+    /// Forgets stable messages, from the front, and the configurations that only they needed.
     fn collect(&mut self) {
-        self.flights.collect(|flight| flight.stable);
+        self.live_messages.collect(|flight| flight.stable);
         let base = self.base();
         while self.configs.len() > 1 && self.configs[1].0 <= base {
             self.configs.pop_front();
         }
     }
 
-    fn settle_one(&mut self, position: Position, outcome: Outcome, learned: &mut Learned) {
-        let Some(flight) = self.flights.get_mut(position) else { return };
+    fn settle_one(&mut self, position: Position, outcome: Outcome, learned: &mut EntryEffects) {
+        let Some(flight) = self.live_messages.get_mut(position) else { return };
         if std::mem::replace(&mut flight.stable, true) {
             return;
         }
-        // One destination that is silent keeps the base where it is; it must not keep everybody else's bodies too.
+        // A silent destination holds the base back. It must not also keep the bodies of all later messages in
+        // memory.
         flight.body = Bytes::new();
         let id = flight.id;
         learned.settled.push((position, id, outcome));
         if let Some(sender) = self.senders.get_mut(&id.sender) {
             sender.settle(id.number, outcome);
         }
-        self.flights.let_go(position, |flight| flight.stable);
+        self.live_messages.let_go(position, |flight| flight.stable);
     }
 
-    /// The whole state, for a router that is too far behind for the log.
+    /// Returns the whole state, for a router that is too far behind for the log.
     pub(super) fn snapshot(&self) -> Bytes {
         let senders: BTreeMap<ProcessId, &Sender> = self.sorted_senders();
         let state = SnapshotRef {
-            flights: &self.flights,
+            live_messages: &self.live_messages,
             configs: &self.configs,
             ledger: &self.ledger,
             senders,
@@ -524,20 +541,22 @@ impl<R: Routing> Order<R> {
         sorted
     }
 
-    /// Replaces the state by a snapshot of another router's.
+    /// Replaces the state by another router's snapshot.
     pub(super) fn install(&mut self, state: &[u8]) -> Result<(), &'static str> {
         let state: Snapshot<R::Config, R::Ledger> =
             postcard::from_bytes(state).map_err(|_| "it does not decode")?;
-        let flights =
-            state.flights.checked(self.flights.recent_max()).ok_or("its positions are out of order")?;
-        if state.configs.front().is_none_or(|(from, _)| *from > flights.done_through()) {
+        let live_messages = state
+            .live_messages
+            .checked(self.live_messages.recent_max())
+            .ok_or("its positions are out of order")?;
+        if state.configs.front().is_none_or(|(from, _)| *from > live_messages.done_through()) {
             return Err("the configuration at its base is missing");
         }
         if !state.configs.iter().is_sorted_by(|(one, _), (other, _)| one < other) {
             return Err("its configurations are out of order");
         }
         *self = Order {
-            flights,
+            live_messages,
             configs: state.configs,
             ledger: state.ledger,
             senders: state.senders.into_iter().collect(),
@@ -553,7 +572,7 @@ impl<R: Routing> Order<R> {
 
 #[derive(Serialize)]
 struct SnapshotRef<'a, C, L> {
-    flights: &'a Stretch<Ordered>,
+    live_messages: &'a LiveRange<Ordered>,
     configs: &'a VecDeque<(Position, C)>,
     ledger: &'a L,
     senders: BTreeMap<ProcessId, &'a Sender>,
@@ -566,7 +585,7 @@ struct SnapshotRef<'a, C, L> {
 
 #[derive(Deserialize)]
 struct Snapshot<C, L> {
-    flights: Stretch<Ordered>,
+    live_messages: LiveRange<Ordered>,
     configs: VecDeque<(Position, C)>,
     ledger: L,
     senders: BTreeMap<ProcessId, Sender>,

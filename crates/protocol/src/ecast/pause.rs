@@ -1,4 +1,4 @@
-//! A router stops for a moment: who leads hands the lead over before.
+//! A router stops for a moment: if it leads, it first hands over the lead.
 
 #[cfg(doc)]
 use super::RouterCommand;
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl<R: Routing> Router<R> {
-    /// Obeys [`RouterCommand::Pause`].
+    /// Executes [`RouterCommand::Pause`].
     pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut dyn Sink<Self>) {
         if let Some(id) = self.commands.pause.replace(id) {
             out.emit(RouterEvent::Ended { id, result: Err(RouterRefusal::TooMany) });
@@ -23,7 +23,7 @@ impl<R: Routing> Router<R> {
         self.paused(out);
     }
 
-    /// Another router leads.
+    /// Ends the command once another router leads.
     pub(super) fn paused(&mut self, out: &mut dyn Sink<Self>) {
         if !self.log().is_leader()
             && self.log().leader().is_some()

@@ -1,18 +1,19 @@
-//! A new generation: a domain goes on after a majority of its routers is gone for good (rule S1).
+//! A new generation: a domain continues after a majority of its routers is gone for good (rule S1).
 //!
-//! **Promise.** Once an operator has said so to one surviving router, the domain has one history again, which contains
-//! everything in that router's log and everything that a surviving member has delivered, the latter at the positions that
-//! it had.
-//! So replicas that were apart in how far they had come are alike again, and no acknowledged message is lost as long as
-//! one of its destinations survives and answers. What else had been ordered is lost; its sender, which still has it,
-//! submits it again, or is told [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied) where its number cannot be used
-//! any more. Nothing that the old routers may yet say has an effect.
+//! **Promise.** Once an operator has told one surviving router, the domain has one history again. It contains
+//! everything in that router's log, and everything that a surviving member has delivered, at the positions of
+//! the deliveries. So replicas that had progressed differently become equal again, and no acknowledged
+//! message is lost if one of its destinations survives and answers. Other ordered messages are lost. Their
+//! senders, which still have them, submit them again, or learn
+//! [`Outcome::MaybeApplied`](super::Outcome::MaybeApplied) if the number cannot be used again. Later messages
+//! of the old routers have no effect.
 //!
-//! **Source.** Rule S1 of the design; the papers have no counterpart. The idea is that of view changes (001 §5): the
-//! survivors' messages are gathered, cut and made equal before anything new is said.
+//! **Source.** Rule S1 of the design; the papers have no counterpart. The idea is that of view changes (001
+//! §5): the survivors' messages are gathered, cut and made equal before anything new is sent.
 //!
-//! **Roles.** The *survivor* is a router whose log goes furthest, chosen by the operator's tool: by the ballot its log
-//! was accepted in, then by its length. Members answer it. All other routers of the old generation end; fresh ones join.
+//! **Roles.** The *survivor* is the router whose log reaches furthest. The operator's tool chooses it by the
+//! ballot in which its log was accepted, then by the log's length. Members answer it. All other routers of
+//! the old generation end; new ones join.
 //!
 //! ```text
 //!  operator        survivor                         members                     old routers
@@ -28,51 +29,61 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *The fence.* A process enters a generation once and never goes back; upon that its links to routers of earlier ones
-//!   break, and no new ones come about ([`Fence`](super::Fence)). A member says what it has
-//!   delivered only behind its fence. So what it says stays true: nobody delivers to it any more in the old generation.
-//!   And nothing that was submitted before the fence is ordered behind it as if it were new: a member submits only to
-//!   routers that have said, on the link that stands, who leads in its generation; and from whoever it asked the survivor
-//!   takes nothing before the answer. Otherwise one that had joined in what is lost would join once more, with deliveries
-//!   of another order.
-//! - *Facts keep their positions.* What any member has delivered is at its position in the new history, or that member
-//!   is fenced off. Positions that nobody can fill are holes; they go to nobody.
-//! - *Silence before the cut.* Until `Recovered` is learned the survivor orders nothing, confirms nothing and delivers
-//!   nothing, so new messages lie behind all recovered positions. Nor does it take in another router, which might come to
-//!   lead without having gathered anything.
-//! - *Who does not answer is out.* A member that did not say what it has, or cannot say all of it, may be ahead of the
-//!   cut; it is told that it is no member, whenever it appears, and never delivered to. (Rubberband's supers then find it
-//!   silent and suspect it as ever, S14 included.) The log may not know it: it had joined in what is lost. It finds out by
-//!   itself if it hears who leads the generation without having been asked what it has, for then the cut was made without
-//!   it; and if it was asked, it says so again until it hears of it, and submits nothing before: its joining would be
-//!   ordered once more, for a process that stops. Who had delivered nothing has nothing that the cut could lack, and joins.
+//! - *The fence.* A process enters a generation once and never goes back. At that moment its links to earlier
+//!   routers break, and no new ones are made ([`Fence`](super::Fence)). A member reports its deliveries only
+//!   behind its fence, so the report stays true: no router of the old generation delivers to it any longer.
+//!   No message from before the fence is ordered behind it as if it were new. For that, a member submits only
+//!   to routers that have announced, on the present link, the leader of its generation. And the survivor
+//!   accepts nothing from a process that it has asked until that process answers. Otherwise a process that
+//!   had joined in the lost part would join a second time, with deliveries of another order.
+//! - *Facts keep their positions.* A delivery of any member is at its position in the new history, or that
+//!   member is fenced off. Positions that nobody can fill are holes without destinations.
+//! - *Silence before the cut.* Until the survivor learns `Recovered`, it orders, confirms and delivers
+//!   nothing. So new messages come behind all recovered positions. It admits no other router either, because
+//!   that router might lead without having gathered anything.
+//! - *A silent member is out.* A member that did not report its deliveries, or cannot report all of them, may
+//!   be ahead of the cut. It learns that it is no member whenever it appears, and gets no deliveries.
+//!   (Rubberband's supers then find it silent and suspect it as usual, S14 included.) The log may not know
+//!   such a member, if it had joined in the lost part. The member finds out by itself when it learns the
+//!   leader of the generation without having been asked, because then the cut was made without it. If it was
+//!   asked, it repeats its report until it learns the leader, and submits nothing before: its joining would
+//!   be ordered again, for a process that stops. A process that delivered nothing cannot be ahead of the cut,
+//!   and joins.
 //!
 //! **Attacks considered.**
-//! - *An old router thaws and leads on.* Nobody of the new generation hears it. With a majority of its own it may go on
-//!   choosing, for members that did not answer either; they are fenced off when they come back. Having voted the survivor
-//!   out meanwhile, it looks for no link to it, nor does anybody to it: so every router looks for a link to whatever router is
-//!   found where it was told to seek ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence tells it.
-//! - *Two operators, two survivors.* Each becomes a generation of its own. The tool refuses a router that is not the
-//!   furthest of those that answer, and one that follows a leader; whoever has two cut-off survivors go on has two domains.
-//!   Their generations bear the survivors' names, so no process of one is ever linked to one of the other, and a member is
-//!   in the one that it heard of first. Of a generation that goes on from one of them, processes of the other one hear,
-//!   but what they delivered is of another history: they are cut off, as whoever did not answer. Of processes that the log
-//!   does not know a tail counts only if it was delivered in the survivor's own generation; it says in which it was.
-//! - *A process that joined in what is lost.* It was given a configuration, and delivered from there on. If anything is
-//!   missing before, that may have been part of the configuration: then it is out, and what only it delivered is lost.
-//! - *The survivor led, and was cut off.* Behind what it knows to be chosen it accepted what nobody else did, and others
-//!   ordered something else there, which members delivered. So of its log only what is chosen keeps its positions before
-//!   the members are heard; the rest comes behind what they say, if its senders' numbers still fit.
-//! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation and a log that does not say with
-//!   what that begins. So it goes on alone once more, and asks members anew; they have delivered nothing since. Were it to lead from
-//!   its log alone, what only members had delivered would be lost, and replicas that are ahead of it would stay so. If the log has
-//!   the entry, known to be chosen or not, members may have heard of the beginning, and it stands. A founder
-//!   ([`refound`](super::refound)) whose entry is not there has lost its ground: it ends, and the next begins behind it.
-//! - *A message half delivered.* The replica that has it hands it over, the other gets it, at the same position.
-//! - *A sender ahead of the log.* What it was told to be stable was delivered, so it is recovered or had no living
-//!   destination; its next number is behind what it acknowledged, and it does not wait for ever.
+//! - *An old router thaws and continues to lead.* Nobody of the new generation listens to it. With a majority
+//!   of its own it may choose further entries, for members that did not answer either; those are fenced off
+//!   when they come back. If the old routers voted the survivor out meanwhile, neither side looks for a link
+//!   to the other. So every router looks for a link to each router that is found at its seeds
+//!   ([`RouterCommand::Seeds`](super::RouterCommand::Seeds)), and the fence informs it.
+//! - *Two operators, two survivors.* Each begins a generation of its own. The tool refuses a router that is
+//!   not the furthest of those that answer, and one that follows a leader. An operator who nevertheless uses
+//!   two separated survivors has two domains. Their generations carry the survivors' names, so no process of
+//!   one ever has a link to one of the other. A member is in the generation that it met first. If a
+//!   generation continues one of them, processes of the other one may meet it, but their deliveries belong to
+//!   another history, so they are fenced off like silent members. The report of a process that the log does
+//!   not know counts only if it was delivered in the survivor's own generation, which the report states.
+//! - *A process had joined in the lost part.* It got a configuration and delivered from there on. If an
+//!   earlier position is missing, that message may have been part of the configuration. Then the process is
+//!   out, and deliveries that only it has are lost.
+//! - *The survivor led, and was cut off.* Behind the entries that it knows to be chosen, it accepted some
+//!   that nobody else did. Others ordered other messages there, which members delivered. So only the chosen
+//!   part of its log keeps its positions; the rest comes behind the members' reports, if the senders' numbers
+//!   still fit.
+//! - *The survivor has a disk, and is restarted before the cut.* It has the fence of its generation, and a
+//!   log without the beginning. So it continues alone once more, and asks members again, which have delivered
+//!   nothing since. If it led from its log alone, deliveries that only members have would be lost, and
+//!   replicas that are ahead of it would stay ahead. If the log has the entry, chosen or not, members may
+//!   have heard of the beginning, so it stands. A founder ([`refound`](super::refound)) without that entry
+//!   has lost its ground: it ends, and the next founder begins a later generation.
+//! - *A message was delivered at one of two replicas.* That replica reports it, and the other one gets it at
+//!   the same position.
+//! - *A sender is ahead of the log.* A message that it knows to be stable was delivered, so it is recovered
+//!   or had no live destination. The sender's next number comes after those it acknowledged, so it does not
+//!   wait for ever.
 //!
-//! **Memory.** Members keep their last deliveries, at most [`TAIL_BYTES_MAX`] of them: more than a follower lags behind.
+//! **Memory.** Members keep their last deliveries, at most [`TAIL_BYTES_MAX`] bytes: more than a follower
+//! lags behind.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -89,44 +100,48 @@ use crate::{
     time::Time,
 };
 
-/// How much of what was delivered last a member keeps. Twice what a leader lets be in flight to its followers.
+/// Bytes of its last deliveries that a member keeps: twice the amount that a leader allows in flight to its
+/// followers.
 pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 
-/// A recovered number of a sender lies no further than this behind the last one known: credits bound what is under way.
+/// Maximum distance between a sender's last known number and a recovered one. Credits bound the messages in
+/// progress.
 pub(super) const NUMBERS_MAX: u64 = 1 << 17;
 
-/// No member is this many positions ahead of a survivor, or it is cut off: each is kept, known or not.
+/// Maximum number of positions by which a member may be ahead of a survivor; a member further ahead is fenced
+/// off. Each position costs memory, known or not.
 const POSITIONS_MAX: u64 = 1 << 22;
 
-/// What a member answers the survivor.
+/// A member's answer to the survivor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// The generation it has entered.
+    /// The generation that the member has entered.
     pub generation: Generation,
-    /// The last one before that whose routers it heard after their cut: it delivered what it has there, or earlier.
+    /// The last earlier generation whose routers the member heard after their cut. Its deliveries come from
+    /// that generation, or earlier ones.
     pub before: Generation,
-    /// The last position it has delivered.
+    /// Last position delivered.
     pub delivered: Position,
-    /// It knows the outcomes of all its own messages up to this number.
+    /// The member knows the outcomes of all its own messages up to this number.
     pub acknowledged: u64,
-    /// What was delivered last, in the order in which it came.
+    /// The last deliveries, in order of arrival.
     pub(super) blocks: Vec<DeliverBlock>,
 }
 
 /// A member's last deliveries.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// Each with the last position in it.
+pub(super) struct RecentDeliveries {
+    /// Blocks, each with its last position.
     blocks: VecDeque<(Position, DeliverBlock)>,
     bytes: usize,
-    /// Nothing that was delivered behind this position has been let go.
+    /// All deliveries behind this position are kept.
     behind: Position,
 }
 
-impl Kept {
-    /// Nothing is kept of what was delivered up to there.
-    pub(super) fn from(behind: Position) -> Kept {
-        Kept { behind, ..Kept::default() }
+impl RecentDeliveries {
+    /// Creates an empty collection that lacks all deliveries up to `behind`.
+    pub(super) fn from(behind: Position) -> RecentDeliveries {
+        RecentDeliveries { behind, ..RecentDeliveries::default() }
     }
 
     /// Keeps a block, of which `last` is the last position.
@@ -144,13 +159,13 @@ impl Kept {
         self.blocks.iter().map(|(_, block)| block.clone()).collect()
     }
 
-    /// Everything delivered behind this position is kept.
+    /// All deliveries behind this position are kept.
     pub(super) fn behind(&self) -> Position {
         self.behind
     }
 }
 
-/// The log entry that a generation begins with.
+/// The log entry with which a generation begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Recovery {
     pub(super) generation: Generation,
@@ -158,80 +173,83 @@ pub(super) struct Recovery {
     pub(super) behind: Position,
     /// The last position that a member has delivered.
     pub(super) through: Position,
-    /// What is known of the positions between, in their order.
+    /// The known messages between these positions, in order.
     pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
-    /// Who said all that it has, and up to which of its numbers it knows the outcomes.
+    /// Processes that reported all their deliveries, each with the number up to which it knows its outcomes.
     pub(super) reported: BTreeMap<ProcessId, u64>,
-    /// What there is before, where no router survived.
-    pub(super) ground: Option<Ground>,
+    /// The earlier history, if no router survived.
+    pub(super) earlier_history: Option<EarlierHistory>,
 }
 
-/// What a history begins with that goes on from members alone ([`refound`](super::refound)).
+/// The beginning of a history that continues from members alone ([`refound`](super::refound)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Ground {
-    /// The generation whose history goes on.
+pub(super) struct EarlierHistory {
+    /// The generation whose history continues.
     pub(super) before: Generation,
-    /// The configuration behind which the recovered messages come, encoded.
+    /// The configuration before the recovered messages, encoded.
     pub(super) config: Bytes,
-    /// The first number of each sender among these.
+    /// The first recovered number of each sender.
     pub(super) firsts: BTreeMap<ProcessId, u64>,
     /// The last number that each process gave to a message of its own.
     pub(super) sent: BTreeMap<ProcessId, u64>,
 }
 
 impl Recovery {
-    /// Whether it may stand behind `last`, the end of the history that it is learned in.
+    /// Whether the entry may follow `last`, the end of the history in which it is learned.
     pub(super) fn fits(&self, last: Position) -> bool {
         let ahead = self.through.0.checked_sub(self.behind.0);
-        let continues = if self.ground.is_some() { last == Position(0) } else { self.behind == last };
+        let continues =
+            if self.earlier_history.is_some() { last == Position(0) } else { self.behind == last };
         continues && ahead.is_some_and(|ahead| ahead <= POSITIONS_MAX)
     }
 }
 
-/// What a generation began with, for people.
+/// The beginning of a generation, for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reformed {
-    /// Which.
+    /// The generation.
     pub generation: Generation,
-    /// No router survived: the history goes on from what members had in this generation.
+    /// If no router survived: the generation from whose members the history continues.
     pub from_members: Option<Generation>,
-    /// The last position of the surviving router; without one, the last up to which every member that followed lacked nothing.
+    /// The last position of the surviving router. Without one: the last position up to which no following
+    /// member lacked anything.
     pub behind: Position,
     /// The last position that a member had delivered; the surviving router's, if no member was ahead of it.
     pub through: Position,
-    /// How many positions between were recovered from members.
+    /// Number of positions between `behind` and `through` that were recovered from members.
     pub recovered: u64,
-    /// How many were not: nobody who answered knows what was there.
+    /// Number of positions between `behind` and `through` that no answering member knows.
     pub missing: u64,
-    /// Members that did not say what they have, and so are members no more.
+    /// Members that did not report their deliveries, and so are members no longer.
     pub fenced: Vec<ProcessId>,
 }
 
-/// What was delivered, by its position.
+/// Deliveries by position.
 type Messages = BTreeMap<Position, (MessageId, Class, Bytes)>;
 
-/// The survivor waits for what members have.
+/// A survivor's collection of members' deliveries.
 #[derive(Debug)]
 pub(super) struct Gathering {
     generation: Generation,
-    /// The survivor's generation until now. What was delivered in another one may stand at the same positions, unless by a
-    /// member.
+    /// The survivor's generation until now. Deliveries of another generation may have the same positions,
+    /// except those of a known member.
     before: Generation,
     behind: Position,
-    /// When those who have not answered are given up; `None` once the entry is proposed.
+    /// Time at which silent members are given up; `None` once the entry is proposed.
     until: Option<Time>,
     through: Position,
     messages: Messages,
-    /// The same of processes that the survivor's log does not know.
+    /// The deliveries of processes that the survivor's log does not know.
     newcomers: BTreeMap<ProcessId, Messages>,
-    /// Who answered, and if with all that it has, which of its numbers it knows the outcomes of.
+    /// The answering processes. A process that reported all its deliveries has the number up to which it
+    /// knows its outcomes.
     answers: BTreeMap<ProcessId, Option<u64>>,
-    /// What the survivor's log had behind what was known to be chosen.
+    /// Entries of the survivor's log that were not known to be chosen.
     unchosen: Vec<Bytes>,
 }
 
 impl Gathering {
-    /// `generation` goes on from `before` and the history up to `behind`.
+    /// Creates a collection for `generation`, which continues `before` and the history up to `behind`.
     pub(super) fn new(
         before: Generation,
         generation: Generation,
@@ -256,13 +274,14 @@ impl Gathering {
         self.until
     }
 
-    /// A process that has delivered nothing follows.
+    /// Notes a process that follows and has delivered nothing.
     pub(super) fn take_newcomer(&mut self, from: ProcessId) {
         self.answers.insert(from, Some(0));
     }
 
-    /// A process answers; `known`: the survivor's log has it for a member that is not cut off, so what it delivered in earlier
-    /// generations stands there too. One that answers twice was asked twice, and says the same.
+    /// Takes a process's answer. `known` says that the survivor's log has it as a member that is not fenced
+    /// off, so its deliveries in earlier generations count, too. A process may answer twice; both answers are
+    /// the same.
     pub(super) fn take(&mut self, from: ProcessId, tail: Tail, known: bool) {
         if tail.generation != self.generation || self.until.is_none() {
             return;
@@ -271,7 +290,8 @@ impl Gathering {
             self.answers.insert(from, None);
             return;
         }
-        // Whether the deliveries kept continue each other from the survivor's last position on.
+        // Last position up to which the kept deliveries continue each other, starting at the survivor's last
+        // position.
         let mut whole_to = self.behind;
         let mut messages = Messages::new();
         let items = tail.blocks.into_iter().flat_map(DeliverBlock::into_items).map_while(Result::ok);
@@ -300,7 +320,7 @@ impl Gathering {
         }
     }
 
-    /// Takes what somebody has delivered for what there was.
+    /// Adds a process's deliveries to the history.
     fn merge(&mut self, messages: Messages) {
         for (at, message) in messages {
             self.through = self.through.max(at);
@@ -308,8 +328,8 @@ impl Gathering {
         }
     }
 
-    /// Those who joined behind the survivor's end stay, in the order in which they did, if nothing is missing before: what
-    /// is might have changed the configuration that they were given.
+    /// Admits processes that joined behind the survivor's end, in the order of their joining, if no earlier
+    /// position is missing. A missing message might have changed the configuration that they got.
     fn admit(&mut self) {
         let newcomers = std::mem::take(&mut self.newcomers).into_iter();
         let joined =
@@ -326,14 +346,14 @@ impl Gathering {
         }
     }
 
-    /// Whether all of these have answered.
+    /// Whether all these members have answered.
     pub(super) fn is_complete(&self, members: &[ProcessId]) -> bool {
         members.iter().all(|member| self.answers.contains_key(member))
     }
 
-    /// Ends the waiting: the entries to propose. Messages that the survivor had accepted come last; what it accepted about
-    /// the stability of positions may be of others now, and is found out anew. Nor does the joining of a process count that
-    /// did not say what it has: it may have joined already, in what is lost.
+    /// Ends the collection. Returns the entries to propose. Messages that the survivor had accepted come
+    /// last. Its entries about stability are dropped, because their positions may hold other messages now. So
+    /// is the joining of a process that did not report: it may have joined already in the lost part.
     pub(super) fn finish(&mut self) -> Vec<Bytes> {
         let recovery = self.recovery();
         let mut entries = vec![LogEntry::encode_recovered(&recovery)];
@@ -345,14 +365,14 @@ impl Gathering {
         entries
     }
 
-    /// The same where no router survived: the entry tells what there is before, too.
+    /// Ends the collection if no router survived: the entry also describes the earlier history.
     pub(super) fn finish_on_ground(&mut self, config: Bytes, sent: BTreeMap<ProcessId, u64>) -> Bytes {
         let mut recovery = self.recovery();
         let mut firsts = BTreeMap::new();
         for (_, id, ..) in &recovery.messages {
             firsts.entry(id.sender).or_insert(id.number);
         }
-        recovery.ground = Some(Ground { before: self.before, config, firsts, sent });
+        recovery.earlier_history = Some(EarlierHistory { before: self.before, config, firsts, sent });
         LogEntry::encode_recovered(&recovery)
     }
 
@@ -367,12 +387,12 @@ impl Gathering {
             through: self.through,
             messages: messages.map(|(at, (id, class, body))| (at, id, class, body)).collect(),
             reported: answers.filter_map(|(process, whole)| Some((process, whole?))).collect(),
-            ground: None,
+            earlier_history: None,
         }
     }
 }
 
-/// Whether a message recovered from somewhere may be its sender's, of whom `expected` would be the next.
+/// Whether a recovered number may belong to a sender whose next number is `expected`.
 pub(super) fn is_plausible(number: u64, expected: u64) -> bool {
     number >= expected && number - expected < NUMBERS_MAX
 }

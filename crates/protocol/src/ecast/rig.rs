@@ -1,4 +1,5 @@
-//! Routers that talk in memory, and members that are names here: what routers tell them is kept. For the tests of this folder.
+//! Routers that communicate in memory, for the tests of this folder. Members are mere ids; messages to them
+//! are recorded.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -18,25 +19,25 @@ use crate::{
     wire::Wire,
 };
 
-/// As many as the domain is founded with; they have the nodes from 1 on.
+/// Number of routers with which the domain is founded; their nodes count from 1.
 pub(super) const ROUTERS: u64 = 3;
 
 pub(super) struct Routers {
     pub(super) routers: BTreeMap<ProcessId, Router<Toy>>,
     queue: VecDeque<(ProcessId, ProcessId, Message)>,
-    /// It hears nobody, and nobody hears it.
+    /// A router that hears nobody and that nobody hears.
     pub(super) silent: Option<ProcessId>,
     /// Pairs of routers without a link.
     cut: BTreeSet<(ProcessId, ProcessId)>,
-    /// Each message that was sent, but for the log's: its sender, its destination, itself.
+    /// Every message sent, except the log's: sender, destination, message.
     pub(super) said: Vec<(ProcessId, ProcessId, Message)>,
     /// Ends of operators' commands.
     pub(super) ended: Vec<(u64, Result<(), RouterRefusal>)>,
-    /// Links that routers wanted.
+    /// Links that routers asked for.
     pub(super) sought: Vec<ProcessId>,
     /// The records on each router's disk.
     pub(super) records: BTreeMap<ProcessId, Vec<paxos::Record>>,
-    /// Those that were taken out of the set, or have nothing to go on from.
+    /// Routers that were removed from the set, or cannot continue.
     pub(super) removed: Vec<ProcessId>,
     pub(super) now: Time,
 }
@@ -85,7 +86,8 @@ pub(super) fn peer(node: u64) -> Peer {
     Peer { id: process(node), address: format!("{node}") }
 }
 
-/// A router that founds a domain of `wanted` routers with these members; or one that asks it for admission.
+/// Creates a router that founds a domain of `wanted` routers with these members (node 1), or that asks it for
+/// admission.
 pub(super) fn router(node: u64, wanted: u64, members: &[u64]) -> Router<Toy> {
     let settings = paxos::Settings { wanted: wanted as usize, ..paxos::Settings::default() };
     let paxos = match node {
@@ -97,12 +99,12 @@ pub(super) fn router(node: u64, wanted: u64, members: &[u64]) -> Router<Toy> {
 }
 
 impl Routers {
-    /// Three routers that are a domain.
+    /// Founds a domain of three routers.
     pub(super) fn founded() -> Routers {
         Routers::founded_with(&[])
     }
 
-    /// Three routers that are a domain, which the first of them founded with these members.
+    /// Founds a domain of three routers with these members.
     pub(super) fn founded_with(members: &[u64]) -> Routers {
         let config = |node| if node == 1 { members } else { &[] };
         let mut domain = Routers::of((1..=ROUTERS).map(|node| (node, router(node, ROUTERS, config(node)))));
@@ -117,7 +119,7 @@ impl Routers {
         domain
     }
 
-    /// A router that has just started, by this node, and that nobody feeds.
+    /// Starts a router with this node number, without any other router.
     pub(super) fn fresh(node: u64) -> Routers {
         Routers::of([(node, router(node, 1, &[]))])
     }
@@ -157,29 +159,29 @@ impl Routers {
         queue.extend(sent.into_iter().filter(|(_, to, _)| routers.contains_key(to)));
     }
 
-    /// `to` gets a message, on a link that stands.
+    /// Gives `to` a message on a standing link.
     pub(super) fn say(&mut self, from: ProcessId, to: ProcessId, message: Message) {
         self.give(to, Input::Receive { from, message });
     }
 
-    /// A link to `peer` stands at `at`.
+    /// Tells `at` that its link to `peer` stands.
     pub(super) fn link(&mut self, at: ProcessId, peer: ProcessId) {
         self.give(at, Input::Linked { peer, session: Session(at.node * peer.node) });
     }
 
-    /// The link to `peer` breaks at `at`.
+    /// Tells `at` that its link to `peer` broke.
     pub(super) fn unlink(&mut self, at: ProcessId, peer: ProcessId) {
         self.give(at, Input::Unlinked { peer });
     }
 
-    /// Two routers have no link any more.
+    /// Cuts the link between two routers.
     pub(super) fn cut(&mut self, one: ProcessId, other: ProcessId) {
         self.cut.extend([(one, other), (other, one)]);
         self.unlink(one, other);
         self.unlink(other, one);
     }
 
-    /// A router is gone for good.
+    /// Removes a router for good.
     pub(super) fn lose(&mut self, router: ProcessId) {
         self.routers.remove(&router);
         self.queue.retain(|(_, to, _)| *to != router);
@@ -188,8 +190,8 @@ impl Routers {
         }
     }
 
-    /// A router is killed and goes on from its disk, on which are so many of its records and the generation that it has entered. Its
-    /// links break.
+    /// Kills a router and restarts it from its disk, which holds the first `durable` records and the
+    /// generation that it has entered. Its links break.
     pub(super) fn restart(&mut self, router: ProcessId, durable: usize) {
         let records = self.records.get_mut(&router).expect("it is one of the routers");
         records.truncate(durable);
@@ -205,12 +207,12 @@ impl Routers {
         *router = Router::new(paxos, BTreeSet::new(), settings);
     }
 
-    /// An operator asks for other routers.
+    /// Gives a router an operator's change of the routers.
     pub(super) fn ask(&mut self, to: ProcessId, id: u64, change: Change) {
         self.give(to, Input::Command(RouterCommand::Change { id: CommandId(id), change }));
     }
 
-    /// Goes on for so long.
+    /// Runs for this long.
     pub(super) fn run(&mut self, duration: Duration) {
         let end = self.now + duration;
         while self.now < end {
@@ -248,12 +250,12 @@ impl Routers {
         *self.routers.iter().find(|(_, router)| router.is_leader()).expect("somebody leads").0
     }
 
-    /// The routers that do not lead.
+    /// Returns the routers that do not lead.
     pub(super) fn followers(&self) -> Vec<ProcessId> {
         self.routers.iter().filter(|(_, router)| !router.is_leader()).map(|(id, _)| *id).collect()
     }
 
-    /// How many messages this router has refused.
+    /// Returns the number of messages that this router has refused.
     pub(super) fn refused(&self, router: ProcessId) -> u64 {
         self.routers[&router].refused
     }

@@ -13,10 +13,10 @@ use super::{
     dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
     message::{Message, Notice},
+    monitor::MemberMonitor,
     order::Order,
     reform::{Gathering, Reformed, Tail},
-    refound::Refounding,
-    vigil::Vigil,
+    refound::MemberPoll,
 };
 use crate::{
     admission::NotAdmitted,
@@ -28,20 +28,21 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How a router behaves.
+/// Settings of a router.
 #[derive(Clone, Debug)]
 pub struct RouterSettings {
-    /// The log's settings.
+    /// Settings of the log.
     pub paxos: paxos::Settings,
-    /// How many data messages of one member may be under way.
+    /// Maximum number of unexecuted data messages of one member.
     pub credit: u64,
-    /// How long knowledge of stability may wait for other traffic before it is logged.
+    /// Time that knowledge of stability may wait for other traffic before it is logged.
     pub stable_delay: Duration,
-    /// The generation that it belongs to.
+    /// The generation of the router.
     pub generation: Generation,
-    /// How many stable messages are kept behind one that is not: beyond, what is not stable is kept apart.
+    /// Maximum number of stable messages kept behind an unstable one. Above it, unstable messages are kept
+    /// separately.
     pub kept_max: usize,
-    /// How patient the lead router is with a member about which the others were asked.
+    /// Patience of the lead router with a member about which it has asked the others.
     pub patience: Patience,
 }
 
@@ -58,30 +59,30 @@ impl Default for RouterSettings {
     }
 }
 
-/// Where a router stands.
+/// The state of a router, for operators.
 #[derive(Clone, Debug)]
 pub struct RouterStatus {
-    /// The last position it has learned.
+    /// Last position learned.
     pub position: Position,
-    /// Everything up to here is stable.
+    /// The position up to which all messages are stable.
     pub base: Position,
-    /// Who leads.
+    /// The leader.
     pub leader: Option<ProcessId>,
     /// All routers.
     pub routers: Vec<Peer>,
-    /// The generation that it belongs to.
+    /// The generation of the router.
     pub generation: Generation,
-    /// What that began with, unless it is the first.
+    /// The beginning of the router's generation, unless it is the first generation.
     pub reformed: Option<Reformed>,
-    /// Distinct configurations kept.
+    /// Number of distinct configurations kept.
     pub configs: usize,
-    /// While leading: deliveries that each member has not confirmed.
+    /// While leading: each member's number of unconfirmed deliveries.
     pub lags: Vec<(ProcessId, usize)>,
-    /// While leading: how often deliveries were sent again.
+    /// While leading: number of times that deliveries were sent again.
     pub resends: u64,
-    /// How many members this router took for failed, while it led.
+    /// Number of expulsions that this router proposed, while it led.
     pub expelled: u64,
-    /// Messages from peers that were refused.
+    /// Number of messages from peers that were refused.
     pub refused: u64,
 }
 
@@ -93,41 +94,41 @@ pub struct Router<R: Routing> {
     pub(super) dispatch: Option<Dispatch>,
     pub(super) linked: BTreeSet<ProcessId>,
     pub(super) detours: Detours,
-    /// Who of the members lives, while this router leads.
-    pub(super) vigil: Vigil,
-    /// When stability that waits is to be logged, traffic or not.
+    /// Watches the members while this router leads.
+    pub(super) monitor: MemberMonitor,
+    /// Time at which waiting stability is logged even without other traffic.
     stable_due: Option<Time>,
     /// Whether something was proposed since the last drain.
     proposed: bool,
-    /// What the domain begins with was proposed.
+    /// Whether the founding entry was proposed.
     pub(super) founding: bool,
-    /// Whether entries about stability are to be proposed again.
+    /// Whether entries about stability must be proposed again.
     unlogged: bool,
-    /// The log's events, reused.
+    /// Buffer for the log's events, reused.
     events: Vec<paxos::Event>,
     /// Operators' commands that have not ended.
     pub(super) commands: Commands,
-    /// A generation is about to begin here: what members have is waited for.
+    /// The collection of members' deliveries while a generation begins here.
     pub(super) gathering: Option<Gathering>,
-    /// A former life may have ended while it waited for that.
+    /// Whether a former life may have ended while it collected them.
     resumes: bool,
-    /// No router survived, and members are asked whether they follow.
-    pub(super) refounding: Option<Refounding>,
-    /// Linked processes that were asked what they have and have not said it yet: what comes from them they sent before, in
-    /// an earlier generation.
+    /// The questions to members whether they follow, if no router survived.
+    pub(super) member_poll: Option<MemberPoll>,
+    /// Linked processes that were asked for their deliveries and have not answered. Their other messages are
+    /// ignored: they were sent in an earlier generation.
     pub(super) asked: BTreeSet<ProcessId>,
     pub(super) refused: u64,
 }
 
 impl<R: Routing> Router<R> {
-    /// A router on a log that was just founded, is about to join one, or goes on from a disk. If it belongs to a generation that a
-    /// former life of it began, and that life ended before the log said with what, it asks members anew
-    /// ([`Reformed`](super::Reformed)).
+    /// Creates a router on a log that was just founded, that it is about to join, or that comes from a disk.
+    /// If a former life began this generation and ended before the log recorded the beginning, the router
+    /// asks the members again ([`Reformed`](super::Reformed)).
     pub fn new(paxos: Paxos, config: R::Config, settings: RouterSettings) -> Self {
         Router {
             resumes: settings.generation.survivor == paxos.me().incarnation,
             order: Order::new(config, settings.kept_max),
-            vigil: Vigil::new(settings.paxos.detector),
+            monitor: MemberMonitor::new(settings.paxos.detector),
             settings,
             paxos,
             dispatch: None,
@@ -140,7 +141,7 @@ impl<R: Routing> Router<R> {
             events: Vec::new(),
             commands: Commands::default(),
             gathering: None,
-            refounding: None,
+            member_poll: None,
             asked: BTreeSet::new(),
             refused: 0,
         }
@@ -151,7 +152,7 @@ impl<R: Routing> Router<R> {
         self.dispatch.is_some()
     }
 
-    /// What its generation began with, once that is known, unless it is the first.
+    /// The beginning of this generation, once it is known, unless it is the first.
     pub fn reformed(&self) -> Option<&Reformed> {
         self.order.reformed()
     }
@@ -161,7 +162,7 @@ impl<R: Routing> Router<R> {
         &self.paxos
     }
 
-    /// How many routers the domain keeps.
+    /// Number of routers that the domain keeps.
     pub fn wanted(&self) -> usize {
         self.settings.paxos.wanted
     }
@@ -171,27 +172,27 @@ impl<R: Routing> Router<R> {
         self.order.config()
     }
 
-    /// The last position it has learned.
+    /// Last position learned.
     pub fn position(&self) -> Position {
         self.order.last()
     }
 
-    /// Everything up to here is stable.
+    /// The position up to which all messages are stable.
     pub fn base(&self) -> Position {
         self.order.base()
     }
 
-    /// While leading: how often deliveries were sent again.
+    /// While leading: number of times that deliveries were sent again.
     pub fn resends(&self) -> u64 {
         self.dispatch.as_ref().map_or(0, |dispatch| dispatch.resends)
     }
 
-    /// What is kept of the history behind `position`, for checkers: every message that is not stable, and others.
+    /// Returns the kept history behind `position`, for checkers: every unstable message, and others.
     pub fn live_after(&self, position: Position) -> impl Iterator<Item = (Position, &Ordered)> {
-        self.order.flights().behind(position)
+        self.order.live_messages().behind(position)
     }
 
-    /// Where it stands.
+    /// Returns the state for operators.
     pub fn status(&self) -> RouterStatus {
         RouterStatus {
             position: self.position(),
@@ -203,7 +204,7 @@ impl<R: Routing> Router<R> {
             configs: self.order.configs(),
             lags: self.dispatch.iter().flat_map(|dispatch| dispatch.lags()).collect(),
             resends: self.resends(),
-            expelled: self.vigil.expelled,
+            expelled: self.monitor.expelled,
             refused: self.refused + self.order.malformed,
         }
     }
@@ -211,7 +212,7 @@ impl<R: Routing> Router<R> {
     pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         let mut events = std::mem::take(&mut self.events);
         self.log_input(cx, input, &mut events, out);
-        // Handling an event may make new ones (a snapshot that is wanted); they go to the end of the queue.
+        // Handling an event may create new ones (a wanted snapshot), which go to the end of the queue.
         let mut next = 0;
         loop {
             while next < events.len() {
@@ -233,7 +234,7 @@ impl<R: Routing> Router<R> {
         self.events = events;
     }
 
-    /// Hands an input to the log, and keeps what it tells.
+    /// Hands an input to the log, and collects the log's events.
     fn log_input(
         &mut self,
         cx: &mut Context<'_>,
@@ -250,7 +251,7 @@ impl<R: Routing> Router<R> {
     }
 
     fn on_paxos(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
-        let knew_cut = self.knows_cut();
+        let knew_cut = self.knows_beginning();
         match event {
             paxos::Event::Learned { payloads, .. } => {
                 for payload in payloads {
@@ -261,17 +262,19 @@ impl<R: Routing> Router<R> {
                 self.commands.leader(leader);
                 self.lead(leader, out);
             }
-            // Members learn of another way to the leader, or of none: what went the way before may be lost.
+            // Members learn of another way to the leader, or of none, because messages on the old way may be
+            // lost.
             paxos::Event::Detour(_) => self.tell_lead(self.linked.iter().copied().collect(), out),
             paxos::Event::SnapshotWanted { slot } => {
                 return Some(paxos::Command::Snapshot { slot, state: self.order.snapshot() });
             }
             paxos::Event::Install { state, .. } => match self.order.install(&state) {
                 Ok(()) => {
-                    // A leader needs nobody's snapshot; should it get one, its soft state is of another history.
+                    // A leader needs nobody's snapshot. If it gets one, its soft state belongs to another
+                    // history.
                     self.dispatch = None;
                     out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
-                    if knew_cut != self.knows_cut() {
+                    if knew_cut != self.knows_beginning() {
                         self.begun(out);
                     }
                 }
@@ -292,8 +295,8 @@ impl<R: Routing> Router<R> {
                 }
                 out.emit(RouterEvent::Removed);
             }
-            // A message means the same in every reign: nothing is bound to one, and nobody asks whether one still stands. The
-            // state is small, and given whole.
+            // A message means the same in every reign, so reigns and confirm rounds do not matter here. The
+            // state is small, so snapshots are not sent in parts.
             paxos::Event::SnapshotPartWanted { .. }
             | paxos::Event::SnapshotUnwanted { .. }
             | paxos::Event::InstallPart { .. }
@@ -319,7 +322,7 @@ impl<R: Routing> Router<R> {
         let mut learned = self.order.learn(payload);
         let begins = self.order.reformed().map(|reformed| reformed.generation) != before;
         if learned.reconfigured {
-            self.vigil.reconfigured();
+            self.monitor.reconfigured();
             out.emit(RouterEvent::Config(self.order.last(), Arc::new(self.order.config().clone())));
         }
         if let Some(dispatch) = &mut self.dispatch {
@@ -333,7 +336,7 @@ impl<R: Routing> Router<R> {
             for (at, id, outcome) in learned.settled {
                 dispatch.settle(at, id, outcome);
             }
-            // Told with their last outcomes.
+            // Departed processes get their last outcomes first.
             for process in learned.departed.drain(..) {
                 dispatch.depart(process);
             }
@@ -341,8 +344,8 @@ impl<R: Routing> Router<R> {
         for (process, why) in learned.not_admitted {
             self.tell_not_admitted(process, why, out);
         }
-        // Every router tells those that it reaches: they may have no link to the leader.
-        for process in learned.departed.into_iter().chain(learned.strangers) {
+        // Every router informs the processes that it reaches, because they may have no link to the leader.
+        for process in learned.departed.into_iter().chain(learned.departed_senders) {
             self.tell_departed(process, out);
         }
         if begins {
@@ -350,14 +353,14 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells a process why it is not taken in.
+    /// Tells a process why its joining was refused.
     fn tell_not_admitted(&self, process: ProcessId, why: NotAdmitted, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) {
             out.send(Destination::One(process), Message::NotAdmitted(why), None);
         }
     }
 
-    /// A founder's first proposal: what the domain begins with.
+    /// Proposes the founding configuration, as the founder's first entry.
     fn found(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.is_leader() && !self.order.is_founded() && !std::mem::replace(&mut self.founding, true) {
             let entry = LogEntry::encode_founded(self.order.config());
@@ -365,7 +368,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Tells a process that it is no member any more.
+    /// Tells a process that it is no longer a member.
     fn tell_departed(&self, process: ProcessId, out: &mut dyn Sink<Self>) {
         if self.linked.contains(&process) || self.detours.through(process).is_some() {
             let notice = Notice { wedged: true, ..Notice::default() };
@@ -375,25 +378,28 @@ impl<R: Routing> Router<R> {
 
     fn lead(&mut self, leader: Option<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.paxos.is_leader() {
-            // Leading still, or again: what was proposed may have been lost, here as with members.
+            // The router still leads, or leads again: its proposals may have been lost, and so may members'
+            // messages.
             self.unlogged = self.dispatch.as_ref().is_some_and(Dispatch::has_unlogged);
             if self.dispatch.is_none() && self.gathering.is_none() {
                 let (linked, detours, order) = (&self.linked, &self.detours, &self.order);
                 let reached = |process| is_reached(linked, detours, order, process);
                 self.dispatch = Some(Dispatch::new(order, self.settings.credit, reached));
-                self.vigil.begin();
+                self.monitor.begin();
             }
         } else {
             self.dispatch = None;
             self.stable_due = None;
         }
-        // Whoever hears of a leader, or hears again, resends what is not stable: proposals may have been lost.
+        // A member that hears of a leader, even again, sends its unstable messages again, because proposals
+        // may have been lost.
         self.tell_lead(self.linked.iter().copied().collect(), out);
         out.emit(RouterEvent::Leader(leader));
         self.paused(out);
     }
 
-    /// Tells who leads. Until the cut nobody hears of it: whoever does, and was not asked what it has, is out.
+    /// Tells processes who leads. Before the cut is known nobody learns it: a process that knew the leader
+    /// and was not asked for its deliveries would be out.
     fn tell_lead(&self, mut to: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.is_some() {
             return;
@@ -405,14 +411,15 @@ impl<R: Routing> Router<R> {
             let (generation, leader) = (self.settings.generation, self.paxos.leader_known());
             let lead = Message::Lead { generation, leader, routers: routers.to_vec(), learned };
             out.send(Destination::Many(to.clone()), lead, None);
-            // Who departed while no leader could reach it learns of it now, even if it has nothing to ask for.
+            // A process that departed while no leader could reach it learns of that now, even if it has
+            // nothing to ask.
             for process in to.into_iter().filter(|process| self.order.is_departed(*process)) {
                 self.tell_departed(process, out);
             }
         }
     }
 
-    /// An operator wants other routers.
+    /// Starts an operator's change of the routers.
     fn change(&mut self, cx: &mut Context<'_>, id: CommandId, change: Change, out: &mut dyn Sink<Self>) {
         let is_router = self.paxos.members().iter().any(|router| router.id == cx.me);
         let begun = if !is_router {
@@ -438,30 +445,32 @@ impl<R: Routing> Router<R> {
             self.asked.remove(&from);
         }
         match message {
-            // Nobody is taken in before the cut: a router that never gathered anything might come to lead. It asks again.
+            // No router may join before the cut: a router that never collected deliveries might become
+            // leader. The joining router will ask again.
             Message::Paxos(paxos::Message::Join { .. })
-                if self.gathering.is_some() || self.refounding.is_some() => {}
+                if self.gathering.is_some() || self.member_poll.is_some() => {}
             Message::Paxos(message) => {
                 if let paxos::Message::Join { peer } = &message
                     && let Some(by) = R::of_node(self.order.config(), peer.id.node)
                 {
-                    // A member has this number already.
+                    // A member has this node number already.
                     let message = Message::Paxos(paxos::Message::NodeInUse { by });
                     return out.send(Destination::One(from), message, None);
                 }
                 self.drive(cx, Input::Receive { from, message }, out);
             }
             Message::Pledge(pledge) => self.on_pledge(from, pledge, out),
-            Message::Witness(witness) if self.refounding.is_some() => {
+            Message::Witness(witness) if self.member_poll.is_some() => {
                 self.on_witness(cx, from, *witness, out);
             }
-            // Too late, as with a tail.
+            // The witness is too late, and is treated like a tail.
             Message::Witness(witness) => {
                 let tail = Tail { blocks: Vec::new(), ..witness.tail };
                 self.receive(cx, from, Message::Tail(tail), out);
             }
-            // This router joined a moment ago. Who is in is not known here yet; it tells who leads again once it is.
-            Message::Tail(_) if self.gathering.is_none() && !self.knows_cut() => {}
+            // This router has just joined and does not know the members yet. It announces the leader again
+            // once it does, and the process answers again.
+            Message::Tail(_) if self.gathering.is_none() && !self.knows_beginning() => {}
             Message::Tail(tail) => match &mut self.gathering {
                 _ if self.order.is_fenced(from) => self.tell_departed(from, out),
                 Some(gathering) => {
@@ -469,46 +478,48 @@ impl<R: Routing> Router<R> {
                     gathering.take(from, tail, known);
                     self.finish_gathering(cx, out);
                 }
-                // Too late: what it has beyond the cut, if anything, is not known to be there. Who has nothing may join.
+                // The tail is too late, and its deliveries beyond the cut may be unknown here. A process
+                // without deliveries may join.
                 None if tail.delivered > Position(0) && !R::is_member(self.order.config(), from) => {
                     self.tell_departed(from, out);
                 }
                 None => out.send(Destination::One(from), Message::Notice(Notice::default()), None),
             },
-            // Whoever did not follow is not heard, nor what somebody sent before; and until it is known what members have,
-            // nobody is.
+            // Messages of a process that did not follow are ignored, and so are messages that a process sent
+            // before it answered. While deliveries are collected, all messages are ignored.
             _ if self.order.is_fenced(from) => self.tell_departed(from, out),
-            _ if self.gathering.is_some() || self.refounding.is_some() || self.asked.contains(&from) => {}
+            _ if self.gathering.is_some() || self.member_poll.is_some() || self.asked.contains(&from) => {}
             Message::Route(_) | Message::Confirm { .. } | Message::Repair | Message::Inject { .. } => {
                 self.member_sent(cx, from, HOPS_MAX, message, out);
             }
-            // Only routers go round by each other.
+            // Only routers may relay for each other.
             Message::Up { .. } | Message::Down { .. } | Message::Reach { .. } if !self.is_router(from) => {
                 self.refused += 1;
             }
             Message::Up { member, hops, message } => self.on_up(cx, member, hops, message, out),
             Message::Down { member, hops, message } => self.on_down(member, hops, message, out),
             Message::Reach { members } => self.on_reach(from, members, cx.now),
-            // A message that reaches this router goes nowhere from here: it has no opinion. It neither keeps a suspect nor agrees.
+            // A message that reaches this router goes no further, because it has no way to the leader. So the
+            // router gives no opinion, and neither protects a suspect nor agrees with the suspicion.
             Message::AskOpinion { .. } | Message::Alive { .. } if !self.paxos.reaches_leader(cx.now) => {}
-            Message::AskOpinion { about, hearing } if self.may_ask(from) => {
+            Message::AskOpinion { about, second_opinion } if self.may_ask(from) => {
                 let linked = self.linked.contains(&about);
                 if linked {
-                    out.send(Destination::One(about), Message::Probe { asker: from, hearing }, None);
+                    out.send(Destination::One(about), Message::Probe { asker: from, second_opinion }, None);
                 }
                 let opinion = if linked { Opinion::Linked } else { Opinion::Unlinked };
-                out.send(Destination::One(from), Message::Opinion { about, hearing, opinion }, None);
+                out.send(Destination::One(from), Message::Opinion { about, second_opinion, opinion }, None);
             }
-            // This router asked: it has heard it.
+            // This router itself asked, and has noted the sign of life.
             Message::Alive { asker, .. } if asker == cx.me => {}
-            Message::Alive { asker, hearing } if self.may_ask(asker) => {
-                let heard = Message::Opinion { about: from, hearing, opinion: Opinion::Heard };
+            Message::Alive { asker, second_opinion } if self.may_ask(asker) => {
+                let heard = Message::Opinion { about: from, second_opinion, opinion: Opinion::Heard };
                 out.send(Destination::One(asker), heard, None);
             }
-            Message::Opinion { about, hearing, opinion } if self.is_router(from) => {
-                self.on_opinion(cx, from, about, (hearing, opinion), out);
+            Message::Opinion { about, second_opinion, opinion } if self.is_router(from) => {
+                self.on_opinion(cx, from, about, (second_opinion, opinion), out);
             }
-            // A process that has not joined yet tells its links who routes, members and routers alike.
+            // A process that has not joined announces the routers to all its links, routers included.
             Message::Lead { .. } => {}
             Message::Notice(_)
             | Message::Deliver(_)
@@ -530,13 +541,14 @@ impl<R: Routing> Router<R> {
         self.paxos.members().iter().any(|router| router.id == process)
     }
 
-    /// Whether what this router hears of members is `process`'s business.
+    /// Whether `process` may ask which members this router hears.
     fn may_ask(&self, process: ProcessId) -> bool {
         R::is_member(self.order.config(), process) || self.is_router(process)
     }
 
-    /// The router, or the member linked here, that has the node of one who is no member.
-    fn namesake(&self, from: ProcessId) -> Option<Peer> {
+    /// Returns the router, or the member linked here, that has the same node number as `from`, which is no
+    /// member.
+    fn node_holder(&self, from: ProcessId) -> Option<Peer> {
         let config = self.order.config();
         if R::is_member(config, from) {
             return None;
@@ -545,7 +557,8 @@ impl<R: Routing> Router<R> {
         router.or_else(|| R::of_node(config, from.node).filter(|member| self.linked.contains(&member.id)))
     }
 
-    /// What a member sent, here or to a router on whose way to the leader this one is.
+    /// Handles a message of a member, which sent it to this router or to a router that relays through this
+    /// one.
     pub(super) fn member_sent(
         &mut self,
         cx: &mut Context<'_>,
@@ -559,7 +572,7 @@ impl<R: Routing> Router<R> {
         }
         let leads = self.paxos.is_leader();
         match message {
-            // One that reaches the leader proposes it there.
+            // The router that has a link to the leader proposes the block.
             Message::Route(_) if !leads && self.paxos.detour().is_some() => {
                 self.hand_up(from, hops, &message, out);
             }
@@ -572,8 +585,8 @@ impl<R: Routing> Router<R> {
                     if self.order.is_departed(from) {
                         return self.tell_departed(from, out);
                     }
-                    if let Some(namesake) = self.namesake(from) {
-                        return self.tell_not_admitted(from, NotAdmitted::NodeInUse(namesake), out);
+                    if let Some(node_holder) = self.node_holder(from) {
+                        return self.tell_not_admitted(from, NotAdmitted::NodeInUse(node_holder), out);
                     }
                     let expected = self.order.expected(from);
                     if block.first < expected {
@@ -587,7 +600,8 @@ impl<R: Routing> Router<R> {
             },
             Message::Confirm { through, executed, durable } => {
                 if let Some(dispatch) = &mut self.dispatch {
-                    // A confirmation can not be ahead of the history; a forged one must not make us forget anything.
+                    // A confirmation cannot be ahead of the history. A forged one must not make the routers
+                    // forget anything.
                     let last = self.order.last();
                     if through <= last && executed <= through && durable <= through {
                         dispatch.confirm(from, Watermarks { through, executed, durable });
@@ -634,7 +648,7 @@ impl<R: Routing> Router<R> {
         self.drive(cx, Input::Command(paxos::Command::Propose { payload }), out);
     }
 
-    /// Logs stability when it is due, or for nothing when other proposals go out anyhow.
+    /// Logs stability when it is due, or at no extra cost together with other proposals.
     fn log_stability(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(dispatch) = &mut self.dispatch else { return };
         if std::mem::take(&mut self.unlogged) {
@@ -675,7 +689,7 @@ impl<R: Routing> Protocol for Router<R> {
         }
         match input {
             Input::Receive { from, message } => {
-                self.vigil.heard(from, cx.now);
+                self.monitor.heard(from, cx.now);
                 self.receive(cx, from, message, out);
             }
             Input::Command(RouterCommand::Change { id, change }) => self.change(cx, id, change, out),
@@ -698,7 +712,7 @@ impl<R: Routing> Protocol for Router<R> {
             Input::Persisted(ticket) => self.drive(cx, Input::Persisted(ticket), out),
             Input::Linked { peer, session } => {
                 self.linked.insert(peer);
-                self.vigil.linked(peer, cx.now);
+                self.monitor.linked(peer, cx.now);
                 self.commands.linked(peer);
                 self.detours.due = true;
                 self.drive(cx, Input::Linked { peer, session }, out);
@@ -716,7 +730,7 @@ impl<R: Routing> Protocol for Router<R> {
             }
             Input::Unlinked { peer } => {
                 self.linked.remove(&peer);
-                self.vigil.unlinked(peer, cx.now);
+                self.monitor.unlinked(peer, cx.now);
                 self.asked.remove(&peer);
                 self.drive(cx, Input::Unlinked { peer }, out);
                 self.detour_unlinked(peer, cx.now);
@@ -728,21 +742,22 @@ impl<R: Routing> Protocol for Router<R> {
             // Nobody casts to routers.
             Input::Cast { .. } => self.refused += 1,
             Input::Progress { peer } => {
-                self.vigil.heard(peer, cx.now);
+                self.monitor.heard(peer, cx.now);
                 self.drive(cx, Input::Progress { peer }, out);
             }
             Input::Drained => {
                 self.found(cx, out);
                 self.log_stability(cx, out);
-                // Proposals leave first, because most hops are still before them. Without any, what was agreed leaves for the
-                // members before the other routers are told that it was: they wait for nothing, and each send takes its time.
+                // Proposals are sent first, because most of their hops still lie ahead. Without proposals,
+                // agreed messages go to the members before the other routers learn the agreement: those wait
+                // for nothing, and each sending takes time.
                 if !self.paxos.has_proposals() {
                     self.flush(out);
                 }
                 self.drive(cx, Input::Drained, out);
                 self.proposed = false;
                 self.flush(out);
-                // What the flush made stable waits for other traffic or its deadline.
+                // Stability that results from the flush waits for other traffic, or for its deadline.
                 self.log_stability(cx, out);
             }
         }
@@ -750,8 +765,8 @@ impl<R: Routing> Protocol for Router<R> {
 
     fn deadline(&self) -> Option<Time> {
         let gathered = self.gathering.as_ref().and_then(Gathering::until);
-        let followed = self.refounding.as_ref().map(Refounding::until);
-        let watches = self.is_leader().then(|| self.vigil.deadline()).flatten();
+        let followed = self.member_poll.as_ref().map(MemberPoll::until);
+        let watches = self.is_leader().then(|| self.monitor.deadline()).flatten();
         [self.paxos.deadline(), self.stable_due, gathered, followed, watches].into_iter().flatten().min()
     }
 

@@ -1,4 +1,5 @@
-//! A small application for the tests of this folder: members come, go and drop others; everybody gets everything.
+//! A small application for the tests of this folder: members join, leave and remove others, and all get every
+//! message.
 
 use std::collections::BTreeSet;
 
@@ -16,17 +17,19 @@ use crate::{
 
 pub(super) struct Toy;
 
-/// With this number added to its own, a member stands in the configuration as one that is waited for.
+/// Node number that is added to a member's own: such an entry of the configuration says that the cluster
+/// waits for the member.
 const WAITED_FOR: u64 = 1000;
-/// And those that are away.
+/// Node number that is added to a member's own: such an entry of the configuration says that the member is
+/// away.
 const AWAY: u64 = 2 * WAITED_FOR;
 
-/// Members with this node number, and higher ones, are judged by the routers.
+/// The first node number of members that the routers judge.
 pub(super) const JUDGED: u64 = 100;
 
 impl Routing for Toy {
     type Config = BTreeSet<ProcessId>;
-    /// Words that were said: once each, if they end in `!`.
+    /// Bodies ending in `!` that were seen; each is admitted once.
     type Ledger = BTreeSet<Bytes>;
 
     fn admit(said: &mut Self::Ledger, _at: Position, _class: Class, body: &Bytes) -> Result<(), Refusal> {
@@ -102,7 +105,7 @@ pub(super) fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(u128::from(node)) }
 }
 
-/// A block: a body with `*` in front is control.
+/// Builds a block. A body that begins with `*` is a control message.
 pub(super) fn block(sender: u64, first: u64, bodies: &[&str]) -> Bytes {
     let mut block = RouteBlockBuilder::new(process(sender), 0, first);
     for body in bodies {
@@ -118,7 +121,7 @@ pub(super) fn stable(runs: &[(u64, u32)]) -> Bytes {
     LogEntry::encode_stable(runs, &[])
 }
 
-/// What is live, as text.
+/// Formats the live messages.
 pub(super) fn live(order: &Order<Toy>) -> String {
     let flight = |at| order.flight(Position(at)).expect("it is live");
     let texts = (order.base().0 + 1..=order.last().0).map(|at| {

@@ -1,6 +1,7 @@
-//! Which checkpoint of a group is the newest: what routers remember of it, whether anybody is in the group or not.
+//! The newest checkpoint of a group: the routers' memory of it, whether the group has members or not.
 //!
-//! A checkpoint is named by a [`Mark`]. All of this is a function of ordered messages, the same at routers and members.
+//! A [`Mark`] names a checkpoint. Everything here is a function of ordered messages, the same at routers and
+//! members.
 
 use std::fmt;
 
@@ -12,10 +13,11 @@ use crate::ecast::Position;
 /// The name of a checkpoint, and its place in the group's order: later ones are greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Mark {
-    /// The group's life. It is raised when a member comes with a checkpoint, above that one's: routers that began anew count
-    /// positions anew, and what is saved then is newer all the same.
+    /// The group's life. A member that comes with a checkpoint raises it above that checkpoint's life. So
+    /// checkpoints that are saved later are newer, even if new routers count positions from the beginning.
     pub life: u64,
-    /// The view at whose beginning the state was so: everything that was delivered before it is in the checkpoint.
+    /// The view at whose beginning the state was taken. The checkpoint has everything that was delivered
+    /// before it.
     pub view: Position,
 }
 
@@ -28,44 +30,45 @@ impl fmt::Display for Mark {
 /// A process's own state of a group, as it asks to join.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The checkpoint that it has; none if it would begin with nothing.
+    /// The process's checkpoint; `None` if it would begin with a fresh state.
     pub checkpoint: Option<Mark>,
-    /// Whether it begins with that though a newer one is known, if nobody has the group's state.
+    /// Whether the process begins with that state although a newer one is known, if nobody has the group's
+    /// state.
     pub forced: bool,
 }
 
-/// What routers and members know of a group's checkpoints. There is none before the first.
+/// The checkpoints that routers and members know of a group. There is no record before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// The newest one that anybody told of.
+    /// The newest reported checkpoint.
     pub newest: Mark,
-    /// The life in which the next one is made.
+    /// The life of the next checkpoint.
     pub life: u64,
 }
 
-/// The life of a group of whose checkpoints nobody told.
+/// The life of a group without a reported checkpoint.
 pub(super) const FIRST_LIFE: u64 = 1;
-/// No life is greater: what says so is nonsense.
+/// Upper bound of a life; a message with a larger one is malformed.
 pub(super) const LIVES_MAX: u64 = 1 << 48;
 
 impl Record {
-    /// Whether a process with this offer may begin with it, where nobody has the group's state.
+    /// Whether a process with this offer may begin with it, if nobody has the group's state.
     pub(super) fn admits(known: Option<Record>, offer: Offer) -> bool {
         offer.forced || known.is_none_or(|known| offer.checkpoint >= Some(known.newest))
     }
 
-    /// The name of the state at the beginning of a view.
+    /// Returns the name of the state at the beginning of a view.
     pub(super) fn mark(known: Option<Record>, view: Position) -> Mark {
         Mark { life: known.map_or(FIRST_LIFE, |known| known.life), view }
     }
 
-    /// A process came with this checkpoint. What is saved from now on is newer.
+    /// Returns the record after a process came with this checkpoint. Later checkpoints are newer.
     pub(super) fn brought(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life + 1);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }
     }
 
-    /// A member has saved this checkpoint.
+    /// Returns the record after a member has saved this checkpoint.
     pub(super) fn kept(known: Option<Record>, checkpoint: Mark) -> Record {
         let life = known.map_or(FIRST_LIFE, |known| known.life).max(checkpoint.life);
         Record { newest: known.map_or(checkpoint, |known| known.newest.max(checkpoint)), life }
@@ -75,12 +78,13 @@ impl Record {
 /// The records of a domain's groups, as routers keep them.
 pub(super) type Records = Shards<Record>;
 
-/// Of so many groups routers keep a record, at less than 64 bytes each, 1 MiB in all; and a group without members that has its name alone, at less
-/// than 1 KiB each.
+/// Upper bound of the records that routers keep, at less than 64 bytes each, 1 MiB in all. A group without
+/// members also keeps its name, at less than 1 KiB.
 pub(super) const RECORDS_MAX: usize = 16 << 10;
 
-/// Keeps a record. Of too many, that of an idle group goes whose newest checkpoint is the oldest: the group that is returned. Of a group with
-/// members it stays: their next checkpoint follows from it.
+/// Stores a record. If there are too many, drops the record of the idle group whose newest checkpoint is the
+/// oldest, and returns that group. Records of groups with members stay, because their next checkpoint depends
+/// on them.
 pub(super) fn keep(
     records: &mut Records,
     group: GroupId,
@@ -118,7 +122,7 @@ mod tests {
             assert!(!Record::admits(known, offers(stale)), "{stale:?}");
             assert!(Record::admits(known, Offer { checkpoint: stale, forced: true }));
         }
-        // Of a later life, though routers that began anew count from less.
+        // The checkpoint is of a later life, though new routers count from smaller positions.
         assert!(Record::admits(known, offers(Some(mark(2, 3)))));
     }
 

@@ -1,4 +1,4 @@
-//! The caller's side of a member: what it asked, in its order, until each has its answer.
+//! The caller's side of a member: its commands, in its order, until each has its answer.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,46 +7,59 @@ use crate::seam::CommandId;
 
 /// A send that waits.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingSend {
     pub(super) id: CommandId,
     pub(super) strength: Strength,
     pub(super) pack: Pack,
 }
 
-impl Pending {
+impl PendingSend {
     fn bytes(&self) -> usize {
         self.pack.bytes().len()
     }
 }
 
-/// What the caller of one member waits for.
+/// The open commands of one member's caller.
 #[derive(Debug, Default)]
 pub(super) struct Front {
     /// The command to join, until it is done.
     joins: Option<CommandId>,
     /// The command to leave.
     leaves: Option<CommandId>,
-    /// Nothing more is sent.
+    /// Whether no more sends are taken.
     closed: bool,
-    /// The command to save everything that was sent, until that is submitted.
+    /// The command to save all sends, until that is submitted.
     closes: Option<CommandId>,
-    /// Whether leaving was submitted.
+    /// Whether the leave was submitted.
     left: bool,
-    /// The seats that are to be said, and how many sends stand before that.
+    /// The seats to submit, and the number of sends before them.
     seats: Option<(u64, Vec<SeatId>)>,
-    /// Sends so far.
+    /// Number of sends so far.
     pushed: u64,
-    queue: VecDeque<Pending>,
+    queue: VecDeque<PendingSend>,
+    /// Size of all sends that have not ended, queued or submitted, in bytes.
     bytes: usize,
-    /// Ordered and safe sends that were submitted and not delivered here, by number.
-    submitted: BTreeMap<u64, CommandId>,
-    /// The number of the last one.
+    /// Ordered and safe sends that were submitted and not delivered here, by number, with their sizes in
+    /// bytes.
+    submitted: BTreeMap<u64, (CommandId, usize)>,
+    /// The number of the last submitted send.
     last: u64,
 }
 
 impl Front {
-    pub(super) fn joining(id: CommandId) -> Self {
-        Front { joins: Some(id), ..Front::default() }
+    /// Makes the front of a member that joins by this command. Numbers up to `last` are not used.
+    pub(super) fn joining(id: CommandId, last: u64) -> Self {
+        Front { joins: Some(id), last, ..Front::default() }
+    }
+
+    /// Returns the size of all sends that have not ended, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the largest number that was used.
+    pub(super) fn numbered(&self) -> u64 {
+        self.last
     }
 
     /// Takes the command to join, which is done.
@@ -58,7 +71,7 @@ impl Front {
         (self.leaves, self.closed) = (Some(id), true);
     }
 
-    /// Nothing more is sent, and all that was is to be saved.
+    /// Takes no more sends, and has all earlier ones saved.
     pub(super) fn close(&mut self, id: CommandId) {
         (self.closes, self.closed) = (Some(id), true);
     }
@@ -67,7 +80,7 @@ impl Front {
         self.closed
     }
 
-    /// Says once which command's save is to be submitted: when everything sent before is delivered here.
+    /// Returns, once, the command whose save has to be submitted, when all earlier sends are delivered here.
     pub(super) fn may_close(&mut self) -> Option<CommandId> {
         self.closes.take_if(|_| self.queue.is_empty() && self.submitted.is_empty())
     }
@@ -76,12 +89,12 @@ impl Front {
         self.leaves.is_some()
     }
 
-    /// The command to leave.
+    /// Takes the command to leave.
     pub(super) fn leaves(&mut self) -> Option<CommandId> {
         self.leaves.take()
     }
 
-    /// Says once that leaving is to be submitted: when everything sent before is delivered here.
+    /// Whether the leave has to be submitted, once, because all earlier sends are delivered here.
     pub(super) fn may_leave(&mut self) -> bool {
         let may = self.leaves.is_some() && self.queue.is_empty() && self.submitted.is_empty();
         may && !std::mem::replace(&mut self.left, true)
@@ -91,7 +104,7 @@ impl Front {
         self.seats = Some((self.pushed, seats));
     }
 
-    /// The seats that are to be said now: everything sent before them is delivered here.
+    /// Takes the seats to submit now, if all earlier sends are delivered here.
     pub(super) fn may_seat(&mut self) -> Option<Vec<SeatId>> {
         let (before, _) = self.seats.as_ref()?;
         let open = self.queue.len() + self.submitted.len();
@@ -101,7 +114,7 @@ impl Front {
         self.seats.take().map(|(_, seats)| seats)
     }
 
-    pub(super) fn push(&mut self, pending: Pending, bytes_max: usize) -> Result<(), Failure> {
+    pub(super) fn push(&mut self, pending: PendingSend, bytes_max: usize) -> Result<(), Failure> {
         if self.bytes + pending.bytes() > bytes_max {
             return Err(Failure::Full(bytes_max));
         }
@@ -111,52 +124,90 @@ impl Front {
         Ok(())
     }
 
-    pub(super) fn first(&self) -> Option<&Pending> {
+    pub(super) fn first(&self) -> Option<&PendingSend> {
         self.queue.front()
     }
 
-    pub(super) fn pop(&mut self) -> Option<Pending> {
+    /// Takes the first send off the queue, which ends it.
+    pub(super) fn pop(&mut self) -> Option<PendingSend> {
         let pending = self.queue.pop_front()?;
         self.bytes -= pending.bytes();
         Some(pending)
     }
 
-    /// Takes an ordered or safe send off the front, to submit it under this number. None if a soft one is first, or none.
+    /// Takes an ordered or safe send off the front, to submit it with the returned number. `None` if the
+    /// first send is soft, or there is none.
     pub(super) fn submit(&mut self) -> Option<(u64, Strength, Pack)> {
         self.first().filter(|first| first.strength != Strength::Soft)?;
-        let Pending { id, strength, pack } = self.pop().expect("it is the first");
+        let PendingSend { id, strength, pack } = self.queue.pop_front().expect("it is the first");
         self.last += 1;
-        self.submitted.insert(self.last, id);
+        self.submitted.insert(self.last, (id, pack.bytes().len()));
         Some((self.last, strength, pack))
     }
 
-    /// Whether no ordered send is on its way.
+    /// Whether no submitted send is on its way.
     pub(super) fn is_settled(&self) -> bool {
         self.submitted.is_empty()
     }
 
-    /// The send that was submitted under this number has its answer now. None if it had it before.
+    /// Ends the send that was submitted with this number. `None` if it has ended before.
     pub(super) fn settle(&mut self, number: u64) -> Option<CommandId> {
-        self.submitted.remove(&number)
+        let (id, bytes) = self.submitted.remove(&number)?;
+        self.bytes -= bytes;
+        Some(id)
     }
 
-    /// Sends that wait here fail: this process is out of touch.
+    /// Fails the queued sends, because this process is out of touch.
     pub(super) fn turn_back(&mut self, events: &mut Vec<Event>) {
-        let failed = |pending: Pending| Event::Done { id: pending.id, result: Err(Failure::OutOfTouch) };
+        let failed = |pending: PendingSend| Event::Done { id: pending.id, result: Err(Failure::OutOfTouch) };
+        self.bytes -= self.queue.iter().map(PendingSend::bytes).sum::<usize>();
         events.extend(self.queue.drain(..).map(failed));
-        self.bytes = 0;
     }
 
-    /// Ends everything: this process was dropped.
+    /// Ends all commands, because this process was dropped, or quits the group.
     pub(super) fn wedge(&mut self, events: &mut Vec<Event>) {
         let fail = |id, failure| Event::Done { id, result: Err(failure) };
         let submitted = std::mem::take(&mut self.submitted).into_values();
-        events.extend(submitted.map(|id| fail(id, Failure::MaybeApplied)));
+        events.extend(submitted.map(|(id, _)| fail(id, Failure::MaybeApplied)));
         events.extend(self.queue.drain(..).map(|pending| fail(pending.id, Failure::NotSent)));
         self.bytes = 0;
         events.extend(self.closes.take().map(|id| fail(id, Failure::Wedged)));
         events.extend(self.joins.take().map(|id| fail(id, Failure::Wedged)));
-        // Out is what was asked for.
+        // The command to leave has reached its goal.
         events.extend(self.leaves.take().map(|id| Event::Done { id, result: Ok(Outcome::Left) }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BYTES: usize = 5;
+
+    fn pending(id: u64, strength: Strength) -> PendingSend {
+        PendingSend { id: CommandId(id), strength, pack: Pack::of(b"x") }
+    }
+
+    #[test]
+    fn sends_take_room_until_they_have_ended() {
+        let mut front = Front::joining(CommandId(1), 7);
+        for id in 0..3 {
+            assert_eq!(front.push(pending(id, Strength::Ordered), 3 * BYTES), Ok(()));
+        }
+        while front.submit().is_some() {}
+        let full = Err(Failure::Full(3 * BYTES));
+        assert_eq!(front.push(pending(3, Strength::Soft), 3 * BYTES), full, "they are on their way");
+        assert_eq!((front.settle(7), front.settle(8)), (None, Some(CommandId(0))));
+        assert_eq!(front.settle(8), None, "it has ended");
+        assert_eq!(front.push(pending(3, Strength::Soft), 3 * BYTES), Ok(()));
+        // Without touch, the sends that the order has are still on their way.
+        let mut events = Vec::new();
+        front.turn_back(&mut events);
+        assert_eq!(events, [Event::Done { id: CommandId(3), result: Err(Failure::OutOfTouch) }]);
+        assert_eq!(front.push(pending(4, Strength::Soft), 3 * BYTES), Ok(()));
+        assert_eq!(front.push(pending(5, Strength::Soft), 3 * BYTES), full);
+        assert_eq!((front.settle(9), front.settle(10)), (Some(CommandId(1)), Some(CommandId(2))));
+        assert!(front.pop().is_some());
+        assert_eq!((front.bytes, front.numbered()), (0, 10));
     }
 }

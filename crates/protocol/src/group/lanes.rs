@@ -1,11 +1,12 @@
-//! Lanes: by which way own soft messages go to each other member, by the group's multicast address, as casts to it alone, or over the link,
-//! and what shows that casts arrive.
+//! Lanes: the ways of own soft messages to each other member, and the evidence that casts arrive. The ways
+//! are the group's multicast address, casts to the member alone, and the link.
 //!
-//! A cast is confirmed by a receipt that covers it before it was repaired over the link: then nothing else can have brought it. One that
-//! had to be repaired was lost. Until a cast was confirmed, one is under way at a time, and the link takes the rest: so where casts do not
-//! pass, finding out costs one gap. After [`LOSSES_MAX`] losses in a row, or the first if none was ever confirmed, everything
-//! goes another way for a while, which doubles up to [`PAUSE_MAX`]. Multicast and casts to the member alone are judged each for itself: where
-//! multicast does not pass, these may, and else the link takes all.
+//! A receipt confirms a cast if it covers the cast before that was repaired over the link: then nothing else
+//! can have brought it. A cast that had to be repaired was lost. Until a cast was confirmed, one at a time is
+//! in flight, and the link takes the rest: so if casts do not pass, finding out costs one gap. After
+//! [`LOSSES_MAX`] losses in a row, or the first if none was ever confirmed, messages go another way for a
+//! while, which doubles up to [`PAUSE_MAX`]. Multicast and casts to the member alone are judged separately:
+//! if multicast does not pass, the latter may; otherwise the link takes all.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,9 +21,9 @@ pub(super) struct Lanes {
     lanes: BTreeMap<ProcessId, Lane>,
 }
 
-/// The way by which a cast goes.
+/// The way of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CastRoute {
     /// By the group's address.
     Multicast,
     /// To the member alone.
@@ -33,7 +34,7 @@ pub(super) enum Way {
 struct Lane {
     /// Casts that are neither confirmed nor repaired, oldest first.
     casts: VecDeque<Cast>,
-    /// Their bytes.
+    /// The casts' size, in bytes.
     bytes: usize,
     multicast: Evidence,
     alone: Evidence,
@@ -41,31 +42,31 @@ struct Lane {
 
 #[derive(Clone, Copy, Debug)]
 struct Cast {
-    /// The number of its last message.
+    /// The number of the cast's last message.
     last: u64,
     bytes: usize,
-    way: Way,
+    way: CastRoute,
 }
 
-/// Evidence of whether casts arrive by one way at a member.
+/// Evidence whether casts arrive by one way at a member.
 #[derive(Debug)]
 struct Evidence {
-    /// Casts that are neither confirmed nor repaired.
+    /// Number of casts that are neither confirmed nor repaired.
     under_way: usize,
-    /// A cast was confirmed since casts were given up last.
+    /// Whether a cast was confirmed since casts were last given up.
     proven: bool,
-    /// Losses since the last one that was confirmed.
+    /// Number of losses since the last confirmed cast.
     losses: u32,
-    /// Everything goes another way until then.
+    /// Time until which messages go another way.
     closed_until: Time,
-    /// How long that is the next time.
+    /// Length of the next pause of this way.
     pause: Duration,
 }
 
-/// So many losses in a row are no accident.
+/// Number of losses in a row after which a way is given up.
 const LOSSES_MAX: u32 = 3;
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// Casts are tried anew at least so often.
+/// Longest pause of a way.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
 impl Default for Evidence {
@@ -75,17 +76,17 @@ impl Default for Evidence {
 }
 
 impl Lane {
-    fn of(&mut self, way: Way) -> &mut Evidence {
+    fn of(&mut self, way: CastRoute) -> &mut Evidence {
         match way {
-            Way::Multicast => &mut self.multicast,
-            Way::Alone => &mut self.alone,
+            CastRoute::Multicast => &mut self.multicast,
+            CastRoute::Alone => &mut self.alone,
         }
     }
 
-    fn is_open(&self, way: Way, now: Time, bytes: usize, window: usize) -> bool {
+    fn is_open(&self, way: CastRoute, now: Time, bytes: usize, window: usize) -> bool {
         let evidence = match way {
-            Way::Multicast => &self.multicast,
-            Way::Alone => &self.alone,
+            CastRoute::Multicast => &self.multicast,
+            CastRoute::Alone => &self.alone,
         };
         let fits = if evidence.proven { self.bytes + bytes <= window } else { evidence.under_way == 0 };
         window > 0 && fits && now >= evidence.closed_until
@@ -93,7 +94,7 @@ impl Lane {
 }
 
 impl Evidence {
-    /// A cast was lost. Says whether this way is given up for a while.
+    /// Notes a lost cast. Returns whether this way is given up for a while.
     fn lost(&mut self, now: Time) -> bool {
         self.losses += 1;
         let gives_up = !self.proven || self.losses >= LOSSES_MAX;
@@ -107,20 +108,28 @@ impl Evidence {
 }
 
 impl Lanes {
-    /// Whether a cast of so many bytes may go this way to `peer`, if at most `window` bytes of casts may be unconfirmed.
-    pub(super) fn is_open(&self, peer: ProcessId, way: Way, now: Time, bytes: usize, window: usize) -> bool {
+    /// Whether a cast of `bytes` bytes may go this way to `peer`, if at most `window` bytes of casts may be
+    /// unconfirmed.
+    pub(super) fn is_open(
+        &self,
+        peer: ProcessId,
+        way: CastRoute,
+        now: Time,
+        bytes: usize,
+        window: usize,
+    ) -> bool {
         self.lanes.get(&peer).map_or(window > 0, |lane| lane.is_open(way, now, bytes, window))
     }
 
-    /// A cast leaves that ends with this number.
-    pub(super) fn cast(&mut self, peer: ProcessId, way: Way, last: u64, bytes: usize) {
+    /// Notes a cast that ends with this number.
+    pub(super) fn cast(&mut self, peer: ProcessId, way: CastRoute, last: u64, bytes: usize) {
         let lane = self.lanes.entry(peer).or_default();
         lane.casts.push_back(Cast { last, bytes, way });
         lane.bytes += bytes;
         lane.of(way).under_way += 1;
     }
 
-    /// `peer` holds everything up to this number.
+    /// Notes that `peer` holds everything up to this number.
     pub(super) fn confirmed(&mut self, peer: ProcessId, held: u64) {
         let Some(lane) = self.lanes.get_mut(&peer) else { return };
         while let Some(Cast { bytes, way, .. }) = lane.casts.pop_front_if(|cast| cast.last <= held) {
@@ -131,8 +140,8 @@ impl Lanes {
         }
     }
 
-    /// Messages from `first` to `last` went to `peer` over the link: it asked for them, or did not say for long that it has them. Says
-    /// whether a way of casts is given up for it.
+    /// Notes that messages from `first` to `last` went to `peer` over the link, because it asked for them or
+    /// did not confirm them for long. Returns whether a way of casts is given up for it.
     pub(super) fn repaired(&mut self, peer: ProcessId, (first, last): (u64, u64), now: Time) -> bool {
         let Some(lane) = self.lanes.get_mut(&peer) else { return false };
         let (mut begins, mut multicast, mut alone) = (0, 0, 0);
@@ -141,12 +150,12 @@ impl Lanes {
             begins = cast.last + 1;
             if !is_apart {
                 lane.bytes -= cast.bytes;
-                *(if cast.way == Way::Multicast { &mut multicast } else { &mut alone }) += 1;
+                *(if cast.way == CastRoute::Multicast { &mut multicast } else { &mut alone }) += 1;
             }
             is_apart
         });
         let mut gives_up = false;
-        for (way, lost) in [(Way::Multicast, multicast), (Way::Alone, alone)] {
+        for (way, lost) in [(CastRoute::Multicast, multicast), (CastRoute::Alone, alone)] {
             let evidence = lane.of(way);
             evidence.under_way -= lost;
             gives_up |= lost > 0 && evidence.lost(now);
@@ -154,7 +163,7 @@ impl Lanes {
         gives_up
     }
 
-    /// The group has another address, of which nothing is known.
+    /// Drops the evidence of multicast, because the group has another address.
     pub(super) fn readdress(&mut self) {
         for lane in self.lanes.values_mut() {
             let under_way = lane.multicast.under_way;
@@ -162,7 +171,7 @@ impl Lanes {
         }
     }
 
-    /// A view of these members begins, in which numbers begin anew.
+    /// Begins a view of these members. Message numbers start again in a new view.
     pub(super) fn begin(&mut self, members: impl Fn(ProcessId) -> bool) {
         self.lanes.retain(|id, _| members(*id));
         for lane in self.lanes.values_mut() {
@@ -187,7 +196,7 @@ mod tests {
     /// Lanes on which a cast was confirmed.
     fn proven() -> Lanes {
         let mut lanes = Lanes::default();
-        lanes.cast(PEER, Way::Alone, 1, 60);
+        lanes.cast(PEER, CastRoute::Alone, 1, 60);
         lanes.confirmed(PEER, 1);
         lanes
     }
@@ -196,18 +205,18 @@ mod tests {
     fn until_one_was_confirmed_one_is_under_way() {
         let mut lanes = Lanes::default();
         assert!(
-            lanes.is_open(PEER, Way::Alone, at(0), 60, WINDOW)
-                && !lanes.is_open(PEER, Way::Alone, at(0), 60, 0)
+            lanes.is_open(PEER, CastRoute::Alone, at(0), 60, WINDOW)
+                && !lanes.is_open(PEER, CastRoute::Alone, at(0), 60, 0)
         );
-        lanes.cast(PEER, Way::Alone, 4, 60);
-        assert!(!lanes.is_open(PEER, Way::Alone, at(0), 1, WINDOW));
+        lanes.cast(PEER, CastRoute::Alone, 4, 60);
+        assert!(!lanes.is_open(PEER, CastRoute::Alone, at(0), 1, WINDOW));
         lanes.confirmed(PEER, 3);
-        assert!(!lanes.is_open(PEER, Way::Alone, at(0), 1, WINDOW), "not all of it is there");
+        assert!(!lanes.is_open(PEER, CastRoute::Alone, at(0), 1, WINDOW), "not all of it is there");
         lanes.confirmed(PEER, 9);
-        lanes.cast(PEER, Way::Alone, 10, 60);
+        lanes.cast(PEER, CastRoute::Alone, 10, 60);
         assert!(
-            lanes.is_open(PEER, Way::Alone, at(0), 40, WINDOW)
-                && !lanes.is_open(PEER, Way::Alone, at(0), 41, WINDOW)
+            lanes.is_open(PEER, CastRoute::Alone, at(0), 40, WINDOW)
+                && !lanes.is_open(PEER, CastRoute::Alone, at(0), 41, WINDOW)
         );
     }
 
@@ -216,72 +225,73 @@ mod tests {
         let mut lanes = Lanes::default();
         let (mut now, mut pauses) = (at(0), Vec::new());
         for number in 1..9 {
-            lanes.cast(PEER, Way::Alone, number, 60);
+            lanes.cast(PEER, CastRoute::Alone, number, 60);
             assert!(lanes.repaired(PEER, (number, number), now));
             let closed = (1..).map(Duration::from_secs);
-            let pause =
-                closed.into_iter().find(|pause| lanes.is_open(PEER, Way::Alone, now + *pause, 1, WINDOW));
+            let pause = closed
+                .into_iter()
+                .find(|pause| lanes.is_open(PEER, CastRoute::Alone, now + *pause, 1, WINDOW));
             let pause = pause.expect("it is tried anew");
             pauses.push(pause.as_secs());
             now = now + pause;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
-        lanes.cast(PEER, Way::Alone, 9, 60);
+        lanes.cast(PEER, CastRoute::Alone, 9, 60);
         lanes.confirmed(PEER, 9);
-        assert!(lanes.is_open(PEER, Way::Alone, now, 60, WINDOW), "one was confirmed");
+        assert!(lanes.is_open(PEER, CastRoute::Alone, now, 60, WINDOW), "one was confirmed");
     }
 
     #[test]
     fn losses_here_and_there_close_nothing() {
         let mut lanes = proven();
         for number in (2..40).step_by(2) {
-            lanes.cast(PEER, Way::Alone, number, 10);
-            lanes.cast(PEER, Way::Alone, number + 1, 10);
+            lanes.cast(PEER, CastRoute::Alone, number, 10);
+            lanes.cast(PEER, CastRoute::Alone, number + 1, 10);
             assert!(!lanes.repaired(PEER, (number, number), at(0)));
             lanes.confirmed(PEER, number + 1);
         }
-        assert!(lanes.is_open(PEER, Way::Alone, at(0), WINDOW, WINDOW));
+        assert!(lanes.is_open(PEER, CastRoute::Alone, at(0), WINDOW, WINDOW));
     }
 
     #[test]
     fn several_losses_in_a_row_close_the_lane() {
         let mut lanes = proven();
         for number in 2..5 {
-            lanes.cast(PEER, Way::Alone, number, 10);
+            lanes.cast(PEER, CastRoute::Alone, number, 10);
         }
         let given_up = [2, 3, 4].map(|number| lanes.repaired(PEER, (number, number), at(0)));
         assert_eq!(given_up, [false, false, true]);
         // A cast that is repaired twice was lost once, and shows nothing when it is confirmed.
         assert!(!lanes.repaired(PEER, (2, 4), at(0)));
         lanes.confirmed(PEER, 4);
-        assert!(!lanes.is_open(PEER, Way::Alone, at(999), 1, WINDOW));
-        assert!(lanes.is_open(PEER, Way::Alone, at(1_000), 1, WINDOW));
+        assert!(!lanes.is_open(PEER, CastRoute::Alone, at(999), 1, WINDOW));
+        assert!(lanes.is_open(PEER, CastRoute::Alone, at(1_000), 1, WINDOW));
     }
 
     #[test]
     fn a_repair_takes_the_casts_that_it_touches() {
         let mut lanes = proven();
         for last in [5, 9, 12] {
-            lanes.cast(PEER, Way::Alone, last, 30);
+            lanes.cast(PEER, CastRoute::Alone, last, 30);
         }
         lanes.repaired(PEER, (6, 7), at(0));
         assert!(
-            lanes.is_open(PEER, Way::Alone, at(0), 40, WINDOW)
-                && !lanes.is_open(PEER, Way::Alone, at(0), 41, WINDOW)
+            lanes.is_open(PEER, CastRoute::Alone, at(0), 40, WINDOW)
+                && !lanes.is_open(PEER, CastRoute::Alone, at(0), 41, WINDOW)
         );
     }
 
     #[test]
     fn what_was_under_way_is_of_no_account_in_the_next_view() {
         let mut lanes = proven();
-        lanes.cast(PEER, Way::Alone, 5, 60);
+        lanes.cast(PEER, CastRoute::Alone, 5, 60);
         lanes.begin(|_| true);
         lanes.confirmed(PEER, 9);
-        assert!(lanes.is_open(PEER, Way::Alone, at(0), WINDOW, WINDOW));
+        assert!(lanes.is_open(PEER, CastRoute::Alone, at(0), WINDOW, WINDOW));
         lanes.begin(|_| false);
-        lanes.cast(PEER, Way::Alone, 1, 10);
+        lanes.cast(PEER, CastRoute::Alone, 1, 10);
         assert!(
-            !lanes.is_open(PEER, Way::Alone, at(0), 10, WINDOW),
+            !lanes.is_open(PEER, CastRoute::Alone, at(0), 10, WINDOW),
             "nothing is known of one that comes anew"
         );
     }
@@ -290,21 +300,21 @@ mod tests {
     fn where_multicast_does_not_pass_casts_to_the_member_alone_may() {
         let mut lanes = proven();
         let open = |lanes: &Lanes, way, millis| lanes.is_open(PEER, way, at(millis), 10, WINDOW);
-        assert!(open(&lanes, Way::Multicast, 0), "it is tried");
-        lanes.cast(PEER, Way::Multicast, 2, 10);
-        assert!(!open(&lanes, Way::Multicast, 0), "one at a time");
-        assert!(open(&lanes, Way::Alone, 0));
-        lanes.cast(PEER, Way::Alone, 3, 10);
+        assert!(open(&lanes, CastRoute::Multicast, 0), "it is tried");
+        lanes.cast(PEER, CastRoute::Multicast, 2, 10);
+        assert!(!open(&lanes, CastRoute::Multicast, 0), "one at a time");
+        assert!(open(&lanes, CastRoute::Alone, 0));
+        lanes.cast(PEER, CastRoute::Alone, 3, 10);
         assert!(lanes.repaired(PEER, (2, 2), at(0)), "multicast is given up");
-        assert!(!open(&lanes, Way::Multicast, 999) && open(&lanes, Way::Multicast, 1_000));
+        assert!(!open(&lanes, CastRoute::Multicast, 999) && open(&lanes, CastRoute::Multicast, 1_000));
         lanes.confirmed(PEER, 3);
-        assert!(open(&lanes, Way::Alone, 0) && !open(&lanes, Way::Multicast, 0));
+        assert!(open(&lanes, CastRoute::Alone, 0) && !open(&lanes, CastRoute::Multicast, 0));
         // Another address may pass where the former did not.
         lanes.readdress();
-        assert!(open(&lanes, Way::Multicast, 0));
-        lanes.cast(PEER, Way::Multicast, 4, 10);
+        assert!(open(&lanes, CastRoute::Multicast, 0));
+        lanes.cast(PEER, CastRoute::Multicast, 4, 10);
         lanes.readdress();
         lanes.confirmed(PEER, 4);
-        assert!(open(&lanes, Way::Multicast, 0), "it was confirmed");
+        assert!(open(&lanes, CastRoute::Multicast, 0), "it was confirmed");
     }
 }

@@ -1,15 +1,18 @@
 //! Locks: tokens by name, which move among the members of a group in its order.
 //!
-//! **Promise.** At every place of the order each lock is held by one member at most. Claims are granted in the order in which they were
-//! ordered. A holder that leaves, or is dropped, loses its locks with the view in which it is no more, and the next claims are granted
-//! there. Each grant has a *fencing number*, larger than those of all earlier grants of that lock, also of groups of this name that
-//! were empty since: what a lock protects can turn away a holder that does not know yet that it is none.
+//! **Promise.** At every place of the order each lock has at most one holder. Claims are granted in their
+//! order. A holder that leaves, or is dropped, loses its locks with the first view without it, and the next
+//! claims are granted there. Each grant has a *fencing number*, larger than those of all earlier grants of
+//! that lock, even in earlier groups of this name that have ended. So the protected resource can refuse a
+//! former holder that does not know its loss yet.
 //!
-//! **Source.** 000 §6: "others use tokens to implement locking"; here the tokens come along. Fencing numbers are ours: a member that is cut off holds its locks in its
-//! own eyes until it notices ([`Event::InTouch`](super::Event::InTouch)), up to two seconds later.
+//! **Source.** 000 §6: "others use tokens to implement locking"; here the tokens are built in. Fencing
+//! numbers are ours: a member that is cut off counts its locks as held until it notices
+//! ([`Event::InTouch`](super::Event::InTouch)), up to two seconds later.
 //!
-//! **Shape.** [`Locks`] is a function of ordered claims, releases and views, the same at all members, and part of the state that a
-//! joiner gets. It knows nothing of users: each member looks in what is granted for its own claims.
+//! **Shape.** [`Locks`] is a function of ordered claims, releases and views, the same at all members, and
+//! part of a joiner's state. It knows nothing of users: each member looks for its own claims among the
+//! grants.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use super::{Place, SeatId, View};
 use crate::{ecast::Position, id::ProcessId};
 
-/// The locks of a group, with their holders and those who wait.
+/// The locks of a group, with their holders and waiting claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
 
-/// A claim, named by who made it.
+/// A claim, named by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The process of the member that made it.
@@ -37,31 +40,50 @@ impl Claim {
     }
 }
 
-/// A claim is granted.
+/// The grant of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Which.
+    /// The claim.
     pub claim: Claim,
-    /// Larger than those of all earlier grants of this lock.
+    /// The grant's fencing number, larger than those of all earlier grants of this lock.
     pub fence: u64,
 }
 
-/// No name of a lock is longer, in bytes.
+/// Upper bound of a lock's name, in bytes.
 pub const LOCK_NAME_BYTES_MAX: usize = 256;
 
-/// Bits of a fencing number that are the index in a pack. A pack is shorter than this many updates, and the order than the rest.
-const INDEX_BITS: u32 = 24;
+/// The largest index in a pack at which locks change. No correct member makes a claim or a release at a
+/// larger one, because a pack of them has at most some thousands of updates. It is refused everywhere.
+const INDEX_MAX: u32 = (1 << LATE_INDEX_BITS) - 1;
+/// Bits of a fencing number for the index in a pack, before position [`LATE`] and from there on.
+const EARLY_INDEX_BITS: u32 = 24;
+const LATE_INDEX_BITS: u32 = 16;
+/// The position from which numbers have their highest bit set, and more bits for the position. A domain that
+/// orders a million messages a second uses them up 4 years later.
+const LATE: u64 = 1 << 39;
+const LATE_POSITIONS: u64 = u64::MAX >> (LATE_INDEX_BITS + 1);
 
+/// Returns the number of a grant at this place. It grows with the place.
 fn fence(at: Position, index: u32) -> u64 {
-    assert!(index >> INDEX_BITS == 0 && at.0 >> (u64::BITS - INDEX_BITS) == 0, "{at}.{index} has a number");
-    at.0 << INDEX_BITS | u64::from(index)
+    match at.0.checked_sub(LATE) {
+        None => at.0 << EARLY_INDEX_BITS | u64::from(index),
+        Some(late) => 1 << 63 | late.min(LATE_POSITIONS) << LATE_INDEX_BITS | u64::from(index),
+    }
+}
+
+/// Returns the position and the index of a place at which locks may change.
+fn changes(place: Place) -> Option<(Position, u32)> {
+    match place {
+        Place::Ordered(at, index) if index <= INDEX_MAX => Some((at, index)),
+        _ => None,
+    }
 }
 
 impl Locks {
-    /// A member claims a lock, at this place of the order. Told if the claim is granted at once. One whose place is none of the order, or
-    /// whose name is too long, was made by no correct member, and is ignored everywhere.
+    /// Takes a claim at this place of the order. Returns the grant if it is granted at once. A claim outside
+    /// the order, or with too long a name, is not from a correct member, and is ignored everywhere.
     pub fn claim(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
-        let Place::Ordered(at, index) = place else { return None };
+        let (at, index) = changes(place)?;
         if name.len() > LOCK_NAME_BYTES_MAX {
             return None;
         }
@@ -73,9 +95,9 @@ impl Locks {
         (queue.len() == 1).then(|| Grant { claim, fence: fence(at, index) })
     }
 
-    /// A member releases a lock, or claims it no more. Told whose claim is granted by that.
+    /// Takes a release, or the withdrawal of a claim. Returns the grant that follows.
     pub fn release(&mut self, place: Place, name: &str, claim: Claim) -> Option<Grant> {
-        let Place::Ordered(at, index) = place else { return None };
+        let (at, index) = changes(place)?;
         let queue = self.0.get_mut(name)?;
         let found = queue.iter().position(|it| *it == claim)?;
         queue.remove(found);
@@ -86,8 +108,8 @@ impl Locks {
         next.filter(|_| found == 0).map(|claim| Grant { claim, fence: fence(at, index) })
     }
 
-    /// A view begins: claims of others than its members are void, and those of members that it takes in, which they made before they were out.
-    /// Told whose are granted by that.
+    /// Takes a new view. Claims of processes outside it are void. So are earlier claims of processes that
+    /// join, which date from before they were out. Returns the grants that follow.
     pub fn view(&mut self, view: &View) -> Vec<Grant> {
         let mut grants = Vec::new();
         self.0.retain(|_, queue| {
@@ -104,7 +126,7 @@ impl Locks {
         grants
     }
 
-    /// Who holds a lock.
+    /// Returns the process that holds a lock.
     pub fn holder(&self, name: &str) -> Option<ProcessId> {
         Some(self.0.get(name)?.front()?.member)
     }
@@ -114,7 +136,7 @@ impl Locks {
 mod tests {
     use super::*;
     use crate::{
-        group::{Entry, Standing},
+        group::{Standing, ViewMember},
         id::{Incarnation, Peer},
     };
 
@@ -127,7 +149,7 @@ mod tests {
     }
 
     fn view(number: u64, nodes: &[u64]) -> View {
-        let entry = |node: &u64| Entry {
+        let entry = |node: &u64| ViewMember {
             peer: Peer { id: process(*node), address: String::new() },
             standing: Standing::Whole,
         };
@@ -154,7 +176,7 @@ mod tests {
             [(2, 2)],
             "each name is a lock of its own"
         );
-        // One that gives up while it waits takes nothing from anybody.
+        // A claim that is withdrawn while it waits takes nothing from others.
         assert_eq!(locks.release(at(7, 0), "l", claim(2, 1)), None);
         assert_eq!(locks.holder("l"), Some(process(1)));
         assert_eq!(granted(locks.release(at(8, 0), "l", claim(1, 1))), [(1, 2)]);
@@ -213,7 +235,7 @@ mod tests {
         fences.extend(locks.release(at(5, 2), "l", claim(1, 1)));
         locks.claim(at(5, 3), "l", claim(3, 1));
         fences.extend(locks.view(&view(6, &[3])));
-        // All are gone, and with them what was known of the lock.
+        // All members are gone, and with them the knowledge of the lock.
         let mut anew = Locks::default();
         fences.extend(anew.claim(at(8, 0), "l", claim(4, 1)));
         let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();
@@ -221,13 +243,31 @@ mod tests {
     }
 
     #[test]
+    fn fencing_numbers_grow_in_the_longest_life_of_a_domain() {
+        let mut fences = Vec::new();
+        for position in [1, LATE - 1, LATE, LATE + 1, 1 << 40, (1 << 40) + 1, LATE + LATE_POSITIONS] {
+            for index in [0, 1, INDEX_MAX] {
+                let mut locks = Locks::default();
+                fences.extend(locks.claim(at(position, index), "l", claim(1, 1)));
+            }
+        }
+        let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();
+        assert!(fences.len() == 21 && fences.is_sorted_by(|a, b| a < b), "{fences:?}");
+        // Locks move on even after the last number.
+        let mut locks = Locks::default();
+        assert!(locks.claim(at(u64::MAX, 0), "l", claim(1, 1)).is_some());
+    }
+
+    #[test]
     fn what_no_correct_member_says_is_ignored() {
         let mut locks = Locks::default();
+        assert_eq!(locks.claim(at(5, INDEX_MAX + 1), "l", claim(1, 1)), None);
         assert_eq!(locks.claim(Place::Soft(1), "l", claim(1, 1)), None);
         assert_eq!(locks.claim(at(5, 0), &"l".repeat(LOCK_NAME_BYTES_MAX + 1), claim(1, 1)), None);
         assert_eq!(locks, Locks::default());
         locks.claim(at(5, 0), "l", claim(1, 1));
         assert_eq!(locks.release(Place::Soft(1), "l", claim(1, 1)), None);
+        assert_eq!(locks.release(at(6, INDEX_MAX + 1), "l", claim(1, 1)), None);
         assert_eq!(locks.holder("l"), Some(process(1)));
     }
 }

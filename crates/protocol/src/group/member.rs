@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Pack, Phi, Place, Record, Report,
-    SeatId, Settings, Standing, Strength, View,
+    Backlog, Direct, Event, Failure, Group, GroupId, Mark, Message, Offer, Outcome, Pack, Phi, Place, Record,
+    Report, SeatId, Settings, Standing, Strength, View,
     addresses::Meter,
     feed::Feed,
-    front::{Front, Pending},
+    front::{Front, PendingSend},
     lanes::Lanes,
-    receipts::{Awaited, Receipts, Tree},
+    receipts::{Receipts, SafeNews, Tree},
     routing::{Control, Header},
-    stream::{Fit, Soft, Stream, Streams},
+    stream::{Soft, Stream, Streams, TakeResult},
     updates::Updates,
 };
 use crate::{
@@ -34,37 +34,37 @@ pub(super) struct Submission {
     pub(super) send: Option<(GroupId, u64)>,
 }
 
-/// What members want done by their process.
+/// The effects that members request of their process.
 #[derive(Default)]
 pub(super) struct Effects {
     pub(super) events: Vec<Event>,
     pub(super) sends: Vec<(Destination, Message)>,
     pub(super) casts: Vec<(Destination, Message)>,
-    /// Casts by an address, and those for whom they are meant.
+    /// Casts by an address, with their intended receivers.
     pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
-    /// What is said for several groups at once.
+    /// Reports, which go together for several groups, and completed repairs.
     pub(super) reports: Vec<(GroupId, Report)>,
     pub(super) repaired: Vec<(GroupId, Position)>,
-    /// Messages that no correct peer sends.
+    /// Number of messages that no correct peer sends.
     pub(super) refused: u64,
-    /// Messages of processes that were dropped.
+    /// Number of messages of processes that were dropped.
     pub(super) firewalled: u64,
-    /// Views that began here.
+    /// Number of views that began here.
     pub(super) views: u64,
-    /// The longest that own soft messages of a member waited for a view.
+    /// Longest time that own soft messages of a member waited for a view.
     pub(super) longest_wait: Duration,
-    /// Gaps in others' streams that were asked for.
+    /// Number of gaps in others' streams that were requested.
     pub(super) gaps: u64,
-    /// Soft messages sent once more.
+    /// Number of soft messages that were sent again.
     pub(super) resent: u64,
-    /// Casts, one for each process that they went to.
+    /// Number of casts, one for each receiving process.
     pub(super) cast: u64,
-    /// Casts by an address.
+    /// Number of casts by an address.
     pub(super) multicast: u64,
-    /// How often casts were given up for a process.
+    /// Number of times that casts to a process were given up.
     pub(super) fallbacks: u64,
-    /// Members look then for what has come due.
+    /// Time at which members check for due work.
     pub(super) wake_at: Option<Time>,
 }
 
@@ -73,7 +73,7 @@ impl Effects {
         self.events.push(Event::Done { id, result });
     }
 
-    /// Members look at this instant at the latest for what has come due.
+    /// Makes members check for due work at this instant at the latest.
     fn wake(&mut self, at: Time) {
         self.wake_at = Some(self.wake_at.map_or(at, |before| before.min(at)));
     }
@@ -83,114 +83,129 @@ impl Effects {
     }
 }
 
-/// What a process lends to a member during one call.
+/// The resources that a member borrows from its process for one call.
 pub(super) struct Scene<'a> {
     pub(super) now: Time,
     pub(super) settings: &'a Settings,
     pub(super) linked: &'a BTreeSet<ProcessId>,
-    /// Whether a router in reach knows of a leader.
+    /// Whether a reachable router knows a leader.
     pub(super) in_touch: bool,
     pub(super) effects: &'a mut Effects,
 }
 
 /// An ordered message that is not delivered here.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingMessage {
     at: Position,
     sender: ProcessId,
     header: Header,
     body: Bytes,
 }
 
-/// What becomes of the next ordered message.
-enum Fate {
+/// The fate of the next ordered message.
+enum MessageFate {
     Waits,
     Voided,
     Delivered,
 }
 
-/// A member of one group, or a process that is about to be one.
+/// The message by which a member joins.
+#[derive(Debug)]
+pub(super) struct Joins {
+    /// The command to join.
+    pub(super) id: CommandId,
+    /// The token of the message.
+    pub(super) token: u64,
+    /// The number that the order gave to the message, once its outcome is known.
+    pub(super) number: Option<u64>,
+}
+
+/// A member of one group, or a process that is about to join.
 pub(super) struct Member {
     id: GroupId,
     me: ProcessId,
-    /// The group at the last control message delivered, once this process waits to be taken in.
+    joins: Joins,
+    /// The group at the last control message delivered, once this process waits for admission.
     group: Option<Group>,
-    /// The view that was installed here; without this process before its first.
+    /// The view that is installed here. It lacks this process before its first view.
     view: View,
-    /// The members of the group's view, as far as the order was delivered here.
+    /// The members of the group's view, as of the order's last delivery here.
     places: BTreeSet<(ProcessId, SeatId)>,
     streams: Streams,
-    ordered: VecDeque<Waiting>,
-    /// So many of them, from the first on, are confirmed: their soft predecessors are here.
+    ordered: VecDeque<WaitingMessage>,
+    /// Number of confirmed messages in `ordered`, from the first on: their soft predecessors are here.
     confirmed: usize,
-    /// Everything ordered up to here is confirmed.
+    /// The position up to which everything ordered is confirmed.
     confirmed_through: Position,
-    /// Everything ordered up to here was delivered, or voided.
+    /// The position up to which everything ordered was delivered, or voided.
     passed: Position,
-    /// Own soft messages are delivered behind this position: the last own ordered message that was delivered here, or what the host
-    /// has them follow.
+    /// The position after which own soft messages are delivered: that of the last own ordered message that
+    /// was delivered here, or one that the host makes them follow.
     soft_after: Position,
-    /// How far streams are delivered while a change is under way: what was reported, or the cut.
+    /// The limit of delivery for each stream during a change: the reported number, or the cut.
     limit: Option<BTreeMap<ProcessId, u64>>,
     cut: Option<BTreeMap<ProcessId, u64>>,
-    /// Having all of the cut was said.
+    /// Whether this member has confirmed that it holds all of the cut.
     repaired: bool,
-    /// Since when own soft messages wait for the next view.
+    /// Time since which own soft messages wait for the next view.
     changing_since: Option<Time>,
-    /// Since when survivors have been waited for.
+    /// Time since which survivors are awaited.
     waiting_since: Time,
-    /// The change under way ends here: nothing waits any longer.
+    /// Whether the change in progress ends here, so that no message waits any longer.
     installing: bool,
-    /// Own soft messages up to this number were sent.
+    /// The last number of own soft messages that was sent.
     sent: u64,
     receipts: Receipts,
-    /// Predecessors that were lost of safe messages which were delivered, by sender.
+    /// Numbers of lost predecessors of delivered safe messages, by sender.
     missing: BTreeMap<ProcessId, u64>,
     flushes: Vec<(CommandId, BTreeMap<ProcessId, u64>, Position)>,
-    /// What is known of the group's checkpoints.
+    /// The known checkpoints of the group.
     record: Option<Record>,
-    /// The checkpoint that the host has.
+    /// The host's checkpoint.
     offer: Offer,
-    /// Commands to save whose message is not delivered here.
+    /// Commands to save whose message was not delivered here.
     saves: VecDeque<CommandId>,
-    /// The state at the beginning of the next view is kept, for these commands of this member: some member wants it.
+    /// This member's commands that wait for the saved state at the beginning of the next view; `None` if no
+    /// member requested one.
     keeps: Option<Vec<CommandId>>,
     /// Messages of later views.
     early: Vec<(ProcessId, Position, Direct)>,
     early_bytes: usize,
-    /// From which number on each stream was asked for since the last tick.
+    /// The number from which each stream was requested since the last tick.
     asked: BTreeMap<ProcessId, u64>,
-    /// Gaps that have not closed by then are asked for.
+    /// Time at which gaps that are still open are requested.
     gaps_at: Option<Time>,
     lanes: Lanes,
-    /// The group's multicast address, and since when it is known here.
+    /// The group's multicast address, and the time since which it is known here.
     address: Option<MulticastAddress>,
     addressed: Time,
     meter: Meter,
-    /// The order had been delivered up to here at the last tick.
+    /// The position of `passed` at the last tick.
     passed_before: Position,
-    /// What others held of the own stream at the last tick.
+    /// The numbers of the own stream that others held at the last tick.
     held_before: BTreeMap<ProcessId, u64>,
-    /// How often repair was asked for in this change.
+    /// Number of requests for repair in this change.
     attempts: usize,
     front: Front,
     feed: Feed,
-    /// The processes that its own process reaches for its sake. They follow from the group as it was at that view, with so many dropped
-    /// and joining.
+    /// The processes to which this member's process keeps links for the group. They follow from the group's
+    /// view with this number, with this many dropped and joining processes.
     reached: BTreeSet<ProcessId>,
     reached_for: Option<(Position, usize, usize)>,
-    /// Whether its process knows that it may have something to send at the end of the turn.
+    /// Whether the member's process will end the turn for it.
     pub(super) stirred: bool,
-    /// Whether its process looks after it at each tick.
+    /// Whether the member's process calls it at each tick.
     pub(super) awake: bool,
 }
 
 impl Member {
-    /// One that is about to join.
-    pub(super) fn new(id: GroupId, me: ProcessId, offer: Offer, command: CommandId) -> Self {
+    /// Makes a member that is about to join.
+    pub(super) fn new(id: GroupId, me: ProcessId, offer: Offer, joins: Joins, numbered: u64) -> Self {
+        let front = Front::joining(joins.id, numbered);
         Member {
             id,
             me,
+            joins,
             group: None,
             view: View::default(),
             places: BTreeSet::new(),
@@ -225,7 +240,7 @@ impl Member {
             passed_before: Position(0),
             held_before: BTreeMap::new(),
             attempts: 0,
-            front: Front::joining(command),
+            front,
             feed: Feed::default(),
             reached: BTreeSet::new(),
             reached_for: None,
@@ -234,24 +249,43 @@ impl Member {
         }
     }
 
-    /// The view installed here, if this process is in it.
+    /// Notes that the message of this token is ordered with this number.
+    pub(super) fn joins_by(&mut self, token: u64, number: u64) {
+        if self.joins.token == token {
+            self.joins.number = Some(number);
+        }
+    }
+
+    /// Whether the message of this number is the one by which this member joins. Its token is known until its
+    /// outcome is.
+    pub(super) fn joined_by(&self, token: Option<u64>, number: u64) -> bool {
+        token == Some(self.joins.token) || self.joins.number == Some(number)
+    }
+
+    /// Returns the view that is installed here, if this process is in it.
     pub(super) fn view(&self) -> Option<&View> {
         (self.is_member()).then_some(&self.view)
     }
 
-    /// Bytes of soft messages held, and ordered messages that wait.
+    /// Returns the held soft messages, in bytes, and the number of ordered messages that wait.
     pub(super) fn held(&self) -> (usize, usize) {
         (self.streams.iter().map(|(_, stream)| stream.bytes).sum(), self.ordered.len())
     }
 
-    /// Whether time alone brings nothing about here: nothing is held, awaited, or under way.
+    /// Returns the member's memory for the group, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        let streams = self.streams.iter().map(|(_, stream)| stream.memory()).sum::<usize>();
+        streams + self.early_bytes + self.front.bytes() + self.feed.bytes()
+    }
+
+    /// Whether the passing of time has no effect here: nothing is held, awaited, or in progress.
     pub(super) fn is_at_rest(&self) -> bool {
         let still = self.flushes.is_empty() && self.front.is_settled() && self.front.first().is_none();
         let still = still && self.receipts.are_told() && !self.lacks();
-        still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && !self.feed.is_awaited()
+        still && self.held() == (0, 0) && self.is_member() && !self.is_changing() && self.feed.is_live()
     }
 
-    /// Whether a change of the view is under way.
+    /// Whether a change of the view is in progress.
     pub(super) fn is_changing(&self) -> bool {
         self.group.as_ref().is_some_and(|group| group.change.is_some())
     }
@@ -260,7 +294,8 @@ impl Member {
         self.view.entry(self.me).is_some()
     }
 
-    /// The processes to reach from now on, with their addresses, and those to reach no more.
+    /// Returns the processes to which links are needed from now on, with their addresses, and those to which
+    /// they are not.
     pub(super) fn reach(&mut self) -> (Vec<(ProcessId, String)>, Vec<ProcessId>) {
         let group = self.group.as_ref();
         let now = group.map(|group| (group.view.number, group.dropped.len(), group.joining.len()));
@@ -273,17 +308,22 @@ impl Member {
         (neighbours.into_iter().filter(|(id, _)| !reached.contains(id)).collect(), gone)
     }
 
-    /// It is no member any more: whom its process reached for its sake.
+    /// Returns the largest number that the member has given to an ordered or safe send.
+    pub(super) fn numbered(&self) -> u64 {
+        self.front.numbered()
+    }
+
+    /// Ends the member. Returns the processes to which its process kept links for it.
     pub(super) fn into_reached(self) -> BTreeSet<ProcessId> {
         self.reached
     }
 
-    /// The multicast address to which this process listens for it.
+    /// Returns the multicast address to which this process listens for it.
     pub(super) fn address(&self) -> Option<MulticastAddress> {
         self.address
     }
 
-    /// The group has this address from now on.
+    /// Sets the group's address.
     pub(super) fn readdress(&mut self, now: Time, address: Option<MulticastAddress>) {
         if std::mem::replace(&mut self.address, address) != address {
             self.addressed = now;
@@ -291,13 +331,14 @@ impl Member {
         }
     }
 
-    /// The group's rate since this was asked last, so many seconds ago, if the routers are to be told.
+    /// Returns the group's rate over the last `seconds`, if it has to be reported to the routers.
     pub(super) fn rate(&mut self, seconds: f64) -> Option<u8> {
         let tells = self.view.rank(self.me) == Some(0);
         self.meter.read(seconds, tells.then_some(self.view.members.len()), self.address.is_some())
     }
 
-    /// Members of the view but for this one, and those who wait to be in it.
+    /// Returns the other members of the view that are not dropped, and the joining processes, with their
+    /// addresses.
     fn neighbours(&self) -> BTreeMap<ProcessId, String> {
         let Some(group) = &self.group else { return BTreeMap::new() };
         let members =
@@ -306,7 +347,7 @@ impl Member {
         peers.map(|peer| (peer.id, peer.address.clone())).collect()
     }
 
-    /// The other members that are not suspected.
+    /// Returns the other members that are not suspected.
     fn others(&self) -> Vec<ProcessId> {
         let lives = |id: &ProcessId| {
             *id != self.me && self.group.as_ref().is_some_and(|group| !group.dropped.contains(id))
@@ -314,7 +355,7 @@ impl Member {
         self.view.ids().filter(lives).collect()
     }
 
-    /// The caller wants to leave.
+    /// Takes the caller's request to leave.
     pub(super) fn leave(&mut self, scene: &mut Scene<'_>, id: CommandId) {
         if self.front.is_leaving() {
             return scene.effects.done(id, Err(Failure::NotMember));
@@ -323,15 +364,15 @@ impl Member {
         self.pump(scene);
     }
 
-    /// The caller has these members of the group, behind everything sent so far.
+    /// Takes the caller's seats, after everything sent so far.
     pub(super) fn seats(&mut self, scene: &mut Scene<'_>, seats: Vec<SeatId>) {
         self.front.seat(seats);
         self.pump(scene);
     }
 
-    /// The caller sends.
+    /// Takes the caller's send.
     pub(super) fn send(&mut self, scene: &mut Scene<'_>, id: CommandId, strength: Strength, pack: Pack) {
-        // It goes with others at the end of the turn.
+        // The message leaves with others at the end of the turn.
         let result = if self.front.is_closed() {
             Err(Failure::NotMember)
         } else if !scene.in_touch {
@@ -339,22 +380,22 @@ impl Member {
         } else if pack.bytes().len() > scene.settings.body_bytes_max {
             Err(Failure::Full(scene.settings.body_bytes_max))
         } else {
-            self.front.push(Pending { id, strength, pack }, scene.settings.queue_bytes_max)
+            self.front.push(PendingSend { id, strength, pack }, scene.settings.queue_bytes_max)
         };
         if let Err(failure) = result {
             scene.effects.done(id, Err(failure));
         }
     }
 
-    /// The caller wants what it has seen to be at all members.
+    /// Takes the caller's request to flush.
     pub(super) fn flush(&mut self, scene: &mut Scene<'_>, id: CommandId) {
-        if !self.is_member() || self.feed.is_awaited() {
+        if !self.may_send() {
             return scene.effects.done(id, Err(Failure::NotMember));
         }
         if !scene.in_touch {
             return scene.effects.done(id, Err(Failure::OutOfTouch));
         }
-        // Sends of before come before it.
+        // Earlier sends go before the flush.
         self.pump(scene);
         self.flushes.push((id, self.streams.delivered(), self.passed));
         self.end_flushes(scene);
@@ -375,7 +416,7 @@ impl Member {
         });
     }
 
-    /// The caller wants the state to be kept.
+    /// Takes the caller's request to save the state.
     pub(super) fn save(&mut self, scene: &mut Scene<'_>, id: CommandId, last: bool) {
         if !self.may_send() || self.front.is_closed() {
             return scene.effects.done(id, Err(Failure::NotMember));
@@ -383,7 +424,7 @@ impl Member {
         if last {
             self.front.close(id);
         }
-        // Sends of before come before it.
+        // Earlier sends go before the save.
         self.pump(scene);
         if !last {
             self.submit_save(scene, id, true);
@@ -400,45 +441,45 @@ impl Member {
         self.record.is_some_and(|known| known.newest >= checkpoint)
     }
 
-    /// A member has saved a checkpoint.
+    /// Notes that a member has saved a checkpoint.
     pub(super) fn told_kept(&mut self, checkpoint: Mark) {
         self.record = Some(Record::kept(self.record, checkpoint));
     }
 
-    /// A process that asked to join has a checkpoint.
+    /// Notes the checkpoint of a process that asked to join.
     pub(super) fn told_offer(&mut self, offer: Offer) {
         if let Some(checkpoint) = offer.checkpoint {
             self.record = Some(Record::brought(self.record, checkpoint));
         }
     }
 
-    /// Own soft messages are to be delivered behind this position, everywhere. If it was delivered in an earlier life of this member, others have it
-    /// before this view.
+    /// Makes own soft messages follow this position, everywhere. If it was delivered in an earlier life of
+    /// this member, others have it before this view.
     pub(super) fn follow(&mut self, at: Position) {
         self.soft_after = self.soft_after.max(at.min(self.through()));
     }
 
-    /// The caller has something to say to another member.
+    /// Sends the caller's bytes to another member, past the views.
     pub(super) fn say_word(&mut self, scene: &mut Scene<'_>, to: ProcessId, body: Bytes) {
         if self.view.entry(to).is_some() && to != self.me && body.len() <= scene.settings.body_bytes_max {
             self.say(scene, vec![to], self.view.number, Direct::Word { body });
         }
     }
 
-    /// The host hands over the state as of a view.
+    /// Takes the host's state as of a view.
     pub(super) fn checkpoint(&mut self, view: Position, state: Bytes) {
         self.feed.give(view, state);
     }
 
-    /// What the order says of own sends that will not be delivered here.
+    /// Ends an own send that will not be delivered here, as the order reports.
     pub(super) fn failed(&mut self, scene: &mut Scene<'_>, number: u64, failure: Failure) {
-        // What waits behind it is not sent: where this happens, the process is about to hear that it was dropped.
+        // Later sends wait behind it. Where this happens, the process is about to learn that it was dropped.
         if let Some(id) = self.front.settle(number) {
             scene.effects.done(id, Err(failure));
         }
     }
 
-    /// This process was dropped.
+    /// Ends all commands, because this process was dropped.
     pub(super) fn wedge(&mut self, effects: &mut Effects) {
         for (id, ..) in self.flushes.drain(..) {
             effects.done(id, Err(Failure::Wedged));
@@ -449,10 +490,10 @@ impl Member {
         self.front.wedge(&mut effects.events);
     }
 
-    /// This process is in touch with the order again, or no more.
+    /// Handles a change of touch with the order.
     pub(super) fn resume(&mut self, scene: &mut Scene<'_>) {
         if !scene.in_touch {
-            // A caller would wait for as long as the routers are away.
+            // The caller would otherwise wait as long as the routers are away.
             self.front.turn_back(&mut scene.effects.events);
             for (id, ..) in self.flushes.drain(..) {
                 scene.effects.done(id, Err(Failure::OutOfTouch));
@@ -461,7 +502,7 @@ impl Member {
         self.deliver(scene);
     }
 
-    /// An ordered message.
+    /// Takes an ordered message.
     pub(super) fn on_ordered(
         &mut self,
         scene: &mut Scene<'_>,
@@ -474,22 +515,23 @@ impl Member {
             scene.effects.refused += 1;
             return;
         }
-        self.ordered.push_back(Waiting { at, sender, header, body });
+        self.ordered.push_back(WaitingMessage { at, sender, header, body });
         self.deliver(scene);
     }
 
-    /// How many soft messages of its sender must be delivered before it; none of a view that is over.
-    fn behind(&self, waiting: &Waiting) -> u64 {
+    /// Returns the number of soft messages of the same sender that must be delivered before the message; 0
+    /// for an earlier view.
+    fn behind(&self, waiting: &WaitingMessage) -> u64 {
         if waiting.header.view == self.view.number { waiting.header.behind } else { 0 }
     }
 
-    /// Whether some of its soft predecessors are in no cut.
-    fn is_bereft(&self, waiting: &Waiting) -> bool {
+    /// Whether some of the message's soft predecessors are beyond the cut.
+    fn is_bereft(&self, waiting: &WaitingMessage) -> bool {
         let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender));
         end.is_some_and(|end| self.behind(waiting) > *end)
     }
 
-    /// Confirms what is ordered and whose soft predecessors are here.
+    /// Confirms ordered messages whose soft predecessors are here.
     fn confirm(&mut self) {
         while let Some(waiting) = self.ordered.get(self.confirmed) {
             if self.streams.received(waiting.sender) < self.behind(waiting) && !self.is_bereft(waiting) {
@@ -502,42 +544,42 @@ impl Member {
         }
     }
 
-    /// The receipts of others that an ordered message may wait for.
-    fn awaited(&self, waiting: &Waiting) -> Awaited {
+    /// Returns the receipts for which an ordered message may wait.
+    fn awaited(&self, waiting: &WaitingMessage) -> SafeNews {
         let members = self.view.members.len();
         match waiting.header.safe.map(|phi| phi.of(members)) {
-            None | Some(..=1) => Awaited::Nothing,
-            Some(wanted) if wanted >= members => Awaited::All,
-            Some(_) => Awaited::Some,
+            None | Some(..=1) => SafeNews::Nothing,
+            Some(wanted) if wanted >= members => SafeNews::All,
+            Some(_) => SafeNews::Some,
         }
     }
 
-    fn fate(&self, waiting: &Waiting) -> Fate {
+    fn fate(&self, waiting: &WaitingMessage) -> MessageFate {
         let delivered = self.streams.get(waiting.sender).map_or(0, |stream| stream.delivered);
         let behind = self.behind(waiting);
         if waiting.header.view > self.view.number {
-            // Its sender cannot have been in a view that comes after its place.
-            return Fate::Voided;
+            // The message's sender cannot have been in a view that comes after the message's place.
+            return MessageFate::Voided;
         }
         if self.is_bereft(waiting) {
             let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender)).copied().unwrap_or(0);
             return match waiting.header.safe {
-                None | Some(Phi::All) => Fate::Voided,
-                // Those that died may have delivered it.
-                Some(_) if delivered == end && self.installing => Fate::Delivered,
-                Some(_) => Fate::Waits,
+                None | Some(Phi::All) => MessageFate::Voided,
+                // Dead members may have delivered it.
+                Some(_) if delivered == end && self.installing => MessageFate::Delivered,
+                Some(_) => MessageFate::Waits,
             };
         }
         if delivered < behind {
-            return Fate::Waits;
+            return MessageFate::Waits;
         }
         match waiting.header.safe {
-            Some(phi) if !self.installing && !self.is_safe(waiting.at, phi) => Fate::Waits,
-            _ => Fate::Delivered,
+            Some(phi) if !self.installing && !self.is_safe(waiting.at, phi) => MessageFate::Waits,
+            _ => MessageFate::Delivered,
         }
     }
 
-    /// Whether φ members have what was ordered up to `at`.
+    /// Whether φ members have everything ordered up to `at`.
     fn is_safe(&self, at: Position, phi: Phi) -> bool {
         let others = self.others();
         let confirmed =
@@ -546,7 +588,7 @@ impl Member {
         own + others.iter().filter(confirmed).count() >= phi.of(self.view.members.len()).min(others.len() + 1)
     }
 
-    /// Delivers all that may be.
+    /// Delivers all messages that may be delivered.
     fn deliver(&mut self, scene: &mut Scene<'_>) {
         if !self.is_member() || !scene.in_touch && !self.installing {
             return;
@@ -561,7 +603,7 @@ impl Member {
         let mut moved = false;
         while let Some(waiting) = self.ordered.front() {
             let fate = self.fate(waiting);
-            if matches!(fate, Fate::Waits) {
+            if matches!(fate, MessageFate::Waits) {
                 break;
             }
             let waiting = self.ordered.pop_front().expect("it is the first");
@@ -570,7 +612,7 @@ impl Member {
             self.passed = waiting.at;
             self.receipts.owe();
             moved = true;
-            if matches!(fate, Fate::Delivered) {
+            if matches!(fate, MessageFate::Delivered) {
                 self.deliver_one(scene, waiting);
             } else {
                 assert_ne!(waiting.sender, self.me, "voided: an own message, though this process survives");
@@ -579,8 +621,8 @@ impl Member {
         moved
     }
 
-    fn deliver_one(&mut self, scene: &mut Scene<'_>, waiting: Waiting) {
-        let Waiting { at, sender, header, body } = waiting;
+    fn deliver_one(&mut self, scene: &mut Scene<'_>, waiting: WaitingMessage) {
+        let WaitingMessage { at, sender, header, body } = waiting;
         let delivered = self.streams.get(sender).map_or(0, |stream| stream.delivered);
         if header.view == self.view.number && header.behind > delivered {
             self.missing.insert(sender, header.behind - delivered);
@@ -597,7 +639,8 @@ impl Member {
         }
     }
 
-    /// Everything ordered up to here was delivered, or voided, or is in the state with which this member began.
+    /// Returns the position up to which everything ordered was delivered, voided, or part of the member's
+    /// first state.
     fn through(&self) -> Position {
         self.passed.max(self.view.number)
     }
@@ -622,10 +665,11 @@ impl Member {
 
     /// Whether the caller's sends may go at all.
     fn may_send(&self) -> bool {
-        self.is_member() && !self.feed.is_awaited()
+        self.is_member() && self.feed.is_live()
     }
 
-    /// Delivers own soft sends that wait, as far as they may go. Ordered and safe ones wait for the end of the turn.
+    /// Delivers waiting own soft sends, as far as they may go. Ordered and safe ones wait for the end of the
+    /// turn.
     fn pump(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
@@ -644,7 +688,7 @@ impl Member {
         }
     }
 
-    /// Submits ordered and safe sends. At the end of a turn.
+    /// Submits ordered and safe sends, at the end of a turn.
     pub(super) fn submit(&mut self, scene: &mut Scene<'_>) {
         if !self.may_send() {
             return;
@@ -658,7 +702,7 @@ impl Member {
         }
     }
 
-    /// Its place in the tree of its view.
+    /// Returns the member's place in the tree of its view.
     fn tree(&self, scene: &Scene<'_>) -> Tree {
         let rank = self.view.ids().position(|id| id == self.me).unwrap_or(0);
         Tree { rank, members: self.view.members.len(), width: scene.settings.receipts_at_once }
@@ -676,10 +720,10 @@ impl Member {
         while front.first().is_some_and(|first| first.strength == Strength::Soft)
             && stream.bytes < scene.settings.window_bytes
         {
-            let Pending { id, pack, .. } = front.pop().expect("it is the first");
+            let PendingSend { id, pack, .. } = front.pop().expect("it is the first");
             let first = stream.received() + 1;
             let fit = stream.take(first, Soft { after, pack: pack.clone() }, 0);
-            assert_eq!(fit, Fit::Next, "it is the sender's next");
+            assert_eq!(fit, TakeResult::Next, "it is the sender's next");
             stream.delivered = stream.received();
             self.meter.count(1);
             self.receipts.owe();
@@ -690,7 +734,7 @@ impl Member {
         }
     }
 
-    /// Tells the host, behind the state if that is awaited.
+    /// Passes an event to the host, after the state if that is awaited.
     fn tell(&mut self, scene: &mut Scene<'_>, event: Event) {
         scene.effects.events.extend(self.feed.pass(event));
     }

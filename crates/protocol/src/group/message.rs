@@ -1,4 +1,4 @@
-//! What processes of a domain of groups say to each other, and its bytes.
+//! The messages between processes of a domain of groups, and their bytes.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,23 @@ use crate::{
 /// A message of a domain of groups.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Of the order: between routers, and with them.
+    /// A message of the order: between routers, and with them.
     Order(ecast::Message),
-    /// Between members of a group.
+    /// A message between members of a group.
     Group {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// The sender's view, or the one that a state is of.
+        /// The sender's view, or the view of a state.
         view: Position,
         /// The content.
         direct: Direct,
     },
 }
 
-/// What members of a group say to each other.
+/// A direct message between members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direct {
-    /// Soft messages of one sender, whose updates have consecutive numbers: from itself, or a repair from another that holds them.
+    /// Soft messages of one sender with consecutive numbers: from itself, or a repair from another holder.
     Soft {
         /// The sender.
         sender: ProcessId,
@@ -42,66 +42,67 @@ pub enum Direct {
         /// The messages.
         messages: Vec<Soft>,
     },
-    /// The holdings of members.
+    /// A receipt: the messages that members hold.
     Receipts {
-        /// Their holders.
+        /// The members whose messages it covers.
         of: Holders,
-        /// The part of each stream that each of them holds at least.
+        /// The last number of each stream that each of them holds at least.
         counts: BTreeMap<ProcessId, u64>,
-        /// Everything ordered up to here, and its soft predecessors, of each of them.
+        /// The position up to which each of them has everything ordered, with the soft predecessors.
         ordered: Vec<Position>,
-        /// Whether the same is wanted in return.
+        /// Whether the sender requests a receipt in return.
         asks: bool,
     },
-    /// A stream is wanted from this number on.
+    /// A request for a stream from this number on.
     Want {
-        /// The sender whose stream it is.
+        /// The sender of the stream.
         sender: ProcessId,
-        /// From where on.
+        /// The first number.
         from: u64,
     },
-    /// Part of a stream is wanted, which did not come though others behind it did, or though its sender says that there is more.
+    /// A request for a part of a stream that did not come, although later messages did or its sender
+    /// announced more.
     Gap {
-        /// The sender whose stream it is.
+        /// The sender of the stream.
         sender: ProcessId,
-        /// The number of the first update that is missing.
+        /// The number of the first missing update.
         first: u64,
-        /// The number of the last.
+        /// The number of the last missing update.
         last: u64,
     },
-    /// The state is wanted from this byte on.
+    /// A request for the state from this byte on.
     StateWanted {
-        /// How much is here.
+        /// Number of bytes that have arrived.
         offset: u64,
     },
-    /// Words of the sender's host, past the views.
+    /// Bytes from the sender's host, delivered whatever the present view is.
     Word {
-        /// The words.
+        /// The bytes.
         body: Bytes,
     },
     /// A piece of a state.
     State {
-        /// Where it begins.
+        /// Position of the piece's first byte.
         offset: u64,
-        /// How long the state is, in bytes.
+        /// Length of the whole state, in bytes.
         total: u64,
         /// The piece.
         piece: Bytes,
     },
 }
 
-/// Members whose holdings a receipt tells.
+/// The members that a receipt covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holders {
-    /// Its sender.
+    /// The message's sender.
     Sender = 0,
-    /// Its sender, and all below it in the tree of a large view.
+    /// The message's sender, and all members below it in the tree of a large view.
     Branch = 1,
     /// All members.
     Everyone = 2,
 }
 
-// Routers read the first as any part's; 2 is what processes of tables say to each other.
+// Routers read the first tag in every part; 2 marks messages between processes of tables.
 const ORDER: u8 = 1;
 const GROUP: u8 = 4;
 

@@ -1,33 +1,38 @@
 //! Process groups: write an object, join a group, pick the promise by the verb, read any replica.
 //!
-//! **Promise.** All members of a group see the same sequence of *views* (who is in the group). Between two views they
-//! deliver the same messages. A sender picks the strength of each:
+//! **Promise.** All members of a group see the same sequence of *views* (the members of the group). Between
+//! two views they deliver the same messages. A sender picks the strength of each:
 //!
 //! | strength | promise |
 //! |---|---|
-//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in the sender's order; kept if any process that enters the next view holds it and what its sender sent before |
+//! | [`Soft`](Strength::Soft) | delivered at the sender at once, elsewhere in its order; kept as below |
 //! | [`Ordered`](Strength::Ordered) | soft, and in one order at all members |
-//! | [`Safe`](Strength::Safe) | ordered, and delivered nowhere until a majority of the routers and φ members of the view have it |
-//! | [`Flush`](Command::Flush) | ends once everything that this member had delivered when it asked, from anyone, is at all members |
+//! | [`Safe`](Strength::Safe) | ordered, and nowhere before a majority of the routers and φ members have it |
+//! | [`Flush`](Command::Flush) | ends once all members have what this member had delivered when it asked |
 //!
-//! A member's messages of all strengths are delivered in the order in which it sent them, everywhere. A process that joins gets
-//! the state as it was when its first view began, and everything since. Deliveries, views and the member's end come in one
-//! stream, so that no view overtakes a message.
+//! A soft message is kept if any process that enters the next view holds it and its sender's earlier
+//! messages. A member's messages of all strengths are delivered in the order in which it sent them,
+//! everywhere. A process that joins gets the state at the beginning of its first view, and everything since.
+//! Deliveries, views and the member's end come in one stream, so that no view overtakes a message.
 //!
-//! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining with a state from
-//! one member, a checkpoint in a file), §7 and figure 4 (`Flush`). What a view change must agree on: 000 §5, "any message received by all members of
-//! the old view is included". Who died is judged by the lead router with the others for a bench ([`suspicion`](crate::suspicion)).
+//! **Source.** 000 §5 (epochs, wedging, the firewall), §6 (`Send`, `OrderedSend`, `SafeSend` with φ, joining
+//! with a state from one member, a checkpoint in a file), §7 and figure 4 (`Flush`). A view change must agree
+//! as in 000 §5, "any message received by all members of the old view is included". The lead router, with the
+//! others as a bench, judges which members died ([`suspicion`](crate::suspicion)).
 //!
 //! **Roles.**
-//! - *Routers* order every change of membership and every ordered or safe send. They run [`ecast`](crate::ecast) with the
-//!   routing [`Groups`]; what a [`Group`] is at a position is a function of the control messages before it (`view`). The lead router
-//!   takes members out that died.
+//! - *Routers* order every change of membership and every ordered or safe send. They run
+//!   [`ecast`](crate::ecast) with the routing [`Groups`]; a [`Group`] at a position is a function of the
+//!   earlier control messages (`view`). The lead router removes dead members.
 //! - A [`Process`] is one member of the domain: it holds the links, and submits.
-//! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`), delivers, reports, repairs.
-//!   Its caller may have several members of the group behind it, each in a *seat* (`seats`).
-//! - Its *lanes* (`lanes`) say by which way soft messages go to each other member: by the group's multicast address, as casts to it alone, or over
-//!   the link. Which groups have an address the routers say (`addresses`).
-//! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each command.
+//! - A *member* (`member`) is a process in one group: it holds the streams of soft messages (`stream`),
+//!   delivers, reports, repairs. Its caller may have several members of the group behind it, each in a *seat*
+//!   (`seats`).
+//! - Its *lanes* (`lanes`) choose the way of soft messages to each other member: the group's multicast
+//!   address, casts to it alone, or the link. The routers choose the groups that have an address
+//!   (`addresses`).
+//! - The *front* (`front`) is its caller's side: a queue in the caller's order, and the answer to each
+//!   command.
 //! - The *feed* (`feed`) carries a state from a member that has it to one that joined.
 //!
 //! ```text
@@ -45,172 +50,229 @@
 //!    │               │                    │◀──────────────── Whole ─────────┤
 //! ```
 //!
-//! **A view change** (S9) is computed by [`Group::step`] from ordered messages alone, the same by routers and members. Nobody
-//! coordinates it, so nobody's death interrupts it.
-//! 1. *Prepare*: the position of the join, leave or suspicion that finds no change under way. Soft sends wait from its
-//!    delivery on.
-//! 2. *Reports*: each survivor says how much of each member's stream it holds, and whether it has the state. A report names its
-//!    prepare.
-//! 3. *Cut*: the position of the last survivor's report. It ends each sender's stream at the longest prefix that any survivor
-//!    holds. What lies behind a gap counts as held by nobody, and is let go with the report.
-//! 4. *Repair*: who lacks something of the cut asks a survivor that reported it, then another, and says when it has all.
-//!    A survivor whose report equals the cut need not say so.
-//! 5. *Install*: the position at which the last survivor has all. The view's number is this position. Whoever
-//!    asked to join or to leave up to here is taken in or let go with it: many in one view.
+//! **A view change** (S9) is computed by [`Group::step`] from ordered messages alone, the same by routers and
+//! members. It has no coordinator, so nobody's death interrupts it.
+//! 1. *Prepare*: the position of the join, leave or suspicion that finds no change in progress. Soft sends
+//!    wait from its delivery on.
+//! 2. *Reports*: each survivor reports how much of each member's stream it holds, and whether it has the
+//!    state. A report names its prepare.
+//! 3. *Cut*: the position of the last survivor's report. It ends each sender's stream at the longest prefix
+//!    that any survivor holds. Messages after a gap count as held by nobody, and are dropped with the report.
+//! 4. *Repair*: a survivor that lacks messages of the cut asks one that reported them, then another, and
+//!    confirms when it has all. A survivor whose report equals the cut need not confirm.
+//! 5. *Install*: the position at which the last survivor has all. It is the view's number. All processes that
+//!    asked to join or to leave up to here are admitted or released with it: many in one view.
 //!
-//! **Seats.** Members of one group in one process are one party of all this: one copy of a message reaches them, one receipt is given for
-//! them, one report is made, and they fail together. So a group costs its processes, and a member more costs its own process alone. A
-//! process says which seats it has ([`Control::Seats`]), and the next view tells all of them: this is a change like a join, and
-//! whatever comes behind it in the order before its install is in the same view. The caller hands each message to all of its members; a new one
-//! gets the state from one that is here, as of its first view. φ counts processes, since no more of them fail together.
+//! **Seats.** The members of one group in one process are one party of all this: they share one copy of a
+//! message, one receipt and one report, and they fail together. So the group bears the cost of a process, and
+//! each process bears that of its members. A process submits its seats ([`Control::Seats`]), and the next
+//! view includes them: this is a change like a join, and belongs to the view of the next install in the
+//! order. The caller passes each message to all of its members; a new one gets the state from one that is
+//! here, as of its first view. φ counts processes, because the members of a process fail together.
 //!
-//! **Receipts.** A member tells the others what it holds: how much of each stream, and up to which position of the order. What all
-//! hold is freed, flushes end, and safe messages are delivered by them. In a view of at most [`Settings::receipts_at_once`] members
-//! each tells all others at the end of every turn that changed it. In a larger one that would be more than the messages themselves:
-//! there receipts go through a *tree*, in which members stand by rank, so many right below each at most. A member tells the one above what
-//! its *branch* holds: the least counts of streams, and how far each member in it has the order. What the root's branch holds all do, and that is
-//! told down.
-//! 1. *When.* At each [interval](Settings::interval) while anything is held or waits, so a receipt that got lost is said again; and at once
-//!    when a branch has more of the order, and a safe message may wait for that. The root tells at once what lets it deliver one.
-//! 2. *What it is worth.* The receipt of a branch is a receipt of each member in it, and may be old, as any receipt may. Nobody in the middle
-//!    can be in the way of more than that: a safe message with φ = all waits for each member anyhow, and everything else goes past the tree.
-//! 3. *Past the tree.* Who asked lately is told at once. A member asks all when a flush begins and at each interval while one waits, when its
-//!    window is half full, and, by turns, when ordered messages wait and none went on, or when it holds messages and could let none go for a few
-//!    intervals. Who is asked tells what it holds, and the root what all do. Who has no link to the one above tells all others now and then.
+//! **Receipts.** A receipt says what a member holds: the last number of each stream, and the position of the
+//! order. Messages that all hold are freed, flushes end, and safe messages are delivered by receipts. In a
+//! view of at most [`Settings::receipts_at_once`] members each sends its receipt to all others at the end of
+//! every turn that changed it. In a larger one that would be more than the messages themselves. There
+//! receipts go through a *tree*, in which members are placed by rank, with a bounded number directly below
+//! each. A member sends up the receipt of its *branch*: the least number of each stream, and each member's
+//! position. The receipt of the root's branch covers all members, and goes down.
+//! 1. *Times.* Receipts go at each [interval](Settings::interval) while anything is held or waits, so a lost
+//!    one is repeated. They go at once when a branch has more of the order for which a safe message may wait.
+//!    The root sends at once a receipt by which it delivers a safe message.
+//! 2. *Value.* The receipt of a branch is a receipt of each member in it, and may be old, like any receipt. A
+//!    member in the middle can delay nothing more: a safe message with φ = all waits for each member anyway,
+//!    and everything else goes past the tree.
+//! 3. *Past the tree.* A member that asked recently gets receipts at once. A member asks all when a flush
+//!    begins, at each interval while a flush waits, and when its window is half full. It asks, by turns, when
+//!    ordered messages wait and none proceeded, or when it could free no held messages for a few intervals.
+//!    An asked member sends its own receipt, and the root also that of all. A member without a link to the
+//!    one above sends receipts to all others now and then.
 //!
-//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all whom the group's address reaches, if it has one,
-//! and one copy for each other process. It may be lost, doubled, late, and ahead of others, at each member for itself. Numbers decide, so by which way a copy came matters nowhere: streams, receipts, reports, cuts and the firewall are as they
-//! were. Everything else goes over links.
-//! 1. *Ahead of others.* What comes behind a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's, until the gap closes. It is in no
-//!    receipt and no report; what does not fit is missed again. A double is known by its number.
-//! 2. *Gaps* are asked for over the link, hole by hole ([`Direct::Gap`]), once they have been open for [`Settings::gap_patience`], and again at
-//!    each [interval](Settings::interval): at the sender, or where no link to it stands at a member whose receipt shows that it has it.
-//! 3. *The last message* has nothing behind it by which it would be missed. But its sender holds its own stream, its receipts say how
-//!    much, and they go over the link: in a small view at the end of the turn that cast it. And what a member does not confirm from one
-//!    interval to the next its sender sends again, over the link.
-//! 4. *The window.* To each member at most [`Settings::cast_window_bytes`] of casts are unconfirmed, and the link takes the rest; so
-//!    does it what is longer than a cast may be. With 0 nothing is cast; what others cast is taken all the same. How the routers give out addresses,
-//!    and what else comes by them, stands in `addresses`.
-//! 5. *Where casts do not pass,* the link takes everything, by evidence: what was cast had to be repaired, and nothing cast was
-//!    confirmed. That is found out at the price of one gap, because until a cast was confirmed only one is under way, and tried anew after a
-//!    second, then two, up to a minute (`lanes`).
+//! **Casts.** A soft message leaves its sender as a [cast](crate::seam::Sink::cast): once for all members
+//! that the group's address reaches, if it has one, and one copy for each other process. It may be lost,
+//! doubled, late, and ahead of others, at each member separately. Numbers decide, so the way of a copy
+//! matters nowhere: streams, receipts, reports, cuts and the firewall do not depend on it. Everything else
+//! goes over links.
+//! 1. *Ahead of others.* A message after a gap is put aside, at most [`Settings::ahead_bytes`] of a sender's,
+//!    until the gap closes. It is in no receipt and no report; one that does not fit is missing again. Its
+//!    number exposes a double.
+//! 2. *Gaps* are requested over the link, one by one ([`Direct::Gap`]), once they have been open for
+//!    [`Settings::gap_patience`], and again at each [interval](Settings::interval): from the sender, or,
+//!    without a link to it, from a member whose receipt covers them.
+//! 3. *The last message* has no successor that would expose its loss. But its sender's receipts cover its own
+//!    stream, and go over the link: in a small view at the end of the turn that cast it. And the sender
+//!    repeats, over the link, messages that a member does not confirm from one interval to the next.
+//! 4. *The window.* At most [`Settings::cast_window_bytes`] of casts to each member are unconfirmed. The link
+//!    takes the rest, and messages that are too long for a cast. With 0 the member casts nothing, but takes
+//!    the casts of others. The assignment of addresses, and other traffic on them, is in `addresses`.
+//! 5. *Where casts do not pass,* the link takes everything, by evidence: casts had to be repaired, and none
+//!    was confirmed. Finding out costs one gap, because until a cast was confirmed only one is in flight.
+//!    Casts are tried again after a second, then two, up to a minute (`lanes`).
 //!
-//! **Checkpoints.** While nobody is in a group, its state is in files of those who were. A checkpoint is the state at the beginning of a view:
-//! there all members have the same, so it needs no other description, and any of them may write it. A save is a view change that
-//! changes nobody. Its [`Mark`] is a life of the group and the view's number.
-//! 1. [`Command::Save`] is an ordered message. The next install is where the state is kept: [`Event::Keep`], in the stream of deliveries.
-//! 2. The host says that the file is durable ([`Command::Kept`]). That is ordered, too, and routers and members know the newest from there
-//!    on ([`Record`]). It counts only of a member, so the routers know of a checkpoint before its group is idle.
-//! 3. A member that is about to leave sends nothing more, has all that it sent delivered, saves, and leaves once the routers know. So
-//!    the last one's checkpoint is all there is.
-//! 4. Who joins says which checkpoint it has ([`Offer`]). If nobody is in the group, the routers take in a process with the newest that they
-//!    know of, or a newer one, and refuse all others, unless forced; also one with none, which would begin anew, and whose next
-//!    checkpoint would make the others' stale. Where the group has members, the state comes from them.
+//! **Checkpoints.** While a group has no members, its state is in files of former members. A checkpoint is
+//! the state at the beginning of a view: all members have the same state there, so it needs no other
+//! description, and any of them may write it. A save is a view change that changes no members. Its [`Mark`]
+//! is a life of the group and the view's number.
+//! 1. [`Command::Save`] is an ordered message. The state is saved at the next install: [`Event::Keep`], in
+//!    the stream of deliveries.
+//! 2. The host reports that the file is durable ([`Command::Kept`]). The report is ordered, too, and gives
+//!    routers and members the newest checkpoint ([`Record`]). It counts only from a member, so the routers
+//!    know of a checkpoint before its group is idle.
+//! 3. A member that is about to leave sends nothing more, has all its sends delivered, saves, and leaves once
+//!    the routers know. So the last member's checkpoint is complete.
+//! 4. A joining process names its checkpoint ([`Offer`]). If nobody is in the group, the routers admit a
+//!    process with the newest that they know, or a newer one, and refuse all others, unless forced. They also
+//!    refuse one without a checkpoint, which would begin with a fresh state, and whose next checkpoint would
+//!    make the others' stale. If the group has members, the state comes from them.
 //!
-//! Positions say which of two checkpoints is newer, as long as the routers go on. Routers that begin anew count from the first
-//! position again, and know of no checkpoint. A process that comes with one raises the group's *life* above that one's, so whatever is
-//! saved from then on is newer. Force passes one refusal and changes nothing else: only a save makes the newest one stale.
+//! Positions tell which of two checkpoints is newer, as long as the routers go on. New routers count from the
+//! first position again, and know no checkpoint. A process that comes with one raises the group's *life*
+//! above that one's, so all later checkpoints are newer. Force passes one refusal and changes nothing else:
+//! only a save makes the newest one stale.
 //!
-//! A record stays when its group is idle, in routers' snapshots too, and is 24 bytes and some. Beyond `RECORDS_MAX`
-//! groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the first to return to it is taken with whatever it has.
+//! A record stays when its group is idle, also in routers' snapshots, and takes little more than 24 bytes.
+//! Above `RECORDS_MAX` groups (16,384) the idle one whose newest checkpoint is the oldest is forgotten: the
+//! first process to return is admitted with any state.
 //!
-//! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that holds up a change for
-//! longer than [`Settings::patience`] is suspected on that ground; the suspicion names the prepare and is void behind its end.
+//! A suspicion during a change voids reports and cut, and its position is the new prepare. A survivor that
+//! delays a change for longer than [`Settings::patience`] is suspected for that; the suspicion names the
+//! prepare and is void after its end.
 //!
 //! **Invariants**, asserted in these words.
-//! - *Virtual synchrony.* At the install a member has delivered exactly the cut of every stream, and everything that was ordered
-//!   before and not voided.
-//! - *Nothing beyond the cut.* Behind its report a member delivers of each stream what it reported, until it knows the cut. So
-//!   every cut reaches as far as each survivor has delivered.
-//! - *Nothing ahead of a report.* From its report to the install a member holds nothing behind a gap, and puts nothing aside. Else a gap
-//!   that a repair closes would let it hold more than anybody reported, a later cut of the same change could reach further than an earlier
-//!   one, and deliver what that one voided.
-//! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and names the last of them;
-//!   it is delivered behind it. An ordered one says how many soft ones precede it, and is delivered behind them. A host that
-//!   has learned from the order what others need to read its soft messages, a key, has them follow that position in the same way
-//!   ([`Command::Follow`]).
-//! - *Voided everywhere.* An ordered message with soft predecessors beyond the cut is delivered by no survivor. Of a sender
-//!   that is gone nobody takes anything directly once the suspicion is delivered (firewall). So no later cut of the same
-//!   change reaches further than an earlier one, and what was voided stays so.
-//! - *Packs.* Updates of one strength that the host hands over together ([`Pack`]) travel together, are held, confirmed and delivered
-//!   together, and have one fate. Of soft ones each has its number, so receipts, reports and cuts count updates, and none ends inside a
-//!   pack. Ordered and safe ones have one position and an index there, and one set of soft predecessors.
-//! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft predecessors of all. A safe
-//!   message waits for φ such receipts, or for the install, before which all survivors have it (S10).
-//! - *The newest begins.* Where nobody has the state, no member begins with less than the newest checkpoint that was told of in the order
-//!   before, unless forced.
-//! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one are ignored.
+//! - *Virtual synchrony.* At the install a member has delivered exactly the cut of every stream, and
+//!   everything that was ordered before and not voided.
+//! - *Nothing beyond the cut.* After its report a member delivers of each stream only what it reported, until
+//!   it knows the cut. So every cut reaches as far as each survivor has delivered.
+//! - *Nothing ahead of a report.* From its report to the install a member holds nothing after a gap, and puts
+//!   nothing aside. Otherwise a repair could close a gap and make it hold more than anybody reported. A later
+//!   cut of the same change could then reach further than an earlier one, and deliver a message that the
+//!   earlier one voided.
+//! - *FIFO.* A soft message leaves its sender once the sender's own ordered ones are delivered there, and
+//!   names the last of them; it is delivered after that. An ordered one carries the number of soft ones
+//!   before it, and is delivered after them. A host may learn from the order a key that others need to read
+//!   its soft messages. It makes them follow that position in the same way ([`Command::Follow`]).
+//! - *Voided everywhere.* No survivor delivers an ordered message with soft predecessors beyond the cut. Once
+//!   the suspicion is delivered, nobody takes direct messages of a sender that is gone (firewall). So no
+//!   later cut of the same change reaches further than an earlier one, and voided messages stay voided.
+//! - *Packs.* Updates of one strength that the host passes together ([`Pack`]) are sent, held, confirmed and
+//!   delivered together, and have one fate. Each soft update has its number, so receipts, reports and cuts
+//!   count updates, and none ends inside a pack. Ordered and safe ones have one position and an index there,
+//!   and one set of soft predecessors.
+//! - *Safe.* A member confirms a position once it holds it, everything ordered before it, and the soft
+//!   predecessors of all. A safe message waits for φ such receipts, or for the install. Then the routers have
+//!   it, and each survivor gets it before the view, some a little later than others (S10).
+//! - *The newest begins.* If nobody has the state, no member begins with less than the newest checkpoint
+//!   reported earlier in the order, unless forced.
+//! - *One view at a time.* Messages of a later view wait until it is installed here; those of an earlier one
+//!   are ignored.
 //!
 //! **Attacks considered**, and how each ends.
-//! - *A member dies in mid-change*, before its report, behind it, or while it is the only holder of part of the cut: the suspicion
-//!   voids the cut; the survivors report anew, and what nobody holds is in no cut. Those that had delivered it died as well:
-//!   a survivor's report covers all that it delivered.
-//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new report says so, and the new cut covers it.
-//!   They installed nothing yet: the install needs every survivor.
-//! - *A reporter that is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its report was
-//!   ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
-//! - *An ordered send whose soft predecessors only the dead held:* voided at every survivor, at the install at the latest.
-//!   Only processes that are gone delivered it, its sender perhaps among them: that is what ordered promises, and a flush or a safe
-//!   send would have shown it. A safe send with φ = all was delivered nowhere: some survivor never
-//!   confirmed it. With a smaller φ it may have been delivered by those that died: it is delivered, and its predecessors are
-//!   missing (the view tells how many).
-//! - *A safe send that dead members confirmed:* it is chosen, so the survivors get it from the routers, at the latest before the install.
-//! - *A joiner dies during its join:* before the install it is taken off the list; behind it, it is a member like any other. The
-//!   routers watch joiner and members alike, so no group waits for a dead one.
-//! - *The giver of a state dies:* it leaves the view, and that view names another giver, whose state is the one at that view. The
-//!   joiner forgets what it had buffered before.
-//! - *All that had the state die:* the oldest member left begins with a fresh one, and is told so. A joiner that just got the state is not
-//!   taken for one without: its report says that it has it, and behind its report it takes no piece before the install.
-//! - *All that had the state die while others wait for it, and a checkpoint is known:* the oldest of these begins with its own, if that is the
-//!   newest. Else it makes way ([`Control::Quit`]), and the next oldest is asked the same.
-//! - *A checkpoint is durable, and its member dies before the routers hear of it:* it is newer than they know. It is taken, and is then known.
-//! - *Two save at once, or during a change:* the next install serves all of them, under one mark.
-//! - *A save of a member that ends:* told of behind its end it is refused, since the group may have begun from an older one meanwhile.
-//! - *A member that made way, or lost its state, comes back before the view without it:* it waits to be taken in, as a joiner.
-//! - *One direction between two members is cut:* what the sender's link loses, the receiver asks others for, as their receipts
-//!   show that they have it. While any router hears a member, it stays.
-//! - *All members of a group die, or its only one:* the routers find out, whoever else is there. Nothing is kept for the dead.
-//! - *Cut off, with links to members but none to routers:* nothing of the order arrives, and its soft sends still do. Once it is
-//!   suspected, members turn it away (firewall). It stops delivering and sending as soon as it knows of no leader, or has heard no router for
-//!   a second and a half though links to them stand ([`Event::InTouch`]), and ends when it hears that it was dropped ([`Event::Wedged`]). What waits to be sent is turned back then, and
-//!   flushes fail ([`Failure::OutOfTouch`]), for the routers may be away for good; what the order was given waits to hear of it.
-//! - *The last message's cast is dropped, and nothing follows:* its sender's receipt tells of it, over the link.
-//! - *All casts are dropped, or those in one direction:* each direction is a lane of its own, and each sender falls back for itself. The link
-//!   carries repairs and receipts in both. If the link is cut as well, it is as in *one direction is cut*.
-//! - *A burst beyond what is put aside:* what does not fit was never here. It is a hole like any other, and the sender's receipts tell how far.
-//! - *Casts come twice, or after the view in which they were sent:* by number they are known, by the view's number ignored.
-//! - *A cast of an earlier session:* as long as the view is the same so is the stream, and it is as good as any copy. *Of an earlier
-//!   incarnation:* that is another process, which is in the view or is not.
-//! - *A cast overtakes the link's word of the view that it belongs to:* it waits, as any message of the next view does.
-//! - *A cast of a process that is gone, kept by the network until its suspicion is delivered:* the firewall is at the member, not at the link.
-//! - *A gap of the dead closes in mid-change,* by a repair, and what was put aside behind it would now be held: see *nothing ahead of a report*.
-//! - *A cast that is no soft message of whoever cast it:* it is refused. The runtime says how sure it is of who that is.
-//! - *A gap to the end of all numbers:* it is answered with what there is, in one piece.
-//! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; what does not fit is a gap like any other.
+//! - *A member dies during a change*, before its report, after it, or as the only holder of part of the cut:
+//!   the suspicion voids the cut, and the survivors report again. A message that nobody holds is in no cut.
+//!   All that had delivered it have died: a survivor's report covers all its deliveries.
+//! - *A second suspicion voids a cut by which some have repaired and delivered:* their new reports say so,
+//!   and the new cut covers it. They have installed nothing: the install needs every survivor.
+//! - *A reporter is late, or sleeps:* it is suspected by position, not by opinion, after the patience. If its
+//!   report was ordered first, the suspicion is stale, refused by the routing and delivered nowhere.
+//! - *Only dead members held the soft predecessors of an ordered send:* it is voided at every survivor, at
+//!   the install at the latest. Only processes that are gone delivered it, perhaps its sender. That is the
+//!   promise of ordered; a flush or a safe send would have shown it. A safe send with φ = all was delivered
+//!   nowhere: some survivor never confirmed it. With a smaller φ dead members may have delivered it: it is
+//!   delivered, and its predecessors are missing (the view has their number).
+//! - *Dead members confirmed a safe send:* it is chosen, so the survivors get it from the routers before the
+//!   install.
+//! - *A member quits and joins again before the others have a view without it:* it is out and in with one
+//!   view, as a process that has no state. Nothing of its former life is left. Its seats are the first alone,
+//!   and its locks are released. Sends that the order was not given never are, and their numbers are not used
+//!   again.
+//! - *A process quits before it was taken in, and joins again:* the order answers both joins to that process.
+//!   A member takes the answer to its own message alone, which it knows by the number that the order gave it.
+//! - *A joiner dies during its join:* before the install it is taken off the list; after it, it is a member
+//!   like any other. The routers watch joiners and members alike, so no group waits for a dead one.
+//! - *A busy group has a large state:* deliveries meanwhile wait at the joiner, bounded in memory. The host
+//!   gets them in steps, and each step waits until the host has applied the one before
+//!   ([`Event::ProgressWanted`]), so no host has to hold all of them. Above the bound the join ends with the
+//!   rate ([`Failure::Behind`]) and the joiner is out of the group.
+//! - *The giver of a state dies:* it leaves the view, and that view names another giver, with the state of
+//!   that view. The joiner drops what it had received before.
+//! - *All holders of the state die:* the oldest remaining member begins with a fresh one, and learns that. A
+//!   joiner that has just received the state does not count as one without: its report says that it has the
+//!   state, and after its report it takes no piece before the install.
+//! - *All holders of the state die while others wait for it, and a checkpoint is known:* the oldest waiting
+//!   member begins with its own checkpoint, if that is the newest. Otherwise it makes way
+//!   ([`Control::Quit`]), and the next oldest has the same choice.
+//! - *A checkpoint is durable, and its member dies before the routers know:* it is newer than their newest.
+//!   It is accepted, and is known from then on.
+//! - *Two members save at once, or during a change:* the next install serves all of them, with one mark.
+//! - *A member ends while it saves:* a report after its end is refused, because the group may have begun from
+//!   an older checkpoint meanwhile.
+//! - *A member that made way, or lost its state, comes back before the view without it:* it waits for
+//!   admission, as a joiner.
+//! - *One direction between two members is cut:* the receiver requests messages that the sender's link loses
+//!   from members whose receipts cover them. While any router hears a member, it stays.
+//! - *All members of a group die, or its only one:* the routers find out, whether other members exist or not.
+//!   Nothing is kept for the dead.
+//! - *A member is cut off from the routers, and not from members:* it gets nothing of the order, and its soft
+//!   sends still arrive. Once it is suspected, members refuse it (firewall). It stops delivering and sending
+//!   as soon as it knows no leader, or has heard no router for a second and a half though links to them stand
+//!   ([`Event::InTouch`]). It ends when it learns that it was dropped ([`Event::Wedged`]). Waiting sends are
+//!   then refused, and flushes fail ([`Failure::OutOfTouch`]), because the routers may be away for good;
+//!   sends that the order has wait for its answer.
+//! - *The last message's cast is dropped, and nothing follows:* its sender's receipt shows it, over the link.
+//! - *All casts are dropped, or those in one direction:* each direction is a lane of its own, and each sender
+//!   falls back separately. The link carries repairs and receipts in both. If the link is cut as well, see
+//!   *one direction is cut*.
+//! - *A burst exceeds the room to put aside:* a message that does not fit counts as not received. It is a gap
+//!   like any other, and the sender's receipts show how far it reaches.
+//! - *Casts come twice, or after the view in which they were sent:* their numbers and the view's number
+//!   expose them.
+//! - *A cast is of an earlier session:* while the view is the same so is the stream, and the cast is as good
+//!   as any copy. *It is of an earlier incarnation:* that is another process, which is in the view or is not.
+//! - *A cast overtakes the link's message of the view to which it belongs:* it waits, as any message of the
+//!   next view does.
+//! - *The network keeps a cast of a process that is gone until its suspicion is delivered:* the firewall is
+//!   at the member, not at the link.
+//! - *A gap of a dead sender closes during a change,* by a repair, and messages put aside after it would now
+//!   be held: see *nothing ahead of a report*.
+//! - *A cast is not a soft message of its caster:* it is refused. The runtime says how sure it is of the
+//!   caster.
+//! - *A request names a gap to the end of all numbers:* the answer has the present messages, in one piece.
+//! - *A soft message of the next view overtakes its install:* it waits, bounded in bytes; one that does not
+//!   fit is a gap like any other.
 //! - *Late duplicates, repairs of an old view:* they carry their view's number and are ignored.
-//! - *An ordered send of the old view is ordered behind the install:* its sender survived, so its soft predecessors are in the cut,
-//!   and all of the new view deliver it there.
-//! - *The only one that has the state leaves while others wait for it:* it is let go by the view change behind the first that got it.
-//! - *All leave at once, join at once:* one change; an empty group is forgotten with the next control message, but for its record.
-//! - *Hundreds join at once, a few in each process:* the first of each process joins, and the others are seats. Seats are said once the
-//!   process has the state, as one list, so any number of them costs a word in the order and takes part in whatever change is under way.
-//! - *A seat is given up with sends on their way:* it is said behind them ([`Command::Seats`]), so no message comes from a member that is in
-//!   no view.
-//! - *A process dies between the word and the install:* its seats go with it; what it said is kept of nobody who is not in the view.
-//! - *Two words of one process overtake each other:* control messages of one sender are in its order, and each says all of its seats.
-//! - *A process that says it has ten thousand seats, or the same twice:* the word is refused ([`SEATS_MAX`]), everywhere alike.
+//! - *An ordered send of the old view is ordered after the install:* its sender survived, so its soft
+//!   predecessors are in the cut, and all members of the new view deliver it there.
+//! - *The only holder of the state leaves while others wait for it:* the view change after the first that got
+//!   it releases the holder.
+//! - *All leave at once, or join at once:* one change; an empty group is forgotten with the next control
+//!   message, except for its record.
+//! - *Hundreds join at once, a few in each process:* the first of each process joins, and the others are
+//!   seats. A process submits its seats once it has the state, as one list. So any number of them costs one
+//!   message in the order, and shares the change in progress.
+//! - *A seat is given up with sends on their way:* the list goes after them ([`Command::Seats`]), so no
+//!   message comes from a member that is in no view.
+//! - *A process dies between its list and the install:* its seats go with it; nothing is kept of processes
+//!   outside the view.
+//! - *Two lists of one process overtake each other:* control messages of one sender are in its order, and
+//!   each list is complete.
+//! - *A process lists ten thousand seats, or the same twice:* the list is refused ([`SEATS_MAX`]), everywhere
+//!   alike.
 //!
 //! **Where we differ, and why.**
-//! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages and the cut is computed
-//!   by whoever delivers them: there is no coordinator whose failure in mid-change has to be thought of.
-//! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear has its copies alone, or over the link.
-//! - 000 stacks members of a group on a machine as processes of their own, and tells stability up a tree of them. Here members that are stacked
-//!   share a process, which is that tree's lowest floor. Flushes go past the tree: whoever flushes asks all, and hears from each.
-//! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and goes on if it turns out that nobody
-//!   dropped it. Else a short loss of the routers would cost every group its state.
-//! - 000 names a checkpoint file and says nothing of several of them. Here routers say which is the newest, so members on several machines may
-//!   have one each.
-//! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves open what happens between strengths.
+//! - 000 has a membership service that interacts with members in rounds. Here rounds are ordered messages,
+//!   and every receiver computes the cut: no coordinator can fail during a change.
+//! - 000 sends soft messages by IP multicast to all members, or to none. Here each member that does not hear
+//!   gets separate copies, or the link's.
+//! - 000 stacks members of a group on a machine as separate processes, and sends stability up a tree of them.
+//!   Here stacked members share a process, which is that tree's lowest floor. Flushes go past the tree: the
+//!   flushing member asks all, and each answers.
+//! - An isolated member does not "reboot" as soon as it is out of touch: it stops, and continues if nobody
+//!   dropped it. Otherwise a short loss of the routers would cost every group its state.
+//! - 000 names one checkpoint file and does not discuss several. Here routers know the newest, so members on
+//!   several machines may have one each.
+//! - A soft send waits at its *sender* until its own ordered ones are delivered there. 000 leaves the
+//!   relation of strengths open.
 
 mod addresses;
 mod checkpoint;
@@ -229,7 +291,7 @@ mod stream;
 mod updates;
 mod view;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -251,41 +313,42 @@ pub use self::{
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
     updates::{Pack, PackWriter, Updates},
-    view::{Change, Entry, Group, Report, Standing, Step, Turn, View},
+    view::{Group, GroupStep, Report, Standing, Turn, View, ViewChange, ViewMember},
 };
 
 /// A group's number in its domain: a hash of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
-/// No name of a group is longer, in bytes.
+/// Upper bound of a group's name, in bytes.
 pub const GROUP_NAME_BYTES_MAX: usize = 255;
 
-/// What a sender is promised of a message.
+/// The promise of a message to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
-    /// At once here, elsewhere in this member's order.
+    /// Delivered at once here, and elsewhere in this member's order.
     Soft,
-    /// In one order at all members.
+    /// Delivered in one order at all members.
     Ordered,
-    /// In one order, and delivered nowhere before so many members have it.
+    /// Delivered in one order, and nowhere before the given number of processes has it.
     Safe(Phi),
 }
 
-/// How many processes of the view must have a safe message, for all of their members, before any delivers it (000 §6).
+/// The number of processes of the view that must have a safe message, for all of their members, before any
+/// delivers it (000 §6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Phi {
-    /// Every process: right where nobody knows which machines fail together.
+    /// Every process: right if nobody knows which machines fail together.
     #[default]
     All,
     /// More than half.
     Majority,
-    /// So many, or all if there are fewer.
+    /// The given number, or all if there are fewer.
     Count(u16),
 }
 
 impl Phi {
-    /// Of `members`.
+    /// Returns the number among `members`.
     pub(crate) fn of(self, members: usize) -> usize {
         match self {
             Phi::All => members,
@@ -295,36 +358,49 @@ impl Phi {
     }
 }
 
-/// How a process behaves in its groups.
+/// The settings of a process in its groups.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How often it looks whether something got lost, and says it again.
+    /// Interval at which a process checks for lost messages, and repeats them.
     pub interval: Duration,
-    /// How long a survivor may hold up a view change. A member waits as long again for each one before it in rank that does not.
+    /// Time for which a survivor may delay a view change. A member waits as long again for each member before
+    /// it in rank that does not act.
     pub patience: Duration,
-    /// Up to so many members tell all others at the end of each turn what they hold. In larger views they tell those who ask, and the
-    /// one above them in a tree in which so many are right below each.
+    /// Largest view in which members send receipts to all others at the end of each turn. In larger views
+    /// they send them to members that ask, and to the member above in a tree, in which at most this number is
+    /// directly below each.
     pub receipts_at_once: usize,
-    /// Bytes of own soft messages that not all members have; beyond, sends wait.
+    /// Upper bound of own soft messages that not all members have, in bytes; above it, sends wait.
     pub window_bytes: usize,
-    /// Bytes of a cast, at most [`CAST_BYTES_MAX`]. Soft messages that are longer go over the link.
+    /// Upper bound of a cast, in bytes, at most [`CAST_BYTES_MAX`]. Longer soft messages go over the link.
     pub cast_bytes: usize,
-    /// Bytes of casts to a member that it has not confirmed; beyond, soft messages go to it over the link. With 0 all do.
+    /// Upper bound of unconfirmed casts to a member, in bytes; above it, soft messages to it go over the
+    /// link. With 0, all soft messages go over links.
     pub cast_window_bytes: usize,
-    /// Members tell the rates of their groups so often, if they have changed: groups get multicast addresses by them.
+    /// Interval at which members report the rates of their groups, if these have changed. Routers assign
+    /// multicast addresses to groups by their rates.
     pub rate_interval: Duration,
-    /// Bytes that came ahead of others of the same sender; beyond, they are sent again.
+    /// Upper bound of messages that came ahead of others of the same sender, in bytes; above it, they must be
+    /// sent again.
     pub ahead_bytes: usize,
-    /// How long a gap may be open before it is asked for: what closes it may have been overtaken.
+    /// Time for which a gap may be open before it is requested, because the missing message may only have
+    /// been overtaken.
     pub gap_patience: Duration,
-    /// Bytes of sends that wait; beyond, they are refused.
+    /// Upper bound of sends that have not ended, in bytes; above it, they are refused.
     pub queue_bytes_max: usize,
-    /// Bytes of one message.
+    /// Upper bound of one message, in bytes.
     pub body_bytes_max: usize,
-    /// Bytes of a piece of a state, of a repair, and of messages that came before their view.
+    /// Upper bound of a piece of a state, of a repair, and of messages that came before their view, in bytes.
     pub piece_bytes: usize,
-    /// A member that joins asks for no more bytes of the state in a second: the others go on meanwhile.
+    /// Upper bound of the state that a joining member requests in a second, in bytes, so that the others can
+    /// go on meanwhile.
     pub state_bytes_per_second: u64,
+    /// Upper bound of the memory of events that wait at a joining member, in bytes. Above it, the join ends
+    /// in [`Failure::Behind`].
+    pub behind_bytes_max: usize,
+    /// Upper bound of the memory of those events that the host gets before it has to ask for more, in bytes;
+    /// always at least one event.
+    pub hand_over_bytes: usize,
 }
 
 impl Default for Settings {
@@ -343,131 +419,142 @@ impl Default for Settings {
             body_bytes_max: 16 << 20,
             piece_bytes: 256 << 10,
             state_bytes_per_second: 96 << 20,
+            behind_bytes_max: 384 << 20,
+            hand_over_bytes: 4 << 20,
         }
     }
 }
 
 impl Settings {
-    /// A soft pack of no more bytes goes as one cast.
+    /// Returns the largest soft pack that fits into one cast, in bytes.
     pub fn cast_pack_bytes(&self) -> usize {
         self.cast_bytes.saturating_sub(CAST_HEAD_BYTES + SOFT_HEAD_BYTES)
     }
 }
 
-/// Bytes of a cast that stand before its soft messages.
+/// Bytes of a cast before its soft messages.
 const CAST_HEAD_BYTES: usize = 64;
-/// For each soft message, besides its pack, count so many bytes.
+/// Bytes that count for each soft message in addition to its pack.
 const SOFT_HEAD_BYTES: usize = 64;
 
-/// A request to a process. Every command with an id, and each [`Sending`], ends in exactly one [`Event::Done`] or [`Event::Sent`].
+/// A request to a process. Every command with an id, and each [`Sending`], ends in exactly one
+/// [`Event::Done`] or [`Event::Sent`].
 #[derive(Clone, Debug)]
 pub enum Command {
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Join a group. Done once the state is here.
+    /// Joins a group. Done once the host has applied the state and all events that came during its transfer.
     Join {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// Which.
+        /// The group.
         group: GroupId,
-        /// Its name; at most [`GROUP_NAME_BYTES_MAX`] bytes.
+        /// The group's name; at most [`GROUP_NAME_BYTES_MAX`] bytes.
         name: String,
-        /// The checkpoint that the host has, with which it begins if nobody has the group's state.
+        /// The host's checkpoint, with which it begins if nobody has the group's state.
         offer: Offer,
     },
-    /// Leave a group, behind everything sent so far.
+    /// Leaves a group, after all earlier sends.
     Leave {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// Send these, in their order.
+    /// Sends these packs, in order.
     Send(Vec<Sending>),
-    /// Done once everything delivered here so far is at all members.
+    /// Waits until all members have everything that was delivered here so far.
     Flush {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// Have a view begin, so that the state at its beginning is kept: [`Event::Keep`]. Done once it has begun here. What was delivered
-    /// here before is in the checkpoint.
+    /// Begins a view, so that the state at its beginning is saved: [`Event::Keep`]. Done once it has begun
+    /// here. The checkpoint has everything that was delivered here before.
     Save {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// Which.
+        /// The group.
         group: GroupId,
-        /// Whether this member is about to leave: it sends nothing more, all that it sent is in the checkpoint, and it alone keeps
-        /// the state. Otherwise all members do.
+        /// Whether this member is about to leave: it sends nothing more, the checkpoint has all its sends,
+        /// and it alone saves the state. Otherwise all members do.
         last: bool,
     },
-    /// The host has a checkpoint on disk. Done once the routers know.
+    /// Reports that the host has a checkpoint on disk. Done once the routers know.
     Kept {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// Which.
+        /// The group.
         group: GroupId,
-        /// Its name.
+        /// The checkpoint's name.
         checkpoint: Mark,
     },
-    /// Tell the figures of this process. Answered by [`Event::Figures`].
+    /// Requests the figures of this process. Answered by [`Event::Figures`].
     Figures {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         token: u64,
     },
-    /// Be no member of the domain any more, nor of any group: [`Event::Wedged`] once that is so. Who wants groups to end in order
-    /// leaves them before.
+    /// Leaves the domain and all groups: [`Event::Wedged`] once that is done. For an orderly end, leave the
+    /// groups first.
     Exit,
-    /// Be out of a group at once, as if this process had failed: its state is lost, and it can give it to nobody. Its open commands end;
-    /// it has no end of its own. Until the next view the process cannot join that group again.
+    /// Drops out of a group at once, as if this process had failed: its state is lost, and it can give the
+    /// state to nobody. Its open commands end; this one has no end of its own. Until the next view the
+    /// process cannot join that group again.
     Quit {
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// Send soft messages from now on behind this position of the order, which was delivered here: no member delivers them before it. Help,
-    /// which has no end of its own.
+    /// Makes later soft messages follow this position of the order, which was delivered here: no member
+    /// delivers them before it. It has no end of its own.
     Follow {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The position.
         at: Position,
     },
-    /// Say something to another member, past the views: it arrives at once or not at all, and nobody is told which. Help, which
-    /// has no end of its own.
+    /// Sends bytes to another member, past the views: they arrive at once or not at all, and there is no
+    /// report. It has no end of its own.
     Say {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// To whom.
+        /// The receiver.
         to: ProcessId,
-        /// The words.
+        /// The bytes.
         body: Bytes,
     },
-    /// This process has these members of a group, once everything that it sent before is delivered here: the next view tells them. Help,
-    /// which has no end of its own; the last word counts.
+    /// Sets this process's members of a group, once everything that it sent before is delivered here. The
+    /// next view includes them. It has no end of its own; the last such command counts.
     Seats {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// Their seats, in order; at least one, at most [`SEATS_MAX`].
+        /// The members' seats, in order; at least one, at most [`SEATS_MAX`].
         seats: Vec<SeatId>,
+    },
+    /// Executes these commands, in order.
+    Several(Vec<Command>),
+    /// The answer to [`Event::ProgressWanted`].
+    Progress {
+        /// The group that the process joins.
+        group: GroupId,
     },
     /// The answer to [`Event::CheckpointWanted`].
     Checkpoint {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// As it was asked.
+        /// The view of the request.
         view: Position,
-        /// The state as it was when that view began.
+        /// The state at the beginning of that view.
         state: Bytes,
     },
 }
 
-/// Updates that are to be sent to a group together. Done once they are delivered here.
+/// Updates that are sent to a group together. Done once they are delivered here.
 #[derive(Clone, Debug)]
 pub struct Sending {
     /// The asker's name for it.
     pub id: CommandId,
-    /// Which.
+    /// The group.
     pub group: GroupId,
     /// The promise.
     pub strength: Strength,
@@ -475,85 +562,95 @@ pub struct Sending {
     pub pack: Pack,
 }
 
-/// What a process tells, in one stream.
+/// An event of a process. All events have one order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The end of a command.
     Done {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
-        /// What came of it.
+        /// The result.
         result: Result<Outcome, Failure>,
     },
     /// The end of a [`Sending`]: it was delivered here.
     Sent {
         /// The asker's name for it.
         id: CommandId,
-        /// The place of its first update; the others are [behind](Place::behind) it.
+        /// The place of the first update that was sent; the others are [behind](Place::behind) that.
         first: Place,
     },
-    /// The member's state from here on; none: the checkpoint that the host offered, or a fresh one if it offered none.
+    /// The member's state from here on. `None` stands for the checkpoint that the host offered, or a fresh
+    /// state if it offered none.
     Restore {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The state.
         state: Option<Bytes>,
     },
     /// A view begins.
     View {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The view.
         view: View,
         /// Members that were not in the view before.
         arrived: Vec<(ProcessId, SeatId)>,
-        /// Members of the view before that are in no more.
+        /// Members of the view before that are not in this one.
         departed: Vec<(ProcessId, SeatId)>,
-        /// How many soft messages were lost of each sender that is gone and of which a safe one, sent behind them, was delivered.
+        /// Numbers of lost soft messages, by departed sender, of which a later safe message was delivered.
         missing: BTreeMap<ProcessId, u64>,
-        /// How long own soft messages waited for it: since its change was prepared here. None waited for the first.
+        /// Time for which own soft messages waited for the view, from the delivery of its prepare; zero for
+        /// the first view.
         waited: Duration,
     },
-    /// Somebody joined and gets its state from here: that at the view which was told just before.
+    /// A request for the state at the view of the event before, for a process that joined.
     CheckpointWanted {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The view.
         view: Position,
     },
-    /// The state at this place is to be kept under this name, and [`Command::Kept`] told once it is durable.
+    /// A mark at a joining member whose events wait behind its state. The host answers with
+    /// [`Command::Progress`] once it has applied everything before this event, and then gets the next events.
+    ProgressWanted {
+        /// The group that the process joins.
+        group: GroupId,
+    },
+    /// A request to save the state at this place with this name, and to report it by [`Command::Kept`] once
+    /// it is durable.
     Keep {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The checkpoint.
         checkpoint: Mark,
     },
-    /// Updates of one sender, in a row.
+    /// Consecutive updates of one sender.
     Deliver {
-        /// Which group.
+        /// The group.
         group: GroupId,
         /// The sender.
         sender: ProcessId,
         /// The updates, with their places.
         updates: Updates,
     },
-    /// A member says something, past the views ([`Command::Say`]).
+    /// Bytes of a member, past the views ([`Command::Say`]).
     Said {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// Who.
+        /// The sender.
         from: ProcessId,
-        /// The words.
+        /// The bytes.
         body: Bytes,
     },
     /// The answer to [`Command::Figures`].
     Figures {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         token: u64,
         /// The figures.
-        figures: Figures,
+        figures: GroupCounters,
     },
-    /// Whether a router in reach knows of a leader. While none does, nothing is delivered here and soft sends wait.
+    /// Whether a reachable router knows a leader. While none does, nothing is delivered here and soft sends
+    /// wait.
     InTouch(bool),
     /// This process was dropped: it must stop, and may come back as a new one.
     Wedged,
@@ -561,30 +658,31 @@ pub enum Event {
 
 /// Counts of a process, over all its groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Groups that it is in, or about to be.
+pub struct GroupCounters {
+    /// Groups that the process is in, or about to join.
     pub groups: u64,
     /// Views that began here.
     pub views: u64,
-    /// The longest that own soft messages of a member waited for a view.
+    /// Longest time that own soft messages of a member waited for a view.
     pub longest_wait: Duration,
-    /// Gaps in others' soft messages: each was asked for again.
+    /// Gaps in others' soft messages that were requested.
     pub gaps: u64,
-    /// Soft updates sent once more, because others lacked them.
+    /// Soft updates that were sent again, because others lacked them.
     pub resent: u64,
-    /// Soft messages cast, several as one: so many casts, one for each process that they went to.
+    /// Casts of soft messages, one for each receiving process; several messages may share a cast.
     pub cast: u64,
-    /// Soft messages cast by a group's multicast address, several as one: so many casts, for however many processes.
+    /// Casts of soft messages by a group's multicast address, for any number of processes.
     pub multicast: u64,
     /// Multicast addresses to which it listens.
     pub addresses: u64,
-    /// Casts that came of groups in which it is not.
+    /// Casts that came for groups in which it is not.
     pub unwanted: u64,
-    /// The number of times that casts to a process, alone or by an address, were given up for a while, because they did not arrive.
+    /// Number of times that casts to a process, alone or by an address, were given up for a while, because
+    /// they did not arrive.
     pub fallbacks: u64,
-    /// Bytes of soft messages that are held because not all members are known to have them.
+    /// Soft messages that are held because not all members are known to have them, in bytes.
     pub held_bytes: u64,
-    /// Ordered messages that wait for what they stand behind, or for members to have them.
+    /// Ordered messages that wait for their predecessors, or for members to have them.
     pub waiting: u64,
     /// Messages from processes that were dropped.
     pub firewalled: u64,
@@ -592,40 +690,40 @@ pub struct Figures {
     pub refused: u64,
 }
 
-/// The place of a message among others.
+/// The place of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// In its sender's stream of the view, counted from 1.
+    /// The update's number in its sender's stream of the view, from 1.
     Soft(u64),
-    /// In the order: its pack's position, and its index there, counted from 0.
+    /// The position of the update's pack in the order, and the update's index in the pack, from 0.
     Ordered(Position, u32),
 }
 
-/// The good end of a command other than to send.
+/// The success of a command that does not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// In the group, with its state.
+    /// The process is in the group, with its state.
     Joined,
-    /// Out of the group.
+    /// The process is out of the group.
     Left,
-    /// At all members.
+    /// All members have the flushed messages.
     Flushed,
-    /// A view began, at whose beginning the state is kept under this name.
+    /// A view began, and the state at its beginning is saved with this name.
     Marked(Mark),
     /// The routers know of the checkpoint, or of a newer one.
     Kept,
 }
 
-/// Why a command did not end well, by what the caller may do.
+/// The reason why a command failed, by what the caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It was never sent: retry freely.
+    /// The send was never sent: retry freely.
     #[error("not sent")]
     NotSent,
-    /// It may have taken effect.
+    /// The send may have taken effect.
     #[error("it may have taken effect")]
     MaybeApplied,
-    /// This process is out of touch with the routers. A message was not sent: retry once it is in touch again.
+    /// This process is out of touch with the routers. A message was not sent: retry in touch.
     #[error("out of touch with the routers")]
     OutOfTouch,
     /// This process was cut off; it must come back as a new one.
@@ -637,10 +735,45 @@ pub enum Failure {
     /// The process is in this group, or about to join it.
     #[error("a member of the group already")]
     AlreadyMember,
-    /// Nobody is in the group, or has its state, and a newer checkpoint than the one offered is known.
+    /// Nobody is in the group, or has its state, and a newer checkpoint than the offered one is known.
     #[error("a newer checkpoint is known: {0}")]
     Stale(Mark),
     /// The message is too long, or too many wait.
     #[error("over the limit of {0} bytes")]
     Full(usize),
+    /// The process did not get into the group: updates came faster than the state arrived and the host
+    /// applied them.
+    #[error("{0}")]
+    Behind(Backlog),
+}
+
+/// The backlog of events at a joining member when it exceeded [`Settings::behind_bytes_max`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backlog {
+    /// Size of the events that came since the member requested the state, in bytes.
+    pub came: u64,
+    /// The time since then.
+    pub during: Duration,
+    /// The limit, in bytes.
+    pub limit: usize,
+}
+
+impl Backlog {
+    /// Returns the mean rate of the events, in bytes a second.
+    pub fn bytes_per_second(&self) -> u64 {
+        (self.came as f64 / self.during.as_secs_f64().max(1e-3)) as u64
+    }
+}
+
+impl fmt::Display for Backlog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "the group sends {} bytes a second, more than this member could take over in {:.1} s: over {} bytes wait \
+             behind the state",
+            self.bytes_per_second(),
+            self.during.as_secs_f64(),
+            self.limit
+        )
+    }
 }

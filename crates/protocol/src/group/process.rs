@@ -8,12 +8,12 @@ use std::{
 use bytes::Bytes;
 
 use super::{
-    Command, Direct, Event, Failure, Figures, GroupId, Mark, Message, Offer, Sending, Settings, View,
-    member::{Effects, Member, Scene, Submission},
+    Command, Direct, Event, Failure, GroupCounters, GroupId, Mark, Message, Offer, Sending, Settings, View,
+    member::{Effects, Joins, Member, Scene, Submission},
     routing::{Control, Header, Moves},
 };
 use crate::{
-    ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
+    ecast::{self, Class, MemberCommand, MemberEvent, MemberSettings, MessageId, Outcome, Position},
     id::{Peer, ProcessId},
     paxos,
     relay::Relayed,
@@ -28,47 +28,51 @@ pub struct Process {
     settings: Settings,
     order: ecast::Member,
     members: BTreeMap<GroupId, Member>,
-    /// Groups in which something happened in this turn.
+    /// Groups with events in this turn.
     stirred: Vec<GroupId>,
-    /// Groups in which something is under way, for which time matters.
+    /// Groups with work in progress that depends on time.
     awake: Vec<GroupId>,
-    /// Those with whom it shares groups, and how many.
+    /// Processes with which this process shares groups, and the number of those groups.
     peers: BTreeMap<ProcessId, usize>,
     linked: BTreeSet<ProcessId>,
-    /// The addresses that it listens to, and for how many groups.
+    /// The addresses to which this process listens, and the number of groups for each.
     listens: BTreeMap<MulticastAddress, usize>,
-    /// The time at which rates were read last.
+    /// Time at which rates were last read.
     metered: Time,
-    /// Casts of groups that it is not in.
+    /// Number of casts for groups without a member in this process.
     unwanted: u64,
     tick_at: Time,
     ticked: Time,
-    /// No router in reach knows of a leader.
+    /// Whether no reachable router knows a leader.
     adrift: bool,
-    /// When the order delivered something last.
+    /// Time of the last delivery of the order.
     delivered_at: Time,
-    /// When any router gave its last sign of life, if that is watched.
+    /// Time of the last sign of life of any router, if that is watched.
     heard_at: Option<Time>,
     in_touch: bool,
-    /// Sends that the order has, by token.
+    /// Sends that were submitted to the order, by token.
     tokens: BTreeMap<u64, (GroupId, u64)>,
     token: u64,
-    /// Checkpoints that the order was told of, and that were not heard of yet.
+    /// The largest number of an ordered or safe send of members that are gone.
+    numbered: u64,
+    /// Checkpoints whose reports were submitted to the order and are not delivered yet.
     kept: Vec<(GroupId, Mark, CommandId)>,
-    /// What the order told, reused.
+    /// A reused buffer for events of the order.
     events: VecDeque<MemberEvent>,
     effects: Effects,
     wedged: bool,
     refused: u64,
 }
 
-/// The token of control messages: what becomes of them is seen in the group.
+/// The token of control messages. Nobody needs their outcome, because their effect shows in the group.
 const CONTROL: u64 = 0;
-/// How long what was delivered, or heard of a router, shows that one with a leader is in reach.
+/// The number of a join among the sends of its group; no send has it.
+const JOINS: u64 = 0;
+/// Time for which a delivery, or a router's sign of life, shows that a router with a leader is reachable.
 const TOUCH: Duration = Duration::from_millis(1_500);
 
 impl Process {
-    /// A process that enters the domain as soon as it finds a router.
+    /// Makes a process that enters the domain as soon as it finds a router.
     pub fn new(me: Peer, settings: Settings, order: MemberSettings) -> Self {
         let mut order = ecast::Member::new(me.id, order);
         order.submit(CONTROL, Class::Control, Control::Enter.encode());
@@ -92,6 +96,7 @@ impl Process {
             in_touch: true,
             tokens: BTreeMap::new(),
             token: CONTROL,
+            numbered: 0,
             kept: Vec::new(),
             events: VecDeque::new(),
             effects: Effects::default(),
@@ -100,14 +105,21 @@ impl Process {
         }
     }
 
-    /// The view of a group that is installed here.
+    /// Returns the view of a group that is installed in this process.
     pub fn view(&self, group: GroupId) -> Option<&View> {
         self.members.get(&group)?.view()
     }
 
-    /// Bytes of soft messages held for a group, and ordered ones that wait.
+    /// Returns the soft messages that are held for a group, in bytes, and the number of ordered ones that
+    /// wait.
     pub fn held(&self, group: GroupId) -> (usize, usize) {
         self.members.get(&group).map_or((0, 0), Member::held)
+    }
+
+    /// Returns the memory of a group, in bytes: streams, messages of later views, sends that have not ended,
+    /// and events behind a state.
+    pub fn memory(&self, group: GroupId) -> usize {
+        self.members.get(&group).map_or(0, Member::memory)
     }
 
     /// Whether a view of this group is about to end here.
@@ -120,27 +132,27 @@ impl Process {
         self.wedged
     }
 
-    /// Messages that no correct peer sends.
+    /// Returns the number of messages that no correct peer sends.
     pub fn refused(&self) -> u64 {
         self.refused + self.effects.refused + self.order.refused()
     }
 
-    /// Casts of groups that it is not in.
+    /// Returns the number of casts for groups without a member in this process.
     pub fn unwanted(&self) -> u64 {
         self.unwanted
     }
 
-    /// Messages from processes that were dropped.
+    /// Returns the number of messages from processes that were dropped.
     pub fn firewalled(&self) -> u64 {
         self.effects.firewalled
     }
 
-    /// Its figures.
-    pub fn figures(&self) -> Figures {
+    /// Returns the counters of this process.
+    pub fn figures(&self) -> GroupCounters {
         let held = self.members.values().map(Member::held);
         let (held_bytes, waiting) =
             held.fold((0, 0), |(bytes, all), (held, waiting)| (bytes + held, all + waiting));
-        Figures {
+        GroupCounters {
             groups: self.members.len() as u64,
             views: self.effects.views,
             longest_wait: self.effects.longest_wait,
@@ -158,12 +170,12 @@ impl Process {
         }
     }
 
-    /// Its end of the order.
+    /// Returns this process's member of the order.
     pub fn order(&self) -> &ecast::Member {
         &self.order
     }
 
-    /// Calls a member, if there is one.
+    /// Calls the member of a group, if this process has one.
     fn with<T>(
         &mut self,
         now: Time,
@@ -188,19 +200,27 @@ impl Process {
         }
     }
 
-    /// The end of a turn, for the groups in which something happened.
-    fn drained(&mut self, now: Time) {
+    /// Ends the turn of the groups that had events in this turn.
+    fn drained(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Process { members, settings, linked, effects, in_touch, stirred, .. } = self;
         let mut scene = Scene { now, settings, linked, in_touch: *in_touch, effects };
+        let mut overrun = Vec::new();
         for group in stirred.drain(..) {
             if let Some(member) = members.get_mut(&group) {
                 member.stirred = false;
                 member.drained(&mut scene);
+                overrun.extend(member.overrun(&scene).map(|backlog| (group, backlog)));
             }
+        }
+        for (group, backlog) in overrun {
+            self.change(now, group, out, |member, scene| {
+                member.abandon(scene, backlog);
+                false
+            });
         }
     }
 
-    /// Gaps in streams that have not closed are asked for, and the next pieces of states.
+    /// Requests the missing messages of open gaps, and the next pieces of states.
     fn ask_for_due(&mut self, now: Time) {
         self.effects.wake_at = None;
         for group in self.awake.clone() {
@@ -223,8 +243,10 @@ impl Process {
         let (id, group) = match &command {
             Command::Seeds(_)
             | Command::Send(_)
+            | Command::Several(_)
             | Command::Figures { .. }
             | Command::Checkpoint { .. }
+            | Command::Progress { .. }
             | Command::Follow { .. }
             | Command::Say { .. }
             | Command::Seats { .. }
@@ -247,20 +269,25 @@ impl Process {
             return;
         }
         match command {
-            // Done before.
-            Command::Seeds(_) | Command::Quit { .. } | Command::Send(_) => {}
+            // These commands were executed before.
+            Command::Seeds(_) | Command::Quit { .. } | Command::Send(_) | Command::Several(_) => {}
             Command::Join { id, group, .. } if self.members.contains_key(&group) => {
                 self.effects.events.push(refuse(id, Failure::AlreadyMember));
             }
             Command::Join { id, group, name, offer } => {
-                self.members.insert(group, Member::new(group, self.me.id, offer, id));
+                // Sends of an earlier life in the group may still be on their way, so its numbers are not
+                // used again.
+                self.token += 1;
+                let joins = Joins { id, token: self.token, number: None };
+                self.members.insert(group, Member::new(group, self.me.id, offer, joins, self.numbered));
+                self.tokens.insert(self.token, (group, JOINS));
                 let address = self.me.address.clone();
                 let join = if offer == Offer::default() {
                     Control::Join { group, name, address }
                 } else {
                     Control::Return { group, name, address, offer }
                 };
-                self.order.submit(CONTROL, Class::Control, join.encode());
+                self.order.submit(self.token, Class::Control, join.encode());
             }
             Command::Leave { id, group } => {
                 self.with(now, group, |member, scene| member.leave(scene, id));
@@ -293,13 +320,16 @@ impl Process {
             Command::Seats { group, seats } => {
                 self.with(now, group, |member, scene| member.seats(scene, seats));
             }
+            Command::Progress { group } => {
+                self.with(now, group, |member, scene| member.progressed(scene));
+            }
             Command::Checkpoint { group, view, state } => {
                 self.with(now, group, |member, _| member.checkpoint(view, state));
             }
         }
     }
 
-    /// Hands an input to the order, keeps what it tells, and does what follows from it.
+    /// Passes an input to the order, and handles the resulting events.
     fn drive(&mut self, cx: &mut Context<'_>, input: Input<ecast::Member>, out: &mut dyn Sink<Self>) {
         let Process { order, events, .. } = self;
         let mut lift = Lift::<Self, _, _>::new::<ecast::Member>(
@@ -319,7 +349,7 @@ impl Process {
                 self.delivered_at = now;
                 self.touch(now);
                 if class == Class::Control {
-                    self.on_control(now, at, id.sender, &body, attachment, out);
+                    self.on_control(now, at, id, &body, attachment, out);
                 } else if let Ok(header) = Header::take(&mut body) {
                     self.with(now, header.group, |member, scene| {
                         member.on_ordered(scene, at, id.sender, header, body);
@@ -328,9 +358,13 @@ impl Process {
                     self.refused += 1;
                 }
             }
-            // What is stable was delivered here, or is about to be, and that is the answer.
-            MemberEvent::Outcome { token, outcome: Outcome::Stable, .. } => {
-                self.tokens.remove(&token);
+            // A stable message was delivered here, or is about to be, and the delivery is the answer.
+            MemberEvent::Outcome { token, id, outcome: Outcome::Stable } => {
+                if let Some((group, JOINS)) = self.tokens.remove(&token)
+                    && let Some(member) = self.members.get_mut(&group)
+                {
+                    member.joins_by(token, id.number);
+                }
             }
             MemberEvent::Outcome { token, outcome, .. } => {
                 let failure = match outcome {
@@ -346,7 +380,8 @@ impl Process {
                 self.touch(now);
             }
             MemberEvent::Wedged => self.wedge(out),
-            // Nothing is injected here. A founder without routers cannot go on from members that know their own groups only.
+            // Nothing is injected here. A founder without routers cannot continue from members that know only
+            // their own groups.
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
             | MemberEvent::Lead { .. }
@@ -364,21 +399,27 @@ impl Process {
         &mut self,
         now: Time,
         at: Position,
-        sender: ProcessId,
+        id: MessageId,
         body: &Bytes,
         attachment: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
+        let sender = id.sender;
         let Some(control) = Control::decode(body) else {
             self.refused += 1;
             return;
         };
         match control {
             Control::Join { group, .. } | Control::Return { group, .. } if sender == self.me.id => {
+                // This process may have quit before it was admitted, and joined again.
+                let token = self.order.token(id.number);
+                if !self.members.get(&group).is_some_and(|member| member.joined_by(token, id.number)) {
+                    return;
+                }
                 self.change(now, group, out, |member, scene| member.admitted(scene, at, attachment));
             }
             Control::Rates(_) => {
-                // Without one, no group of this process has another address.
+                // Without an attachment, no group of this process has another address.
                 let moves: Option<Moves> =
                     attachment.map(|mut told| decode_body(&mut told).unwrap_or_default());
                 for (group, address) in moves.into_iter().flatten() {
@@ -410,7 +451,8 @@ impl Process {
         }
     }
 
-    /// Changes a group, and with it those whom this process has to reach. `change` says whether the process stays in it.
+    /// Changes a group, and with it the processes that this one has to reach. `change` returns whether the
+    /// process stays in the group.
     fn change(
         &mut self,
         now: Time,
@@ -425,6 +467,7 @@ impl Process {
             Some(true) => self.members.get_mut(&group).expect("it was called").reach(),
             Some(false) => {
                 let member = self.members.remove(&group).expect("it was called");
+                self.numbered = self.numbered.max(member.numbered());
                 let failed = self.kept.extract_if(.., |(of, ..)| *of == group);
                 let failed = failed.map(|(.., id)| Event::Done { id, result: Err(Failure::MaybeApplied) });
                 self.effects.events.extend(failed);
@@ -487,7 +530,7 @@ impl Process {
         self.effects.events.push(Event::Wedged);
     }
 
-    /// Looks whether this process is in touch with the order.
+    /// Checks whether this process is in touch with the order.
     fn touch(&mut self, now: Time) {
         let is_silent = self.heard_at.is_some_and(|heard| now.since(heard) >= TOUCH);
         let in_touch = !(self.adrift || is_silent) || now.since(self.delivered_at) < TOUCH;
@@ -502,7 +545,8 @@ impl Process {
         self.tick_at = now + interval;
         let slept = now.since(std::mem::replace(&mut self.ticked, now)) > interval * 3;
         if slept {
-            // Messages that came meanwhile are still to be read.
+            // Messages that arrived while this process slept have not been read yet, so silence proves
+            // nothing.
             self.heard_at = self.heard_at.map(|_| now);
         }
         self.touch(now);
@@ -522,7 +566,7 @@ impl Process {
         }
     }
 
-    /// Tells the routers how busy groups are, as far as that has changed.
+    /// Reports the rates of groups to the routers, as far as they have changed.
     fn read_rates(&mut self, now: Time) {
         let span = now.since(self.metered);
         if span < self.settings.rate_interval || !self.in_touch {
@@ -537,9 +581,9 @@ impl Process {
         }
     }
 
-    /// Does what members want done.
+    /// Executes the effects that members requested.
     fn settle(&mut self, out: &mut dyn Sink<Self>) {
-        // Word of them over links is behind them.
+        // Casts leave first, because receipts for them over links must come later.
         for (to, message) in self.effects.casts.drain(..) {
             out.cast(to, message);
         }
@@ -582,7 +626,7 @@ impl Relayed for Process {
     fn routers(&self) -> Vec<ProcessId> {
         let leader = self.order.leader();
         let mut routers: Vec<ProcessId> = self.order.routers().collect();
-        // The leader has enough to do.
+        // The leader comes last, because it is the busiest.
         routers.sort_by_key(|router| (Some(*router) == leader, *router));
         routers
     }
@@ -604,13 +648,13 @@ impl Protocol for Process {
             Input::Receive { from, message } => {
                 match message {
                     Message::Order(message) => self.drive(cx, Input::Receive { from, message }, out),
-                    // Of a group that this process has left, or is about to join, it knows nothing.
+                    // The process ignores messages of a group that it has left, or is about to join.
                     Message::Group { group, view, direct } => {
                         self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
                     }
                 }
             }
-            // A member casts what it sends itself, and nothing else.
+            // A correct member casts only its own soft messages.
             Input::Cast { from, message: Message::Group { group, view, direct } } if matches!(direct, Direct::Soft { sender, .. } if sender == from) =>
             {
                 let told = self.with(now, group, |member, scene| member.on_direct(scene, from, view, direct));
@@ -620,7 +664,18 @@ impl Protocol for Process {
             Input::Command(Command::Seeds(seeds)) => {
                 self.drive(cx, Input::Command(MemberCommand::Seeds(seeds)), out);
             }
+            Input::Command(Command::Several(commands)) => {
+                for command in commands {
+                    self.handle(cx, Input::Command(command), out);
+                }
+            }
             Input::Command(Command::Quit { group }) if self.members.contains_key(&group) => {
+                // Sends that the order has not taken are withdrawn, so that none comes after those of a later
+                // life.
+                let of_group = self.tokens.iter().filter(|(_, (of, _))| *of == group);
+                for token in of_group.map(|(token, _)| *token).collect::<Vec<_>>() {
+                    self.drive(cx, Input::Command(MemberCommand::Withdraw { token }), out);
+                }
                 self.order.submit(CONTROL, Class::Control, Control::Quit { group }.encode());
                 self.change(now, group, out, |member, scene| {
                     member.wedge(scene.effects);
@@ -648,7 +703,7 @@ impl Protocol for Process {
             }
             Input::Progress { .. } => {}
             Input::Drained => {
-                self.drained(now);
+                self.drained(now, out);
                 self.settle(out);
                 self.drive(cx, Input::Drained, out);
             }

@@ -1,8 +1,10 @@
-//! How E-Cast's routing carries groups: what members submit, who is told, and what the routers keep.
+//! The routing of groups in E-Cast: the messages that members submit, their receivers, and the routers'
+//! state.
 //!
-//! A control message goes to those whom it concerns: the audience of its group, and who sent it. A member therefore keeps only the
-//! groups it is in, and applies the same [`Step`]s to them as the routers. What is stale is refused, so it is delivered to
-//! nobody and nobody has to judge it again. A data message goes to the members of its group's view.
+//! A control message goes to the processes that it concerns: the audience of its group, and its sender. So a
+//! member keeps only its own groups, and applies the same [`GroupStep`]s to them as the routers. Stale
+//! messages are refused, so they are delivered to nobody and nobody has to judge them again. A data message
+//! goes to the members of its group's view.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -13,8 +15,8 @@ use serde::{
 };
 
 use super::{
-    AddressStatistics, GROUP_NAME_BYTES_MAX, Group, GroupId, Mark, Offer, Phi, Record, Report, SeatId, Step,
-    Turn,
+    AddressStatistics, GROUP_NAME_BYTES_MAX, Group, GroupId, GroupStep, Mark, Offer, Phi, Record, Report,
+    SeatId, Turn,
     addresses::Addresses,
     checkpoint::{LIVES_MAX, Records, keep},
     shards::Shards,
@@ -27,93 +29,95 @@ use crate::{
     wire::{WireError, decode_body, encode_body, take_u8, take_u64},
 };
 
-/// What processes submit to change membership.
+/// A message by which processes change membership.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
     /// The sender becomes a member of the domain.
     Enter,
-    /// The sender wants to be in a group.
+    /// The sender wants to join a group.
     Join {
-        /// Which.
+        /// The group.
         group: GroupId,
-        /// Its name: the same for all who join.
+        /// The group's name, the same for all that join.
         name: String,
-        /// Where the sender listens.
+        /// The address at which the sender listens.
         address: String,
     },
-    /// The sender wants to be in a group no more.
+    /// The sender wants to leave a group.
     Leave {
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// A process holds up a change of a group for too long: it is dropped from the domain. Void once the change waits for it no more.
+    /// A process delays a change of a group for too long: it is dropped from the domain. Void once the change
+    /// does not wait for it.
     Late {
-        /// Which.
+        /// The process.
         process: ProcessId,
         /// The group.
         group: GroupId,
-        /// The change, by its name.
+        /// The position that names the change.
         change: Position,
     },
-    /// What the sender holds.
+    /// The messages that the sender holds, by group.
     Reports(Vec<(GroupId, Report)>),
-    /// The sender holds all of the cut of changes that were prepared there.
+    /// The sender holds all of the cut of the changes that were prepared at these positions.
     Repaired(Vec<(GroupId, Position)>),
-    /// The sender got the state as of this view.
+    /// The sender has received the state as of this view.
     Whole {
-        /// Of which group.
+        /// The group.
         group: GroupId,
         /// The view.
         view: Position,
     },
-    /// The sender is a member of the domain no more, nor of any group.
+    /// The sender leaves the domain and all groups.
     Exit,
     /// The sender has lost its state of a group, and is out of it as if it had failed.
     Quit {
-        /// Which.
+        /// The group.
         group: GroupId,
     },
-    /// As [`Control::Join`], of a process that has the group's state on disk, or begins without it.
+    /// A [`Control::Join`] of a process that has the group's state on disk, or begins without it.
     Return {
-        /// Which.
+        /// The group.
         group: GroupId,
-        /// Its name: the same for all who join.
+        /// The group's name, the same for all that join.
         name: String,
-        /// Where the sender listens.
+        /// The address at which the sender listens.
         address: String,
-        /// The state that it has.
+        /// The state that the process offers.
         offer: Offer,
     },
-    /// A view begins, with nobody else in it: the state at its beginning is kept.
+    /// A view begins without a new member, and the state at its beginning is saved.
     Save {
-        /// Of which group.
+        /// The group.
         group: GroupId,
-        /// By all members, or by the sender alone.
+        /// Whether all members save it, and not the sender alone.
         by_all: bool,
     },
     /// The sender has this checkpoint on disk.
     Kept {
-        /// Of which group.
+        /// The group.
         group: GroupId,
-        /// Which.
+        /// The checkpoint.
         checkpoint: Mark,
     },
     /// The sender has these members of a group from the next view on.
     Seats {
-        /// Which group.
+        /// The group.
         group: GroupId,
-        /// Their seats, in order.
+        /// The members' seats, in order.
         seats: Vec<SeatId>,
     },
-    /// So busy are these groups: the soft messages a second are fewer than two to this power, and hardly any for 0.
+    /// The rates of groups, as the exponent of a power of two above the soft messages a second; 0 means
+    /// hardly any.
     Rates(Vec<(GroupId, u8)>),
 }
 
 /// The attachment of rates: the groups of its receiver that have another address from now on.
 pub(super) type Moves = Vec<(GroupId, Option<MulticastAddress>)>;
 
-/// The answer to a process that asked to join: the group, and what is known of its checkpoints. If the process is not in the group, nor about
-/// to be, it was refused: a newer checkpoint is known.
+/// The answer to a process that asked to join: the group, and the routers' knowledge of its checkpoints. If
+/// the process is neither in the group nor about to be, it was refused, because a newer checkpoint is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Admission {
     pub(super) group: Group,
@@ -122,7 +126,7 @@ pub(super) struct Admission {
 }
 
 impl Control {
-    /// Its bytes.
+    /// Encodes the control message.
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         out.put_u8(TAG);
@@ -130,37 +134,40 @@ impl Control {
         out.freeze()
     }
 
-    /// The control message of these bytes.
+    /// Decodes a control message.
     pub fn decode(body: &Bytes) -> Option<Control> {
         let mut body = body.clone();
         (take_u8(&mut body) == Ok(TAG)).then(|| decode_body(&mut body).ok())?
     }
 
-    /// Its steps, by group. A process that is dropped from the domain is dropped from all groups `of` it.
+    /// Returns the control message's steps, by group. A process that is dropped from the domain is dropped
+    /// from all groups that `of` returns.
     pub(super) fn steps(
         self,
         sender: ProcessId,
         of: impl FnOnce(ProcessId) -> Vec<GroupId>,
-    ) -> Vec<(GroupId, Step)> {
-        let dropped = |process| of(process).into_iter().map(|group| (group, Step::Drop(process))).collect();
+    ) -> Vec<(GroupId, GroupStep)> {
+        let dropped =
+            |process| of(process).into_iter().map(|group| (group, GroupStep::Drop(process))).collect();
         match self {
             Control::Join { group, address, .. } | Control::Return { group, address, .. } => {
-                vec![(group, Step::Join(Peer { id: sender, address }))]
+                vec![(group, GroupStep::Join(Peer { id: sender, address }))]
             }
-            Control::Save { group, by_all } => vec![(group, Step::Save { sender, by_all })],
-            Control::Leave { group } => vec![(group, Step::Leave(sender))],
+            Control::Save { group, by_all } => vec![(group, GroupStep::Save { sender, by_all })],
+            Control::Leave { group } => vec![(group, GroupStep::Leave(sender))],
             Control::Reports(reports) => {
-                let step = |(group, report)| (group, Step::Report(sender, report));
+                let step = |(group, report)| (group, GroupStep::Report(sender, report));
                 reports.into_iter().map(step).collect()
             }
-            Control::Repaired(changes) => {
-                changes.into_iter().map(|(group, change)| (group, Step::Repaired(sender, change))).collect()
-            }
-            Control::Whole { group, view } => vec![(group, Step::Whole(sender, view))],
+            Control::Repaired(changes) => changes
+                .into_iter()
+                .map(|(group, change)| (group, GroupStep::Repaired(sender, change)))
+                .collect(),
+            Control::Whole { group, view } => vec![(group, GroupStep::Whole(sender, view))],
             Control::Late { process, .. } => dropped(process),
             Control::Exit => dropped(sender),
-            Control::Quit { group } => vec![(group, Step::Drop(sender))],
-            Control::Seats { group, seats } => vec![(group, Step::Seats(sender, seats))],
+            Control::Quit { group } => vec![(group, GroupStep::Drop(sender))],
+            Control::Seats { group, seats } => vec![(group, GroupStep::Seats(sender, seats))],
             Control::Enter | Control::Kept { .. } | Control::Rates(_) => Vec::new(),
         }
     }
@@ -182,21 +189,21 @@ impl Control {
     }
 }
 
-/// What stands before the updates of ordered or safe sends.
+/// The header of ordered or safe sends, before the updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) group: GroupId,
-    /// The view in which it was sent.
+    /// The view in which the message was sent.
     pub(super) view: Position,
-    /// The sender had sent so many soft updates before it in that view.
+    /// Number of soft updates that the sender had sent before it in that view.
     pub(super) behind: u64,
-    /// The sender's number for it.
+    /// The sender's number for the message.
     pub(super) number: u64,
-    /// None: ordered.
+    /// The φ of a safe send; `None` for an ordered one.
     pub(super) safe: Option<Phi>,
 }
 
-/// Tag, group, view, predecessors, number, and φ.
+/// Size of tag, group, view, predecessors, number, and φ.
 const HEADER_BYTES_MAX: usize = 1 + 4 * 8 + 3;
 
 const ORDERED: u8 = 0;
@@ -246,12 +253,13 @@ impl Header {
     }
 }
 
-/// In the place of the last change: the form with checkpoints follows. No position is this.
+/// A value in the place of the last change that marks the form with checkpoints. No position has it.
 const WITH_RECORDS: Position = Position(u64::MAX);
-/// The same: that with checkpoints and addresses.
+/// The same mark for the form with checkpoints and addresses.
 const WITH_ADDRESSES: Position = Position(u64::MAX - 1);
 
-/// Without checkpoints and addresses its bytes are those of builds that knew none, which are in logs and on disks.
+/// A roster without checkpoints and addresses has the byte form of builds that knew none. Logs and disks hold
+/// that form.
 impl Serialize for Roster {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Roster { changed, members, groups, empty, records, addresses } = self;
@@ -298,13 +306,13 @@ impl<'de> Deserialize<'de> for Roster {
     }
 }
 
-/// The fields of a roster with checkpoints and addresses, and the sign that it is one.
+/// Number of fields of a roster with checkpoints and addresses, the mark included.
 const FIELDS_MAX: usize = 7;
 
 /// The routing of a domain of groups.
 pub struct Groups;
 
-/// What all messages of groups in the order begin with.
+/// The first byte of all messages of groups in the order.
 const TAG: u8 = Groups::TAG;
 
 impl Part for Groups {
@@ -315,51 +323,52 @@ impl Part for Groups {
     }
 }
 
-/// Its configuration: who is a member of the domain, and what each group is.
+/// The configuration: the members of the domain, and the state of each group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Roster {
-    /// The position of the last change. It stands first, so that two that differ are told apart without looking at their groups.
+    /// The position of the last change. It is the first field, so that a comparison of two different rosters
+    /// ends early.
     changed: Position,
     members: Shared<BTreeSet<ProcessId>>,
     groups: Shards<Group>,
-    /// Groups that were left by all with the last control message, or of which the checkpoint was forgotten: those who left are still to be told
-    /// of it.
+    /// Groups that all members left with the last control message, or whose checkpoint was forgotten. They
+    /// stay for one message, because the leaving members still have to receive that message.
     empty: BTreeSet<GroupId>,
-    /// The newest checkpoint of each group of which anybody told one, members or not.
+    /// The newest known checkpoint of each group, with or without members.
     records: Records,
     /// Rates of groups, and their addresses.
     addresses: Addresses,
 }
 
 impl Roster {
-    /// A group, while anybody is in it or wants to be, or a checkpoint of it is known.
+    /// Returns a group that has members or joining processes, or a known checkpoint.
     pub fn group(&self, group: GroupId) -> Option<&Group> {
         self.groups.get(group)
     }
 
-    /// All groups that anybody is in or wants to be in.
+    /// Returns all groups with members or joining processes.
     pub fn groups(&self) -> impl Iterator<Item = (GroupId, &Group)> {
         self.groups.iter().filter(|(_, group)| !group.is_empty())
     }
 
-    /// Groups that nobody is in, and that go on from a checkpoint which somebody told of. The name is empty where it was told to a build that
-    /// kept none.
+    /// Returns the groups without members that have a known checkpoint. The name is empty if the report went
+    /// to a build that stored no names.
     pub fn idle(&self) -> impl Iterator<Item = (GroupId, &str, Record)> {
         let idle = self.records.iter().filter(|(group, _)| self.group(*group).is_none_or(Group::is_empty));
         idle.map(|(group, record)| (group, self.group(group).map_or("", |group| &group.name), *record))
     }
 
-    /// What is known of a group's checkpoints.
+    /// Returns the checkpoints that are known of a group.
     pub fn record(&self, group: GroupId) -> Option<Record> {
         self.records.get(group).copied()
     }
 
-    /// The multicast address of a group, if it has one.
+    /// Returns the multicast address of a group, if it has one.
     pub fn address(&self, group: GroupId) -> Option<MulticastAddress> {
         self.addresses.of(group)
     }
 
-    /// The result of the last assignment of addresses.
+    /// Returns the result of the last assignment of addresses.
     pub fn address_statistics(&self) -> AddressStatistics {
         self.addresses.statistics()
     }
@@ -367,16 +376,16 @@ impl Roster {
     fn keep(&mut self, group: GroupId, record: Record) {
         let Roster { groups, records, .. } = self;
         let forgotten = keep(records, group, record, |group| groups.get(group).is_none_or(Group::is_empty));
-        // Its name goes as well.
+        // The names of forgotten groups go as well.
         self.empty.extend(forgotten);
     }
 
-    /// Processes of the domain that may be in groups.
+    /// Returns the number of processes of the domain that may be in groups.
     pub fn processes(&self) -> usize {
         self.members.len()
     }
 
-    /// Those that `process` is in or wants to be in.
+    /// Returns the groups in which `process` is, or which it wants to join.
     fn groups_of(&self, process: ProcessId) -> Vec<GroupId> {
         let concerned = self.groups.iter().filter(|(_, group)| group.concerns(process));
         concerned.map(|(id, _)| id).collect()
@@ -387,9 +396,9 @@ impl Roster {
         self.members.contains(&process)
     }
 
-    fn step(&mut self, at: Position, group: GroupId, step: &Step) -> Option<Vec<Turn>> {
+    fn step(&mut self, at: Position, group: GroupId, step: &GroupStep) -> Option<Vec<Turn>> {
         let entry = match step {
-            Step::Join(_) => self.groups.entry(group),
+            GroupStep::Join(_) => self.groups.entry(group),
             _ => self.groups.get_mut(group)?,
         };
         let turns = entry.step(at, step);
@@ -402,7 +411,7 @@ impl Roster {
         turns
     }
 
-    /// Forgets groups that were empty before this message; of one that has a checkpoint its name is left.
+    /// Forgets groups that were empty before this message. Of a group with a checkpoint, the name stays.
     fn sweep(&mut self) {
         for group in std::mem::take(&mut self.empty) {
             if !self.groups.get(group).is_some_and(Group::is_empty) {
@@ -422,9 +431,9 @@ impl Roster {
 
 const MALFORMED: Refusal = Refusal(1);
 const NOT_MEMBER: Refusal = Refusal(2);
-/// Overtaken by what was ordered before.
+/// The refusal of a message that an earlier one in the order has made obsolete.
 const STALE: Refusal = Refusal(3);
-/// The group of this number has another name.
+/// The refusal of a join whose group has another name.
 const MISNAMED: Refusal = Refusal(4);
 
 impl Routing for Groups {
@@ -474,7 +483,7 @@ impl Routing for Groups {
                 let (record, idle) =
                     (roster.record(*group), roster.group(*group).is_none_or(Group::is_empty));
                 if idle && !Record::admits(record, offer) {
-                    // Its sender is told of the newest one.
+                    // The attachment informs the sender of the newest checkpoint.
                     return Ok(Some(roster));
                 }
                 if let Some(checkpoint) = offer.checkpoint {
@@ -549,7 +558,7 @@ impl Routing for Groups {
         config.has(process)
     }
 
-    /// A member that died exits.
+    /// A dead member exits.
     fn expulsion(config: &Roster, process: ProcessId) -> Option<Bytes> {
         config.has(process).then(|| Control::Exit.encode())
     }

@@ -1,7 +1,7 @@
 //! Seats: the members of one group that a process has.
 //!
-//! A process is one party of the protocol however many members it has: one copy of a message reaches it, and it gives one receipt. Its
-//! members are told apart by their seats, which change with views like the list of processes.
+//! A process is one party of the protocol however many members it has: it gets one copy of a message, and
+//! gives one receipt. Seats distinguish its members, and change with views like the list of processes.
 
 use std::collections::BTreeMap;
 
@@ -9,39 +9,41 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::ProcessId;
 
-/// A member's seat in its process. The first is 0; its process never uses one again.
+/// A member's seat in its process. The first is 0; its process never uses a seat again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeatId(pub u32);
 
 impl SeatId {
-    /// The member's name for something that it counts, which no other member of its process uses: such as a claim, or a question.
+    /// Returns the member's name for an item that it counts, such as a claim or a query. No other member of
+    /// its process uses it.
     pub fn number(self, count: u32) -> u64 {
         u64::from(self.0) << 32 | u64::from(count)
     }
 
-    /// The seat whose member has used this name.
+    /// Returns the seat whose member uses this name.
     pub fn of_number(number: u64) -> SeatId {
         SeatId((number >> 32) as u32)
     }
 }
 
-/// No process has more members of one group.
+/// Upper bound of a process's members of one group.
 pub const SEATS_MAX: usize = 1024;
 
-/// The seats of processes that have other ones than the first alone.
+/// The seats of processes whose seats are not just the first one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seats(BTreeMap<ProcessId, Vec<SeatId>>);
 
-/// Of a process that said nothing about seats.
+/// The seats of a process that sent no list.
 const FIRST: &[SeatId] = &[SeatId(0)];
 
 impl Seats {
-    /// Those of `process`, if it is a member, in their order.
+    /// Returns the seats of `process`, if it is a member, in order.
     pub fn of(&self, process: ProcessId) -> &[SeatId] {
         self.0.get(&process).map_or(FIRST, |seats| seats)
     }
 
-    /// `process` says which it has. Says whether that is news; none, too many, or out of order is said by no correct process.
+    /// Takes the list of `process`. Returns whether it is news. An empty, too long or unordered list, which
+    /// no correct process sends, is ignored.
     pub(super) fn take(&mut self, process: ProcessId, seats: &[SeatId]) -> bool {
         let fits = !seats.is_empty() && seats.len() <= SEATS_MAX && seats.is_sorted_by(|a, b| a < b);
         if !fits || seats == self.of(process) {
@@ -55,7 +57,12 @@ impl Seats {
         true
     }
 
-    /// Forgets the others.
+    /// Forgets the seats of `process`, which begins with the first one if it comes back.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.0.remove(&process);
+    }
+
+    /// Forgets the seats of all other processes.
     pub(super) fn keep(&mut self, mut is_member: impl FnMut(ProcessId) -> bool) {
         self.0.retain(|process, _| is_member(*process));
     }

@@ -1,7 +1,8 @@
-//! What is known of the groups of a domain, in shards that copies share.
+//! A map by group, in shards that copies share.
 //!
-//! Routers keep a configuration for each of the last positions, so one is copied at each change. A copy is a pointer for each
-//! shard, and a change copies its shard's pointers and its group: what other groups there are hardly matters.
+//! Routers keep a configuration for each of the last positions, so each change copies one. A copy is a
+//! pointer for each shard. A change copies its shard's pointers and its group, so the number of other groups
+//! hardly matters.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::GroupId;
 use crate::domain::Shared;
 
-/// Something of each group, by the last byte of its number, which is a hash.
+/// A value for each group, sharded by the last byte of its number, which is a hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Serialize", deserialize = "T: Deserialize<'de>"))]
 pub(super) struct Shards<T>(BTreeMap<u8, Shared<Shard<T>>>);
@@ -42,13 +43,14 @@ impl<T> Shards<T> {
 }
 
 impl<T: Clone> Shards<T> {
-    /// That of a group, to be changed: a copy, if others have it.
+    /// Returns the value of a group for a change. If others share the value, this copies it.
     pub(super) fn get_mut(&mut self, group: GroupId) -> Option<&mut T> {
         self.get(group)?;
         Some(self.0.get_mut(&place(group))?.to_mut().get_mut(&group)?.to_mut())
     }
 
-    /// The same of one that comes to be now, if there is none.
+    /// Returns the value of a group for a change, like `get_mut`. A group without a value gets the default
+    /// one.
     pub(super) fn entry(&mut self, group: GroupId) -> &mut T
     where
         T: Default,

@@ -1,7 +1,9 @@
-//! Streams: what a member holds of the soft messages of one view, its own and the others', and who else holds them.
+//! Streams: the soft messages of one view that a member holds, its own and others', and the receipts of other
+//! members.
 //!
-//! A stream is held without gaps, and freed once every survivor holds it. Casts overtake each other, so what comes ahead of others is put
-//! aside for a while, bounded in bytes: it counts as held by nobody until those are here.
+//! A stream is held without gaps, and freed once every survivor holds it. Casts overtake each other, so
+//! messages ahead of a gap are put aside for a while, bounded in bytes. They count as not held until the gap
+//! closes.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -11,99 +13,107 @@ use std::{
 use super::{Pack, SOFT_HEAD_BYTES};
 use crate::{ecast::Position, id::ProcessId};
 
-/// A soft message: updates that travel together. Wherever it is held it is held whole.
+/// A soft message: updates that travel together. A holder holds the whole message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Soft {
-    /// It is delivered behind this position: that of the last ordered message that its sender sent before it, or what it is to follow.
+    /// The position after which the message is delivered: that of its sender's last earlier ordered message,
+    /// or another position that it must follow.
     pub after: Position,
     /// The updates.
     pub pack: Pack,
 }
 
 impl Soft {
-    /// What it counts for where bytes are bounded.
+    /// Returns the message's size for bounds, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.pack.bytes().len() + SOFT_HEAD_BYTES
     }
 
-    /// The number of its updates.
+    /// Returns the number of the message's updates.
     pub fn count(&self) -> u64 {
         u64::from(self.pack.count())
     }
 }
 
-/// The messages of one sender that are held. Their updates are numbered from 1 in each view, and numbers here are those of updates.
+/// The held messages of one sender. Their updates are numbered from 1 in each view, and the numbers here are
+/// of updates.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// The last one that is not held any more.
+    /// The last number that has been freed.
     base: u64,
-    /// The last one that was received.
+    /// The last number that was received.
     end: u64,
-    /// Each message behind the number of its first update.
+    /// The messages, each with the number of its first update.
     held: VecDeque<(u64, Soft)>,
-    /// The last one delivered here.
+    /// The last number that was delivered here.
     pub(super) delivered: u64,
-    /// Bytes held.
+    /// Size of the held messages, in bytes.
     pub(super) bytes: usize,
-    /// Messages behind a gap, by the number of the first update, and their bytes.
+    /// Messages after a gap, by the number of their first update, and their size in bytes.
     ahead: BTreeMap<u64, Soft>,
     ahead_bytes: usize,
-    /// The last number that its sender is known to have sent.
+    /// The last number that the stream's sender is known to have sent.
     told: u64,
 }
 
-/// Messages of a stream, one behind the other.
+/// Consecutive messages of a stream.
 #[derive(Debug)]
-pub(super) struct Run {
-    /// The number of their first update.
+pub(super) struct MessageRun {
+    /// The number of the run's first update.
     pub(super) first: u64,
-    /// The number of their last one.
+    /// The number of the run's last update.
     pub(super) last: u64,
-    /// Their bytes.
+    /// The run's size, in bytes.
     pub(super) bytes: usize,
     pub(super) messages: Vec<Soft>,
 }
 
-/// How a message fits a stream.
+/// The relation of a message to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fit {
-    /// It was the next one, and is held now.
+pub(super) enum TakeResult {
+    /// The message was the next one, and is held now.
     Next,
-    /// It was held before.
+    /// The message was held before.
     Known,
-    /// Others before it are missing: it is held by nobody, though it may have been put aside.
+    /// Earlier messages are missing. The message does not count as held, even if it was put aside.
     Gap,
 }
 
 impl Stream {
-    /// The number of the last update that was received.
+    /// Returns the number of the last update that was received.
     pub(super) fn received(&self) -> u64 {
         self.end
     }
 
-    /// A message came whose first update has this number. Ahead of others it is put aside if so many bytes have room for it.
-    pub(super) fn take(&mut self, first: u64, soft: Soft, room: usize) -> Fit {
+    /// Returns the size of the messages that are held or put aside, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes + self.ahead_bytes
+    }
+
+    /// Takes a message, given the number of its first update. A message after a gap is put aside if `room`
+    /// bytes suffice.
+    pub(super) fn take(&mut self, first: u64, soft: Soft, room: usize) -> TakeResult {
         self.told = self.told.max(first.saturating_add(soft.count() - 1));
         match first.cmp(&(self.end + 1)) {
-            std::cmp::Ordering::Less => Fit::Known,
+            std::cmp::Ordering::Less => TakeResult::Known,
             std::cmp::Ordering::Greater => {
                 if self.ahead_bytes + soft.bytes() <= room && !self.ahead.contains_key(&first) {
                     self.ahead_bytes += soft.bytes();
                     self.ahead.insert(first, soft);
                 }
-                Fit::Gap
+                TakeResult::Gap
             }
             std::cmp::Ordering::Equal => {
                 self.hold(soft);
                 while let Some(next) = self.ahead.first_entry().filter(|next| *next.key() <= self.end + 1) {
                     let (first, soft) = next.remove_entry();
                     self.ahead_bytes -= soft.bytes();
-                    // Of a correct sender none begins inside another.
+                    // A correct sender's messages do not overlap.
                     if first == self.end + 1 {
                         self.hold(soft);
                     }
                 }
-                Fit::Next
+                TakeResult::Next
             }
         }
     }
@@ -115,17 +125,17 @@ impl Stream {
         self.held.push_back((first, soft));
     }
 
-    /// Its sender says that it has sent so many.
+    /// Records the number of updates that the sender has announced.
     pub(super) fn tell(&mut self, number: u64) {
         self.told = self.told.max(number);
     }
 
-    /// Whether its sender has sent more than is held.
+    /// Whether the stream's sender has sent more than is held.
     pub(super) fn lacks(&self) -> bool {
         self.told > self.received()
     }
 
-    /// The first and the last number of what is missing, of the first `most` places where something is.
+    /// Returns the missing numbers, as ranges from first to last, for at least the first `most` gaps.
     pub(super) fn holes(&self, most: usize) -> Vec<(u64, u64)> {
         let (mut holes, mut next) = (Vec::new(), Some(self.received() + 1));
         for (&number, soft) in &self.ahead {
@@ -139,13 +149,14 @@ impl Stream {
         holes
     }
 
-    /// The messages that are held from the one with this update on, each with the number of its first.
+    /// Returns the held messages from the one with this update on, each with the number of its first update.
     fn since(&self, number: u64) -> impl Iterator<Item = &(u64, Soft)> {
         let place = self.held.partition_point(|(first, soft)| first + soft.count() <= number);
         self.held.range(place..).filter(move |_| number > self.base)
     }
 
-    /// Delivers the next message, if all its updates are within this limit, and it stands behind no later position.
+    /// Delivers the next message, if all its updates are within this limit, and it does not have to follow a
+    /// later position.
     pub(super) fn deliver(&mut self, limit: u64, through: Position) -> Option<(u64, Pack)> {
         let (first, soft) = self.since(self.delivered + 1).next()?;
         let last = self.delivered + soft.count();
@@ -157,18 +168,18 @@ impl Stream {
         Some(delivered)
     }
 
-    /// Messages that were put aside are let go.
+    /// Drops the messages that were put aside.
     fn forget_ahead(&mut self) {
         self.ahead.clear();
         self.ahead_bytes = 0;
     }
 
-    /// Messages with these updates, as many as fit into `bytes`, but at least one, and the number of the first update of all. None if they are
-    /// not held.
-    pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<Run> {
+    /// Returns the messages with these updates, as many as fit into `bytes`, but at least one. `None` if they
+    /// are not held.
+    pub(super) fn messages(&self, numbers: RangeInclusive<u64>, bytes: usize) -> Option<MessageRun> {
         let mut wanted = self.since(*numbers.start()).take_while(|(first, _)| first <= numbers.end());
         let (first, soft) = wanted.next()?;
-        let mut run = Run {
+        let mut run = MessageRun {
             first: *first,
             last: first + soft.count() - 1,
             bytes: soft.bytes(),
@@ -185,7 +196,7 @@ impl Stream {
         Some(run)
     }
 
-    /// Frees what all hold, up to `number`, as far as it was delivered here.
+    /// Frees the messages that all hold, up to `number`, as far as they were delivered here.
     fn free(&mut self, number: u64) {
         let number = number.min(self.delivered);
         while let Some((first, soft)) = self.held.front()
@@ -198,12 +209,12 @@ impl Stream {
     }
 }
 
-/// What a member has said that it holds.
+/// A member's receipt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Receipt {
-    /// Of each stream.
+    /// The last number that the member holds of each stream.
     pub(super) counts: BTreeMap<ProcessId, u64>,
-    /// Everything ordered up to here, and the soft predecessors of that.
+    /// The position up to which the member has everything ordered, with the soft predecessors.
     pub(super) ordered: Position,
 }
 
@@ -215,7 +226,8 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Of these members, in the view that begins at this position: all have what was ordered before.
+    /// Makes the streams of these members, in the view that begins at position `view`. All members have the
+    /// order up to that position.
     pub(super) fn new(members: impl Iterator<Item = ProcessId> + Clone, view: Position) -> Self {
         let receipt = Receipt { counts: BTreeMap::new(), ordered: view };
         Streams {
@@ -240,23 +252,23 @@ impl Streams {
         self.get(sender).map_or(0, Stream::received)
     }
 
-    /// Messages ahead of others are let go, of all streams.
+    /// Drops the messages after gaps, of all streams.
     pub(super) fn forget_ahead(&mut self) {
         self.streams.values_mut().for_each(Stream::forget_ahead);
     }
 
-    /// The count held of each stream of which anything was received.
+    /// Returns the last received number of each stream that is not empty.
     pub(super) fn counts(&self) -> BTreeMap<ProcessId, u64> {
         self.iter().map(|(id, stream)| (id, stream.received())).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// How much was delivered of each.
+    /// Returns the last delivered number of each stream.
     pub(super) fn delivered(&self) -> BTreeMap<ProcessId, u64> {
         self.iter().map(|(id, stream)| (id, stream.delivered)).collect()
     }
 
-    /// A member says what it holds. Links may change between two of its words, so that the earlier comes later: counts only
-    /// grow.
+    /// Takes a member's receipt. Links may change between two receipts, so that the earlier arrives later:
+    /// counts only grow.
     pub(super) fn receipt(
         &mut self,
         member: ProcessId,
@@ -266,12 +278,17 @@ impl Streams {
         let Some(known) = self.receipts.get_mut(&member) else { return };
         known.ordered = known.ordered.max(ordered);
         for (sender, count) in counts {
-            let known = known.counts.entry(*sender).or_default();
-            *known = (*known).max(*count);
+            match known.counts.get_mut(sender) {
+                Some(known) => *known = (*known).max(*count),
+                // Only members have streams, so a count of another process does not come from a correct
+                // member.
+                None if self.streams.contains_key(sender) => _ = known.counts.insert(*sender, *count),
+                None => {}
+            }
         }
     }
 
-    /// The part of each stream that this member and all of these others hold, at least.
+    /// Returns the part of each stream that this member and all of these others are known to hold.
     pub(super) fn least<'a>(&self, others: impl Iterator<Item = &'a ProcessId>) -> BTreeMap<ProcessId, u64> {
         let mut least = self.counts();
         for receipt in others.filter_map(|id| self.receipts.get(id)) {
@@ -287,7 +304,7 @@ impl Streams {
         self.receipts.get(&member)
     }
 
-    /// Whether `member` has said that it holds so much.
+    /// Whether the receipt of `member` covers these counts and this position.
     pub(super) fn holds(
         &self,
         member: ProcessId,
@@ -299,12 +316,12 @@ impl Streams {
             && counts.iter().all(|(id, count)| receipt.counts.get(id).copied().unwrap_or(0) >= *count)
     }
 
-    /// The number of updates that were let go.
+    /// Returns the number of updates that were freed.
     pub(super) fn freed(&self) -> u64 {
         self.streams.values().map(|stream| stream.base).sum()
     }
 
-    /// Frees what these members hold.
+    /// Frees the messages that all these members hold.
     pub(super) fn free(&mut self, members: &[ProcessId]) {
         for (sender, stream) in self.streams.iter_mut().filter(|(_, stream)| !stream.held.is_empty()) {
             let held = |id: &ProcessId| {
@@ -328,14 +345,14 @@ mod tests {
         Soft { after: Position(0), pack: Pack::of(number.to_string().as_bytes()) }
     }
 
-    /// The room that a message of one update takes.
+    /// Size of a message of one update, in bytes.
     const BYTES: usize = 64 + 4 + 1;
 
     fn text(soft: &Soft) -> String {
         soft.pack.iter().map(String::from_utf8_lossy).collect()
     }
 
-    /// A stream that got these, with room for `room` messages ahead of others.
+    /// Makes a stream of these messages, with room for `room` messages after gaps.
     fn stream(numbers: &[u64], room: usize) -> Stream {
         let mut stream = Stream::default();
         for &number in numbers {
@@ -349,9 +366,9 @@ mod tests {
         let mut stream = stream(&[1, 4, 3, 6], 9);
         assert_eq!(stream.received(), 1);
         assert_eq!(stream.holes(9), [(2, 2), (5, 5)]);
-        assert_eq!(stream.take(2, soft(2), 9 * BYTES), Fit::Next);
+        assert_eq!(stream.take(2, soft(2), 9 * BYTES), TakeResult::Next);
         assert_eq!((stream.received(), stream.lacks()), (4, true));
-        assert_eq!(stream.take(5, soft(5), 9 * BYTES), Fit::Next);
+        assert_eq!(stream.take(5, soft(5), 9 * BYTES), TakeResult::Next);
         assert_eq!((stream.received(), stream.lacks()), (6, false));
         assert_eq!(stream.ahead_bytes, 0);
         let run = stream.messages(1..=6, 1 << 20).expect("they are held");
@@ -363,10 +380,10 @@ mod tests {
     #[test]
     fn a_double_is_taken_once() {
         let mut stream = stream(&[1, 3, 3], 9);
-        assert_eq!(stream.take(1, soft(9), 9 * BYTES), Fit::Known);
+        assert_eq!(stream.take(1, soft(9), 9 * BYTES), TakeResult::Known);
         assert_eq!(stream.ahead_bytes, BYTES);
         stream.take(2, soft(2), 9 * BYTES);
-        assert_eq!(stream.take(3, soft(9), 9 * BYTES), Fit::Known);
+        assert_eq!(stream.take(3, soft(9), 9 * BYTES), TakeResult::Known);
         assert_eq!((stream.received(), stream.bytes), (3, 3 * BYTES));
     }
 
@@ -386,7 +403,7 @@ mod tests {
         assert_eq!(stream.holes(9), [(2, 2)]);
     }
 
-    /// A message of updates from this number on.
+    /// Makes a message of `count` updates from this number on.
     fn several(first: u64, count: u64) -> (u64, Soft) {
         let mut writer = PackWriter::default();
         (first..first + count).for_each(|number| writer.push(number.to_string().as_bytes()));
@@ -426,6 +443,18 @@ mod tests {
             stream.take(first, soft, 1 << 20);
         }
         assert_eq!((stream.received(), stream.ahead_bytes), (5, 0));
+    }
+
+    #[test]
+    fn a_receipt_counts_streams_of_members_alone() {
+        let process = |node| ProcessId { node, incarnation: crate::id::Incarnation(0) };
+        let mut streams = Streams::new([1, 2].map(process).into_iter(), Position(3));
+        let counts = (0..9).map(|node| (process(node), node + 1)).collect();
+        streams.receipt(process(2), &counts, Position(4));
+        streams.receipt(process(9), &counts, Position(4));
+        let receipt = streams.receipt_of(process(2)).expect("it is a member");
+        assert_eq!(receipt.counts, [(process(1), 2), (process(2), 3)].into());
+        assert_eq!(streams.receipts.len(), 2);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Updates that travel, are held and are delivered together, so that none costs steps of its own.
+//! Updates that travel together, are held together and are delivered together, to share the cost of each
+//! step.
 
 use std::num::NonZeroU32;
 
@@ -10,10 +11,10 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes},
 };
 
-/// The length in front of each update.
+/// Size of the length before each update.
 const LENGTH_BYTES: usize = 4;
 
-/// Updates in a row, at least one, as they travel: each behind its length. Clones share it.
+/// Consecutive updates, at least one, in their form on the wire: each after its length. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pack {
     count: NonZeroU32,
@@ -21,16 +22,18 @@ pub struct Pack {
 }
 
 impl Pack {
-    /// A pack of one update.
+    /// Makes a pack of one update.
     pub fn of(update: &[u8]) -> Pack {
         let mut writer = PackWriter::default();
         writer.push(update);
         writer.finish().expect("one was put in")
     }
 
-    /// As many whole updates as stand at the beginning of these bytes, and whether nothing is behind them. None if there is none.
+    /// Reads the whole updates at the beginning of these bytes. Returns `None` if there are none, and whether
+    /// nothing is left.
     pub(super) fn read(bytes: Bytes) -> (Option<Pack>, bool) {
-        // Read as a slice: a reference for each update would be counted, and other threads count, too.
+        // The pack reads a slice, because a reference for each update would change a counter that other
+        // threads also change.
         let (mut rest, mut count) = (&bytes[..], 0);
         while let Some((length, behind)) = rest.split_first_chunk()
             && let Some(next) = behind.get(u32::from_le_bytes(*length) as usize..)
@@ -43,7 +46,7 @@ impl Pack {
         (pack, is_whole)
     }
 
-    /// As [`wire`](crate::wire) has bytes.
+    /// Takes a pack from its length and bytes, as [`wire`](crate::wire) encodes them.
     pub(super) fn take(input: &mut Bytes) -> Result<Pack, WireError> {
         match Pack::read(take_bytes(input)?) {
             (Some(pack), true) => Ok(pack),
@@ -51,17 +54,22 @@ impl Pack {
         }
     }
 
-    /// The number of its updates.
+    /// Returns the number of the pack's updates.
     pub fn count(&self) -> u32 {
         self.count.get()
     }
 
-    /// Its bytes, as they travel.
+    /// Returns the pack's form on the wire.
     pub(super) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The updates.
+    /// Copies the updates into memory of their own, so that they do not keep the larger receive buffer alive.
+    pub(super) fn copied(&self) -> Pack {
+        Pack { count: self.count, bytes: Bytes::copy_from_slice(&self.bytes) }
+    }
+
+    /// Returns the updates.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.bytes[..];
         std::iter::from_fn(move || {
@@ -81,40 +89,45 @@ pub struct PackWriter {
 }
 
 impl PackWriter {
-    /// One more update, behind the others. Of at most [`u32::MAX`] bytes, like the whole.
+    /// Appends an update. The whole has at most [`u32::MAX`] bytes.
     pub fn push(&mut self, update: &[u8]) {
         self.count += 1;
         put_bytes(&mut self.bytes, update);
     }
 
-    /// All updates of a pack, behind the others.
+    /// Appends all updates of a pack.
     pub(super) fn append(&mut self, pack: &Pack) {
         self.count += pack.count();
         self.bytes.extend_from_slice(&pack.bytes);
     }
 
-    /// The number of its updates.
+    /// Returns the number of the pack's updates.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Their bytes, as they travel.
+    /// Returns the pack's size on the wire, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Says that it would have at most so many bytes with this update, too.
+    /// Returns the pack's memory, in bytes.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Whether the pack would have at most `bytes` bytes with this update.
     pub fn fits(&self, update: &[u8], bytes: usize) -> bool {
         self.bytes.len() + LENGTH_BYTES + update.len() <= bytes
     }
 
-    /// The pack; none if nothing was put in.
+    /// Returns the pack, or `None` if it is empty.
     pub fn finish(self) -> Option<Pack> {
         Some(Pack { count: NonZeroU32::new(self.count)?, bytes: self.bytes.freeze() })
     }
 }
 
-/// Updates of one sender, in a row, with their places.
+/// Consecutive updates of one sender, with their places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Updates {
     first: Place,
@@ -126,35 +139,36 @@ impl Updates {
         Updates { first, pack }
     }
 
-    /// Those of an ordered pack. One that ends inside an update was made by no member; it ends before that, everywhere, and `false` says so.
+    /// Reads the updates of an ordered pack. No correct member makes a pack that ends inside an update.
+    /// Everywhere, such a pack ends before that update, and the second result is `false`.
     pub(super) fn ordered(at: Position, pack: Bytes) -> (Option<Updates>, bool) {
         let (pack, is_whole) = Pack::read(pack);
         (pack.map(|pack| Updates::new(Place::Ordered(at, 0), pack)), is_whole)
     }
 
-    /// The place of the first.
+    /// Returns the place of the first update.
     pub fn first(&self) -> Place {
         self.first
     }
 
-    /// Each with its place.
+    /// Returns each update with its place.
     pub fn iter(&self) -> impl Iterator<Item = (Place, &[u8])> {
         (0..).zip(self.pack.iter()).map(|(index, update)| (self.first.behind(index), update))
     }
 
-    /// The updates, without their places.
+    /// Returns the updates, without their places.
     pub(super) fn pack(&self) -> &Pack {
         &self.pack
     }
 
-    /// Bytes of all of them together, about.
+    /// Returns the approximate size of the updates, in bytes.
     pub fn bytes(&self) -> usize {
         self.pack.bytes.len()
     }
 }
 
 impl Place {
-    /// The place of the update that comes so many behind this one, in the same row.
+    /// Returns the place of the update that comes `index` places after this one.
     pub fn behind(self, index: u32) -> Place {
         match self {
             Place::Soft(number) => Place::Soft(number + u64::from(index)),

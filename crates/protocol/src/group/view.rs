@@ -1,7 +1,8 @@
-//! What a group is at a position of the order: its view, who waits, and a change under way.
+//! The state of a group at a position of the order: its view, its waiting processes, and a change in
+//! progress.
 //!
-//! Everything here is a function of ordered messages, the same at routers and members. Who delivers a [`Step`] learns
-//! from its [`Turn`]s what it has to do.
+//! Everything here is a function of ordered messages, the same at routers and members. The [`Turn`]s of a
+//! delivered [`GroupStep`] say what a member has to do.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,69 +14,69 @@ use crate::{
     id::{Peer, ProcessId},
 };
 
-/// The members of a group: processes, each with one or several.
+/// The members of a group: processes with one or more members each.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
-    /// The position at which it was installed; 0 before the first.
+    /// The position at which the view was installed; 0 before the first.
     pub number: Position,
-    /// The processes, oldest first: a process's rank is its place.
-    pub members: Vec<Entry>,
-    /// Their members, where a process has other ones than the first alone. Stored with the group.
+    /// The processes, oldest first. A process's rank is its index.
+    pub members: Vec<ViewMember>,
+    /// The seats of processes whose seats are not just the first one. They are stored with the group.
     #[serde(skip)]
     pub seats: Seats,
     /// Processes that were not in the view before.
     pub joined: Vec<ProcessId>,
-    /// Processes of the view before that are in no more.
+    /// Processes of the view before that are not in this one.
     pub left: Vec<ProcessId>,
 }
 
 /// A process of a view.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
-    /// Who, and where it listens.
+pub struct ViewMember {
+    /// The process, and the address at which it listens.
     pub peer: Peer,
-    /// Whether it has the group's state.
+    /// Whether the member has the group's state.
     pub standing: Standing,
 }
 
 /// Whether a member has the group's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Standing {
-    /// It has.
+    /// The member has the state.
     Whole,
-    /// It gets the one at view `since` from a member that was whole then.
+    /// The member gets the state of view `since` from a member that had the state then.
     Fed {
-        /// From whom.
+        /// The giver of the state.
         giver: ProcessId,
-        /// As of which view.
+        /// The view of the state.
         since: Position,
     },
 }
 
 /// A group at a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(from = "StoredGroup", into = "StoredGroup")]
 pub struct Group {
-    /// Its name.
+    /// The group's name.
     pub name: String,
     /// The view that was installed last.
     pub view: View,
-    /// Processes that wait to be taken in, in the order in which they asked.
+    /// Processes that wait for admission, in the order of their requests.
     pub joining: Vec<Peer>,
-    /// Members that wait to be let go.
+    /// Members that wait to leave.
     pub leaving: BTreeSet<ProcessId>,
-    /// Members of the view that are suspected, and processes that were while they waited to be taken in.
+    /// Suspected members of the view, and processes that became suspected while they waited for admission.
     pub dropped: BTreeSet<ProcessId>,
-    /// The seats that processes have from the next view on.
+    /// The seats of processes from the next view on.
     pub seats: Seats,
-    /// The change under way.
-    pub change: Option<Change>,
+    /// The change in progress.
+    pub change: Option<ViewChange>,
 }
 
-/// The form in which a group is stored. Where each process has its first member alone, its bytes are those of builds that knew no others,
-/// which are in logs and on disks.
+/// The stored form of a group. If each process has only its first seat, its bytes are those of builds that
+/// knew no other seats. Logs and disks hold that form.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredGroup {
     name: String,
     view: View,
     joining: Vec<Peer>,
@@ -86,14 +87,14 @@ struct Stored {
 
 #[derive(Serialize, Deserialize)]
 enum Tail {
-    // The bytes of an option.
+    // The first two variants have the bytes of an option.
     Still,
-    Changing(Change),
-    Seated { now: Seats, next: Seats, change: Option<Change> },
+    Changing(ViewChange),
+    Seated { now: Seats, next: Seats, change: Option<ViewChange> },
 }
 
-impl From<Group> for Stored {
-    fn from(group: Group) -> Stored {
+impl From<Group> for StoredGroup {
+    fn from(group: Group) -> StoredGroup {
         let Group { name, mut view, joining, leaving, dropped, seats: next, change } = group;
         let now = std::mem::take(&mut view.seats);
         let tail = match change {
@@ -103,13 +104,13 @@ impl From<Group> for Stored {
             Some(change) => Tail::Changing(change),
             None => Tail::Still,
         };
-        Stored { name, view, joining, leaving, dropped, tail }
+        StoredGroup { name, view, joining, leaving, dropped, tail }
     }
 }
 
-impl From<Stored> for Group {
-    fn from(stored: Stored) -> Group {
-        let Stored { name, mut view, joining, leaving, dropped, tail } = stored;
+impl From<StoredGroup> for Group {
+    fn from(stored: StoredGroup) -> Group {
+        let StoredGroup { name, mut view, joining, leaving, dropped, tail } = stored;
         let (seats, change) = match tail {
             Tail::Still => (Seats::default(), None),
             Tail::Changing(change) => (Seats::default(), Some(change)),
@@ -122,102 +123,102 @@ impl From<Stored> for Group {
     }
 }
 
-/// A change of the view that is under way.
+/// A change of the view in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
-    /// The position that began it: its name.
+pub struct ViewChange {
+    /// The position that began it, which is its name.
     pub prepared: Position,
-    /// What each survivor holds.
+    /// The report of each survivor.
     pub reports: BTreeMap<ProcessId, Report>,
-    /// Where each stream ends, once all survivors have reported.
+    /// The end of each stream, once all survivors have reported.
     pub cut: Option<BTreeMap<ProcessId, u64>>,
     /// Survivors that hold all of the cut.
     pub repaired: BTreeSet<ProcessId>,
 }
 
-/// What a survivor says that it holds.
+/// A survivor's report of the messages that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The change in which it says so, by its name.
+    /// The name of the change to which it belongs.
     pub change: Position,
-    /// How much of each member's stream.
+    /// The last number that the member holds of each member's stream.
     pub held: BTreeMap<ProcessId, u64>,
-    /// Whether it has the group's state.
+    /// Whether the member has the group's state.
     pub whole: bool,
 }
 
-/// What an ordered message means for one group.
+/// The meaning of an ordered message for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// A process wants to be taken in.
+pub enum GroupStep {
+    /// A process asks for admission.
     Join(Peer),
-    /// A member wants to be let go; one that waits to be taken in wants to no more.
+    /// A member asks to leave; a process that waits for admission withdraws.
     Leave(ProcessId),
     /// A process seems to have failed.
     Drop(ProcessId),
-    /// A survivor says what it holds.
+    /// A survivor reports the messages that it holds.
     Report(ProcessId, Report),
     /// A survivor holds all of the cut of the change of this name.
     Repaired(ProcessId, Position),
-    /// A member has got the state at this view.
+    /// A member has received the state of this view.
     Whole(ProcessId, Position),
-    /// A member wants a view to begin, the one under way if any, and the state at its beginning kept.
+    /// A member requests a view and a saved state at its beginning. A change in progress serves the request.
     Save {
-        /// Which.
+        /// The member.
         sender: ProcessId,
-        /// Kept by all members, or by it alone.
+        /// Whether all members save the state, and not the sender alone.
         by_all: bool,
     },
-    /// A process has these members from the next view on.
+    /// A process has these seats from the next view on.
     Seats(ProcessId, Vec<SeatId>),
 }
 
-/// What a step brought about.
+/// The consequence of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// A change begins, or begins anew: survivors report.
+    /// A change begins or restarts: survivors report.
     Prepared,
-    /// Streams end here: survivors repair.
+    /// The streams of the old view end at these numbers, and survivors repair them.
     Cut(BTreeMap<ProcessId, u64>),
     /// A view begins.
     Installed,
 }
 
 impl View {
-    /// The entry of `process`.
-    pub fn entry(&self, process: ProcessId) -> Option<&Entry> {
+    /// Returns the entry of `process`.
+    pub fn entry(&self, process: ProcessId) -> Option<&ViewMember> {
         self.members.iter().find(|entry| entry.peer.id == process)
     }
 
-    /// The place of `process` among the members.
+    /// Returns the index of `process` among the processes.
     pub fn rank(&self, process: ProcessId) -> Option<usize> {
         self.members.iter().position(|entry| entry.peer.id == process)
     }
 
-    /// The processes, oldest first.
+    /// Returns the processes, oldest first.
     pub fn ids(&self) -> impl Iterator<Item = ProcessId> + Clone + '_ {
         self.members.iter().map(|entry| entry.peer.id)
     }
 
-    /// The members: those of one process stand together, in the order of its seats.
+    /// Returns the members. Those of one process are adjacent, in the order of its seats.
     pub fn places(&self) -> impl Iterator<Item = (ProcessId, SeatId)> + Clone + '_ {
         self.ids().flat_map(|id| self.seats.of(id).iter().map(move |seat| (id, *seat)))
     }
 
-    /// Whether this member is in it.
+    /// Whether the view includes this member.
     pub fn has(&self, process: ProcessId, seat: SeatId) -> bool {
         self.entry(process).is_some() && self.seats.of(process).contains(&seat)
     }
 }
 
-impl Change {
+impl ViewChange {
     fn new(prepared: Position) -> Self {
-        Change { prepared, reports: BTreeMap::new(), cut: None, repaired: BTreeSet::new() }
+        ViewChange { prepared, reports: BTreeMap::new(), cut: None, repaired: BTreeSet::new() }
     }
 }
 
 impl Group {
-    /// Members of the view that are not suspected.
+    /// Returns the members of the view that are not suspected.
     pub fn survivors(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.view.ids().filter(|id| !self.dropped.contains(id))
     }
@@ -227,7 +228,7 @@ impl Group {
         self.view.entry(process).is_some() && !self.dropped.contains(&process)
     }
 
-    /// Survivors for which the change under way waits.
+    /// Returns the survivors for which the change in progress waits.
     pub fn late(&self) -> Vec<ProcessId> {
         let Some(change) = &self.change else { return Vec::new() };
         let waited_for = |id: &ProcessId| match change.cut {
@@ -237,31 +238,31 @@ impl Group {
         self.survivors().filter(waited_for).collect()
     }
 
-    /// Everybody who must know what becomes of the group.
+    /// Returns the processes that must learn of the group's changes.
     pub fn audience(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.view.ids().chain(self.joining.iter().map(|peer| peer.id)).chain(self.view.left.iter().copied())
     }
 
-    /// Whether `process` was dropped from it lately.
+    /// Whether `process` was recently dropped from the group.
     pub fn has_dropped(&self, process: ProcessId) -> bool {
         self.dropped.contains(&process) || self.view.left.contains(&process)
     }
 
-    /// Whether `process` is in it or wants to be.
+    /// Whether `process` is in the group or waits for admission.
     pub fn concerns(&self, process: ProcessId) -> bool {
         self.view.entry(process).is_some() || self.joining.iter().any(|peer| peer.id == process)
     }
 
-    /// Whether nobody is in it or wants to be.
+    /// Whether no process is in the group or waits for admission.
     pub fn is_empty(&self) -> bool {
         self.view.members.is_empty() && self.joining.is_empty()
     }
 
-    /// Takes the step of the message at `at`. `None`: it is stale, or means nothing.
-    pub fn step(&mut self, at: Position, step: &Step) -> Option<Vec<Turn>> {
+    /// Takes the step of the message at `at`. Returns `None` if it is stale or has no meaning.
+    pub fn step(&mut self, at: Position, step: &GroupStep) -> Option<Vec<Turn>> {
         let mut turns = Vec::new();
         match step {
-            Step::Join(peer) => {
+            GroupStep::Join(peer) => {
                 let waits = self.joining.iter().any(|other| other.id == peer.id);
                 // A member that lost its state may come back before the view without it.
                 if waits || self.is_survivor(peer.id) {
@@ -270,7 +271,7 @@ impl Group {
                 self.joining.push(peer.clone());
                 self.begin(at, &mut turns);
             }
-            Step::Leave(process) => {
+            GroupStep::Leave(process) => {
                 let waited = self.joining.len();
                 self.joining.retain(|peer| peer.id != *process);
                 if self.is_survivor(*process) && self.leaving.insert(*process) {
@@ -279,12 +280,15 @@ impl Group {
                     return None;
                 }
             }
-            Step::Drop(process) => {
+            GroupStep::Drop(process) => {
                 let waited = self.joining.len();
                 self.joining.retain(|peer| peer.id != *process);
                 if self.is_survivor(*process) {
                     self.dropped.insert(*process);
-                    // Reports and cut counted on it.
+                    // The process may come back before the view without it, and then begins with the first
+                    // seat.
+                    self.seats.forget(*process);
+                    // The reports and the cut included it.
                     self.change = None;
                     self.begin(at, &mut turns);
                 } else if self.joining.len() < waited {
@@ -293,7 +297,7 @@ impl Group {
                     return None;
                 }
             }
-            Step::Report(process, report) => {
+            GroupStep::Report(process, report) => {
                 let change = self.change.as_ref().filter(|change| change.prepared == report.change)?;
                 if !self.is_survivor(*process) || change.reports.contains_key(process) {
                     return None;
@@ -304,7 +308,7 @@ impl Group {
                 self.change.as_mut()?.reports.insert(*process, report);
                 self.advance(at, &mut turns);
             }
-            Step::Repaired(process, prepared) => {
+            GroupStep::Repaired(process, prepared) => {
                 let survives = self.is_survivor(*process);
                 let change = self.change.as_mut().filter(|change| change.prepared == *prepared)?;
                 if !survives || change.cut.is_none() || !change.repaired.insert(*process) {
@@ -312,24 +316,24 @@ impl Group {
                 }
                 self.advance(at, &mut turns);
             }
-            Step::Whole(process, view) => {
+            GroupStep::Whole(process, view) => {
                 let entry = self.view.members.iter_mut().find(|entry| entry.peer.id == *process)?;
                 if !matches!(entry.standing, Standing::Fed { since, .. } if since == *view) {
                     return None;
                 }
                 entry.standing = Standing::Whole;
                 if !self.leaving.is_empty() {
-                    // Who was held back because nobody else had the state may go.
+                    // A member that had to stay as the only holder of the state may leave now.
                     self.begin(at, &mut turns);
                 }
             }
-            Step::Save { sender, .. } => {
+            GroupStep::Save { sender, .. } => {
                 if !self.is_survivor(*sender) {
                     return None;
                 }
                 self.begin(at, &mut turns);
             }
-            Step::Seats(process, seats) => {
+            GroupStep::Seats(process, seats) => {
                 if !self.is_survivor(*process) || !self.seats.take(*process, seats) {
                     return None;
                 }
@@ -339,22 +343,23 @@ impl Group {
         Some(turns)
     }
 
-    /// Begins a change, unless one is under way.
+    /// Begins a change, unless one is in progress.
     fn begin(&mut self, at: Position, turns: &mut Vec<Turn>) {
         if self.change.is_none() {
-            self.change = Some(Change::new(at));
+            self.change = Some(ViewChange::new(at));
             turns.push(Turn::Prepared);
             self.advance(at, turns);
         }
     }
 
-    /// Goes on as far as what survivors said allows.
+    /// Advances as far as the survivors' messages allow.
     fn advance(&mut self, at: Position, turns: &mut Vec<Turn>) {
         let survivors: Vec<ProcessId> = self.survivors().collect();
         let senders: Vec<ProcessId> = self.view.ids().collect();
         let change = self.change.as_mut().expect("a change is under way");
         if change.cut.is_none() && survivors.iter().all(|id| change.reports.contains_key(id)) {
-            // What the survivors hold together: none keeps anything behind a gap, so the longest prefix is all of it.
+            // The cut is everything that the survivors hold together: none holds messages after a gap, so the
+            // longest prefix covers all.
             let end = |sender: &ProcessId| survivors.iter().map(|id| change.reports[id].held[sender]).max();
             let ends: BTreeMap<ProcessId, u64> =
                 senders.iter().map(|sender| (*sender, end(sender).unwrap_or(0))).collect();
@@ -372,13 +377,13 @@ impl Group {
     fn install(&mut self, at: Position, survivors: &[ProcessId]) {
         let change = self.change.take().expect("a change ends here");
         let old = std::mem::take(&mut self.view);
-        let is_whole = |entry: &Entry| {
+        let is_whole = |entry: &ViewMember| {
             let reported = change.reports.get(&entry.peer.id).is_some_and(|report| report.whole);
             survivors.contains(&entry.peer.id) && (reported || entry.standing == Standing::Whole)
         };
-        let leaves = |entry: &Entry| self.leaving.contains(&entry.peer.id);
-        let remains = |entry: &&Entry| survivors.contains(&entry.peer.id) && !leaves(entry);
-        // As long as nobody else has the state, one who has it is not let go.
+        let leaves = |entry: &ViewMember| self.leaving.contains(&entry.peer.id);
+        let remains = |entry: &&ViewMember| survivors.contains(&entry.peer.id) && !leaves(entry);
+        // While nobody else has the state, one holder has to stay.
         let alone = old.members.iter().filter(remains).all(|entry| !is_whole(entry));
         let awaited = !self.joining.is_empty() || old.members.iter().any(|entry| remains(&entry));
         let needed = old.members.iter().filter(|_| alone && awaited).find(|entry| is_whole(entry));
@@ -392,7 +397,7 @@ impl Group {
                 left.push(id);
                 continue;
             }
-            // It may have got the state without that being ordered yet.
+            // The member may have received the state before the order confirms that.
             if change.reports[&id].whole {
                 entry.standing = Standing::Whole;
             }
@@ -401,7 +406,7 @@ impl Group {
         let joined: Vec<ProcessId> = self.joining.iter().map(|peer| peer.id).collect();
         let whole: Vec<ProcessId> =
             members.iter().filter(|entry| entry.standing == Standing::Whole).map(|it| it.peer.id).collect();
-        // Where nobody has the state any more, the oldest begins with a fresh one.
+        // If nobody has the state, the oldest process begins with a fresh one.
         let fresh = whole.is_empty();
         let oldest = members.first().map(|entry| entry.peer.id).or(joined.first().copied());
         let givers: Vec<ProcessId> = if fresh { oldest.into_iter().collect() } else { whole };
@@ -417,7 +422,7 @@ impl Group {
         }
         for peer in self.joining.drain(..) {
             let standing = if Some(peer.id) == oldest { Standing::Whole } else { fed(members.len()) };
-            members.push(Entry { peer, standing });
+            members.push(ViewMember { peer, standing });
         }
         self.leaving.retain(|id| Some(*id) == needed);
         self.dropped.clear();

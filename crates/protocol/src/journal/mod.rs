@@ -1,48 +1,69 @@
-//! Journal: records as bytes in segments, and how they are read after a crash.
+//! Journal: records as bytes in segments, and their recovery after a crash.
 //!
-//! **Promise.** What was durable is read again, in order and whole, or it is told that some of it cannot be ([`Damage`]). What
-//! was written and not yet durable may be lost, from the end: a torn tail is cut off and is no damage.
+//! **Promise.** Durable records are read again, in order and complete, or the reader learns that some cannot
+//! be read ([`Damage`]). Records that were written and not yet durable may be lost from the end: a torn tail
+//! is cut off and is no damage.
 //!
-//! **Source.** Alagappan et al., *Protocol-Aware Recovery for Consensus-Based Storage*, FAST 2018: a log that takes rot for a
-//! torn tail forgets what it has acknowledged, and agreement with it. One that takes every torn tail for rot is of no use
-//! after a power cut. So each must be told from the other.
+//! **Source.** Alagappan et al., *Protocol-Aware Recovery for Consensus-Based Storage*, FAST 2018: a log that
+//! takes rot for a torn tail forgets acknowledged records, and breaks agreement. A log that takes every torn
+//! tail for rot is useless after a power cut. So a reader must distinguish the two.
 //!
-//! **Form.** A journal is a row of segments, numbered from 1; a host keeps each in a file. A segment is a row of frames,
-//! each at a multiple of eight bytes:
+//! **Form.** A journal is a sequence of segments, numbered from 1; a host keeps each in a file. A segment is
+//! a sequence of frames, each at a multiple of eight bytes:
 //!
 //! ```text
-//! ┌───────┬────────┬──────────┬────────┬─────────┬───────────┬─────────┐
-//! │ magic │ length │ checksum │ ticket │ durable │ contents… │ padding │
-//! │ u32   │ u32    │ u64      │ u64    │ u64     │ length    │ 0 to 7  │
-//! └───────┴────────┴──────────┴────────┴─────────┴───────────┴─────────┘
+//! ┌───────┬────────┬──────────┬────────┬────────┬─────┬───────────┬─────────┐
+//! │ magic │ length │ checksum │ ticket │ behind │ tag │ contents… │ padding │
+//! │ u32   │ u32    │ u64      │ u64    │ u32    │ u32 │ length    │ 0 to 7  │
+//! └───────┴────────┴──────────┴────────┴────────┴─────┴───────────┴─────────┘
 //! ```
 //!
-//! The magic says what it is: a *header*, which begins each segment and says whose journal it is; a *record*; a *note*, which
-//! says what is known of the journals of others ([`Hearsay`]) and stands behind each header, too; or a *seal*, which has no
-//! contents. The checksum covers the rest of the frame and the number of the segment. A record has the ticket
-//! after the record before it. `durable` is the newest ticket known to be durable when the frame was written.
+//! The magic gives the kind of a frame. A *header* begins each segment and names the owner of the journal. A
+//! *record* has the ticket after that of the previous record. A *note* says what is known of other processes'
+//! journals ([`RemoteDurability`]), and also follows each header. A *seal* has no contents. `behind` counts
+//! the tickets that were not known to be durable when the frame was written. The tag covers the rest of the
+//! head except the checksum, and the checksum covers everything else. Both depend on the number of the
+//! segment and on the journal's *secret*.
 //!
-//! **Torn or rotten.** Reading ends at the first frame that is not whole. If `e` is the ticket that was expected there, then
-//! a whole frame further on that says `durable ≥ e` proves that record `e` was durable: it is rot. Without such a frame the
-//! tail is torn: it was written and not durable. A seal is written once nothing else is, so that the last records have a
-//! frame behind them; a seal that is torn or rotten itself costs nothing.
+//! **The secret.** A search for frames looks at every eighth byte. Contents come from clients, and a segment
+//! may be written over an older one. So a client can put any bytes where the search looks. Bytes that look
+//! like the head of a long frame would make the search hash their whole claimed length: hours, for a file of
+//! 64 MiB. A complete frame made by a client would count as a proof of rot, and all replicas would give up
+//! their journals at the next restart. No client knows the secret ([`Key`]), so it can make neither. The host
+//! keeps it outside the journal, because rot in a header must not make the frames behind it unreadable. Only
+//! headers do without the secret: they stand at the first byte of a segment, which no client writes.
+//!
+//! **Torn or rotten.** Reading ends at the first frame that is not whole. Let `e` be the ticket that was
+//! expected there. A whole frame further on with `durable ≥ e` proves that record `e` was durable, so this is
+//! rot. Without such a frame the tail is torn: it was written and not durable. A seal is written when there
+//! is nothing else to write, so that the last records have a frame behind them. A seal that is itself torn or
+//! rotten costs nothing.
 //!
 //! **Rules.**
-//! 1. *A recovered journal goes on in a new segment.* Its header says with which ticket it begins, so what lies behind a torn
-//!    tail in an older segment is never taken for records again.
-//! 2. *A segment is removed* once none of its records is needed. Where the owner keeps records before one from which on it
-//!    needs all ([`Settings::gaps`]), segments between others go, too. Then the journal vouches for the records of each segment
-//!    up to its last one that is whole, and the owner for their being all that it needs: it knows which.
-//! 3. *The owner*, domain and process, stands in each header: a journal of somebody else is refused.
+//! 1. *A recovered journal continues in a new segment.* Its header gives its first ticket, so bytes behind a
+//!    torn tail in an older segment are never taken for records again.
+//! 2. *A segment is removed* once none of its records is needed. An owner may keep single records before the
+//!    one from which it needs all ([`Settings::gaps`]); then segments between others are removed, too. The
+//!    journal then vouches for the records of each segment up to its last whole one. The owner must check
+//!    that these are all it needs, because it knows which.
+//! 3. *The owner*, domain and process, stands in each header: the journal of another process is refused.
 //!
-//! **Bounds.** A segment is at most [`Settings::segment_bytes`] long, unless one record is longer; the first ones of each life
-//! are shorter ([`Settings::segment_length`]). A record has fewer than 2^32 bytes.
+//! **Bounds.** A segment has at most [`Settings::segment_bytes`], unless one record is longer. The first
+//! segments of each life are shorter ([`Settings::segment_length`]). A record has at most
+//! [`RECORD_BYTES_MAX`] bytes; owners check that before they write one. A record that panics while it is
+//! written leaves nothing in the journal, which others may share. Reading hashes each byte of a segment at
+//! most twice: once as a record, and once in a search for a proof of rot.
 //!
-//! **What is not told.** If the last records rot after a crash that came before their seal was durable, they are taken for
-//! torn. That takes two faults within one sync.
+//! **Earlier versions.** Segments before [`Key::since`] are of version 3, without a secret: their heads end
+//! with `durable`, a u64, in place of `behind` and `tag`. They are read and never written. A search in one
+//! ends after a fixed number of hashed bytes per byte of the segment, shortest frames first. If it has found
+//! no proof by then, the tail counts as torn.
+//!
+//! **Undetected.** If the last records rot after a crash that came before their seal was durable, they count
+//! as torn. That takes two faults within one sync.
 
-mod hearsay;
 mod read;
+mod remote_durability;
 #[cfg(test)]
 mod tests;
 
@@ -52,8 +73,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use self::{
-    hearsay::{Hearsay, STARTS_MAX, Start, Starts, Told},
     read::{Damage, Recovered},
+    remote_durability::{DurabilityReport, RemoteDurability, STARTS_MAX, Start, StartHistory},
 };
 use crate::{
     id::{DomainId, ProcessId},
@@ -62,7 +83,10 @@ use crate::{
 };
 
 /// The version of the byte form of headers, frames and records.
-pub const JOURNAL_VERSION: u32 = 3;
+pub const JOURNAL_VERSION: u32 = 4;
+
+/// Maximum size of a record in bytes. Where users choose the size, the owner checks it before it writes.
+pub const RECORD_BYTES_MAX: usize = u32::MAX as usize;
 
 /// The process that writes a journal, and its domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,40 +97,64 @@ pub struct Owner {
     pub process: ProcessId,
 }
 
-/// How large things are.
+/// Settings of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A segment ends behind the record with which it reaches this length.
+    /// Size in bytes at which a segment ends.
     pub segment_bytes: u64,
-    /// Records between others may be collected, and the owner looks whether those are there that it needs. Without it a
-    /// segment that is missing between others is damage.
+    /// Whether records between others may be collected, and the owner checks that all needed ones are there.
+    /// If not, a missing segment between others is damage.
     pub gaps: bool,
+    /// The journal's secret, and the first segment that uses it.
+    pub key: Key,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { segment_bytes: 64 << 20, gaps: false }
+        Settings { segment_bytes: 64 << 20, gaps: false, key: Key::default() }
+    }
+}
+
+/// The key that makes a journal's frames unforgeable. Only the process and its directory know it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    /// The secret, drawn at random.
+    pub secret: u64,
+    /// The first segment whose frames depend on the secret. Earlier ones are of version 3.
+    pub since: u64,
+}
+
+impl Key {
+    /// Returns the key for a journal of version 3. It holds from the next segment on.
+    pub fn of_older(secret: u64) -> Key {
+        Key { secret, since: u64::MAX }
+    }
+
+    /// Returns the secret of a segment's frames; `None` for version 3.
+    fn secret_of(self, segment: u64) -> Option<u64> {
+        (segment >= self.since).then_some(self.secret)
     }
 }
 
 impl Settings {
-    /// The length at which the `nth` segment of a life ends, counted from 0. The first one is short and each next one twice as
-    /// long: hosts reserve segments ahead, and a process with little to keep takes little room.
+    /// Returns the size in bytes at which the `nth` segment of a life ends, counted from 0. The first segment
+    /// is short and each next one twice as long: hosts reserve segments ahead, and a process with little data
+    /// should take little room.
     pub fn segment_length(&self, nth: u64) -> u64 {
         let doublings = nth.min(FIRST_SEGMENT_BYTES.leading_zeros().into());
         (FIRST_SEGMENT_BYTES << doublings).min(self.segment_bytes)
     }
 }
 
-/// No first segment of a life is longer.
+/// Maximum size of the first segment of a life, in bytes.
 const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Bytes to be written, and made durable in the order in which they are handed out.
+/// Bytes to be written. Writes must become durable in the order in which they are handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// To which segment.
+    /// The segment's number.
     pub segment: u64,
-    /// At which offset; zero begins the segment.
+    /// The offset in bytes; zero begins the segment.
     pub offset: u64,
     /// The bytes.
     pub bytes: Bytes,
@@ -117,20 +165,20 @@ pub struct Write {
 pub struct Journal {
     owner: Owner,
     settings: Settings,
-    /// The segments that are kept, oldest first. The last one is being written.
+    /// The kept segments, oldest first. The last one is being written.
     segments: VecDeque<Segment>,
     /// The first segment of this life.
     begun: u64,
-    /// The length of the last segment, with what has not been handed out yet.
+    /// Size of the last segment, including bytes that were not handed out yet.
     length: u64,
     /// The last record.
     last: Ticket,
     durable: Ticket,
     /// The newest durable record that any frame names.
     said: Ticket,
-    /// Of the journals of others, as it was noted last.
-    hearsay: Hearsay,
-    /// Bytes that are not handed out yet, and where they go.
+    /// The last noted knowledge of other processes' journals.
+    remote_durability: RemoteDurability,
+    /// Bytes that were not handed out yet. `offset` is their place in the last segment.
     buffer: BytesMut,
     offset: u64,
     writes: Vec<Write>,
@@ -141,7 +189,7 @@ pub struct Journal {
 struct Segment {
     number: u64,
     first: Ticket,
-    /// Before the first if there are none.
+    /// The last record, or the one before `first` if there are none.
     last: Ticket,
 }
 
@@ -153,19 +201,20 @@ const NOTE: u32 = 0x544e_4a51;
 const FRAME_HEAD: usize = 32;
 
 impl Journal {
-    /// A new journal. Its first segment is written with its first record.
+    /// Creates a new journal. Its first segment is written with its first record.
     pub fn create(owner: Owner, settings: Settings) -> Journal {
-        Journal::begin((owner, settings), VecDeque::new(), 1, Ticket(0), Hearsay::default())
+        Journal::begin((owner, settings), VecDeque::new(), 1, Ticket(0), RemoteDurability::default())
     }
 
     /// Begins with segment `number`, behind `last`, which is durable.
     fn begin(
-        (owner, settings): (Owner, Settings),
+        (owner, mut settings): (Owner, Settings),
         segments: VecDeque<Segment>,
         number: u64,
         last: Ticket,
-        hearsay: Hearsay,
+        remote_durability: RemoteDurability,
     ) -> Journal {
+        settings.key.since = settings.key.since.min(number);
         let mut journal = Journal {
             owner,
             settings,
@@ -175,7 +224,7 @@ impl Journal {
             last,
             durable: last,
             said: last,
-            hearsay,
+            remote_durability,
             buffer: BytesMut::new(),
             offset: 0,
             writes: Vec::new(),
@@ -195,13 +244,13 @@ impl Journal {
         contents.put_u128_le(self.owner.domain.0);
         put_process(&mut contents, self.owner.process);
         self.frame(HEADER, Ticket(self.last.0 + 1), |out| out.put_slice(&contents));
-        if !self.hearsay.is_empty() {
-            // Segments before this one may be removed.
+        if !self.remote_durability.is_empty() {
+            // Earlier segments with the note may be removed.
             self.put_note();
         }
     }
 
-    /// The last record that was appended.
+    /// The last record appended.
     pub fn last(&self) -> Ticket {
         self.last
     }
@@ -211,69 +260,77 @@ impl Journal {
         self.durable
     }
 
-    /// How many segments there are.
+    /// The key. The host must keep it before it writes anything that the journal hands out.
+    pub fn key(&self) -> Key {
+        self.settings.key
+    }
+
+    /// Number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
 
-    /// Appends a record. It may be handed out from now on.
+    /// Appends a record, which may be handed out from now on.
     pub fn append(&mut self, record: &impl Wire) -> Ticket {
         let number = self.writing().number;
         if self.length >= self.settings.segment_length(number - self.begun) {
             self.begin_segment(number + 1);
         }
-        self.last = Ticket(self.last.0 + 1);
-        self.segments.back_mut().expect("there is always one").last = self.last;
-        self.frame(RECORD, self.last, |out| record.encode(out));
-        self.last
+        // A record that panics must not use up a ticket.
+        let ticket = Ticket(self.last.0 + 1);
+        self.frame(RECORD, ticket, |out| record.encode(out));
+        self.last = ticket;
+        self.segments.back_mut().expect("there is always one").last = ticket;
+        ticket
     }
 
-    /// Hands out what is to be written, in order.
+    /// Returns the bytes to be written, in order.
     pub fn take_writes(&mut self) -> Vec<Write> {
         self.hand_out();
         std::mem::take(&mut self.writes)
     }
 
-    /// Everything handed out up to `through` is durable.
+    /// Notes that everything handed out up to `through` is durable.
     pub fn synced(&mut self, through: Ticket) {
         assert!(through <= self.last, "what is durable was appended");
         self.durable = self.durable.max(through);
     }
 
-    /// Appends a seal if no frame says yet how much is durable. For a host that has nothing else to write.
+    /// Appends a seal, unless a frame already names the last durable record. For a host that has nothing else
+    /// to write.
     pub fn seal(&mut self) {
         if !self.is_sealed() {
             self.frame(SEAL, self.last, |_| {});
         }
     }
 
-    /// What was noted last of the journals of others.
-    pub fn hearsay(&self) -> &Hearsay {
-        &self.hearsay
+    /// The last noted knowledge of other processes' journals.
+    pub fn remote_durability(&self) -> &RemoteDurability {
+        &self.remote_durability
     }
 
-    /// Notes what is known of the journals of others, if that is not what was noted last. A host makes it durable with what
-    /// it writes next, or for its own sake: nothing waits for it.
-    pub fn note(&mut self, hearsay: &Hearsay) {
-        if self.hearsay != *hearsay {
-            self.hearsay = hearsay.clone();
+    /// Notes knowledge of other processes' journals, unless it equals the last note. The host makes the note
+    /// durable with its next write, or separately: nothing waits for it.
+    pub fn note(&mut self, remote_durability: &RemoteDurability) {
+        if self.remote_durability != *remote_durability {
+            self.remote_durability = remote_durability.clone();
             self.put_note();
         }
     }
 
     fn put_note(&mut self) {
         let mut contents = BytesMut::new();
-        self.hearsay.encode(&mut contents);
+        self.remote_durability.encode(&mut contents);
         self.frame(NOTE, self.last, |out| out.put_slice(&contents));
     }
 
-    /// Whether a frame says of every durable record that it is.
+    /// Whether some frame names the last durable record.
     pub fn is_sealed(&self) -> bool {
         self.said >= self.durable
     }
 
-    /// Records before this one are needed no more, but for those that are `kept`, in ascending order: tells which segments to
-    /// remove, oldest first.
+    /// Drops records before `before`, except those in `kept`, which is in ascending order. Returns the
+    /// segments to remove, oldest first.
     pub fn collect(&mut self, before: Ticket, kept: &[Ticket]) -> Vec<u64> {
         assert!(before <= self.durable, "what takes the place of older records is durable first");
         assert!(self.settings.gaps || kept.is_empty(), "records are collected from the front");
@@ -305,24 +362,60 @@ impl Journal {
     fn frame(&mut self, magic: u32, ticket: Ticket, contents: impl FnOnce(&mut BytesMut)) {
         let segment = self.writing().number;
         let begin = self.buffer.len();
-        self.buffer.put_u32_le(magic);
-        self.buffer.put_slice(&[0; 12]);
-        self.buffer.put_u64_le(ticket.0);
-        self.buffer.put_u64_le(self.durable.0);
-        contents(&mut self.buffer);
-        let length = self.buffer.len() - begin - FRAME_HEAD;
-        let length = u32::try_from(length).expect("a record has fewer than 2^32 bytes");
-        let frame = &mut self.buffer[begin..];
+        // No client writes where headers stand, and the owner must be readable without the secret.
+        let secret = if magic == HEADER { 0 } else { self.settings.key.secret };
+        let behind = u32::try_from(ticket.0 - self.durable.0).expect("what waits for a disk is bounded");
+        let mut unfinished = Unfinished { buffer: &mut self.buffer, begin, whole: false };
+        let buffer = &mut *unfinished.buffer;
+        buffer.put_u32_le(magic);
+        buffer.put_slice(&[0; 12]);
+        buffer.put_u64_le(ticket.0);
+        buffer.put_u32_le(behind);
+        buffer.put_u32_le(0);
+        contents(buffer);
+        let length = buffer.len() - begin - FRAME_HEAD;
+        assert!(length <= RECORD_BYTES_MAX, "its owner bounds a record: {length} bytes");
+        let length = length as u32;
+        let frame = &mut buffer[begin..];
         frame[4..8].copy_from_slice(&length.to_le_bytes());
-        let sum = checksum(segment, magic, length, &frame[16..]);
+        let tag = tag(secret, segment, frame);
+        frame[28..32].copy_from_slice(&tag.to_le_bytes());
+        let sum = checksum(secret, segment, magic, length, &frame[16..]);
         frame[8..16].copy_from_slice(&sum.to_le_bytes());
         let padding = (length as usize).next_multiple_of(8) - length as usize;
-        self.buffer.put_bytes(0, padding);
+        buffer.put_bytes(0, padding);
+        unfinished.whole = true;
+        drop(unfinished);
         self.length += (self.buffer.len() - begin) as u64;
         self.said = self.durable;
     }
 }
 
-fn checksum(segment: u64, magic: u32, length: u32, rest: &[u8]) -> u64 {
-    xxh3_64_with_seed(rest, segment ^ u64::from(magic).rotate_left(32) ^ u64::from(length))
+/// A frame that is being written. It is removed if its contents panic, because others write to the same
+/// journal.
+struct Unfinished<'a> {
+    buffer: &'a mut BytesMut,
+    begin: usize,
+    whole: bool,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if !self.whole {
+            self.buffer.truncate(self.begin);
+        }
+    }
+}
+
+/// Returns the tag of a frame's head, which covers all of the head except the checksum and the tag itself.
+fn tag(secret: u64, segment: u64, head: &[u8]) -> u32 {
+    let mut covered = [0; 28];
+    covered[..8].copy_from_slice(&segment.to_le_bytes());
+    covered[8..16].copy_from_slice(&head[..8]);
+    covered[16..].copy_from_slice(&head[16..28]);
+    xxh3_64_with_seed(&covered, secret) as u32
+}
+
+fn checksum(secret: u64, segment: u64, magic: u32, length: u32, rest: &[u8]) -> u64 {
+    xxh3_64_with_seed(rest, secret ^ segment ^ u64::from(magic).rotate_left(32) ^ u64::from(length))
 }

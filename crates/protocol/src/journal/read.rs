@@ -1,13 +1,16 @@
 //! Reading a journal after a crash.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, VecDeque},
+};
 
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 
 use super::{
-    FRAME_HEAD, HEADER, Hearsay, JOURNAL_VERSION, Journal, NOTE, Owner, RECORD, SEAL, Segment, Settings,
-    checksum,
+    FRAME_HEAD, HEADER, JOURNAL_VERSION, Journal, Key, NOTE, Owner, RECORD, RemoteDurability, SEAL, Segment,
+    Settings, checksum, tag,
 };
 use crate::{
     id::DomainId,
@@ -15,84 +18,154 @@ use crate::{
     wire::{Wire, WireError, take_process, take_u32, take_u128},
 };
 
-/// A journal as it was read.
+/// The contents of a journal, read at startup.
 #[derive(Debug)]
 pub struct Recovered {
-    /// The journal, to go on with.
+    /// The journal, ready to continue.
     pub journal: Journal,
-    /// The records that are kept, in order.
+    /// The kept records, in order.
     pub records: Vec<(Ticket, Bytes)>,
-    /// How many bytes of a torn tail were left out, without zeros at its end.
+    /// Bytes of torn tails that were left out, without zeros at their end.
     pub torn_bytes: u64,
-    /// Segments that hold nothing any more, to be removed.
+    /// Segments without contents, which the host must remove.
     pub empty: Vec<u64>,
-    /// How long each segment is that is kept: what lies behind is a torn tail, or was never written, and may be cut off.
+    /// Kept segments with their sizes in bytes. Anything behind that size is a torn tail, or was never
+    /// written, and may be cut off.
     pub lengths: Vec<(u64, u64)>,
+    /// Number of hashed bytes. It follows from the sizes of the segments alone, whatever they contain.
+    pub hashed_bytes: u64,
 }
 
-/// Why a journal cannot be gone on with. The process that wrote it must not come back as the one it was.
+/// The reason why a journal cannot be continued. The process that wrote it must not come back under the same
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Damage {
-    /// A record that was durable cannot be read.
+    /// A durable record cannot be read.
     #[error("record {} of the journal was durable and cannot be read: segment {segment}, at byte {offset}", .ticket.0)]
     Rotten {
-        /// Which record.
+        /// The record.
         ticket: Ticket,
-        /// Where it should be.
+        /// The segment in which the record should be.
         segment: u64,
-        /// At which byte.
+        /// The offset in bytes.
         offset: u64,
     },
-    /// A segment between others is not there.
+    /// A segment between others is missing.
     #[error("segment {0} of the journal is missing")]
     Missing(u64),
-    /// It is the journal of another process or domain.
+    /// The journal belongs to another process or domain.
     #[error("the journal belongs to another: {owner:?}")]
     Foreign {
-        /// Whose it is.
+        /// The owner of the journal.
         owner: Owner,
     },
-    /// It was written by a later version.
+    /// The journal was written by a later version.
     #[error("the journal has version {0}, and this build reads version {JOURNAL_VERSION}")]
     Newer(u32),
 }
 
-/// A frame that is whole.
-struct Frame {
+/// A whole frame.
+struct RecordFrame {
     magic: u32,
     ticket: Ticket,
     durable: Ticket,
     contents: Bytes,
-    /// Where the next one begins.
+    /// Offset of the next frame.
     next: usize,
 }
 
-/// The frame that begins at `offset`, if one does that is whole.
-fn frame(segment: u64, bytes: &Bytes, offset: usize) -> Option<Frame> {
-    let mut head = bytes.get(offset..offset.checked_add(FRAME_HEAD)?)?;
-    let (magic, length, sum) = (head.get_u32_le(), head.get_u32_le(), head.get_u64_le());
-    let (ticket, durable) = (Ticket(head.get_u64_le()), Ticket(head.get_u64_le()));
-    if ![RECORD, HEADER, SEAL, NOTE].contains(&magic) {
-        return None;
-    }
-    let end = (offset + FRAME_HEAD).checked_add(length as usize)?;
-    let rest = bytes.get(offset + 16..end)?;
-    if checksum(segment, magic, length, rest) != sum {
-        return None;
-    }
-    let contents = bytes.slice(offset + FRAME_HEAD..end);
-    Some(Frame { magic, ticket, durable, contents, next: end.next_multiple_of(8) })
+/// The head of a frame that may be whole.
+struct RecordHead {
+    magic: u32,
+    length: u32,
+    sum: u64,
+    ticket: Ticket,
+    durable: Ticket,
 }
 
-/// The header of a segment, if it is whole.
-fn header_frame(segment: u64, bytes: &Bytes) -> Option<Frame> {
-    frame(segment, bytes, 0).filter(|first| first.magic == HEADER)
+/// A segment that is being read.
+#[derive(Clone, Copy)]
+struct SegmentReader<'a> {
+    number: u64,
+    bytes: &'a Bytes,
+    /// The secret of the segment's frames; `None` for version 3.
+    secret: Option<u64>,
+    /// Bytes hashed so far, in all segments.
+    hashed: &'a Cell<u64>,
 }
 
-/// The newest ticket that a whole frame at or behind `offset` says to be durable.
-fn durable_behind(segment: u64, bytes: &Bytes, offset: usize) -> Option<Ticket> {
-    (offset..bytes.len()).step_by(8).filter_map(|at| frame(segment, bytes, at)).map(|it| it.durable).max()
+impl SegmentReader<'_> {
+    /// Returns the head at `offset`, if it can be that of a frame. In the present version, only the process
+    /// itself can have written such a head.
+    fn head(&self, offset: usize) -> Option<RecordHead> {
+        let bytes = self.bytes.get(offset..offset.checked_add(FRAME_HEAD)?)?;
+        let mut head = bytes;
+        let (magic, length, sum) = (head.get_u32_le(), head.get_u32_le(), head.get_u64_le());
+        if ![RECORD, HEADER, SEAL, NOTE].contains(&magic) {
+            return None;
+        }
+        let ticket = head.get_u64_le();
+        let durable = match self.secret {
+            None => head.get_u64_le(),
+            Some(secret) => {
+                let behind = head.get_u32_le();
+                if head.get_u32_le() != tag(secret, self.number, bytes) {
+                    return None;
+                }
+                ticket.checked_sub(behind.into())?
+            }
+        };
+        Some(RecordHead { magic, length, sum, ticket: Ticket(ticket), durable: Ticket(durable) })
+    }
+
+    /// Returns the frame with this head at `offset`, if it is whole.
+    fn whole(&self, offset: usize, head: RecordHead) -> Option<RecordFrame> {
+        let RecordHead { magic, length, sum, ticket, durable } = head;
+        let end = (offset + FRAME_HEAD).checked_add(length as usize)?;
+        let rest = self.bytes.get(offset + 16..end)?;
+        self.hashed.set(self.hashed.get() + rest.len() as u64);
+        if checksum(self.secret.unwrap_or(0), self.number, magic, length, rest) != sum {
+            return None;
+        }
+        let contents = self.bytes.slice(offset + FRAME_HEAD..end);
+        Some(RecordFrame { magic, ticket, durable, contents, next: end.next_multiple_of(8) })
+    }
+
+    /// Returns the whole frame at `offset`, if there is one.
+    fn frame(&self, offset: usize) -> Option<RecordFrame> {
+        self.whole(offset, self.head(offset)?)
+    }
+
+    /// Returns the header, if the segment is whole. It needs no secret.
+    fn header(&self) -> Option<RecordFrame> {
+        let in_form =
+            |secret| SegmentReader { secret, ..*self }.frame(0).filter(|first| first.magic == HEADER);
+        in_form(Some(0)).or_else(|| in_form(None))
+    }
+
+    /// Whether a whole frame at or behind `offset` says that `ticket` was durable.
+    fn proves(&self, ticket: Ticket, offset: usize) -> bool {
+        if offset == 0 && self.header().is_some_and(|first| first.durable >= ticket) {
+            return true;
+        }
+        let heads = (offset..self.bytes.len()).step_by(8).filter_map(|at| Some((at, self.head(at)?)));
+        let mut heads = heads.filter(|(_, head)| head.durable >= ticket && head.ticket >= head.durable);
+        if self.secret.is_some() {
+            return heads.any(|(at, head)| self.whole(at, head).is_some());
+        }
+        // Anybody can make such heads. The heads of real frames are short, or few.
+        let end =
+            |(at, head): &(usize, RecordHead)| at + FRAME_HEAD + head.length as usize <= self.bytes.len();
+        let mut heads: Vec<(u32, usize)> = heads.filter(end).map(|(at, head)| (head.length, at)).collect();
+        heads.sort_unstable();
+        let most = self.hashed.get() + self.bytes.len() as u64 * OLDER_HASHED_MAX;
+        let mut found = heads.into_iter().take_while(|_| self.hashed.get() < most);
+        found.any(|(_, at)| self.frame(at).is_some())
+    }
 }
+
+/// Maximum number of hashed bytes of a search in a segment of version 3, as a multiple of the segment's size.
+const OLDER_HASHED_MAX: u64 = 16;
 
 fn header(contents: &mut Bytes) -> Result<(u32, Owner), WireError> {
     let version = take_u32(contents)?;
@@ -102,30 +175,38 @@ fn header(contents: &mut Bytes) -> Result<(u32, Owner), WireError> {
 }
 
 impl Journal {
-    /// Whose journal these segments are, as the first header that can be read says.
+    /// Returns the owner of these segments, from the first readable header.
     pub fn owner(segments: &BTreeMap<u64, Bytes>) -> Option<Owner> {
+        let hashed = Cell::new(0);
         segments.iter().find_map(|(&number, bytes)| {
-            let mut first = header_frame(number, bytes)?;
+            let mut first = SegmentReader { number, bytes, secret: None, hashed: &hashed }.header()?;
             header(&mut first.contents).ok().map(|(_, owner)| owner)
         })
     }
 
-    /// Reads the segments of a journal, by their numbers, after its process has ended. Without any it is a new one.
+    /// Reads the segments of a journal, by number, after its process has ended. Without segments, the journal
+    /// is new. The host must have made durable what it read, and must remove [`Recovered::empty`] before it
+    /// writes anything.
     ///
-    /// The host has made durable what it read, and removes [`Recovered::empty`] before it writes anything.
+    /// # Errors
+    ///
+    /// Why the journal cannot be continued.
     pub fn recover(
         owner: Owner,
         settings: Settings,
         segments: &BTreeMap<u64, Bytes>,
     ) -> Result<Recovered, Damage> {
-        let mut reader = Reader {
+        let hashed = Cell::new(0);
+        let mut reader = JournalReader {
             segments,
             gaps: settings.gaps,
+            key: settings.key,
+            hashed: &hashed,
             records: Vec::new(),
             kept: VecDeque::new(),
             lengths: Vec::new(),
             last: None,
-            hearsay: Hearsay::default(),
+            remote_durability: RemoteDurability::default(),
             torn_bytes: 0,
         };
         for (&number, bytes) in segments {
@@ -133,44 +214,51 @@ impl Journal {
                 break;
             }
         }
-        let Reader { records, kept, lengths, last, hearsay, torn_bytes, .. } = reader;
+        let JournalReader { records, kept, lengths, last, remote_durability, torn_bytes, .. } = reader;
         let newest = kept.back().map_or(0, |it| it.number);
         let empty = segments.range(newest + 1..).map(|(number, _)| *number).collect();
         let last = last.unwrap_or(Ticket(0));
-        let journal = Journal::begin((owner, settings), kept, newest + 1, last, hearsay);
-        Ok(Recovered { journal, records, torn_bytes, empty, lengths })
+        let journal = Journal::begin((owner, settings), kept, newest + 1, last, remote_durability);
+        Ok(Recovered { journal, records, torn_bytes, empty, lengths, hashed_bytes: hashed.get() })
     }
 }
 
-/// How many of these bytes may have been written: zeros at the end are what a file reserves.
+/// Returns the number of bytes that may have been written: zeros at the end are reserved space.
 fn written(bytes: &[u8]) -> u64 {
     bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last as u64 + 1)
 }
 
-struct Reader<'a> {
+struct JournalReader<'a> {
     segments: &'a BTreeMap<u64, Bytes>,
     gaps: bool,
+    key: Key,
+    hashed: &'a Cell<u64>,
     records: Vec<(Ticket, Bytes)>,
     kept: VecDeque<Segment>,
     lengths: Vec<(u64, u64)>,
     last: Option<Ticket>,
-    hearsay: Hearsay,
+    remote_durability: RemoteDurability,
     torn_bytes: u64,
 }
 
-impl Reader<'_> {
+impl<'a> JournalReader<'a> {
+    fn pages(&self, number: u64, bytes: &'a Bytes) -> SegmentReader<'a> {
+        SegmentReader { number, bytes, secret: self.key.secret_of(number), hashed: self.hashed }
+    }
+
     fn expected(&self) -> Ticket {
         Ticket(self.last.map_or(1, |last| last.0 + 1))
     }
 
-    /// Reads one segment. Whether another may follow: not behind one that was never whole.
-    fn segment(&mut self, owner: Owner, number: u64, bytes: &Bytes) -> Result<bool, Damage> {
+    /// Reads one segment. Returns whether another may follow: none follows a segment that was never whole.
+    fn segment(&mut self, owner: Owner, number: u64, bytes: &'a Bytes) -> Result<bool, Damage> {
         let gap = self.kept.back().filter(|before| number != before.number + 1);
         if let Some(before) = gap.filter(|_| !self.gaps) {
             return Err(Damage::Missing(before.number + 1));
         }
         let gap = gap.is_some();
-        let first = header_frame(number, bytes);
+        let pages = self.pages(number, bytes);
+        let first = pages.header();
         if let Some(mut first) = first.as_ref().map(|first| first.contents.clone()) {
             match header(&mut first) {
                 Ok((version, _)) if version > JOURNAL_VERSION => return Err(Damage::Newer(version)),
@@ -179,13 +267,13 @@ impl Reader<'_> {
                 Err(_) => return Err(self.rotten(number, 0)),
             }
         }
-        // Records before the oldest segment were not needed any more.
-        let fits = |first: &Frame| {
+        // Records before the oldest segment were no longer needed.
+        let fits = |first: &RecordFrame| {
             let expected = self.expected();
             self.last.is_none() || first.ticket == expected || gap && first.ticket > expected
         };
         let Some(first) = first.filter(fits) else {
-            // It was not begun, or what came before it was lost.
+            // The segment was not begun, or an earlier one was lost.
             self.prove_torn(number, 0)?;
             self.torn_bytes += self.segments.range(number..).map(|(_, bytes)| written(bytes)).sum::<u64>();
             return Ok(false);
@@ -195,7 +283,7 @@ impl Reader<'_> {
         self.kept.push_back(Segment { number, first: first.ticket, last: before });
         let mut offset = first.next;
         while offset < bytes.len() {
-            match frame(number, bytes, offset) {
+            match pages.frame(offset) {
                 Some(it) if it.magic == RECORD && it.ticket == self.expected() => {
                     self.last = Some(it.ticket);
                     self.records.push((it.ticket, it.contents));
@@ -203,9 +291,9 @@ impl Reader<'_> {
                 }
                 Some(it) if it.magic == SEAL => offset = it.next,
                 Some(mut it) if it.magic == NOTE => {
-                    // The checksum was right, so it is what was written.
-                    self.hearsay =
-                        Hearsay::decode(&mut it.contents).map_err(|_| self.rotten(number, offset))?;
+                    // The checksum is correct, so these bytes were written.
+                    self.remote_durability = RemoteDurability::decode(&mut it.contents)
+                        .map_err(|_| self.rotten(number, offset))?;
                     offset = it.next;
                 }
                 _ => {
@@ -226,22 +314,28 @@ impl Reader<'_> {
         Damage::Rotten { ticket: self.expected(), segment, offset: offset as u64 }
     }
 
-    /// The next record is not whole where it should be: was it ever durable?
+    /// Checks that the expected record, which is not whole at its place, was never durable. An `offset` of 0
+    /// means that the segment's header is not whole; then later segments are not read.
     fn prove_torn(&self, segment: u64, offset: usize) -> Result<(), Damage> {
         let expected = self.expected();
+        let goes_on = |number| {
+            let next = self.segments.get(&number).and_then(|bytes| self.pages(number, bytes).header());
+            next.is_some_and(|first| first.ticket <= expected)
+        };
         let mut before = segment;
         for (&number, bytes) in self.segments.range(segment..) {
             if number > before + 1 {
-                // What came next was collected, and the owner looks whether it lacks anything.
+                // The next records were collected, and the owner checks whether it lacks any.
                 return Ok(());
             }
             before = number;
-            if number > segment && header_frame(number, bytes).is_some_and(|first| first.ticket <= expected) {
-                // Rule 1: the journal went on here after an earlier crash. What was torn then is of no account.
+            if offset > 0 && goes_on(number + 1) {
+                // Rule 1: the record is in the next segment, or the journal continued there after an earlier
+                // crash. The tail that was torn then does not matter.
                 return Ok(());
             }
             let behind = if number == segment { offset } else { 0 };
-            if durable_behind(number, bytes, behind).is_some_and(|durable| durable >= expected) {
+            if self.pages(number, bytes).proves(expected, behind) {
                 return Err(self.rotten(segment, offset));
             }
         }

@@ -2,7 +2,10 @@ use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Damage, Hearsay, Journal, Owner, Settings, Told, Write};
+use super::{
+    Damage, DurabilityReport, FRAME_HEAD, HEADER, Journal, Key, Owner, RECORD, RemoteDurability, SEAL,
+    Settings, Write, checksum,
+};
 use crate::{
     id::{DomainId, Incarnation, ProcessId},
     seam::Ticket,
@@ -32,13 +35,14 @@ impl Wire for Note {
     }
 }
 
-const SMALL: Settings = Settings { segment_bytes: 1_000, gaps: false };
+const SMALL: Settings =
+    Settings { segment_bytes: 1_000, gaps: false, key: Key { secret: 0x5ec_3e7, since: 0 } };
 
 fn owner(node: u64) -> Owner {
     Owner { domain: DomainId(7), process: ProcessId { node, incarnation: Incarnation(node.into()) } }
 }
 
-/// A disk that keeps what it is given.
+/// A disk that keeps everything written to it.
 #[derive(Clone, Default)]
 struct Files(BTreeMap<u64, Vec<u8>>);
 
@@ -67,13 +71,13 @@ impl Files {
         Ok((recovered.journal, recovered.records.into_iter().map(|(_, record)| record).collect()))
     }
 
-    /// The bytes of all segments, as places.
+    /// Returns the places of all bytes in all segments.
     fn places(&self) -> impl Iterator<Item = (u64, usize)> {
         self.0.iter().flat_map(|(&number, bytes)| (0..bytes.len()).map(move |at| (number, at)))
     }
 }
 
-/// Notes `from..to`, written in groups of four that become durable one by one, and sealed.
+/// Writes notes `from..to` in groups of four that become durable one by one, and seals the journal.
 fn written(journal: &mut Journal, files: &mut Files, notes: std::ops::Range<u64>) {
     for number in notes {
         let ticket = journal.append(&Note(number));
@@ -111,7 +115,7 @@ fn segments_of_a_life_grow_to_their_full_length() {
     let told: Vec<u64> = lengths(Settings::default()).map(|length| length >> 20).collect();
     assert_eq!(told[..6], [4, 8, 16, 32, 64, 64]);
     assert!(lengths(SMALL).all(|length| length == SMALL.segment_bytes));
-    let endless = Settings { segment_bytes: u64::MAX, gaps: false };
+    let endless = Settings { segment_bytes: u64::MAX, ..SMALL };
     assert!(lengths(endless).is_sorted());
 }
 
@@ -133,7 +137,7 @@ fn segments_go_once_nothing_in_them_is_needed() {
     assert!((20..60).contains(&first), "{first} is needed no more, or all are there");
 }
 
-/// Records are kept from before those that are all needed, and what lies between them goes.
+/// Single records are kept before the one from which all are needed; segments between them are removed.
 #[test]
 fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     let gaps = Settings { gaps: true, ..SMALL };
@@ -152,7 +156,7 @@ fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     assert!(there.len() < 70 && kept.iter().all(|kept| there.contains(&kept.0)), "{there:?}");
     assert!((80..=100).all(|ticket| there.contains(&ticket)), "{there:?}");
     assert!(matches!(files.recover(SMALL), Err(Damage::Missing(_))), "for any other owner it is damage");
-    // It goes on, collects again, and is read again.
+    // The journal continues, collects again, and is read again.
     let recovered = Journal::recover(owner(1), gaps, &files.read()).unwrap();
     let mut journal = recovered.journal;
     written(&mut journal, &mut files, 100..140);
@@ -162,7 +166,7 @@ fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     let there = tickets(&files).unwrap();
     assert!(there.contains(&40) && !there.contains(&10), "{there:?}");
     assert!((120..=140).all(|ticket| there.contains(&ticket)), "{there:?}");
-    // Rot is found, or what it hit is missing and the owner sees that.
+    // Rot is found, or the record that it hit is missing and the owner notices.
     for (number, at) in files.places().collect::<Vec<_>>() {
         let mut rotten = files.clone();
         rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
@@ -177,7 +181,7 @@ fn segments_between_others_go_where_the_owner_looks_for_gaps() {
     }
 }
 
-/// Whatever is cut off behind what was durable is no damage, and what was durable is all there.
+/// Cutting off any bytes that were not durable is no damage, and all durable records remain.
 #[test]
 fn a_torn_tail_is_cut_off() {
     let mut files = Files::default();
@@ -193,25 +197,31 @@ fn a_torn_tail_is_cut_off() {
         if at < kept || at % 5 != 0 {
             continue;
         }
-        // The rest of this segment is zeros; what comes in later ones is there, as if written in another order.
+        // The rest of this segment is zero, but later segments are there, as if written in another order.
         let mut torn = files.clone();
         torn.0.get_mut(&number).unwrap()[at..].fill(0);
         let (mut journal, records) = torn.recover(SMALL).unwrap();
         assert!(records.len() >= 50, "{number} {at}");
         assert_eq!(records, notes(0..records.len() as u64));
-        // It goes on, and is read again although the torn tail is still there.
+        // The journal continues, and is read again although the torn tail is still there.
         let begin = records.len() as u64;
         written(&mut journal, &mut torn, begin..begin + 20);
         assert_eq!(torn.recover(SMALL).unwrap().1, notes(0..begin + 20), "{number} {at}");
     }
 }
 
-/// One byte that is another, anywhere: what was durable is read whole, or the damage is told.
+/// If one byte changes, anywhere, all durable records are read, or the damage is reported.
 #[test]
 fn rot_is_found() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
     written(&mut journal, &mut files, 0..30);
+    // A life that wrote only a note.
+    let (mut journal, _) = files.recover(SMALL).unwrap();
+    let mut remote_durability = RemoteDurability::default();
+    remote_durability.record(owner(2).process, DurabilityReport { start: 1, mark: 1, durable: Ticket(5) });
+    journal.note(&remote_durability);
+    files.write(&journal.take_writes());
     let (mut journal, _) = files.recover(SMALL).unwrap();
     written(&mut journal, &mut files, 30..60);
     let mut told = 0;
@@ -275,41 +285,187 @@ fn garbage_is_no_panic() {
     }
 }
 
-/// In the newest segment, whichever went, and behind a crash.
+/// The note survives in the newest segment, whichever segments were removed, and after a crash.
 #[test]
 fn what_is_known_of_others_is_kept() {
     let mut files = Files::default();
     let mut journal = Journal::create(owner(1), SMALL);
-    let mut hearsay = Hearsay::default();
-    let told = |durable| Told { start: 1, mark: 1, durable: Ticket(durable) };
-    hearsay.learn(owner(2).process, told(5));
-    journal.note(&hearsay);
+    let mut remote_durability = RemoteDurability::default();
+    let told = |durable| DurabilityReport { start: 1, mark: 1, durable: Ticket(durable) };
+    remote_durability.record(owner(2).process, told(5));
+    journal.note(&remote_durability);
     written(&mut journal, &mut files, 0..40);
-    hearsay.learn(owner(2).process, told(9));
-    journal.note(&hearsay);
+    remote_durability.record(owner(2).process, told(9));
+    journal.note(&remote_durability);
     written(&mut journal, &mut files, 40..80);
     for number in journal.collect(journal.durable(), &[]) {
         files.0.remove(&number);
     }
     let before = files.clone();
     let (mut journal, _) = files.recover(SMALL).unwrap();
-    assert_eq!(*journal.hearsay(), hearsay);
-    // What is known already is not noted again.
+    assert_eq!(*journal.remote_durability(), remote_durability);
+    // Known reports are not noted again.
     journal.take_writes();
-    journal.note(&hearsay);
+    journal.note(&remote_durability);
     assert_eq!(journal.take_writes(), []);
 
-    // A note is rotten like a record where a frame behind it says that what came before was durable.
+    // A rotten note counts like a rotten record if a later frame says that everything before it was durable.
     let mut files = before;
-    hearsay.learn(owner(3).process, told(1));
+    remote_durability.record(owner(3).process, told(1));
     let (mut journal, records) = files.recover(SMALL).unwrap();
-    journal.note(&hearsay);
+    journal.note(&remote_durability);
     let noted = journal.take_writes();
     files.write(&noted);
     written(&mut journal, &mut files, 80..90);
     let (again, more) = files.clone().recover(SMALL).unwrap();
-    assert_eq!((again.hearsay(), more.len()), (&hearsay, records.len() + 10));
+    assert_eq!((again.remote_durability(), more.len()), (&remote_durability, records.len() + 10));
     let end = noted.last().map(|write| (write.segment, write.offset as usize + write.bytes.len())).unwrap();
     files.0.get_mut(&end.0).unwrap()[end.1 - 9] ^= 1;
     assert!(matches!(files.recover(SMALL), Err(Damage::Rotten { .. })));
+}
+
+/// A record whose contents panic while being written: an owner's fault, which must not affect others that
+/// share the journal.
+struct Panics;
+
+impl Wire for Panics {
+    fn encode(&self, out: &mut BytesMut) {
+        out.extend_from_slice(b"some of it");
+        panic!("payloads are bounded");
+    }
+
+    fn decode(_: &mut Bytes) -> Result<Panics, WireError> {
+        Err(WireError::Body)
+    }
+}
+
+#[test]
+fn a_record_that_panics_leaves_nothing() {
+    let mut files = Files::default();
+    let mut journal = Journal::create(owner(1), SMALL);
+    for number in 0..60 {
+        assert_eq!(journal.append(&Note(number)), Ticket(number + 1));
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| journal.append(&Panics)));
+        assert!(caught.is_err());
+        assert_eq!(journal.last(), Ticket(number + 1));
+        if number % 7 == 0 {
+            files.write(&journal.take_writes());
+        }
+    }
+    files.write(&journal.take_writes());
+    assert_eq!(files.recover(SMALL).unwrap().1, notes(0..60));
+}
+
+/// Returns repeated heads of frames with the greatest length that fits: clients can write such bytes.
+fn planted(bytes: usize, ticket: u64) -> Vec<u8> {
+    let mut head = Vec::new();
+    head.extend_from_slice(&RECORD.to_le_bytes());
+    head.extend_from_slice(&(bytes as u32 / 2).to_le_bytes());
+    head.extend_from_slice(&[7; 8]);
+    head.extend_from_slice(&ticket.to_le_bytes());
+    head.extend_from_slice(&ticket.to_le_bytes());
+    // At each eighth byte either such a head begins, or its magic stands.
+    let magic = &head[..8];
+    let mut rest = [magic.repeat(4), head.clone()].concat().repeat(bytes / 64);
+    rest.truncate(bytes);
+    rest
+}
+
+/// Returns a frame of version 3, in which everything but the segment's number is public.
+fn older(segment: u64, magic: u32, ticket: u64, durable: u64, contents: &[u8]) -> Vec<u8> {
+    let length = contents.len() as u32;
+    let mut rest = [ticket.to_le_bytes(), durable.to_le_bytes()].concat();
+    rest.extend_from_slice(contents);
+    let sum = checksum(0, segment, magic, length, &rest);
+    let mut frame = [magic.to_le_bytes(), length.to_le_bytes()].concat();
+    frame.extend_from_slice(&sum.to_le_bytes());
+    frame.extend_from_slice(&rest);
+    frame.resize(frame.len().next_multiple_of(8), 0);
+    frame
+}
+
+/// A segment is written over an older one whose contents clients chose. They count neither as records nor as
+/// proofs, and reading them takes no longer than reading others.
+#[test]
+fn what_clients_plant_behind_the_end_is_nothing() {
+    let hashed = |files: &Files| Journal::recover(owner(1), SMALL, &files.read()).map(|it| it.hashed_bytes);
+    for ticket in [0x0101_0101_0101_0101, 11, 12, 1 << 40] {
+        let mut files = Files::default();
+        let mut journal = Journal::create(owner(1), Settings { segment_bytes: 1 << 20, ..SMALL });
+        written(&mut journal, &mut files, 0..10);
+        let (file, forged) = (files.0.get_mut(&1).unwrap(), older(1, SEAL, ticket, ticket, b""));
+        let length = file.len();
+        file.extend(planted(1 << 20, ticket));
+        file.extend(forged);
+        // The next segment was reserved, and never begun.
+        let mut next = older(2, RECORD, ticket, ticket, b"");
+        next.extend(planted(1 << 20, ticket));
+        files.0.insert(2, next);
+        assert!(hashed(&files).unwrap() <= length as u64, "{ticket}");
+        let (_, records) = files.recover(SMALL).unwrap();
+        assert_eq!(records, notes(0..10), "nothing was durable behind them");
+    }
+}
+
+/// Builds the first two segments of a journal of version 3: header, records, seal.
+fn of_version_3() -> Files {
+    let mut header = 3u32.to_le_bytes().to_vec();
+    header.extend_from_slice(&[0; 4]);
+    header.extend_from_slice(&7u128.to_le_bytes());
+    header.extend_from_slice(&1u64.to_le_bytes());
+    header.extend_from_slice(&1u128.to_le_bytes());
+    let mut files = Files::default();
+    for (segment, first) in [(1, 1), (2, 11)] {
+        let mut file = older(segment, HEADER, first, first - 1, &header);
+        for ticket in first..first + 10 {
+            file.extend(older(segment, RECORD, ticket, first - 1, &Note(ticket - 1).bytes()));
+        }
+        file.extend(older(segment, SEAL, first + 9, first + 9, b""));
+        files.0.insert(segment, file);
+    }
+    files
+}
+
+#[test]
+fn a_journal_of_the_version_before_is_read_and_gone_on_with() {
+    let of_older = Settings { key: Key::of_older(9), ..SMALL };
+    let mut files = of_version_3();
+    assert_eq!(Journal::owner(&files.read()), Some(owner(1)));
+    let (mut journal, records) = files.recover(of_older).unwrap();
+    assert_eq!((records, journal.key()), (notes(0..20), Key { secret: 9, since: 3 }));
+    let key = journal.key();
+    written(&mut journal, &mut files, 20..40);
+    let (journal, records) = files.recover(Settings { key, ..SMALL }).unwrap();
+    assert_eq!((records, journal.key()), (notes(0..40), key));
+    // Rot is found in both forms, and bytes behind the end of either cost little.
+    for (number, at) in files.places().collect::<Vec<_>>() {
+        let mut rotten = files.clone();
+        rotten.0.get_mut(&number).unwrap()[at] ^= 0x10;
+        if let Ok((_, records)) = rotten.recover(Settings { key, ..SMALL }) {
+            assert_eq!(records, notes(0..40), "{number} {at}");
+        }
+    }
+    let mut files = of_version_3();
+    files.0.get_mut(&2).unwrap().extend(planted(1 << 20, 1 << 40));
+    let recovered = Journal::recover(owner(1), of_older, &files.read()).unwrap();
+    assert_eq!(recovered.records.len(), 20);
+    assert!(recovered.hashed_bytes < 20 << 20, "{}", recovered.hashed_bytes);
+}
+
+/// Later builds read these bytes.
+#[test]
+fn frames_have_their_bytes() {
+    let mut journal = Journal::create(owner(1), SMALL);
+    journal.append(&Note(1));
+    let bytes: Vec<u8> = journal.take_writes().into_iter().flat_map(|write| write.bytes).collect();
+    let (header, record) = bytes.split_at(FRAME_HEAD + 48);
+    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_eq!(
+        hex(header),
+        "514a4448300000003f7a44212501039e01000000000000000100000071ea358c040000000000000007000000000000000000000000000000010000000000000001000000000000000000000000000000"
+    );
+    assert_eq!(
+        hex(&record[..FRAME_HEAD]),
+        "514a52432d000000f48e85b4393f76f8010000000000000001000000663b4cc8"
+    );
 }

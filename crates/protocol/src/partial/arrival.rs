@@ -1,19 +1,22 @@
-//! Arriving: a cell that has taken another's place copies what it should have, before it answers a read.
+//! Arriving: a cell that has taken another cell's place copies that place's entries before it answers a read.
 //!
-//! **Promise.** Once an arrival has ended, its cell holds every write that was acknowledged at a quorum before it took the place, and
-//! no cell works with an earlier layout any more that could acknowledge further ones.
+//! **Promise.** Once an arrival has ended, its cell holds every write that was acknowledged at a quorum
+//! before the cell took the place. No cell still works with an earlier layout, so no such write can be
+//! acknowledged later.
 //!
-//! **How.** The cell asks *every* other cell for the entries of its keys, map by map, and merges them. A cell answers only under
-//! the layout that has the new cell in its place, or a later one; from then on it refuses requests of the earlier one. So a
-//! write that was acknowledged under the earlier layout lies at a majority of the former owners; of these all but the one that is gone
-//! are asked, and a majority has more than one. What is written under the new layout comes to the arriving cell by itself.
+//! **How.** The cell asks *every* other cell for the entries of its keys, map by map, and merges them. A cell
+//! answers only under the layout that has the new cell in its place, or under a later one. From then on it
+//! refuses requests of the earlier layout. A write that was acknowledged under the earlier layout lies at a
+//! majority of the former owners. The arriving cell asks all of these except the one that is gone, and a
+//! majority has more than one member. Writes under the new layout reach the arriving cell directly.
 //!
-//! Until the end the cell counts for no level, of writes neither: a majority of the former owners might not know the new layout yet,
-//! and work on. Cells that have answered a copy do know it.
+//! Until the end the cell counts for no level, not even of writes: a majority of the former owners might not
+//! know the new layout yet, and still acknowledge writes. Cells that have answered a copy do know it.
 //!
-//! **What it does not do.** A cell that is itself arriving has nothing to give, so two that replace owners of one key wait for each
-//! other for ever: what was acknowledged may be lost. An operator says so, and then they serve with
-//! what is left ([`Change::Complete`](super::Change::Complete)).
+//! **Limit.** A cell that is itself arriving has nothing to give. So two arriving cells that replace owners
+//! of one key wait for each other for ever, because an acknowledged write may be lost. An operator accepts
+//! that loss by [`Change::Complete`](super::Change::Complete). Then both cells serve with the entries that
+//! are left.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,45 +28,45 @@ use super::{
 };
 use crate::time::{Duration, Time};
 
-/// The way to go for one cell.
+/// The state of one cell's arrival.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    sources: BTreeMap<CellNumber, Source>,
-    /// The next look at what is to be asked.
+    sources: BTreeMap<CellNumber, CopySource>,
+    /// The next time at which requests are sent.
     look_at: Time,
-    /// When it was told last that it is over.
+    /// When the cell last announced that its arrival is over.
     told_at: Option<Time>,
 }
 
-/// A cell that is asked for what it has.
+/// A cell from which entries are copied.
 #[derive(Debug)]
-struct Source {
-    /// The maps that are left, the present one first.
+struct CopySource {
+    /// The maps that are not copied yet, the current one first.
     maps: VecDeque<MapId>,
-    /// The key behind which the next entries are.
+    /// The last key that was copied of the current map. `None` before the first one.
     behind: Option<Bytes>,
     /// The request that has no answer yet.
     asked: Option<Round>,
 }
 
-/// The pause before one that refused is asked again.
+/// The pause before a cell that refused is asked again.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The pause before it is told again that it is over: the word may have been lost.
+/// The pause before the end is announced again, because the announcement may have been lost.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 impl Arrival {
-    /// The arrival of the cell `me` in a layout that it sees for the first time.
+    /// Begins the arrival of the cell `me`, in a layout that it sees for the first time.
     pub(super) fn new(layout: &Layout, me: CellNumber, now: Time) -> Arrival {
         let mut arrival = Arrival { sources: BTreeMap::new(), look_at: now, told_at: None };
         arrival.adopt(layout, me);
         arrival
     }
 
-    /// The layout has changed: who took a place of another one is asked instead.
+    /// Adopts a changed layout: asks the cell that took another cell's place, in its stead.
     pub(super) fn adopt(&mut self, layout: &Layout, me: CellNumber) {
         self.sources.retain(|cell, _| layout.cell(*cell).is_some());
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
-            self.sources.entry(cell).or_insert_with(|| Source {
+            self.sources.entry(cell).or_insert_with(|| CopySource {
                 maps: layout.maps().map(|(map, _)| map).collect(),
                 behind: None,
                 asked: None,
@@ -81,12 +84,12 @@ impl Arrival {
         self.look_at
     }
 
-    /// How many cells have not given everything yet.
+    /// Returns how many cells have not given all their entries yet.
     pub(super) fn left(&self) -> usize {
         self.sources.values().filter(|source| !source.maps.is_empty()).count()
     }
 
-    /// The requests that are due. Says whether the end is to be told.
+    /// Adds the requests that are due to `out`. Returns whether the end is to be announced now.
     pub(super) fn tick(
         &mut self,
         now: Time,
@@ -108,14 +111,15 @@ impl Arrival {
         ends
     }
 
-    /// Whether this is the answer that is waited for. Then there is none any more.
+    /// If this answers the open request to `from`, closes the request and returns its map.
     pub(super) fn take(&mut self, from: CellNumber, round: Round) -> Option<MapId> {
         let source = self.sources.get_mut(&from).filter(|source| source.asked == Some(round))?;
         source.asked = None;
         source.maps.front().copied()
     }
 
-    /// Everything of an answer was taken. Returns what is asked next.
+    /// Goes on after all entries of an answer were merged. `next` is the key behind which the source has
+    /// more. Adds the next request to `out`.
     pub(super) fn proceed(
         &mut self,
         from: CellNumber,
@@ -131,12 +135,12 @@ impl Arrival {
         source.behind = next;
         source.ask(from, layout, &mut round, out);
         if source.maps.is_empty() {
-            // Perhaps that was the last.
+            // Perhaps that was the last source: the end is due at once.
             self.look_at = Time::ZERO;
         }
     }
 
-    /// A question to a cell may be lost: its link broke, or there was none yet.
+    /// A request to a cell may be lost, because its link broke or did not exist yet. It is sent again.
     pub(super) fn lost(&mut self, cell: CellNumber) {
         if let Some(source) = self.sources.get_mut(&cell) {
             source.asked = None;
@@ -144,7 +148,7 @@ impl Arrival {
     }
 }
 
-impl Source {
+impl CopySource {
     fn ask(
         &mut self,
         cell: CellNumber,

@@ -1,4 +1,4 @@
-//! A cell: replica and coordinator in one process, and what both need to know of the others.
+//! A cell: replica and coordinator in one process, and their knowledge of the other cells.
 
 mod durable;
 mod work;
@@ -16,8 +16,8 @@ use super::{
     layout::{CellNumber, Layout, LayoutVersion, MapId, Member},
     message::{Answer, Message, Refusal, Request, Round},
     operation::{Outcome, Rejection},
-    repair::{Grounds, Repair, RepairCounts, RepairSettings},
-    replica::{Limits, Refused, Replica},
+    repair::{Repair, RepairContext, RepairCounts, RepairSettings},
+    replica::{Limits, RefusalCounters, Replica},
     ring::Ring,
     scan::{Scan, Scanned, Scans},
 };
@@ -28,21 +28,21 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How a cell behaves.
+/// The settings of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The patience with silent cells. A suspected cell is not asked, and nothing else follows.
+    /// The patience with silent cells. A suspected cell is not asked. Suspicion has no other effect.
     pub detector: detector::Settings,
-    /// How the cell coordinates.
+    /// The limits and times of the coordinator.
     pub patience: Patience,
-    /// How much it keeps.
+    /// The limits of the replica's memory.
     pub limits: Limits,
-    /// How far a stamp may be ahead of the wall clock.
+    /// The most by which a stamp may be ahead of the wall clock.
     pub skew_max: Duration,
-    /// How it and the other cells bring each other up to date.
+    /// The pace at which cells compare their keys.
     pub repair: RepairSettings,
-    /// The process has a disk, and writes down all that it keeps once it has written so many bytes of changes, or as many as it
-    /// keeps. None: it lives in memory.
+    /// The bytes of changes after which a checkpoint begins, unless the cell keeps more bytes than that.
+    /// `None` if the process has no disk.
     pub checkpoint_bytes: Option<u64>,
 }
 
@@ -56,6 +56,7 @@ impl Default for Settings {
                 key_bytes_max: 64 << 10,
                 value_bytes_max: 4 << 20,
                 in_flight_bytes_max: 64 << 20,
+                read_bytes: 4 << 10,
                 hints: HintLimits {
                     bytes_max: 64 << 20,
                     age_max: Duration::from_secs(3 * 3600),
@@ -63,7 +64,7 @@ impl Default for Settings {
                 },
                 hints_every: Duration::from_millis(100),
             },
-            limits: Limits { entry_bytes_max: 8 << 20, store_bytes_max: 1 << 30 },
+            limits: Limits::default(),
             skew_max: Duration::from_millis(500),
             repair: RepairSettings::default(),
             checkpoint_bytes: None,
@@ -74,81 +75,83 @@ impl Default for Settings {
 /// A request to a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Coordinate this. Ends in exactly one [`Event::Ended`].
+    /// Coordinates this operation. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
-    /// Tell some keys of a map. Ends in exactly one [`Event::Scanned`].
+    /// Lists some keys of a map. Ends in exactly one [`Event::Scanned`].
     Scan(Scan),
-    /// The layout as the order has it from here on. One of an earlier version is passed over. Ends in [`Event::Laid`].
+    /// Sets the layout that the order has decided. An earlier version is ignored. Ends in [`Event::Laid`].
     Lay(Layout),
-    /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on.
+    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds.
     Adjust(i64),
 }
 
-/// A cell's word to its user.
+/// A message of a cell to its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// An operation ended.
     Ended {
-        /// The name that the user gave it.
+        /// The name that the user gave the request.
         id: u64,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A scan ended.
     Scanned {
-        /// The name that the user gave it.
+        /// The name that the user gave the request.
         id: u64,
-        /// How.
+        /// The outcome.
         outcome: Scanned,
     },
-    /// Hints for this cell were given up: it lacks writes that this one coordinated. Told once of each cell.
+    /// This coordinator gave up hints for this cell, which therefore lacks writes. Emitted once for each
+    /// cell.
     Lacks(CellNumber),
-    /// The layout has this version now.
+    /// The version of the present layout.
     Laid(LayoutVersion),
-    /// This cell was arriving, and has what it should have: the order is to tell all cells. Told again as long as it does not.
+    /// This cell's arrival has ended, and the order should tell all cells. Emitted again until the order
+    /// does.
     Complete(CellNumber),
 }
 
-/// A cell as it looks from outside.
+/// The state of a cell, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Its number, once it is a cell.
+    /// The cell's number. `None` while the process is no cell.
     pub number: Option<CellNumber>,
-    /// The version of its layout.
+    /// The version of the cell's layout.
     pub layout: LayoutVersion,
-    /// The cells that it would ask now, itself included.
+    /// The cells that can be asked now, including this one.
     pub reachable: Vec<CellNumber>,
-    /// Operations under way.
+    /// The number of operations and scans under way.
     pub running: usize,
-    /// Bytes of keys and entries, about.
+    /// The approximate memory of keys and entries, in bytes.
     pub bytes: usize,
-    /// Requests that it refused.
-    pub refused: Refused,
-    /// Messages of processes that are no cells.
+    /// The requests that the replica refused.
+    pub refused: RefusalCounters,
+    /// The number of messages from processes that are no cells.
     pub strays: u64,
-    /// Hints that it keeps for others.
+    /// The hints that the coordinator keeps for other cells.
     pub hints: HintCounts,
-    /// Reads that it coordinated and that brought replicas up to date, or tried to.
+    /// The number of coordinated reads that brought replicas up to date, or tried to.
     pub repairs: u64,
-    /// What comparing its keys with those of other cells has come to.
+    /// Counters of comparing.
     pub compared: RepairCounts,
-    /// It has all writes that this covers.
+    /// The cell has all writes that this horizon covers.
     pub horizon: Horizon,
-    /// The keys that it has an entry of, deleted ones too.
+    /// The number of keys that have an entry, including deleted keys.
     pub keys: usize,
-    /// A print of these and of their stamps.
+    /// A hash of the keys that have an entry, and of their stamps.
     pub print: u64,
-    /// Deleted and expired values that it has forgotten.
+    /// The number of deleted and expired values that the replica has forgotten.
     pub forgotten: u64,
-    /// Cells of which it gave hints up.
+    /// The cells for which the coordinator gave up hints.
     pub lacking: Vec<CellNumber>,
-    /// While it is arriving: how many cells have not given it everything yet.
+    /// The number of cells that have not given all their entries yet. `None` unless the cell is arriving.
     pub arriving: Option<usize>,
-    /// It came back from its disk. The hints that it kept before are gone.
+    /// Whether the cell came back from its disk. The hints that it kept earlier are gone.
     pub resumed: bool,
 }
 
-/// The longest pause between two words of how far a cell is.
+/// The longest pause between two words about a cell's progress.
 const WORD_EVERY_MAX: Duration = Duration::from_secs(1);
 
 /// A process that keeps keys of maps, and coordinates operations on all of them.
@@ -164,7 +167,7 @@ pub struct Cell {
     coordinator: Coordinator,
     scans: Scans,
     detector: Detector,
-    /// The processes that there is a link to: cells, or such that the order has not made cells here yet.
+    /// The processes with a link to this one: cells, and processes that the order may make cells later.
     linked: BTreeSet<ProcessId>,
     /// The cells that can be asked.
     reachable: BTreeSet<CellNumber>,
@@ -172,17 +175,17 @@ pub struct Cell {
     horizons: Horizons,
     repair: Repair,
     beat_at: Time,
-    /// The next word to the others of how far this cell is.
+    /// The time of the next word about this cell's progress.
     word_at: Time,
     strays: u64,
-    /// With a disk: what of its records is durable, and what waits for them.
+    /// The write side of the journal. `None` without a disk.
     journal: Option<Journal>,
     resumed: bool,
 }
 
 impl Cell {
-    /// A process that will be a cell once the layout says so. `offset` is the wall clock less the boot-time clock, in
-    /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
+    /// Returns a process that becomes a cell once the layout says so. `offset` is the wall clock less the
+    /// boot-time clock, in nanoseconds. It keeps nothing, so no process may have used its incarnation before.
     pub fn new(me: ProcessId, settings: Settings, offset: i64, now: Time) -> Cell {
         let ahead = u64::try_from(settings.skew_max.as_nanos()).unwrap_or(u64::MAX);
         let journal = settings.checkpoint_bytes.map(|bytes| Journal::new(ahead, bytes));
@@ -214,17 +217,17 @@ impl Cell {
         }
     }
 
-    /// The layout as this cell has it.
+    /// Returns the layout of this cell.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The entries that it keeps.
+    /// Returns the entries that the cell keeps.
     pub fn replica(&self) -> &Replica {
         &self.replica
     }
 
-    /// How it is.
+    /// Returns the cell's state.
     pub fn status(&self) -> Status {
         Status {
             number: self.number(),
@@ -283,12 +286,12 @@ impl Cell {
         let fresh =
             self.layout.cells().map(|(number, _)| number).filter(|it| before.cell(*it).is_none()).collect();
         self.coordinate(cx, out, |coordinator, turn| coordinator.adopt(&fresh, turn));
-        self.scan(now, out, |scans, _, around| scans.adopt(around));
+        self.scan(now, out, |scans, _, context| scans.adopt(context));
         self.arrive(now, out);
         out.emit(Event::Laid(self.layout.version()));
     }
 
-    /// The cells are others than before.
+    /// Adopts a changed set of cells: reaches and watches new ones, and forgets those that are gone.
     fn meet(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let numbers = self.layout.cells().map(|(number, member)| (member.peer.id, number)).collect();
         let before = std::mem::replace(&mut self.numbers, numbers);
@@ -308,7 +311,7 @@ impl Cell {
         }
     }
 
-    /// Asks for copies, if that is due.
+    /// Sends the requests for copies that are due. Announces the end of an arrival.
     fn arrive(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let (Some(me), Some(arrival)) = (self.number(), &mut self.arrival) else { return };
         let mut requests = Vec::new();
@@ -320,7 +323,7 @@ impl Cell {
         }
     }
 
-    /// A question to a process for a copy may be lost.
+    /// A request for a copy to this process may be lost: it is sent again.
     fn ask_again(&mut self, peer: ProcessId) {
         if let (Some(arrival), Some(number)) = (&mut self.arrival, self.numbers.get(&peer)) {
             arrival.lost(*number);
@@ -335,7 +338,7 @@ impl Cell {
         }
     }
 
-    /// Takes the answer to a request for a copy. Gives it back if it is none.
+    /// Takes the answer to a request for a copy. Gives any other answer back.
     fn take_copy(
         &mut self,
         (from, round): (CellNumber, Round),
@@ -346,10 +349,10 @@ impl Cell {
         let Some(map) = self.arrival.as_mut().and_then(|arrival| arrival.take(from, round)) else {
             return Some(answer);
         };
-        // Refused, it is asked again soon.
+        // A cell that refused is asked again soon.
         let Answer::Copied { entries, next } = answer else { return None };
         for copy in entries {
-            if self.replica.take(map, copy, &mut self.clock, now).is_err() {
+            if self.replica.take_all(map, copy, &mut self.clock, now).is_err() {
                 self.write_down(out);
                 return None;
             }
@@ -365,7 +368,7 @@ impl Cell {
         None
     }
 
-    /// Finds the cells that can be asked: those with a link, of which something was heard lately, and this one.
+    /// Finds the cells that can be asked: this one, and cells that are linked and not suspected.
     fn survey(&mut self, now: Time) {
         let fit = |process: &ProcessId| {
             *process == self.me || self.linked.contains(process) && !self.detector.suspects(*process, now)
@@ -374,7 +377,7 @@ impl Cell {
         self.reachable = reachable.map(|(_, number)| *number).collect();
     }
 
-    /// Signs of life, and a look at those of others.
+    /// Sends signs of life, and looks for those of others.
     fn beat(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         if now < self.beat_at {
             return;
@@ -388,14 +391,14 @@ impl Cell {
         }
         self.survey(now);
         if now >= self.word_at {
-            // A cell that seldom compares holds up none that does.
+            // Rare comparing at this cell must not delay the horizons of cells that compare often.
             let pause = self.settings.repair.every / if self.journal.is_some() { 1 } else { 4 };
             self.word_at = now + pause.min(WORD_EVERY_MAX);
             self.tell_how_far(now, out);
         }
     }
 
-    /// Tells the others how far this cell is, and forgets what all of them have seen deleted.
+    /// Tells the others this cell's progress, and forgets the deletions that all of them have seen.
     fn tell_how_far(&mut self, now: Time, out: &mut dyn Sink<Cell>) {
         let Some(me) = self.number() else { return };
         let through = self.horizons.settle(self.clock.wall(now), self.coordinator.oldest());
@@ -405,24 +408,24 @@ impl Cell {
         let others = self.numbers.keys().filter(|process| self.linked.contains(process));
         let others: Vec<_> = others.copied().collect();
         if !others.is_empty() {
-            // It rests on what was reserved, taken and reached.
+            // The word rests on all records about reserved stamps, taken writes and reached horizons.
             let after = self.journal.as_ref().and_then(Journal::unsynced);
-            out.send(Destination::Many(others), Message::Word(word), after);
+            out.send(Destination::Many(others), Message::HorizonReport(word), after);
         }
         self.replica.sweep(self.horizons.look(&self.layout, me));
         self.write_down(out);
     }
 
-    /// Lets the comparison with other cells work. A cell that is arriving copies everything instead.
+    /// Lets the comparison with other cells work. An arriving cell copies everything instead.
     fn compare(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut dyn Sink<Cell>,
-        work: impl FnOnce(&mut Repair, &Horizons, &mut Grounds<'_>) -> Option<Horizon>,
+        work: impl FnOnce(&mut Repair, &Horizons, &mut RepairContext<'_>) -> Option<Horizon>,
     ) {
         let Some(me) = self.number().filter(|_| self.arrival.is_none()) else { return };
         let (mut requests, coordinator) = (Vec::new(), &mut self.coordinator);
-        let mut grounds = Grounds {
+        let mut grounds = RepairContext {
             now: cx.now,
             me,
             layout: &self.layout,
@@ -449,7 +452,8 @@ impl Cell {
     fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Cell>) {
         let Some(number) = self.numbers.get(&from).copied() else {
             self.strays += 1;
-            // It may be a cell that the order has not told of here yet: it asks again later.
+            // The sender may be a cell of a later layout that this cell does not have yet. It asks again
+            // later.
             if let Message::Request(Request { round, .. }) = message {
                 let answer = Answer::Refused(Refusal::Layout);
                 out.send(Destination::One(from), Message::Answer { round, answer }, None);
@@ -459,7 +463,7 @@ impl Cell {
         self.detector.heard(from, cx.now);
         match message {
             Message::Alive => {}
-            Message::Word(word) => self.horizons.hear(number, word),
+            Message::HorizonReport(word) => self.horizons.hear(number, word),
             Message::Request(request) => {
                 let (answer, wait) = self.serve(request, number, cx.now, out);
                 match wait {
@@ -480,8 +484,8 @@ impl Cell {
                 });
                 let Some(answer) = answer else { return };
                 if self.scans.has(round) {
-                    return self.scan(cx.now, out, |scans, _, around| {
-                        scans.answer(number, round, answer, around);
+                    return self.scan(cx.now, out, |scans, _, context| {
+                        scans.answer(number, round, answer, context);
                     });
                 }
                 self.coordinate(cx, out, |coordinator, turn| coordinator.answer(number, round, answer, turn));
@@ -516,7 +520,7 @@ impl Protocol for Cell {
                     return out.emit(Event::Scanned { id: scan.id, outcome });
                 }
                 let patience = self.settings.patience.timeout;
-                self.scan(cx.now, out, |scans, round, around| scans.begin(scan, round, patience, around));
+                self.scan(cx.now, out, |scans, round, context| scans.begin(scan, round, patience, context));
             }
             Input::Command(Command::Lay(layout)) => self.lay(cx, layout, out),
             Input::Command(Command::Adjust(offset)) => self.clock.adjust(offset),
@@ -526,14 +530,14 @@ impl Protocol for Cell {
                 self.compare(cx, out, |repair, horizons, grounds| repair.tick(horizons, grounds));
                 self.coordinate(cx, out, |coordinator, turn| coordinator.tick(turn));
                 if self.scans.deadline().is_some_and(|due| due <= cx.now) {
-                    self.scan(cx.now, out, |scans, _, around| scans.tick(around));
+                    self.scan(cx.now, out, |scans, _, context| scans.tick(context));
                 }
             }
             Input::Linked { peer, .. } => {
                 self.linked.insert(peer);
                 self.detector.linked(peer, cx.now);
                 self.survey(cx.now);
-                // Questions from before there was a link were not sent.
+                // Requests for copies were not sent while there was no link.
                 self.ask_again(peer);
             }
             Input::Unlinked { peer } => {
@@ -549,7 +553,7 @@ impl Protocol for Cell {
             }
             Input::Progress { peer } => self.detector.heard(peer, cx.now),
             Input::Persisted(ticket) => self.persisted(cx, ticket, out),
-            // Nobody casts here, and nothing waits for the end of a batch.
+            // No cell casts, and nothing waits for the end of a batch.
             Input::Cast { .. } | Input::Drained => {}
         }
     }
@@ -557,7 +561,7 @@ impl Protocol for Cell {
     fn deadline(&self) -> Option<Time> {
         let beat = (!self.numbers.is_empty()).then_some(self.beat_at);
         let arrival = self.arrival.as_ref().map(Arrival::deadline);
-        // Without a number nothing is coordinated: what is due stays so.
+        // Without a number this process coordinates nothing, so its timers wait.
         let repair = Some(self.repair.deadline()).filter(|_| self.arrival.is_none());
         let work = self.number().map(|_| [self.coordinator.deadline(), self.scans.deadline(), repair]);
         work.unwrap_or_default().into_iter().chain([beat, arrival]).flatten().min()

@@ -1,12 +1,13 @@
 //! Hybrid clocks: stamps that follow the wall clock, and never fall behind a stamp that was seen.
 //!
-//! After Kulkarni and others, *Logical Physical Clocks* (2014). The logical part needs no bits of its own: the wall clock
-//! counts nanoseconds, and a clock that must go beyond it goes one further. A stamp is issued once. Its time ascends
-//! within one life of a cell, and its second half names this life; so two writes never share a stamp.
+//! After Kulkarni and others, *Logical Physical Clocks* (2014). The logical part needs no bits of its own:
+//! the wall clock counts nanoseconds, and a clock that must go beyond it adds one. Each stamp is issued once.
+//! Its time ascends within one life of a cell, and its second half names this life. So two writes never share
+//! a stamp.
 //!
 //! No promise of this module's users rests on clocks being right. A stamp far in the future would make a key
-//! unwritable for others until then, so it is refused: by the cell that would issue it and by each replica that would
-//! take it.
+//! unwritable for other cells until then. So it is refused twice: by the cell that would issue it, and by
+//! each replica that would take it.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -19,7 +20,7 @@ use crate::time::{Duration, Time};
 pub struct Stamp {
     /// Nanoseconds of the coordinator's hybrid clock.
     pub time: u64,
-    /// The coordinator, which decides between equal times.
+    /// The coordinator's number, which decides between equal times.
     pub cell: CellNumber,
 }
 
@@ -28,13 +29,13 @@ impl Stamp {
     pub const ZERO: Stamp = Stamp { time: 0, cell: CellNumber(0) };
 }
 
-/// A stamp lies further ahead of a wall clock than is allowed.
+/// A stamp is further ahead of a wall clock than is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a stamp is {ahead:?} ahead of the wall clock, and {allowed:?} are allowed")]
 pub struct Skewed {
-    /// How far ahead.
+    /// The time by which the stamp is ahead.
     pub ahead: Duration,
-    /// How far it may be.
+    /// The most by which a stamp may be ahead.
     pub allowed: Duration,
 }
 
@@ -43,30 +44,32 @@ pub struct Skewed {
 pub struct Clock {
     /// Wall clock less boot-time clock, in nanoseconds.
     offset: i64,
-    /// The greatest time issued or admitted.
+    /// The greatest time issued or admitted, in nanoseconds.
     last: u64,
-    /// The greatest time issued, or told to be past.
+    /// The greatest time that this clock issued, or that it was [raised](Clock::raise) to, in nanoseconds.
     issued: u64,
     skew_max: Duration,
 }
 
 impl Clock {
-    /// A clock that has issued nothing. `offset` is the wall clock less the boot-time clock, in nanoseconds.
+    /// Returns a clock that has issued nothing. `offset` is the wall clock less the boot-time clock, in
+    /// nanoseconds.
     pub fn new(offset: i64, skew_max: Duration) -> Clock {
         Clock { offset, last: 0, issued: 0, skew_max }
     }
 
-    /// The wall clock was set, or measured anew.
+    /// Corrects the offset after the wall clock was set or measured again.
     pub fn adjust(&mut self, offset: i64) {
         self.offset = offset;
     }
 
-    /// The wall clock, in nanoseconds.
+    /// Returns the wall clock, in nanoseconds.
     pub fn wall(&self, now: Time) -> u64 {
         now.0.saturating_add_signed(self.offset)
     }
 
-    /// Issues a stamp of `cell`, whose clock this is, above `floor` and above all that this clock has issued or admitted.
+    /// Issues a stamp of `cell`, which owns this clock. The stamp is above `floor` and above every stamp that
+    /// this clock has issued or admitted.
     pub fn issue(&mut self, cell: CellNumber, floor: Stamp, now: Time) -> Result<Stamp, Skewed> {
         let time = self.last.max(floor.time).saturating_add(1).max(self.wall(now));
         self.check(time, now)?;
@@ -76,25 +79,32 @@ impl Clock {
         Ok(Stamp { time, cell })
     }
 
-    /// The last time that it issued, or that it was raised to.
+    /// Returns the greatest time that this clock issued or was raised to.
     pub(super) fn issued(&self) -> u64 {
         self.issued
     }
 
-    /// Takes note of a stamp that another cell issued.
+    /// Returns the latest time of a stamp that this clock admits.
+    pub(super) fn latest(&self, now: Time) -> u64 {
+        let ahead = u64::try_from(self.skew_max.as_nanos()).unwrap_or(u64::MAX);
+        self.wall(now).saturating_add(ahead).min(u64::MAX - 1)
+    }
+
+    /// Admits a stamp of another cell: later stamps of this clock are above it.
     pub fn admit(&mut self, stamp: Stamp, now: Time) -> Result<(), Skewed> {
         self.check(stamp.time, now)?;
         self.last = self.last.max(stamp.time);
         Ok(())
     }
 
-    /// Issues nothing at or below this time any more.
+    /// Raises the clock: it issues nothing at or below this time from now on.
     pub(super) fn raise(&mut self, time: u64) {
         self.go_on_behind(time);
         self.issued = self.issued.max(time);
     }
 
-    /// The same of a time that an earlier life of the process had reserved.
+    /// Goes on above a time that an earlier life of the process had reserved. Unlike [`raise`](Clock::raise),
+    /// this does not count as issued.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.last = self.last.max(time);
     }
@@ -148,9 +158,10 @@ mod tests {
         let far = Stamp { time: allowed + 1, cell: CellNumber(1) };
         assert_eq!(clock.admit(far, Time(0)).unwrap_err().ahead, Duration::from_nanos(allowed + 1));
         assert!(clock.issue(ME, far, Time(0)).is_err());
-        // The refused stamps have left no trace.
+        // The refused stamps leave no trace.
         assert_eq!(clock.issue(ME, Stamp::ZERO, Time(3)).unwrap().time, 3);
-        // The wall clock goes back by a second: nothing above the last stamp may be issued until it has come near again.
+        // The wall clock goes back by a second. The clock issues nothing above the last stamp until the wall
+        // clock is near it again.
         clock.admit(Stamp { time: allowed, cell: CellNumber(1) }, Time(3)).unwrap();
         clock.adjust(-1_000_000_000);
         assert!(clock.issue(ME, Stamp::ZERO, Time(4)).is_err());

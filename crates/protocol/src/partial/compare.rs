@@ -1,4 +1,4 @@
-//! What cells ask and tell each other when they compare their keys, and its bytes.
+//! The questions and answers by which cells compare their keys, and their byte form.
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
@@ -8,66 +8,68 @@ use super::{
 };
 use crate::wire::{WireError, need, take_u8, take_u32, take_u64};
 
-/// How far a cell is that compares its keys with those of another one.
+/// The amount of differences that a comparing cell has found so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
-    /// This is its first question: it may be refused, and comes again later.
-    Begins,
-    /// It has found little that differs: others may compare meanwhile.
-    Little,
-    /// It has found much.
-    Much,
+pub enum DifferenceCount {
+    /// The question is the first of a comparison. The other cell may refuse it; then the asking cell asks
+    /// again later.
+    Unknown,
+    /// The asking cell has found few differences: other cells may compare meanwhile.
+    Few,
+    /// The asking cell has found many differences.
+    Many,
 }
 
-/// No request to compare has more arcs.
+/// The most arcs in a request to compare.
 pub(super) const ARCS_MAX: usize = 64;
-/// No request to fetch has more tokens.
+/// The most tokens in a request to fetch.
 pub(super) const TOKENS_MAX: usize = 256;
 
 /// The content of an arc.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// A print of each of its parts.
+pub enum ArcContent {
+    /// A hash of each of its parts.
     Prints([u64; Arc::PARTS]),
-    /// All its tokens that have entries, in order.
+    /// All the arc's tokens that have entries, in ascending order.
     Items(Vec<Item>),
 }
 
-/// A token that has an entry, as a rule of one key.
+/// A token that has at least one entry, usually of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
     /// The token.
     pub token: Token,
-    /// The time of its newest stamp.
+    /// The time of the newest stamp at this token, in nanoseconds.
     pub newest: u64,
-    /// A hash of its key.
+    /// A hash of the key.
     pub key: u32,
-    /// A print of its entry.
+    /// A hash of the entry.
     pub print: u64,
 }
 
 const ITEM_BYTES: usize = 28;
-/// Stands before both ends of an arc, where a block has its power of two.
+/// The first byte of an arc that is no block. For a block this byte is the power of two of its size.
 const ENDS: u8 = 255;
-/// Stands before the prints of a part, where others have the number of their items.
+/// The first byte of a part that has hashes. For other parts this byte is the number of items.
 const PRINTS: u8 = 255;
 
-impl Pace {
+impl DifferenceCount {
     pub(super) fn tag(self) -> u8 {
         match self {
-            Pace::Begins => 0,
-            Pace::Little => 1,
-            Pace::Much => 2,
+            DifferenceCount::Unknown => 0,
+            DifferenceCount::Few => 1,
+            DifferenceCount::Many => 2,
         }
     }
 
-    pub(super) fn of(tag: u8) -> Result<Pace, WireError> {
-        let all = [Pace::Begins, Pace::Little, Pace::Much];
+    pub(super) fn of(tag: u8) -> Result<DifferenceCount, WireError> {
+        let all = [DifferenceCount::Unknown, DifferenceCount::Few, DifferenceCount::Many];
         all.into_iter().find(|pace| pace.tag() == tag).ok_or(WireError::Tag(tag))
     }
 }
 
-/// A block is its power of two and the bytes that all its tokens begin with; any other arc is its ends.
+/// Writes an arc. A block is the power of two of its size and the leading bytes that its tokens share. Any
+/// other arc is its first and last token.
 pub(super) fn put_arc(out: &mut BytesMut, arc: Arc) {
     match arc.block_bits() {
         Some(bits) => {
@@ -86,7 +88,7 @@ pub(super) fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
     match take_u8(input)? {
         ENDS => {
             let arc = Arc { first: Token(take_u64(input)?), last: Token(take_u64(input)?) };
-            // An arc has one byte form.
+            // An arc has one byte form, so a block in this form is refused.
             if arc.first <= arc.last && arc.block_bits().is_none() { Ok(arc) } else { Err(WireError::Body) }
         }
         bits if u32::from(bits) <= u64::BITS => {
@@ -100,18 +102,18 @@ pub(super) fn take_arc(input: &mut Bytes) -> Result<Arc, WireError> {
     }
 }
 
-/// So many bytes hold the bits that all tokens of a block begin with.
+/// Returns how many bytes hold the leading bits that all tokens of a block share.
 fn prefix_bytes(bits: u32) -> usize {
     (u64::BITS - bits).div_ceil(8) as usize
 }
 
-pub(super) fn put_part(out: &mut BytesMut, part: &Part) {
+pub(super) fn put_part(out: &mut BytesMut, part: &ArcContent) {
     match part {
-        Part::Prints(prints) => {
+        ArcContent::Prints(prints) => {
             out.put_u8(PRINTS);
             prints.iter().for_each(|print| out.put_u64_le(*print));
         }
-        Part::Items(items) => {
+        ArcContent::Items(items) => {
             let count = u8::try_from(items.len()).ok().filter(|count| *count < PRINTS);
             out.put_u8(count.expect("few items are told"));
             for Item { token, newest, key, print } in items {
@@ -124,14 +126,14 @@ pub(super) fn put_part(out: &mut BytesMut, part: &Part) {
     }
 }
 
-pub(super) fn take_part(input: &mut Bytes) -> Result<Part, WireError> {
+pub(super) fn take_part(input: &mut Bytes) -> Result<ArcContent, WireError> {
     match take_u8(input)? {
         PRINTS => {
             let mut prints = [0; Arc::PARTS];
             for print in &mut prints {
                 *print = take_u64(input)?;
             }
-            Ok(Part::Prints(prints))
+            Ok(ArcContent::Prints(prints))
         }
         count => {
             need(input, usize::from(count) * ITEM_BYTES)?;
@@ -139,7 +141,7 @@ pub(super) fn take_part(input: &mut Bytes) -> Result<Part, WireError> {
                 let (token, newest) = (Token(take_u64(input)?), take_u64(input)?);
                 Ok(Item { token, newest, key: take_u32(input)?, print: take_u64(input)? })
             };
-            Ok(Part::Items((0..count).map(item).collect::<Result<_, WireError>>()?))
+            Ok(ArcContent::Items((0..count).map(item).collect::<Result<_, WireError>>()?))
         }
     }
 }
@@ -156,7 +158,8 @@ mod tests {
             put_arc(&mut out, whole);
             assert_eq!(take_arc(&mut out.freeze()), Ok(whole));
         }
-        // A block in the form of other arcs, one whose first token has more bits, and one larger than the ring.
+        // A block in the form of other arcs, a block whose first token has more bits than its prefix, and a
+        // block larger than the ring.
         let block = [&[ENDS][..], &[0; 8], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
         for bytes in [block, vec![60, 1], vec![65]] {
             assert!(take_arc(&mut Bytes::from(bytes)).is_err());

@@ -1,4 +1,10 @@
-//! The coordinator: operations that are under way, their timers, and what they may take of memory.
+//! The coordinator: operations that are under way, their timers, and the memory that they may take.
+//!
+//! **Entries that reads bring** count against the limit before they are sent. A read asks another cell for an
+//! entry of a few KiB at most. If the cell's entry is larger, the cell tells its size. The coordinator asks
+//! again if it has room for the entry, and else ends the read as busy. So the entries under way to a
+//! coordinator never have more bytes than it may hold, and no link carries more of them. The price is one
+//! more round trip for an entry that is large and that the coordinator's own cell does not have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,99 +13,107 @@ use smallvec::SmallVec;
 
 use super::{
     clock::{Clock, Stamp},
-    counter::Memory,
+    counter::OwnTallies,
     delays::{Delayed, Delays},
     entry::Entry,
     hints::{HintLimits, Hints},
     layout::{CellNumber, Layout, Map, MapId, ReadRepair},
     level::Level,
     message::{Answer, Demand, Message, Request, Round},
-    operation::{Draft, Outcome, Rejection, Running, Stage, Step, Surroundings},
+    operation::{
+        Draft, OperationContext, OperationStage, OperationStep, Outcome, Rejection, RunningOperation,
+    },
     ring::{Owner, Owners, Ring, Share, Site, Token},
 };
 use crate::time::{Duration, Time};
 
-/// A user's request.
+/// A user's request to a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// The user's name for it: its outcome carries it.
+    /// The name that the user gave the operation. Its outcome carries the name.
     pub id: u64,
     /// The map.
     pub map: MapId,
     /// The key.
     pub key: Bytes,
-    /// How many replicas are waited for.
+    /// The replicas that the operation waits for.
     pub level: Level,
-    /// A smaller level that will do if the other one cannot be met, or not in time (004 §IV). The outcome says which one was.
+    /// A smaller level that suffices if `level` cannot be met in time, or at all (004 §IV). The outcome names
+    /// the level that was met.
     pub fallback: Option<Level>,
-    /// How much later a read begins, or the outcome of a write that is done is told (004 §II.A). At most a minute.
+    /// An artificial delay, at most a minute. The coordinator begins a read this much later, and withholds
+    /// the outcome of a finished write for as long (004 §II.A).
     pub delay: Duration,
-    /// The deed.
+    /// The action on the key.
     pub action: Action,
 }
 
-/// A deed on a key.
+/// An action on a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Read it.
+    /// Reads the value.
     Read,
-    /// Give it a string, in place of all that is there.
+    /// Writes a string, which replaces all content of the key.
     Put {
         /// The string.
         value: Bytes,
-        /// After how long it is as good as deleted.
+        /// The time after which the string expires. `None` if it never does.
         lifetime: Option<Duration>,
     },
-    /// Delete it.
+    /// Deletes the key.
     Delete,
-    /// Write some fields; those without a value are deleted.
+    /// Writes some fields. Fields without a value are deleted.
     PutFields(Vec<(Bytes, Option<Bytes>)>),
-    /// Add so much to a counter ([`counter`](super::counter)).
+    /// Adds this number to a counter ([`counter`](super::counter)).
     Add(i64),
 }
 
-/// How a coordinator behaves.
+/// The limits and times of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// The time after which an operation ends without having met its level.
+    /// The time after which an operation that has not met its level ends.
     pub timeout: Duration,
-    /// After how long another replica is asked too, and those that were cut off are asked again. Doubles each time.
+    /// The pause before another replica is asked, and replicas whose link broke are asked again. It doubles
+    /// each time.
     pub speculate_after: Duration,
-    /// No key is longer.
+    /// The most bytes of a key.
     pub key_bytes_max: usize,
-    /// No write has more bytes of values and names.
+    /// The most bytes of values and names in a write.
     pub value_bytes_max: usize,
-    /// Operations that would need more bytes beside those under way are refused.
+    /// The most bytes of operations under way, including the entries that reads wait for. An operation that
+    /// needs more is refused.
     pub in_flight_bytes_max: usize,
+    /// The largest entry, in bytes, that another cell sends without telling its size first.
+    pub read_bytes: u32,
     /// The limits of hints.
     pub hints: HintLimits,
-    /// How often it is tried to send hints.
+    /// The pause between two attempts to send hints.
     pub hints_every: Duration,
 }
 
-/// The memory of an operation beside key and value, about.
+/// The approximate memory of an operation in addition to its key and value, in bytes.
 const OPERATION_BYTES: usize = 512;
 
 /// The parts of its cell that a coordinator works with during a turn.
-pub(super) struct Turn<'a> {
+pub(super) struct CoordinatorContext<'a> {
     pub(super) now: Time,
     pub(super) me: CellNumber,
     pub(super) site: Site,
     pub(super) layout: &'a Layout,
     pub(super) rings: &'a BTreeMap<MapId, Ring>,
     pub(super) clock: &'a mut Clock,
-    /// Writes of this cell's own up to this time were said to have ended.
+    /// This cell has announced that its own writes up to this time have ended, in nanoseconds.
     pub(super) through: u64,
-    /// All owners have all writes up to this time.
+    /// All owners have all writes up to this time, in nanoseconds.
     pub(super) past: u64,
-    /// The cells that can be asked, this one included.
+    /// The cells that can be asked, including this one.
     pub(super) reachable: &'a BTreeSet<CellNumber>,
     pub(super) random: &'a mut dyn FnMut() -> u64,
-    /// Messages to cells, this one included.
+    /// Messages to cells, including this one.
     pub(super) out: &'a mut Vec<(CellNumber, Message)>,
-    /// Operations that ended.
+    /// Operations that ended, with their outcomes.
     pub(super) ended: &'a mut Vec<(u64, Outcome)>,
-    /// Owners of which hints were given up for the first time.
+    /// Owners for which hints were given up for the first time.
     pub(super) lacking: &'a mut Vec<CellNumber>,
 }
 
@@ -107,17 +121,17 @@ pub(super) struct Turn<'a> {
 #[derive(Debug)]
 pub(super) struct Coordinator {
     patience: Patience,
-    /// Boxed: an operation is large, and its place among the others changes often.
-    running: BTreeMap<Round, Box<Running>>,
+    /// Operations under way. Boxed because they are large and the map moves them often.
+    running: BTreeMap<Round, Box<RunningOperation>>,
     timers: BTreeSet<(Time, Round)>,
     rounds: u64,
     bytes: usize,
     delays: Delays,
     hints: Hints,
-    memory: Memory,
-    /// Reads that brought replicas up to date.
+    memory: OwnTallies,
+    /// Reads that brought replicas up to date, or tried to.
     repairs: u64,
-    /// The next look at hints, as long as there are any.
+    /// The next time at which hints are sent, while there are any.
     hints_at: Time,
 }
 
@@ -131,14 +145,14 @@ impl Coordinator {
             bytes: 0,
             delays: Delays::default(),
             hints: Hints::new(patience.hints),
-            memory: Memory::new(),
+            memory: OwnTallies::new(),
             repairs: 0,
             hints_at: Time::ZERO,
         }
     }
 
-    /// Numbers of requests go on behind those of an earlier life of the process: at one a nanosecond they are below its clock. Its
-    /// tallies have states up to that time.
+    /// Goes on behind an earlier life of the process. `time` is above the numbers of all its requests,
+    /// because it used less than one number a nanosecond. Tallies of that life have states up to `time`.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.rounds = time;
         self.memory.go_on_behind(time);
@@ -150,50 +164,50 @@ impl Coordinator {
         [timer, self.delays.deadline(), hints].into_iter().flatten().min()
     }
 
-    /// The hints that it keeps.
+    /// Returns the hints that the coordinator keeps.
     pub(super) fn hints(&self) -> &Hints {
         &self.hints
     }
 
-    /// The layout changed, and these cells are new in it. Operations on keys of a cell that is gone end: the owners of a key
-    /// do not change in the middle of one.
-    pub(super) fn adopt(&mut self, fresh: &BTreeSet<CellNumber>, turn: &mut Turn<'_>) {
+    /// Adopts a changed layout, in which the cells `fresh` are new. Ends the operations on keys of a cell
+    /// that is gone, because the owners of a key must not change during an operation.
+    pub(super) fn adopt(&mut self, fresh: &BTreeSet<CellNumber>, turn: &mut CoordinatorContext<'_>) {
         let (layout, rings) = (turn.layout, turn.rings);
-        let heirs = |map: MapId, key: &Bytes| {
+        let successors = |map: MapId, key: &Bytes| {
             let owners = rings.get(&map).into_iter().flat_map(|ring| ring.owners(Token::of(map, key)).iter());
             owners.map(|owner| owner.cell).filter(|cell| fresh.contains(cell)).collect()
         };
-        turn.lacking.extend(self.hints.adopt(layout, heirs));
+        turn.lacking.extend(self.hints.adopt(layout, successors));
         let is_orphan =
-            |running: &Running| running.owners.iter().any(|owner| layout.cell(owner.cell).is_none());
+            |running: &RunningOperation| running.owners.iter().any(|owner| layout.cell(owner.cell).is_none());
         let orphans: Vec<Round> =
             self.running.iter().filter(|(_, running)| is_orphan(running)).map(|(round, _)| *round).collect();
         for round in orphans {
             let mut running = self.remove(round);
             let step =
-                with_surroundings(&mut running, &mut self.memory, turn, |it, around| it.expire(around));
+                with_surroundings(&mut running, &mut self.memory, turn, |it, context| it.expire(context));
             self.perform(round, running, step, turn);
         }
     }
 
-    /// The time of the oldest write of this cell's own that some owner may lack and still be sent.
+    /// Returns the time of the oldest write of this cell that it may still send to some owner.
     pub(super) fn oldest(&self) -> Option<u64> {
         let running = self.running.values().filter_map(|running| running.oldest());
         running.chain(self.hints.oldest()).min()
     }
 
-    /// Reads that brought replicas up to date, or tried to.
+    /// Returns how many reads brought replicas up to date, or tried to.
     pub(super) fn repairs(&self) -> u64 {
         self.repairs
     }
 
-    /// How many operations are under way.
+    /// Returns how many operations are under way.
     pub(super) fn count(&self) -> usize {
         self.running.len() + self.delays.len()
     }
 
     /// Begins an operation, at once or after the delay that it asks for.
-    pub(super) fn begin(&mut self, operation: Operation, turn: &mut Turn<'_>) {
+    pub(super) fn begin(&mut self, operation: Operation, turn: &mut CoordinatorContext<'_>) {
         if self.bytes + self.delays.bytes() + operation.key.len() > self.patience.in_flight_bytes_max {
             turn.ended.push((operation.id, Outcome::Rejected(Rejection::Busy)));
         } else if let Some(operation) = self.delays.keep(operation, turn.now) {
@@ -201,30 +215,37 @@ impl Coordinator {
         }
     }
 
-    fn begin_now(&mut self, operation: Operation, turn: &mut Turn<'_>) {
+    fn begin_now(&mut self, operation: Operation, turn: &mut CoordinatorContext<'_>) {
         let id = operation.id;
         match self.prepare(operation, turn) {
             Err(outcome) => turn.ended.push((id, outcome)),
             Ok(mut running) => {
                 let round = self.next_round();
                 self.bytes += running.bytes;
-                let thorough = self.is_thorough(&running, turn);
+                let repairs_all = self.is_thorough(&running, turn);
                 let step =
-                    with_surroundings(&mut running, &mut self.memory, turn, |it, around| match it.draft {
-                        None | Some(Draft::Add(_)) => it.begin_read(thorough, around),
-                        Some(_) => it.begin_write(around),
+                    with_surroundings(&mut running, &mut self.memory, turn, |it, context| match it.draft {
+                        None | Some(Draft::Add(_)) => it.begin_read(repairs_all, context),
+                        Some(_) => it.begin_write(context),
                     });
                 self.perform(round, running, step, turn);
             }
         }
     }
 
-    /// A replica answered.
-    pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: Answer, turn: &mut Turn<'_>) {
+    /// Handles a replica's answer.
+    pub(super) fn answer(
+        &mut self,
+        from: CellNumber,
+        round: Round,
+        answer: Answer,
+        turn: &mut CoordinatorContext<'_>,
+    ) {
         let refused = matches!(answer, Answer::Refused(_));
         if let Some(lacks) = self.hints.answer(from, round, &answer) {
             turn.lacking.extend(lacks.then_some(from));
-            // One that was refused is sent again at the next look: at once it would be refused at once.
+            // A refused hint is sent again at the next regular attempt. An owner would refuse it again at
+            // once.
             if !refused {
                 self.replay(turn);
             }
@@ -232,13 +253,28 @@ impl Coordinator {
         }
         let Some(running) = self.running.get_mut(&round) else { return };
         let Some(index) = running.owners.index(from) else { return };
+        if let Answer::Large(bytes) = answer {
+            if running.awaits_entry(index) {
+                running.announce(index, bytes);
+                self.fetch(round, Share::NONE.with(index), turn);
+            }
+            return;
+        }
+        // The entry of another cell was counted when it was requested.
+        let own_bytes = match &answer {
+            Answer::Entry(entry) if from == turn.me => entry.wire_bytes(),
+            _ => 0,
+        };
         if !running.take(index, answer) {
             return;
         }
-        match with_surroundings(running, &mut self.memory, turn, |it, around| it.advance(around)) {
-            // Most answers leave it where it is.
-            Step::Wait(share) => transmit(running, round, share, turn),
-            Step::Linger(outcome) => {
+        running.bytes += own_bytes;
+        self.bytes += own_bytes;
+        match with_surroundings(running, &mut self.memory, turn, |it, context| it.advance(context)) {
+            // Most answers leave the operation where it is.
+            OperationStep::Wait(share) if share.is_empty() => {}
+            OperationStep::Wait(share) => self.fetch(round, share, turn),
+            OperationStep::Linger(outcome) => {
                 let (id, delay) = (running.id, running.delay);
                 self.tell((id, delay), outcome, turn);
             }
@@ -249,7 +285,28 @@ impl Coordinator {
         }
     }
 
-    /// The link to a cell broke: requests sent to it may be lost.
+    /// Asks owners once more in the present round of an operation, for their entries if it reads. If there is
+    /// no room for these entries, the operation ends.
+    fn fetch(&mut self, round: Round, share: Share, turn: &mut CoordinatorContext<'_>) {
+        let Some(running) = self.running.get_mut(&round) else { return };
+        let awaited = running.awaited_bytes(share, turn.me);
+        if awaited == 0 || self.bytes + awaited <= self.patience.in_flight_bytes_max {
+            running.bytes += awaited;
+            self.bytes += awaited;
+            return transmit(running, round, share, turn);
+        }
+        let running = self.remove(round);
+        if running.is_answered() {
+            // The user has its answer, and only the repair of outdated replicas was left. Comparing does that
+            // later.
+            self.bytes -= running.bytes;
+        } else {
+            self.perform(round, running, OperationStep::End(Outcome::Rejected(Rejection::Busy)), turn);
+        }
+    }
+
+    /// Handles a broken link to a cell: requests that were sent to the cell may be lost, so they are sent
+    /// again.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
         self.hints.unlinked(cell);
         for running in self.running.values_mut() {
@@ -260,16 +317,31 @@ impl Coordinator {
         }
     }
 
-    /// Time has passed.
-    pub(super) fn tick(&mut self, turn: &mut Turn<'_>) {
+    /// Handles timers that are due.
+    pub(super) fn tick(&mut self, turn: &mut CoordinatorContext<'_>) {
         while let Some((_, round)) = self.timers.first().copied().filter(|(time, _)| *time <= turn.now) {
             let mut running = self.remove(round);
-            let step = with_surroundings(&mut running, &mut self.memory, turn, |it, around| {
-                if it.deadline <= around.now {
-                    return it.expire(around);
+            let step = with_surroundings(&mut running, &mut self.memory, turn, |it, context| {
+                if it.deadline <= context.now {
+                    return it.expire(context);
                 }
-                Step::Wait(it.press(around))
+                OperationStep::Wait(it.press(context))
             });
+            let step = match step {
+                OperationStep::Wait(share) => {
+                    let awaited = running.awaited_bytes(share, turn.me);
+                    if self.bytes + awaited <= self.patience.in_flight_bytes_max {
+                        running.bytes += awaited;
+                        self.bytes += awaited;
+                        OperationStep::Wait(share)
+                    } else {
+                        // There is no room for another entry, so the coordinator asks no further replica for
+                        // now.
+                        OperationStep::Wait(Share::NONE)
+                    }
+                }
+                step => step,
+            };
             running.pause *= 2;
             running.timer = (turn.now + running.pause).min(running.deadline);
             self.perform(round, running, step, turn);
@@ -287,7 +359,7 @@ impl Coordinator {
         }
     }
 
-    fn replay(&mut self, turn: &mut Turn<'_>) {
+    fn replay(&mut self, turn: &mut CoordinatorContext<'_>) {
         let rounds = &mut self.rounds;
         let next = || {
             *rounds += 1;
@@ -296,32 +368,38 @@ impl Coordinator {
         self.hints.replay(turn.layout, turn.reachable, next, turn.out);
     }
 
-    /// Does what an operation needs next, and keeps it if it has not ended.
-    fn perform(&mut self, round: Round, mut running: Box<Running>, step: Step, turn: &mut Turn<'_>) {
+    /// Performs the next step of an operation, and keeps the operation if it has not ended.
+    fn perform(
+        &mut self,
+        round: Round,
+        mut running: Box<RunningOperation>,
+        step: OperationStep,
+        turn: &mut CoordinatorContext<'_>,
+    ) {
         match step {
-            Step::Wait(share) => {
+            OperationStep::Wait(share) => {
                 transmit(&mut running, round, share, turn);
                 self.keep(round, running);
             }
-            Step::Round(share) => {
-                self.repairs += u64::from(matches!(running.stage, Stage::Returning { .. }));
-                // Another number: answers of the round before say nothing about this one.
+            OperationStep::Round(share) => {
+                self.repairs += u64::from(matches!(running.stage, OperationStage::Returning { .. }));
+                // A new round: answers to the earlier round say nothing about this one.
                 let round = self.next_round();
                 (running.sent, running.refused) = (Share::NONE, Share::NONE);
                 (running.repeated, running.reason) = (false, None);
                 transmit(&mut running, round, share, turn);
                 self.keep(round, running);
             }
-            Step::End(outcome) => {
+            OperationStep::End(outcome) => {
                 self.bytes -= running.bytes;
                 let outcome = self.taken_back(&running, outcome);
                 self.tell((running.id, running.delay), outcome, turn);
             }
-            Step::Linger(outcome) => {
+            OperationStep::Linger(outcome) => {
                 self.tell((running.id, running.delay), outcome, turn);
                 self.keep(round, running);
             }
-            Step::Hint(outcome, entry, lacking) => {
+            OperationStep::Hint(outcome, entry, lacking) => {
                 self.bytes -= running.bytes;
                 if let Some(outcome) = outcome {
                     self.tell((running.id, running.delay), outcome, turn);
@@ -329,7 +407,11 @@ impl Coordinator {
                 if running.added().is_some()
                     && let Some((stamp, true)) = running.sent_stamp()
                 {
-                    self.memory.settled(&running.whose(), stamp);
+                    self.memory.settled(&running.tally_key(), stamp);
+                }
+                // No cell would take a hint for a map that was dropped meanwhile.
+                if turn.layout.map(running.map).is_none() {
+                    return;
                 }
                 let oldest = running.oldest().expect("it is a write");
                 for owner in missing(&running, lacking, turn) {
@@ -338,7 +420,7 @@ impl Coordinator {
                     }
                 }
             }
-            Step::Sweep(outcome, entry, behind) => {
+            OperationStep::Sweep(outcome, entry, behind) => {
                 self.repairs += u64::from(!behind.is_empty());
                 self.bytes -= running.bytes;
                 turn.ended.extend(outcome.map(|outcome| (running.id, outcome)));
@@ -347,7 +429,7 @@ impl Coordinator {
                 let is_there = |index: &usize| layout.cell(running.owners.cell(*index)).is_some();
                 for index in behind.iter().filter(is_there) {
                     let (map, key, layout) = (running.map, running.key.clone(), turn.layout.version());
-                    let demand = Demand::Write(Entry::clone(&entry));
+                    let demand = Demand::Repair(Entry::clone(&entry));
                     let request = Request { round, layout, map, key, demand };
                     turn.out.push((running.owners.cell(index), Message::Request(request)));
                 }
@@ -355,45 +437,46 @@ impl Coordinator {
         }
     }
 
-    /// The outcome of an operation that ends without hints: an increment that nobody took is taken back, if no later one holds it.
-    fn taken_back(&mut self, running: &Running, outcome: Outcome) -> Outcome {
+    /// Returns the outcome of an operation that ends without hints. Takes an increment that no replica took
+    /// out of the memory. If a later state of the tally holds the increment, it may still be counted.
+    fn taken_back(&mut self, running: &RunningOperation, outcome: Outcome) -> Outcome {
         match (running.added(), running.sent_stamp()) {
-            (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.whose(), stamp, added) => {
+            (Some(added), Some((stamp, _))) if !self.memory.take_back(&running.tally_key(), stamp, added) => {
                 Outcome::MaybeApplied
             }
             _ => outcome,
         }
     }
 
-    /// The user is told, at once or after the delay that its write asked for.
-    fn tell(&mut self, (id, delay): (u64, Duration), outcome: Outcome, turn: &mut Turn<'_>) {
+    /// Tells the user, at once or after the delay that a finished write asked for.
+    fn tell(&mut self, (id, delay): (u64, Duration), outcome: Outcome, turn: &mut CoordinatorContext<'_>) {
         if matches!(outcome, Outcome::Done { .. } | Outcome::Counted { .. }) && !delay.is_zero() {
-            self.delays.tell_later(id, outcome, delay, turn.now);
+            self.delays.report_later(id, outcome, delay, turn.now);
         } else {
             turn.ended.push((id, outcome));
         }
     }
 
-    fn keep(&mut self, round: Round, running: Box<Running>) {
+    fn keep(&mut self, round: Round, running: Box<RunningOperation>) {
         self.timers.insert((running.timer, round));
         let before = self.running.insert(round, running);
         assert!(before.is_none(), "a round's number is used again");
     }
 
-    fn remove(&mut self, round: Round) -> Box<Running> {
+    fn remove(&mut self, round: Round) -> Box<RunningOperation> {
         let running = self.running.remove(&round).expect("what has a timer or was found is there");
         self.timers.remove(&(running.timer, round));
         running
     }
 
-    /// A number for a request that is none of an operation's.
+    /// Returns a number for a request, never used before.
     pub(super) fn next_round(&mut self) -> Round {
         self.rounds += 1;
         Round(self.rounds)
     }
 
-    /// Whether this read asks every owner, to bring those behind up to date.
-    fn is_thorough(&self, running: &Running, turn: &mut Turn<'_>) -> bool {
+    /// Whether this read asks every owner, to bring outdated replicas up to date.
+    fn is_thorough(&self, running: &RunningOperation, turn: &mut CoordinatorContext<'_>) -> bool {
         match turn.layout.map(running.map).and_then(Map::read_repair) {
             Some(ReadRepair::Background { per_million }) if running.draft.is_none() => {
                 (turn.random)() % 1_000_000 < u64::from(per_million)
@@ -402,8 +485,12 @@ impl Coordinator {
         }
     }
 
-    /// An operation as it is before its first request, or why there is none.
-    fn prepare(&mut self, operation: Operation, turn: &mut Turn<'_>) -> Result<Box<Running>, Outcome> {
+    /// Returns an operation that is ready for its first request, or the outcome that refuses it.
+    fn prepare(
+        &mut self,
+        operation: Operation,
+        turn: &mut CoordinatorContext<'_>,
+    ) -> Result<Box<RunningOperation>, Outcome> {
         let Operation { id, map, key, level, fallback, delay, action } = operation;
         let reject = |rejection| Err(Outcome::Rejected(rejection));
         let (Some(settings), Some(ring)) = (turn.layout.map(map), turn.rings.get(&map)) else {
@@ -427,22 +514,25 @@ impl Coordinator {
         if key.len() > self.patience.key_bytes_max || written > self.patience.value_bytes_max {
             return reject(Rejection::TooLarge);
         }
-        let bytes = OPERATION_BYTES + key.len() + written;
+        let owners = ring.owners(Token::of(map, &key)).clone();
+        let is_own = |owner: Owner| owner.cell == turn.me && is_settled(turn.layout, owner);
+        let reads = matches!(draft, None | Some(Draft::Add(_)));
+        let awaited = if reads && !owners.iter().any(is_own) { self.patience.read_bytes as usize } else { 0 };
+        let bytes = OPERATION_BYTES + key.len() + written + awaited;
         if self.bytes + self.delays.bytes() + bytes > self.patience.in_flight_bytes_max {
             return reject(Rejection::Busy);
         }
-        let owners = ring.owners(Token::of(map, &key)).clone();
-        // A cell that is not settled counts for no level, of writes neither.
+        // A cell that is arriving counts for no level, not even of writes.
         let counts = |owner: Owner| turn.reachable.contains(&owner.cell) && is_settled(turn.layout, owner);
         let reachable = owners.share(counts);
-        // A level that promises more than the one that was asked for is no smaller one.
+        // A fallback must not promise more than the level that the user asked for.
         let fallback = fallback.filter(|smaller| level.is_quorum() || !smaller.is_quorum());
         let mut levels = [Some(level), fallback].into_iter().flatten();
         let Some(level) = levels.find(|level| level.is_met(&owners, reachable, turn.site)) else {
             return Err(Outcome::Unavailable);
         };
         let deadline = turn.now + self.patience.timeout;
-        Ok(Box::new(Running {
+        Ok(Box::new(RunningOperation {
             id,
             map,
             key,
@@ -459,17 +549,20 @@ impl Coordinator {
             pause: self.patience.speculate_after,
             timer: (turn.now + self.patience.speculate_after).min(deadline),
             bytes,
+            read_bytes: self.patience.read_bytes,
+            large: SmallVec::new(),
             sent: Share::NONE,
             repeated: false,
             refused: Share::NONE,
             reason: None,
-            stage: Stage::Asking { told: Share::NONE, newest: Stamp::ZERO },
+            stage: OperationStage::Asking { told: Share::NONE, newest: Stamp::ZERO },
         }))
     }
 }
 
-/// This cell first, then those of its site, each lot from a place on that chance gives, so that load spreads.
-fn preferred(owners: &Owners, turn: &mut Turn<'_>) -> SmallVec<[usize; 6]> {
+/// Returns the indexes of the owners in the order in which to ask them: this cell, then the cells of its
+/// site, then the others. Chance gives the starting point of each group, so that load spreads.
+fn preferred(owners: &Owners, turn: &mut CoordinatorContext<'_>) -> SmallVec<[usize; 6]> {
     let (count, first) = (owners.count(), (turn.random)() as usize);
     let mut order: SmallVec<[usize; 6]> = (0..count).map(|index| (first % count + index) % count).collect();
     let sites: SmallVec<[Site; 6]> = owners.iter().map(|owner| owner.site).collect();
@@ -477,18 +570,18 @@ fn preferred(owners: &Owners, turn: &mut Turn<'_>) -> SmallVec<[usize; 6]> {
     order
 }
 
-fn transmit(running: &mut Running, round: Round, share: Share, turn: &mut Turn<'_>) {
+fn transmit(running: &mut RunningOperation, round: Round, share: Share, turn: &mut CoordinatorContext<'_>) {
     for index in share.iter() {
-        turn.out.push((running.owners.cell(index), running.request(round, turn.layout, index)));
+        turn.out.push((running.owners.cell(index), running.request(round, turn.layout, index, turn.me)));
     }
     running.sent = running.sent.or(share);
 }
 
 fn with_surroundings<T>(
-    running: &mut Running,
-    memory: &mut Memory,
-    turn: &mut Turn<'_>,
-    work: impl FnOnce(&mut Running, &mut Surroundings<'_>) -> T,
+    running: &mut RunningOperation,
+    memory: &mut OwnTallies,
+    turn: &mut CoordinatorContext<'_>,
+    work: impl FnOnce(&mut RunningOperation, &mut OperationContext<'_>) -> T,
 ) -> T {
     let owners = &running.owners;
     let (me, now) = (turn.me, turn.now);
@@ -497,12 +590,12 @@ fn with_surroundings<T>(
     let settled = owners.share(|owner| is_settled(turn.layout, owner));
     let issue = &mut |floor: Stamp| turn.clock.issue(me, floor, now);
     let (site, through) = (turn.site, turn.through);
-    work(running, &mut Surroundings { site, now, wall, reachable, settled, issue, me, through, memory })
+    work(running, &mut OperationContext { site, now, wall, reachable, settled, issue, me, through, memory })
 }
 
-/// The cells that a write is to be kept for: those of its owners that lack it, and the cells that took the place of owners that
-/// are gone, whether those had it or not.
-fn missing(running: &Running, lacking: Share, turn: &Turn<'_>) -> Vec<CellNumber> {
+/// Returns the cells for which hints of a write are kept: the owners that lack the write, and all cells that
+/// took the place of owners that are gone.
+fn missing(running: &RunningOperation, lacking: Share, turn: &CoordinatorContext<'_>) -> Vec<CellNumber> {
     let is_there = |owner: &Owner| turn.layout.cell(owner.cell).is_some();
     let lacking = lacking.iter().map(|index| running.owners.cell(index));
     let mut missing: Vec<CellNumber> = lacking.filter(|cell| turn.layout.cell(*cell).is_some()).collect();

@@ -1,8 +1,8 @@
-//! Artificial delays: a read begins later than it was asked for, and a write's outcome is told later than it is known.
+//! Artificial delays: the coordinator begins a read late, or withholds the outcome of a finished write.
 //!
-//! Longer operations overlap more, and give replicas more time: reads at small levels return older values less often (004
-//! §II.A). The delay is inside the interval that the user sees, and nothing else of an operation changes. A write that
-//! did not meet its level is told at once.
+//! Longer operations overlap more, and give replicas more time. So reads at small levels return older values
+//! less often (004 §II.A). The delay lies inside the interval that the user sees, and changes nothing else of
+//! an operation. A coordinator reports a write that did not meet its level at once.
 
 use std::collections::BTreeMap;
 
@@ -12,44 +12,44 @@ use super::{
 };
 use crate::time::{Duration, Time};
 
-/// Something that waits because it was asked to.
+/// A read or an outcome that waits because its user asked for a delay.
 #[derive(Debug)]
 pub(super) enum Delayed {
     /// A read that has not begun.
     Begin(Operation),
-    /// A write that is done.
+    /// The outcome of a write that is done.
     Tell { id: u64, outcome: Outcome },
 }
 
-/// All that waits.
+/// All delayed reads and outcomes of a coordinator.
 #[derive(Debug, Default)]
 pub(super) struct Delays {
     waiting: BTreeMap<(Time, u64), Delayed>,
-    /// How many there were so far: those that are due at one instant are taken in their order.
+    /// The number of delayed items so far. It orders items that are due at the same instant.
     count: u64,
     bytes: usize,
 }
 
 impl Delays {
-    /// No operation is delayed for longer.
+    /// The longest delay. Longer ones are cut to it.
     pub(super) const MAX: Duration = Duration::from_secs(60);
 
-    /// How many wait.
+    /// Returns how many items wait.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// The memory that they take, about.
+    /// Returns the approximate memory of the items, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The first instant at which something is due.
+    /// Returns the first instant at which an item is due.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.waiting.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Keeps an operation if it is a read that is to begin later, or gives it back.
+    /// Keeps a read that asks for a delay. Returns every other operation.
     pub(super) fn keep(&mut self, mut operation: Operation, now: Time) -> Option<Operation> {
         if operation.action != Action::Read || operation.delay.is_zero() {
             return Some(operation);
@@ -60,8 +60,8 @@ impl Delays {
         None
     }
 
-    /// Keeps the outcome of a write that is done, for as long as it asked for.
-    pub(super) fn tell_later(&mut self, id: u64, outcome: Outcome, delay: Duration, now: Time) {
+    /// Keeps the outcome of a finished write for the delay that the write asked for.
+    pub(super) fn report_later(&mut self, id: u64, outcome: Outcome, delay: Duration, now: Time) {
         self.insert(now + delay.min(Delays::MAX), Delayed::Tell { id, outcome });
     }
 
@@ -71,7 +71,7 @@ impl Delays {
         self.waiting.insert((due, self.count), delayed);
     }
 
-    /// Takes the next that is due.
+    /// Removes and returns the next item that is due.
     pub(super) fn take_due(&mut self, now: Time) -> Option<Delayed> {
         let first = self.waiting.first_entry()?;
         let delayed = (first.key().0 <= now).then(|| first.remove())?;

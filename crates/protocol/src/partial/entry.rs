@@ -1,14 +1,27 @@
-//! The entry of a key, and how two copies of it become one.
+//! The entry of a key, and how two copies of it are merged.
 //!
-//! An entry is a *base*, the last write of the whole key, and the fields written since. A write of the whole key (a string, a
-//! delete) replaces every field with a lower stamp. So each field is a register, of which the writes are those of the field
-//! and those of the key; the one with the highest stamp wins, wherever and in whatever order they arrive.
+//! An entry is a *base*, the last write of the whole key, and the fields written since. A write of the whole
+//! key (a string, a delete) replaces every field with a lower stamp. So each field is a register, whose
+//! writes are those of the field and those of the key. The write with the highest stamp wins, at any replica
+//! and in any order of arrival.
 //!
-//! A counter is a base of digits, or none, and [tallies](Tally): sums of what was added since ([`counter`](super::counter)). A tally is
-//! named by the stamp of its first increment, and is above the base by that stamp as a field is by its own. One that is *sole* takes the
-//! place of the earlier ones of its cell that are as firm.
+//! A counter is a base of digits, or no base, and [tallies](Tally): sums of the increments since
+//! ([`counter`](super::counter)). The stamp of a tally's first increment names the tally. A tally counts only
+//! if that stamp is above the base, as for a field. A *sole* tally replaces the earlier tallies of its cell
+//! that are as firm.
 //!
-//! Merging is idempotent, commutative and associative: replicas that have the same writes have the same entry.
+//! Merging is idempotent, commutative and associative: replicas that have the same writes have the same
+//! entry.
+//!
+//! **Why a life comes only with a value.** A register has its end of life from the write that set its
+//! value, and never from a later write. To give an existing value a life (`EXPIRE`), a coordinator would
+//! have to read the value and write it again, and so undo a write that came in between. The alternative is
+//! an end of life next to the value, which is bound to the stamp of the write that it concerns. That would
+//! be sound for a string: the write with that stamp either is the base at a replica, or is gone. A hash,
+//! and a counter that nobody has `SET`, have no such write. Their base is the deletion before their first
+//! field or increment, or nothing at all. Cells forget that deletion (`horizon`), one cell sooner than
+//! another, so replicas would disagree about the stamp. So a map of partial quorums refuses `EXPIRE`,
+//! whatever the kind of the key.
 
 #[cfg(test)]
 mod tests;
@@ -30,21 +43,22 @@ use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take
 /// One write of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Register {
-    /// Its place among the writes.
+    /// The write's place among the writes of its key or field.
     pub stamp: Stamp,
-    /// The value; none: it was deleted, or never written.
+    /// The value. `None` if it was deleted or never written.
     pub value: Option<Bytes>,
-    /// The wall clock from which on it is as good as deleted, in nanoseconds.
+    /// The wall clock at which the value expires, in nanoseconds. `None` if it never does.
     pub expires: Option<u64>,
 }
 
 impl Register {
-    /// The value at this instant of the wall clock.
+    /// Returns the value, unless it has expired at this instant of the wall clock, in nanoseconds.
     pub fn live(&self, wall: u64) -> Option<&Bytes> {
         self.value.as_ref().filter(|_| self.expires.is_none_or(|expires| wall < expires))
     }
 
-    /// Takes `other` if it is newer. Of two writes with one stamp, which no honest cells make, all take the same.
+    /// Takes `other` if it is newer. Honest cells never give one stamp to two writes. If it happens, all
+    /// replicas still choose the same one.
     fn merge(&mut self, other: &Register) -> bool {
         let newer = *other > *self;
         if newer {
@@ -53,7 +67,8 @@ impl Register {
         newer
     }
 
-    /// Whether it has no value, and every cell knows: every clock has come to the end of a value that expires.
+    /// Whether the register has no value, and every cell knows this: all cells have the write, and the value,
+    /// if any, has expired by every cell's clock.
     fn is_past(&self, common: Horizon) -> bool {
         self.stamp > Stamp::ZERO && common.covers(self.stamp) && self.live(common.time).is_none()
     }
@@ -68,87 +83,87 @@ impl Register {
     }
 }
 
-/// The memory of a register besides its value.
+/// The memory of a register in addition to its value, in bytes.
 const REGISTER_BYTES: usize = size_of::<Register>();
 
-/// All that is known of a key.
+/// All that a replica knows of a key.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Entry {
     /// The last write of the whole key.
     base: Register,
-    /// The writes since, each above the base. Boxed: most keys have none.
-    since: Option<Box<Since>>,
+    /// The writes since the base, each with a higher stamp. Boxed because most keys have none.
+    since: Option<Box<EntryParts>>,
 }
 
-/// The writes since that of the whole key. One of both is not empty.
+/// The writes since the last write of the whole key. At least one of the two maps has content.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
-struct Since {
+struct EntryParts {
     fields: BTreeMap<Bytes, Register>,
-    /// By the stamps of their first increments.
+    /// Tallies by the stamps of their first increments.
     tallies: BTreeMap<Stamp, Tally>,
 }
 
-impl Since {
-    fn boxed(self) -> Option<Box<Since>> {
+impl EntryParts {
+    fn boxed(self) -> Option<Box<EntryParts>> {
         (!self.fields.is_empty() || !self.tallies.is_empty()).then(|| Box::new(self))
     }
 }
 
-/// The answer to a digest request: entries with the same digest are the same.
+/// The answer to a digest request. Entries with the same digest are taken to be equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Digest {
     /// The highest stamp in the entry.
     pub newest: Stamp,
-    /// A hash of its bytes.
+    /// A hash of the entry's bytes.
     pub print: u64,
 }
 
 impl Entry {
-    /// A key that was never written.
+    /// Returns the entry of a key that was never written.
     pub fn nothing() -> Entry {
         Entry::default()
     }
 
-    /// A write of a whole key: a string, or with no value a delete.
+    /// Returns a write of a whole key: a string, or a delete if `value` is `None`.
     pub fn whole(stamp: Stamp, value: Option<Bytes>, expires: Option<u64>) -> Entry {
         Entry { base: Register { stamp, value, expires }, since: None }
     }
 
-    /// A write of fields; one without a value is deleted.
+    /// Returns a write of fields. A field without a value is deleted.
     pub fn of_fields(stamp: Stamp, fields: impl IntoIterator<Item = (Bytes, Option<Bytes>)>) -> Entry {
         let register = |value| Register { stamp, value, expires: None };
         let fields = fields.into_iter().map(|(name, value)| (name, register(value))).collect();
-        let since = Since { fields, tallies: BTreeMap::new() }.boxed();
+        let since = EntryParts { fields, tallies: BTreeMap::new() }.boxed();
         Entry { base: Register::default(), since }
     }
 
-    /// A write of one tally of a counter, which began with this stamp.
+    /// Returns a write of one tally of a counter, which began with this stamp.
     pub fn of_tally(begun: Stamp, tally: Tally) -> Entry {
-        let since = Since { fields: BTreeMap::new(), tallies: BTreeMap::from([(begun, tally)]) }.boxed();
+        let since = EntryParts { fields: BTreeMap::new(), tallies: BTreeMap::from([(begun, tally)]) }.boxed();
         Entry { base: Register::default(), since }
     }
 
-    /// The last write of the whole key.
+    /// Returns the last write of the whole key.
     pub fn base(&self) -> &Register {
         &self.base
     }
 
-    /// The fields written since, deleted ones included, in order.
+    /// Returns the fields written since the base, including deleted ones, in order of their names.
     pub fn fields(&self) -> impl Iterator<Item = (&Bytes, &Register)> {
         self.since.iter().flat_map(|since| since.fields.iter())
     }
 
-    /// The tallies of a counter, by the stamps of their first increments, in order.
+    /// Returns the tallies of a counter, in order of the stamps of their first increments.
     pub fn tallies(&self) -> impl DoubleEndedIterator<Item = (Stamp, Tally)> {
         self.since.iter().flat_map(|since| since.tallies.iter()).map(|(begun, tally)| (*begun, *tally))
     }
 
-    /// The tally that began with this stamp.
+    /// Returns the tally that began with this stamp.
     pub(super) fn tally(&self, begun: Stamp) -> Option<Tally> {
         self.since.as_ref()?.tallies.get(&begun).copied()
     }
 
-    /// Keeps of the writes since the base those for which these hold.
+    /// Keeps only the fields and tallies for which these predicates hold.
     fn retain(
         &mut self,
         mut fields: impl FnMut(&Register) -> bool,
@@ -162,7 +177,7 @@ impl Entry {
         }
     }
 
-    /// Takes all of `other` that is newer; says whether anything was.
+    /// Takes all writes of `other` that are newer. Returns whether anything changed.
     pub fn merge(&mut self, other: &Entry) -> bool {
         let mut changed = self.base.merge(&other.base);
         let base = self.base.stamp;
@@ -185,7 +200,8 @@ impl Entry {
         changed
     }
 
-    /// Takes a state of a tally that is above the base, unless it is taken in by another tally or older than what is there.
+    /// Takes a newer state of a tally that is above the base, unless another tally has taken it in. Returns
+    /// whether anything changed.
     fn merge_tally(&mut self, begun: Stamp, tally: Tally) -> bool {
         let present = self.tally(begun).unwrap_or_default();
         if tally <= present || self.tallies().any(|other| is_taken_in((begun, tally), other)) {
@@ -198,20 +214,42 @@ impl Entry {
         true
     }
 
-    /// Whether it writes no value at all.
+    /// Whether the entry writes no value at all.
     pub fn is_delete(&self) -> bool {
         self.base.value.is_none()
             && self.fields().all(|(_, register)| register.value.is_none())
             && self.tallies().next().is_none()
     }
 
-    /// The highest stamp in it.
+    /// Whether the entry has fields or tallies, including deleted fields. If it has none, its highest stamp
+    /// identifies its content.
+    pub(super) fn has_parts(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Removes the writes with stamps above `time`, and returns the lowest of their stamps.
+    pub(super) fn split_off(&mut self, time: u64) -> Option<Stamp> {
+        if self.newest().time <= time {
+            return None;
+        }
+        let is_beyond = |stamp: &Stamp| stamp.time > time;
+        let tallies = self.tallies().map(|(_, tally)| tally.stamp);
+        let stamps = self.fields().map(|(_, register)| register.stamp).chain(tallies);
+        let lowest = stamps.chain([self.base.stamp]).filter(is_beyond).min();
+        if is_beyond(&self.base.stamp) {
+            self.base = Register::default();
+        }
+        self.retain(|register| !is_beyond(&register.stamp), |_, tally| !is_beyond(&tally.stamp));
+        lowest
+    }
+
+    /// Returns the entry's highest stamp.
     pub fn newest(&self) -> Stamp {
         let tallies = self.tallies().map(|(_, tally)| tally.stamp);
         self.fields().map(|(_, register)| register.stamp).chain(tallies).fold(self.base.stamp, Stamp::max)
     }
 
-    /// The lowest stamp of a write in it; zero of an entry that has none.
+    /// Returns the entry's lowest stamp, or zero if it has no write.
     pub fn oldest(&self) -> Stamp {
         let tallies = self.tallies().map(|(_, tally)| tally.stamp);
         let stamps = self.fields().map(|(_, register)| register.stamp).chain(tallies);
@@ -219,7 +257,8 @@ impl Entry {
         stamps.chain(base).min().unwrap_or_default()
     }
 
-    /// The writes in it that a horizon does not cover. Tallies that end with a base that the horizon covers are left out, too.
+    /// Returns the entry's writes that the horizon does not cover. Leaves out the tallies that ended with a
+    /// base that expired below the horizon.
     pub(super) fn beyond(&self, horizon: Horizon) -> Entry {
         let mut beyond = self.clone();
         let ends = if beyond.base.is_past(horizon) { beyond.base.expires.unwrap_or(0) } else { 0 };
@@ -234,18 +273,19 @@ impl Entry {
         beyond
     }
 
-    /// Leaves out tallies that a horizon covers from their beginning on, unless `held` has them: they were there, and ended.
+    /// Removes tallies that began below the horizon, unless `held` has them. This replica once had them, and
+    /// a later write ended them.
     pub(super) fn pass_over_ended(&mut self, horizon: Horizon, held: &Entry) {
         self.retain(|_| true, |begun, _| !horizon.covers(begun) || held.tally(begun).is_some());
     }
 
-    /// Whether something in it was deleted or expired, and is covered by the horizons of all cells.
+    /// Whether the entry has a deleted or expired value that the horizons of all cells cover.
     pub(super) fn is_forgettable(&self, common: Horizon) -> bool {
         let is_past = |register: &Register| register.is_past(common);
         is_past(&self.base) || self.fields().any(|(_, register)| is_past(register))
     }
 
-    /// Forgets that, and returns how much it was.
+    /// Removes the values that are forgettable, and returns their number.
     pub(super) fn forget(&mut self, common: Horizon) -> u64 {
         let held = |entry: &Entry| {
             let since = entry.since.as_ref().map_or(0, |since| since.fields.len() + since.tallies.len());
@@ -260,9 +300,9 @@ impl Entry {
         (before - held(self)) as u64
     }
 
-    /// The highest stamp in it of a write that concerns what `write` writes: for a field, the writes of this field and of the
-    /// key; for a whole key, all.
-    pub fn newest_beside(&self, write: &Entry) -> Stamp {
+    /// Returns the highest stamp among the writes that compete with `write`. For a field these are the writes
+    /// of the field and of the key, and for a whole key all writes.
+    pub fn newest_competing(&self, write: &Entry) -> Stamp {
         if write.base.stamp > Stamp::ZERO {
             return self.newest();
         }
@@ -271,7 +311,7 @@ impl Entry {
         stamps.fold(self.base.stamp, Stamp::max)
     }
 
-    /// The digest, which tells it from other entries of the key.
+    /// Returns the digest, which differs from that of any other entry of the key, but for chance.
     pub fn digest(&self) -> Digest {
         if *self == Entry::default() {
             return Digest::default();
@@ -281,27 +321,29 @@ impl Entry {
         Digest { newest: self.newest(), print: xxh3_64(&bytes) }
     }
 
-    /// The wall clock from which on a string or counter is as good as deleted; none: it stays, or there is none.
+    /// Returns the wall clock at which its string or counter expires. `None` if that never happens or there
+    /// is no live value.
     pub fn expires(&self, wall: u64) -> Option<u64> {
         self.base.live(wall).and(self.base.expires)
     }
 
-    /// Whether a tally that began with this stamp counts at this instant of the wall clock, or would if it were there: the whole key was
-    /// neither written nor did it expire since.
+    /// Whether a tally that began with this stamp counts at this instant of the wall clock, whether the entry
+    /// has it or not. It counts if the whole key was neither written nor expired since.
     pub(super) fn counts(&self, begun: Stamp, wall: u64) -> bool {
         let ends = self.base.expires.filter(|expires| *expires <= wall).unwrap_or(0);
         begun > self.base.stamp && begun.time >= ends
     }
 
-    /// The number that it is at this instant of the wall clock: nothing is zero. None: it is no number.
+    /// Returns the count at this instant of the wall clock. A key without a value is zero. Returns `None` if
+    /// the value is no number.
     pub(super) fn count(&self, wall: u64) -> Option<i128> {
         let base = self.base.live(wall).map_or(Some(0), |digits| integer(digits))?;
         let tallies = self.tallies().filter(|(begun, _)| self.counts(*begun, wall));
         Some(tallies.fold(i128::from(base), |count, (_, tally)| count + i128::from(tally.sum)))
     }
 
-    /// The value that a user sees at this instant of the wall clock. Live fields hide a string: they were written later. A string that
-    /// is no number hides what was added to it.
+    /// Returns the value that a user sees at this instant of the wall clock. Live fields hide a string,
+    /// because they were written later. A string that is no number hides the increments after it.
     pub fn value(&self, wall: u64) -> Value {
         let live =
             self.fields().filter_map(|(name, register)| Some((name.clone(), register.live(wall)?.clone())));
@@ -317,7 +359,7 @@ impl Entry {
         }
     }
 
-    /// How many bytes of memory it takes, about.
+    /// Returns the approximate memory of the entry, in bytes.
     pub fn bytes(&self) -> usize {
         let field =
             |(name, register): (&Bytes, &Register)| size_of::<Bytes>() + name.len() + register.bytes();
@@ -327,7 +369,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// The length of its byte form.
+    /// Returns the length of the entry's byte form.
     pub(super) fn wire_bytes(&self) -> usize {
         let field = |(name, register): (&Bytes, &Register)| LENGTH_BYTES + name.len() + register.wire_bytes();
         let tallies = match self.tallies().count() {
@@ -341,11 +383,11 @@ impl Entry {
 /// The value that a user sees under a key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// No value: never written, deleted or expired.
+    /// No value: the key was never written, was deleted or has expired.
     Nothing,
     /// A string.
     String(Bytes),
-    /// Fields and their values, in order.
+    /// Fields and their values, in order of their names.
     Hash(Vec<(Bytes, Bytes)>),
 }
 
@@ -361,11 +403,11 @@ pub(super) fn take_stamp(input: &mut Bytes) -> Result<Stamp, WireError> {
 
 const HAS_VALUE: u8 = 1;
 const EXPIRES: u8 = 2;
-/// Of an entry's base alone: tallies stand behind the fields.
+/// A flag of an entry's base alone: tallies follow the fields.
 const HAS_TALLIES: u8 = 4;
-/// Stands before values, names and fields.
+/// The bytes of the length before a value, a name or the fields.
 const LENGTH_BYTES: usize = size_of::<u32>();
-/// A stamp and flags.
+/// The least bytes of a register: stamp and flags.
 const REGISTER_BYTES_LEAST: usize = 13;
 
 impl Register {
@@ -382,7 +424,7 @@ impl Register {
         }
     }
 
-    /// Takes a register, and those of the `more` flags that it has.
+    /// Decodes a register. Returns also which of the flags in `more` it has.
     fn take(more: u8, input: &mut Bytes) -> Result<(Register, u8), WireError> {
         let stamp = take_stamp(input)?;
         let flags = take_u8(input)?;
@@ -412,12 +454,12 @@ impl Wire for Entry {
         }
     }
 
-    /// Fields and tallies that are not in ascending order, or not above the base, are refused, and tallies that others have taken in: an
-    /// entry has one byte form.
+    /// Refuses fields and tallies that do not ascend or are not above the base, and tallies that another one
+    /// has taken in: an entry has one byte form.
     fn decode(input: &mut Bytes) -> Result<Entry, WireError> {
         let (base, has_tallies) = Register::take(HAS_TALLIES, input)?;
         let count = take_count(input, size_of::<u32>() + REGISTER_BYTES_LEAST)?;
-        let mut since = Since::default();
+        let mut since = EntryParts::default();
         for _ in 0..count {
             let name = take_bytes(input)?;
             let (register, _) = Register::take(0, input)?;

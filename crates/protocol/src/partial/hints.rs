@@ -1,15 +1,18 @@
-//! Hinted handoff: writes that an owner did not acknowledge are kept for it, and sent when it can be reached again
-//! (Dynamo §4.6).
+//! Hinted handoff: the coordinator keeps a write for an owner that did not acknowledge it, and sends the
+//! write when the owner can be reached again (Dynamo §4.6).
 //!
-//! A hint never counts for a level: it only shortens the time until replicas are equal. It is kept at the coordinator, in
-//! memory, within limits of bytes and of age. Where a limit takes hints away, the owner is named among those that *lack* writes,
-//! for good: nothing here can say any more which.
+//! A hint never counts for a level: it only shortens the time until replicas are equal. The coordinator keeps
+//! it in memory, within limits of bytes and of age. If a limit makes the coordinator give a hint up, it lists
+//! the owner among those that *lack* writes, for good: it no longer knows which writes these are.
 //!
-//! Hints of one key are one: merged, as a replica would. They leave in the order of their keys, a few at a time, and each
-//! stays until its owner acknowledged just what it holds then.
+//! Hints of one key for one owner are merged into one, as a replica would merge them. Hints leave in the
+//! order of their keys, a few at a time. Each stays until its owner has acknowledged exactly the content that
+//! it holds at that moment. If an owner has no room and refuses a hint, the coordinator gives the hint up. A
+//! hint that waited for room would hold all horizons back, no deletion could be forgotten, and so no room
+//! would ever be made.
 //!
-//! A cell that takes another's place gets a hint of each write that any owner of the key is still to get: those that it
-//! copies from may get theirs after it has copied.
+//! A cell that takes another's place gets a hint of each write that any owner of the key has not received
+//! yet. The arriving cell copies from these owners, and they may receive the write only after it has copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,36 +26,36 @@ use super::{
 };
 use crate::time::{Duration, Time};
 
-/// How much is kept for owners that cannot be reached.
+/// The limits of hints for owners that cannot be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintLimits {
-    /// All hints together take no more bytes.
+    /// The most bytes of all hints together.
     pub bytes_max: usize,
-    /// No hint is kept longer.
+    /// The longest time that a hint is kept.
     pub age_max: Duration,
-    /// So many are sent to one cell before the first of them is acknowledged.
+    /// The most hints that are sent to one cell and not acknowledged.
     pub in_flight_max: usize,
 }
 
-/// The fate of hints.
+/// Counters of hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct HintCounts {
-    /// Kept now.
+    /// Hints that are kept now.
     pub kept: usize,
-    /// Bytes of these, about.
+    /// The approximate memory of the kept hints, in bytes.
     pub bytes: usize,
-    /// Acknowledged by their owners so far.
+    /// Hints that their owners acknowledged.
     pub delivered: u64,
-    /// Given up: for want of room, for their age, or because the owner refused them for good.
+    /// Hints that were given up: for want of room, for their age, or because the owner refused them for good.
     pub lost: u64,
 }
 
 #[derive(Debug)]
 struct Hint {
     entry: Entry,
-    /// The instant at which the first write in it was kept.
+    /// The instant at which the first of the hint's merged writes was kept.
     since: Time,
-    /// The time of its oldest write that may not have arrived.
+    /// The time of the hint's oldest write that may not have arrived, in nanoseconds.
     oldest: u64,
     bytes: usize,
 }
@@ -62,9 +65,9 @@ struct Hint {
 pub(super) struct Hints {
     limits: HintLimits,
     kept: BTreeMap<CellNumber, BTreeMap<(MapId, Bytes), Hint>>,
-    /// Hints under way, as they were when they were sent.
+    /// Hints under way, with the digest of the content that was sent.
     sent: BTreeMap<Round, (CellNumber, (MapId, Bytes), Digest)>,
-    /// Owners of which hints were given up.
+    /// Owners for which hints were given up.
     lacking: BTreeSet<CellNumber>,
     counts: HintCounts,
 }
@@ -86,17 +89,18 @@ impl Hints {
         self.counts
     }
 
-    /// The time of the oldest write in any of them.
+    /// Returns the time of the oldest write in any hint.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.kept.values().flat_map(BTreeMap::values).map(|hint| hint.oldest).min()
     }
 
-    /// The owners of which hints were given up.
+    /// Returns the owners for which hints were given up.
     pub(super) fn lacking(&self) -> impl Iterator<Item = CellNumber> + '_ {
         self.lacking.iter().copied()
     }
 
-    /// Keeps a write for an owner; of a tally of a counter it counts as one of the time `oldest`. Says whether this is the first of its hints that there is no room for.
+    /// Keeps a write for an owner. A tally of a counter counts as a write of the time `oldest`. Returns
+    /// whether the limit of bytes made the coordinator give up a hint for this owner for the first time.
     pub(super) fn keep(
         &mut self,
         owner: CellNumber,
@@ -105,7 +109,7 @@ impl Hints {
         (entry, oldest): (&Entry, u64),
         now: Time,
     ) -> bool {
-        // A write of no fields leaves nothing to be kept.
+        // A write of no fields has no content to keep.
         if *entry == Entry::nothing() {
             return false;
         }
@@ -141,7 +145,7 @@ impl Hints {
         false
     }
 
-    /// Gives up what is too old, and returns the owners of which that is the first.
+    /// Gives up hints that are too old. Returns the owners for which a hint was given up for the first time.
     pub(super) fn expire(&mut self, now: Time) -> Vec<CellNumber> {
         let mut fresh = Vec::new();
         for (owner, hints) in &mut self.kept {
@@ -162,7 +166,7 @@ impl Hints {
         fresh
     }
 
-    /// Sends what may be sent to the cells that can be reached.
+    /// Sends hints to the reachable cells, within the limit for each cell.
     pub(super) fn replay(
         &mut self,
         layout: &Layout,
@@ -188,45 +192,48 @@ impl Hints {
         }
     }
 
-    /// An owner answered a hint; says whether it was one, and whether it is the first of the owner's that is given up.
+    /// Handles an owner's answer. Returns `None` if it answers no hint, and else whether the coordinator gave
+    /// up a hint for this owner for the first time.
     pub(super) fn answer(&mut self, from: CellNumber, round: Round, answer: &Answer) -> Option<bool> {
         let (_, at, sent) = self.sent.get(&round).filter(|(owner, _, _)| *owner == from)?.clone();
         self.sent.remove(&round);
         match answer {
             Answer::Written { .. } => {
-                // More may have been merged into it meanwhile: then it stays.
+                // If more was merged into the hint since it was sent, the hint stays.
                 let done = self.forget(from, &at, Some(sent));
                 self.counts.delivered += u64::from(done);
             }
-            Answer::Refused(Refusal::TooLarge) => {
+            // If another owner took the write, comparing brings it to this one, whatever the limits of
+            // clients are.
+            Answer::Refused(Refusal::TooLarge | Refusal::Full) => {
                 self.forget(from, &at, None);
                 self.counts.lost += 1;
                 return Some(self.lacking.insert(from));
             }
-            // Clocks, memory and layouts change: sent again.
+            // Clocks and layouts change, so the hint is sent again later.
             _ => {}
         }
         Some(false)
     }
 
-    /// The link to this cell broke: hints sent to it may be lost.
+    /// Handles a broken link to a cell: hints that were sent may be lost, so they are sent again.
     pub(super) fn unlinked(&mut self, cell: CellNumber) {
         self.sent.retain(|_, (owner, _, _)| *owner != cell);
     }
 
-    /// The layout changed: hints for maps that were dropped and for cells that are gone are of no use. The cells that took a
-    /// place, which `heirs` tells of a key, get what any owner of the key is still to get. Returns those of them of which a
-    /// hint was given up for the first time.
+    /// Adopts a changed layout. Drops the hints for maps that were dropped and for cells that are gone.
+    /// `successors` returns the cells that took a place among the owners of a key: they get all hints of the
+    /// key. Returns the successors for which a hint was given up for the first time.
     pub(super) fn adopt(
         &mut self,
         layout: &Layout,
-        heirs: impl Fn(MapId, &Bytes) -> SmallVec<[CellNumber; 6]>,
+        successors: impl Fn(MapId, &Bytes) -> SmallVec<[CellNumber; 6]>,
     ) -> Vec<CellNumber> {
         let mut inherited = Vec::new();
         for (at, hint) in self.kept.values().flatten().filter(|((map, _), _)| layout.map(*map).is_some()) {
-            let heirs = heirs(at.0, &at.1).into_iter();
+            let successors = successors(at.0, &at.1).into_iter();
             let of = |heir| (heir, at.clone(), (hint.entry.clone(), hint.oldest), hint.since);
-            inherited.extend(heirs.map(of));
+            inherited.extend(successors.map(of));
         }
         self.sent.retain(|_, (owner, _, _)| layout.cell(*owner).is_some());
         for (owner, hints) in &mut self.kept {
@@ -281,7 +288,7 @@ mod tests {
         Bytes::from_static(text.as_bytes())
     }
 
-    /// Sends what it may, and returns the rounds.
+    /// Sends the hints that may be sent, and returns their rounds.
     fn replay(hints: &mut Hints, next: &mut u64) -> Vec<Round> {
         let (mut out, mut rounds) = (Vec::new(), Vec::new());
         let round = || {
@@ -322,7 +329,7 @@ mod tests {
         }
         let rounds = replay(&mut hints, &mut next);
         assert_eq!(rounds.len(), 2);
-        hints.answer(OWNER, rounds[1], &Answer::Refused(Refusal::Full));
+        hints.answer(OWNER, rounds[1], &Answer::Refused(Refusal::Skewed));
         hints.answer(OWNER, rounds[0], &TAKEN);
         assert_eq!(replay(&mut hints, &mut next).len(), 2);
         assert_eq!(hints.counts().kept, 2);

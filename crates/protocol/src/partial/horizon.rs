@@ -1,50 +1,65 @@
-//! The horizon: up to where a cell has every write that there is, so that it can forget what was deleted.
+//! The horizon: the time up to which a cell has every write, so that it can forget deletions.
 //!
-//! **Promise.** A cell at [`Horizon`] h has taken, of the keys that it owns, every write that h covers and that any cell ever
-//! takes; or a newer one in its place. So it may pass over all copies of such writes that arrive later. What was deleted is
-//! forgotten once the horizons of *all* cells cover the deletion: then no cell holds an older write of the key, and none takes one.
-//! No time is waited for. As long as one cell is away, nothing that was deleted meanwhile is forgotten.
+//! **Promise.** Take a cell at [`Horizon`] h, and any write to one of its keys that h covers and that any
+//! cell ever takes. The cell has taken this write, or a newer one in its place. So it may ignore all copies
+//! of such writes that arrive later. A deletion is forgotten once the horizons of *all* cells cover it: then
+//! no cell holds an older write of the key, and none takes one. This waits for no fixed time. As long as one
+//! cell is away, no later deletion is forgotten.
 //!
-//! **How.** Each cell tells all others its [`Word`], on the links on which it sends its writes:
+//! **How.** Each cell sends all others its [`HorizonReport`], on the links on which it sends its writes:
 //!
-//! - *through*: the cell will send no write of its own at or below this time, except to those that have it. So it keeps neither an
-//!   operation nor a hint below it, and its clock is above it.
-//! - *barrier*: the lowest *through* that this cell has heard, of all cells, in words of the layout that it has. Links keep their
-//!   order, so whatever the others wrote at or below it has arrived here, or never will.
+//! - *through*: the cell will send no write of its own at or below this time, except to cells that have it.
+//!   So it keeps neither an operation nor a hint below it, and its clock is above it.
+//! - *barrier*: the lowest *through* of all cells that this cell has heard, in words of its present layout.
+//!   Links keep their order. So whatever the others wrote at or below the barrier has arrived here, or never
+//!   will.
 //! - *horizon*: the cell's own.
 //!
-//! Let h be the lowest barrier of all cells. No write at or below h is on its way any more; copies of them move from replica to replica
-//! only. A cell that from then on compares its keys with each other owner, and takes what it lacks, has everything up to h
-//! ([`repair`](super::repair)). All words, and all comparisons, must be of one version of the layout, because a cell refuses
-//! the requests of an earlier one: what a dead cell had on its way is refused, too.
+//! Let h be the lowest barrier of all cells. No write at or below h is on its way any longer: copies of such
+//! writes move from replica to replica only. If a cell from then on compares its keys with each other owner,
+//! and takes what it lacks, it has everything up to h ([`repair`](super::repair)). All words, and all
+//! comparisons, must have one version of the layout. A cell refuses the requests of an earlier version, so it
+//! also refuses the writes that a dead cell had on their way.
 //!
-//! **A new life of a cell** has heard no word, and its clock may be behind the horizon of others. So a horizon covers no write of a
-//! cell that the layout did not have when the horizon was reached: numbers ascend. In return a replica tells its horizon as if it were
-//! a stamp of the key, and a write at a quorum goes above it. Older cells are above it anyway.
+//! **A new life of a cell** has heard no word, and its clock may be behind the horizon of others. So a
+//! horizon covers no write of a cell that joined the layout after the horizon was reached: numbers ascend. In
+//! return a replica tells its horizon as if it were a stamp of the key, and a write at a quorum goes above
+//! it. Stamps of older cells are above it anyway.
 //!
 //! **Attacks considered.**
 //!
-//! - *A hint of an old write, after a delete that was forgotten.* Its coordinator's *through* is below the write as long as it keeps the
-//!   hint, so nobody's horizon covers the delete.
-//! - *A hint that was given up.* The write is where it is. A comparison brings it to the others, or finds that it lost.
-//! - *A copy in a read's repair, sent before the delete and taken after it was forgotten.* The horizon covers it: passed over.
-//! - *A delete that one replica has and another one lacks.* The horizon of the second does not cover it before it has it.
-//! - *A coordinator that died half way.* Its word is missing until another life has its place; the layout is another one then.
-//! - *A copy of what a dead cell wrote.* A coordinator that read it sends it to other owners when the layout changes. Its word of the new
-//!   layout comes behind that, and a barrier counts no word of an earlier one.
-//! - *A cell that stands still for hours, and goes on.* Its horizon is where it was, so the others still have every deletion since. It
-//!   answers with what it has, as any replica that missed writes does, until comparing has brought it the rest.
-//! - *A new write that comes after its key's deletion was forgotten.* Its stamp is above the horizon, because the clock of a cell is above
-//!   its *through*. Only a later life of a cell may stamp a write below; no horizon covers that life, and the write began later.
-//! - *A cell that was the latest life, and leaves.* What it had on its way is refused from then on, so its number stays covered.
-//! - *A place that is given away while a round goes on.* The round ends: its comparisons count for nothing. Until the cell that took the
-//!   place has copied everything and been through a round of its own, its horizon is zero, and nothing is forgotten.
-//! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon has come to its end: then every
-//!   cell's clock has.
-//! - *A clock that is behind.* Its *through* is behind as far, and so are all horizons. Nothing else follows.
-//! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. The cell issues nothing below its
-//!   *through* when its clock is set right: if it had jumped further than is allowed, its writes are refused until the clocks have come
-//!   near again, as they are after a write with such a stamp.
+//! - *A hint of an old write, after a delete that was forgotten.* Its coordinator's *through* is below the
+//!   write as long as it keeps the hint, so no cell's horizon covers the delete.
+//! - *A hint that was given up.* The write stays where it is. A comparison brings it to the other owners, or
+//!   finds that it lost.
+//! - *A copy in a read's repair, sent before the delete and taken after it was forgotten.* The horizon covers
+//!   the copy, so the replica ignores it.
+//! - *A delete that one replica has and another one lacks.* The horizon of the second covers it only once it
+//!   has it.
+//! - *A coordinator that died half way.* Its word is missing until another life has its place. Then the
+//!   layout is another one.
+//! - *A copy of a write by a dead cell.* A coordinator that read it sends it to other owners when the layout
+//!   changes. The coordinator's word of the new layout comes behind that, and a barrier counts no word of an
+//!   earlier layout.
+//! - *A cell that stands still for hours, and goes on.* Its horizon did not move, so the others still have
+//!   every later deletion. Until comparing has brought it the rest, it answers like any replica that missed
+//!   writes.
+//! - *A new write that comes after its key's deletion was forgotten.* Its stamp is above the horizon, because
+//!   the clock of a cell is above its *through*. Only a later life of a cell may stamp a write below. No
+//!   horizon covers that life, and the write began later.
+//! - *A cell that was the latest life, and leaves.* The others refuse the writes that it had on their way, so
+//!   its number stays covered.
+//! - *A place that is given away during a round.* The round ends, and its comparisons count for nothing.
+//!   Until the cell that took the place has copied everything and completed a round of its own, its horizon
+//!   is zero, and nothing is forgotten.
+//! - *A value that expires by a clock that is ahead.* It is forgotten once the common horizon reaches its
+//!   end: then every cell's clock has reached it.
+//! - *A clock that is behind.* Its *through* is behind as far, and so are all horizons. There is no other
+//!   effect.
+//! - *A clock that jumps ahead.* The cell's *through* is ahead, but barriers are the lowest of all. When its
+//!   clock is set right, the cell issues nothing below its *through*. If the clock had jumped further than is
+//!   allowed, the cell's writes are refused until the clocks are near each other again, as after a write with
+//!   such a stamp.
 
 use std::collections::BTreeMap;
 
@@ -55,22 +70,23 @@ use super::{
     layout::{CellNumber, Layout, LayoutVersion},
 };
 
-/// The writes that a cell has all of: up to a time, by lives of cells up to a number.
+/// A set of writes that a cell has completely: those with stamps up to a time, by lives of cells up to a
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Horizon {
-    /// The time of their stamps.
+    /// The greatest time of the stamps of covered writes, in nanoseconds.
     pub time: u64,
     /// The last life of a cell whose writes are covered.
     pub cell: CellNumber,
 }
 
 impl Horizon {
-    /// Whether it covers a write.
+    /// Whether the horizon covers a write with this stamp.
     pub fn covers(self, stamp: Stamp) -> bool {
         stamp.time <= self.time && stamp.cell <= self.cell
     }
 
-    /// A stamp that is above those of all writes that it covers, or equal.
+    /// Returns a stamp that is not below any stamp that the horizon covers.
     pub(super) fn stamp(self) -> Stamp {
         Stamp { time: self.time, cell: self.cell }
     }
@@ -80,52 +96,54 @@ impl Horizon {
     }
 }
 
-/// How far a cell is, as it tells the others.
+/// A cell's progress, as it tells the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Word {
-    /// The layout that it has.
+pub struct HorizonReport {
+    /// The version of the cell's layout.
     pub layout: LayoutVersion,
-    /// The cell sends no write of its own at or below this time any more, except to those that have it.
+    /// The time at or below which the cell sends no write of its own, except to cells that have it, in
+    /// nanoseconds.
     pub through: u64,
-    /// The lowest *through* that it has heard of all cells of the layout, its own included; zero before all have told one in this layout.
+    /// The lowest *through* of all cells of the layout, as this cell has heard, its own included. Zero until
+    /// all cells have sent one in this layout.
     pub barrier: u64,
-    /// Its horizon.
+    /// The cell's horizon.
     pub horizon: Horizon,
 }
 
-/// How far all cells are, as one of them knows it.
+/// The progress of all cells, as one of them knows it.
 #[derive(Debug, Default)]
 pub(super) struct Horizons {
     through: u64,
     own: Horizon,
-    /// The last words of the others.
-    words: BTreeMap<CellNumber, Word>,
+    /// The last words of the other cells.
+    words: BTreeMap<CellNumber, HorizonReport>,
     past: u64,
 }
 
 impl Horizons {
-    /// What a cell knows that comes back with this horizon of its own.
+    /// Returns the knowledge of a cell that comes back with this horizon.
     pub(super) fn resumed(own: Horizon) -> Horizons {
         Horizons { own, ..Horizons::default() }
     }
 
-    /// The cell's own horizon.
+    /// Returns the cell's own horizon.
     pub(super) fn own(&self) -> Horizon {
         self.own
     }
 
-    /// The time up to which this cell has said that its writes have ended.
+    /// Returns the time up to which this cell has announced that its writes have ended.
     pub(super) fn through(&self) -> u64 {
         self.through
     }
 
-    /// Every owner has each write of a cell of the layout up to this time that any owner will ever have, or a newer one in its place. It
-    /// is what was known when the cell last [looked](Horizons::look).
+    /// Returns the time up to which every owner is complete: it has each write by a cell of the layout that
+    /// any owner will ever have, or a newer one in its place. As of the last [look](Horizons::look).
     pub(super) fn past(&self) -> u64 {
         self.past
     }
 
-    /// Looks at what the horizons of all cells cover, and returns it.
+    /// Updates [`past`](Horizons::past), and returns what the horizons of all cells cover.
     pub(super) fn look(&mut self, layout: &Layout, me: CellNumber) -> Horizon {
         let common = self.common(layout, me);
         let covers_all = layout.cells().all(|(cell, _)| cell <= common.cell);
@@ -133,20 +151,20 @@ impl Horizons {
         common
     }
 
-    /// The layout changed: the words of cells that are gone count no more.
+    /// Adopts a changed layout: the words of cells that are gone count no longer.
     pub(super) fn adopt(&mut self, layout: &Layout) {
-        // Another life may have a clock that is behind.
+        // A new life may have a clock that is behind.
         self.past = 0;
         self.words.retain(|cell, _| layout.cell(*cell).is_some());
     }
 
-    /// Another cell told how far it is.
-    pub(super) fn hear(&mut self, from: CellNumber, word: Word) {
+    /// Records another cell's word.
+    pub(super) fn hear(&mut self, from: CellNumber, word: HorizonReport) {
         self.words.insert(from, word);
     }
 
-    /// This cell's clock is at `wall`, and `oldest` is the time of its oldest write that some owner may lack. Returns the time that its
-    /// next stamps must be above.
+    /// Raises *through* as far as possible. `wall` is this cell's clock, and `oldest` is the time of its
+    /// oldest write that some owner may lack. Returns the time that the cell's next stamps must exceed.
     pub(super) fn settle(&mut self, wall: u64, oldest: Option<u64>) -> u64 {
         assert!(
             oldest.is_none_or(|oldest| oldest > self.through),
@@ -158,21 +176,22 @@ impl Horizons {
         self.through
     }
 
-    /// The word for the others.
-    pub(super) fn word(&self, layout: &Layout, me: CellNumber) -> Word {
+    /// Returns the word for the other cells.
+    pub(super) fn word(&self, layout: &Layout, me: CellNumber) -> HorizonReport {
         let others = layout.cells().map(|(cell, _)| cell).filter(|cell| *cell != me);
         let through = |cell| {
             let word = self.words.get(&cell).filter(|word| word.layout == layout.version());
             word.map_or(0, |word| word.through)
         };
         let barrier = others.map(through).fold(self.through, u64::min);
-        Word { layout: layout.version(), through: self.through, barrier, horizon: self.own }
+        HorizonReport { layout: layout.version(), through: self.through, barrier, horizon: self.own }
     }
 
-    /// The horizon that this cell reaches by comparing its keys with all others from now on; none if it has that already, or if
-    /// somebody's word is missing.
+    /// Returns the horizon that this cell reaches if it compares its keys with all others from now on.
+    /// Returns `None` if it has that horizon already, or if some cell's word is missing.
     pub(super) fn target(&self, layout: &Layout, me: CellNumber) -> Option<Horizon> {
-        // Lives above those of the layout are gone for good, and what they had on their way is refused: they stay covered.
+        // Lives above those of the layout are gone for good, and their writes on the way are refused. So they
+        // stay covered.
         let mut target = Horizon { time: self.word(layout, me).barrier, cell: me.max(self.own.cell) };
         for (cell, _) in layout.cells().filter(|(cell, _)| *cell != me) {
             let word = self.words.get(&cell).filter(|word| word.layout == layout.version())?;
@@ -182,16 +201,17 @@ impl Horizons {
         (target != self.own && target.includes(self.own)).then_some(target)
     }
 
-    /// This cell has compared its keys with all others.
+    /// Records that this cell has compared its keys with all others and so reached `target`.
     pub(super) fn reach(&mut self, target: Horizon) {
         assert!(target.includes(self.own), "{target:?} is reached after {:?}", self.own);
         self.own = target;
     }
 
-    /// What the horizons of all cells cover.
+    /// Returns what the horizons of all cells cover.
     pub(super) fn common(&self, layout: &Layout, me: CellNumber) -> Horizon {
         let others = layout.cells().map(|(cell, _)| cell).filter(|cell| *cell != me);
-        let horizon = |cell| self.words.get(&cell).map_or(Horizon::default(), |word: &Word| word.horizon);
+        let horizon =
+            |cell| self.words.get(&cell).map_or(Horizon::default(), |word: &HorizonReport| word.horizon);
         others.map(horizon).fold(self.own, |common, other| Horizon {
             time: common.time.min(other.time),
             cell: common.cell.min(other.cell),
@@ -205,9 +225,9 @@ mod tests {
 
     const ME: CellNumber = CellNumber(1);
 
-    fn word(layout: &Layout, through: u64, barrier: u64, horizon: u64) -> Word {
+    fn word(layout: &Layout, through: u64, barrier: u64, horizon: u64) -> HorizonReport {
         let horizon = Horizon { time: horizon, cell: CellNumber(3) };
-        Word { layout: layout.version(), through, barrier, horizon }
+        HorizonReport { layout: layout.version(), through, barrier, horizon }
     }
 
     #[test]
@@ -236,9 +256,9 @@ mod tests {
         let layout = layout(&[(0, 1), (0, 1)]);
         let mut horizons = Horizons::default();
         horizons.settle(100, None);
-        horizons.hear(CellNumber(2), Word { layout: LayoutVersion(1), ..word(&layout, 70, 60, 0) });
+        horizons.hear(CellNumber(2), HorizonReport { layout: LayoutVersion(1), ..word(&layout, 70, 60, 0) });
         assert_eq!(horizons.target(&layout, ME), None);
-        // The sender may have sent something when its layout changed, and this word went before.
+        // The sender may have sent a write when its layout changed, and this word was sent before.
         assert_eq!(horizons.word(&layout, ME).barrier, 0);
         horizons.hear(CellNumber(2), word(&layout, 70, 60, 0));
         assert_eq!(horizons.word(&layout, ME).barrier, 70);
@@ -256,7 +276,7 @@ mod tests {
         assert_eq!(horizons.target(&layout, ME), Some(target));
     }
 
-    /// Writes of a life that the horizons do not cover may be on their way, whatever their stamps.
+    /// Writes of a life that the horizons do not cover may be on their way, whatever their stamps are.
     #[test]
     fn what_is_past_is_so_for_all_lives() {
         let layout = layout(&[(0, 1), (0, 1), (0, 1)]);

@@ -1,62 +1,67 @@
-//! An increment at its coordinator: it reads like a read, and then writes its coordinator's tally ([`counter`](super::counter)).
+//! An increment at its coordinator: it reads like a read, and then writes its coordinator's tally
+//! ([`counter`](super::counter)).
 
 use super::{
     clock::Stamp,
-    counter::{Continued, TALLIES_MAX, Tally, Whose},
+    counter::{Continued, TALLIES_MAX, Tally, TallyKey},
     entry::{Entry, Value},
     level::Level,
-    operation::{Draft, Outcome, Rejection, Running, Stage, Step, Surroundings},
+    operation::{
+        Draft, OperationContext, OperationStage, OperationStep, Outcome, Rejection, RunningOperation,
+    },
     ring::Share,
 };
 
 /// An increment that has read its key.
 #[derive(Debug)]
-pub(super) struct Adding {
+pub(super) struct PendingIncrement {
     /// The entry that was read.
     found: Entry,
     /// The count with this increment.
     pub(super) count: i64,
-    /// The tally as it is written, alone.
+    /// The tally that this increment writes, without the rest of the entry.
     pub(super) own: Entry,
-    /// The time of the first state of this tally of which no replica was seen to have it.
+    /// The time of the oldest write that some owner may still lack: the stamp of this increment if a replica
+    /// is known to have the tally, and else the tally's beginning. Horizons wait for it.
     pub(super) oldest: u64,
 }
 
-impl Running {
-    /// The number that an increment adds.
+impl RunningOperation {
+    /// Returns the number that an increment adds. `None` for any other operation.
     pub(super) fn added(&self) -> Option<i64> {
         if let Some(Draft::Add(added)) = self.draft { Some(added) } else { None }
     }
 
-    /// The stamp of a write that is sent, and whether all owners have it.
+    /// Returns the stamp of a write that was sent, and whether all owners have it.
     pub(super) fn sent_stamp(&self) -> Option<(Stamp, bool)> {
-        let Stage::Writing { stamp, held, .. } = &self.stage else { return None };
+        let OperationStage::Writing { stamp, held, .. } = &self.stage else { return None };
         Some((*stamp, *held == self.owners.all()))
     }
 
-    /// The tally with this increment. None: its sum would leave 64 bits, and another one is to be begun.
+    /// Adds this increment to a tally. Returns `None` if the sum would leave 64 bits: then the increment
+    /// begins another tally.
     fn added_to(&self, continued: Continued) -> Option<Continued> {
         let sum = continued.tally.sum.checked_add(self.added()?)?;
         Some(Continued { tally: Tally { sum, ..continued.tally }, ..continued })
     }
 
-    /// The name of the coordinator's tally of an increment.
-    pub(super) fn whose(&self) -> Whose {
+    /// Returns the name of the coordinator's tally that this increment goes into.
+    pub(super) fn tally_key(&self) -> TallyKey {
         (self.map, self.key.clone(), self.level.is_quorum())
     }
 
-    /// An increment has read what is there: it goes into its coordinator's tally, or begins one.
-    pub(super) fn count(&mut self, found: Entry, around: &mut Surroundings<'_>) -> Step {
+    /// Goes on once an increment has read its key: adds to the coordinator's tally, or begins one.
+    pub(super) fn count(&mut self, found: Entry, context: &mut OperationContext<'_>) -> OperationStep {
         let added = self.added().expect("an increment");
-        let clocks = (around.wall, around.through, self.past);
-        let mut continued = around.memory.continued(&self.whose(), &found, around.me, clocks);
+        let clocks = (context.wall, context.through, self.past);
+        let mut continued = context.memory.continued(&self.tally_key(), &found, context.me, clocks);
         let mut known = found.clone();
         if let Some(continued) = &mut continued {
             known.merge(&Entry::of_tally(continued.begun, continued.tally));
             continued.take_in(&known, self.past);
         }
         let continued = continued.and_then(|continued| self.added_to(continued));
-        let count = match (known.value(around.wall), known.count(around.wall)) {
+        let count = match (known.value(context.wall), known.count(context.wall)) {
             (Value::Hash(_), _) => Err(Rejection::Hash),
             (_, None) => Err(Rejection::NoNumber),
             (_, Some(count)) => i64::try_from(count + i128::from(added)).map_err(|_| Rejection::Overflow),
@@ -68,36 +73,43 @@ impl Running {
         });
         let count = match count {
             Ok(count) => count,
-            Err(rejection) => return Step::End(Outcome::Rejected(rejection)),
+            Err(rejection) => return OperationStep::End(Outcome::Rejected(rejection)),
         };
         let newest = found.newest();
-        self.adding = Some(Box::new(Adding { found, count, own: Entry::nothing(), oldest: 0 }));
+        self.adding = Some(Box::new(PendingIncrement { found, count, own: Entry::nothing(), oldest: 0 }));
         if continued.is_some() || !self.level.is_quorum() {
-            return self.add(newest, continued, around);
+            return self.add(newest, continued, context);
         }
         let told = Share::NONE;
-        self.stage = Stage::Asking { told, newest };
-        let candidates = around.reachable.and(around.settled);
-        match Level::Quorum.choose(&self.owners, candidates, &self.preferred, around.site) {
-            Some(asked) => Step::Round(asked),
-            // They could be asked when it began; it waits for them as long as its time lasts.
-            None => Step::Round(candidates),
+        self.stage = OperationStage::Asking { told, newest };
+        let candidates = context.reachable.and(context.settled);
+        match Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site) {
+            Some(asked) => OperationStep::Round(asked),
+            // The quorum could be asked when the increment began. The increment waits for it until its own
+            // deadline.
+            None => OperationStep::Round(candidates),
         }
     }
 
-    /// Writes an increment that begins a tally above `floor`, unless another increment has begun one while this one asked. What was read
-    /// before does not say the last state of any other.
-    pub(super) fn begin_tally(&mut self, floor: Stamp, around: &mut Surroundings<'_>) -> Step {
+    /// Writes an increment that begins a tally above `floor`. If another increment has begun a tally while
+    /// this one asked, adds to that tally instead. Only the memory is consulted: the entry that was read
+    /// earlier says nothing about that tally's last state.
+    pub(super) fn begin_tally(&mut self, floor: Stamp, context: &mut OperationContext<'_>) -> OperationStep {
         let found = &self.adding.as_ref().expect("it has read").found;
-        let kept = around.memory.kept(&self.whose(), found, (around.wall, around.through));
+        let kept = context.memory.kept(&self.tally_key(), found, (context.wall, context.through));
         let continued = kept.and_then(|kept| self.added_to(kept));
-        self.add(floor, continued, around)
+        self.add(floor, continued, context)
     }
 
-    /// Writes an increment, in a tally that is gone on with or begins above `floor`.
-    fn add(&mut self, floor: Stamp, continued: Option<Continued>, around: &mut Surroundings<'_>) -> Step {
-        let Ok(stamp) = (around.issue)(floor) else {
-            return Step::End(Outcome::Rejected(Rejection::Skewed));
+    /// Writes an increment: into `continued`, or else into a tally that begins above `floor`.
+    fn add(
+        &mut self,
+        floor: Stamp,
+        continued: Option<Continued>,
+        context: &mut OperationContext<'_>,
+    ) -> OperationStep {
+        let Ok(stamp) = (context.issue)(floor) else {
+            return OperationStep::End(Outcome::Rejected(Rejection::Skewed));
         };
         let found = std::mem::take(&mut self.adding.as_mut().expect("it has read").found);
         let firm = self.level.is_quorum();
@@ -108,7 +120,7 @@ impl Running {
                 (stamp, Tally { stamp, sum, firm, sole: false }, false)
             }
         };
-        around.memory.sends(self.whose(), begun, tally);
+        context.memory.sends(self.tally_key(), begun, tally);
         let own = Entry::of_tally(begun, tally);
         let mut entry = own.clone();
         if self.blocking && firm {
@@ -118,7 +130,7 @@ impl Running {
         adding.own = own;
         adding.oldest = if seen { stamp.time } else { begun.time };
         let (held, newer) = (Share::NONE, Stamp::ZERO);
-        self.stage = Stage::Writing { stamp, entry, held, newer, last: true, answered: false };
-        Step::Round(around.reachable)
+        self.stage = OperationStage::Writing { stamp, entry, held, newer, last: true, answered: false };
+        OperationStep::Round(context.reachable)
     }
 }

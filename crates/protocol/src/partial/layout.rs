@@ -1,6 +1,6 @@
-//! The layout: cells, their places, and maps. It is the configuration that the order hands in.
+//! The layout: cells, their places on the ring, and maps. The order hands it in as the configuration.
 //!
-//! A [`Layout`] is a value that all cells compute alike from the same orders. Data never passes through the order.
+//! All cells compute equal [`Layout`]s from the same orders. Data never passes through the order.
 
 use std::collections::BTreeMap;
 
@@ -10,78 +10,81 @@ use thiserror::Error;
 use super::ring::{Owners, Site, Token};
 use crate::id::{Peer, ProcessId};
 
-/// One life of a cell, counted by the layout from 1 on; never given twice. Stamps and copies name cells by it.
+/// The number of one life of a cell. The layout counts lives from 1 on, and never gives a number twice.
+/// Stamps and copies name cells by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct CellNumber(pub u32);
 
-/// A map.
+/// The number of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct MapId(pub u32);
 
-/// Counts the changes of a layout.
+/// The number of changes of a layout so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct LayoutVersion(pub u64);
 
-/// A cell as the layout knows it.
+/// A cell's entry in the layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The process and its address.
     pub peer: Peer,
-    /// Its site.
+    /// The cell's site.
     pub site: Site,
-    /// Its places on the ring.
+    /// The cell's places on the ring.
     pub tokens: Vec<Token>,
-    /// It has taken another cell's place and may not have all that it should: it takes writes, and counts for no level.
+    /// Whether the cell has taken another cell's place and may lack entries: it takes writes, and counts for
+    /// no level.
     pub arriving: bool,
 }
 
-/// How many copies of each key a map has at each site.
+/// The number of copies of each key of a map at each site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies(BTreeMap<Site, u8>);
 
 impl Copies {
-    /// So many at each of these sites; none if that makes no copy or more than [`Owners::MAX`].
+    /// Returns the copies of a map with these numbers at these sites. Returns `None` if that makes no copy or
+    /// more than [`Owners::MAX`].
     pub fn new(per_site: impl IntoIterator<Item = (Site, u8)>) -> Option<Copies> {
         let copies = Copies(per_site.into_iter().filter(|(_, count)| *count > 0).collect());
         (1..=Owners::MAX).contains(&copies.total()).then_some(copies)
     }
 
-    /// At one site.
+    /// Returns the number of copies at one site.
     pub fn at(&self, site: Site) -> usize {
         self.0.get(&site).copied().map_or(0, usize::from)
     }
 
-    /// At all sites together.
+    /// Returns the number of copies at all sites together.
     pub fn total(&self) -> usize {
         self.0.values().copied().map(usize::from).sum()
     }
 
-    /// The sites that have copies, in order.
+    /// Returns the sites that have copies, in order.
     pub fn sites(&self) -> impl Iterator<Item = Site> + '_ {
         self.0.keys().copied()
     }
 }
 
-/// The way in which a read deals with replicas that differ.
+/// The treatment by a read of replicas that differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ReadRepair {
-    /// Nothing: it answers with the newest that it saw.
+    /// The read answers with the newest entry that it saw, and repairs nothing.
     None,
-    /// So many reads of a million ask every owner, and bring those that are behind up to date after they answered.
+    /// Some reads, drawn at random, ask every owner, and bring outdated owners up to date after the answer.
     Background {
-        /// How many of a million.
+        /// The number of reads in a million that do this.
         per_million: u32,
     },
     /// A quorum holds the answer before the read gives it. Writes at a quorum ask for the newest stamp first.
     Blocking,
 }
 
-/// The way in which a map is replicated. Cells keep the keys of partial quorums here; of other maps the order says no more than that there
-/// are such maps, and cells keep them by other means.
+/// The way in which a map is replicated. Only maps of partial quorums keep their keys here. Of other maps the
+/// order knows no more than that they exist, and cells keep them by other means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "StrategyBytes", into = "StrategyBytes")]
 pub enum Strategy {
-    /// Partial quorums, whose reads deal so with replicas that differ.
+    /// Partial quorums, with this treatment of replicas that differ.
     Quorum(ReadRepair),
     /// A table under the total order of a cluster of tables.
     Ordered,
@@ -89,14 +92,14 @@ pub enum Strategy {
     Group,
     /// A replicated service.
     Service {
-        /// The process that founds it. No other ever does, so that there is one.
+        /// The only process that may found the service, so that there is one service.
         founder: ProcessId,
     },
 }
 
-/// A strategy as it stands in bytes. The first three were all that there were.
+/// A strategy's byte form. The first three variants are those of the format before strategies existed.
 #[derive(Clone, Copy, Serialize, Deserialize)]
-enum Written {
+enum StrategyBytes {
     None,
     Background { per_million: u32 },
     Blocking,
@@ -105,34 +108,38 @@ enum Written {
     Service { founder: ProcessId },
 }
 
-impl From<Strategy> for Written {
-    fn from(strategy: Strategy) -> Written {
+impl From<Strategy> for StrategyBytes {
+    fn from(strategy: Strategy) -> StrategyBytes {
         match strategy {
-            Strategy::Quorum(ReadRepair::None) => Written::None,
-            Strategy::Quorum(ReadRepair::Background { per_million }) => Written::Background { per_million },
-            Strategy::Quorum(ReadRepair::Blocking) => Written::Blocking,
-            Strategy::Ordered => Written::Ordered,
-            Strategy::Group => Written::Group,
-            Strategy::Service { founder } => Written::Service { founder },
+            Strategy::Quorum(ReadRepair::None) => StrategyBytes::None,
+            Strategy::Quorum(ReadRepair::Background { per_million }) => {
+                StrategyBytes::Background { per_million }
+            }
+            Strategy::Quorum(ReadRepair::Blocking) => StrategyBytes::Blocking,
+            Strategy::Ordered => StrategyBytes::Ordered,
+            Strategy::Group => StrategyBytes::Group,
+            Strategy::Service { founder } => StrategyBytes::Service { founder },
         }
     }
 }
 
-impl From<Written> for Strategy {
-    fn from(written: Written) -> Strategy {
+impl From<StrategyBytes> for Strategy {
+    fn from(written: StrategyBytes) -> Strategy {
         match written {
-            Written::None => Strategy::Quorum(ReadRepair::None),
-            Written::Background { per_million } => Strategy::Quorum(ReadRepair::Background { per_million }),
-            Written::Blocking => Strategy::Quorum(ReadRepair::Blocking),
-            Written::Ordered => Strategy::Ordered,
-            Written::Group => Strategy::Group,
-            Written::Service { founder } => Strategy::Service { founder },
+            StrategyBytes::None => Strategy::Quorum(ReadRepair::None),
+            StrategyBytes::Background { per_million } => {
+                Strategy::Quorum(ReadRepair::Background { per_million })
+            }
+            StrategyBytes::Blocking => Strategy::Quorum(ReadRepair::Blocking),
+            StrategyBytes::Ordered => Strategy::Ordered,
+            StrategyBytes::Group => Strategy::Group,
+            StrategyBytes::Service { founder } => Strategy::Service { founder },
         }
     }
 }
 
 impl Strategy {
-    /// The word for it.
+    /// Returns the name of the strategy.
     pub fn name(self) -> &'static str {
         match self {
             Strategy::Quorum(_) => "quorum",
@@ -146,51 +153,53 @@ impl Strategy {
 /// A map's settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
-    /// How many copies, and where.
+    /// The number of copies at each site.
     pub copies: Copies,
-    /// The way in which they are kept.
+    /// The way in which the copies are kept.
     pub strategy: Strategy,
 }
 
 impl Map {
-    /// The way in which reads deal with replicas that differ; none: it is no map of partial quorums.
+    /// Returns how reads treat replicas that differ. `None` if this is no map of partial quorums.
     pub fn read_repair(&self) -> Option<ReadRepair> {
         if let Strategy::Quorum(repair) = self.strategy { Some(repair) } else { None }
     }
 }
 
-/// A change of the layout, as the order hands it in.
+/// A change of the layout, handed in by the order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LayoutOrder {
-    /// One more cell. Only before the first map is created: a cell that owned keys at once would not have them.
+    /// Adds a cell, only before the first map is created: later the cell would own keys without having them.
     AddCell(Member),
-    /// One cell less. Only before the first map is created: nobody else would have its keys.
+    /// Removes a cell, only before the first map is created: later no other cell would have its keys.
     RemoveCell(CellNumber),
-    /// A process takes a cell's place: its site and its tokens. Where there are or were maps it is arriving.
+    /// A process takes a cell's place: its site and its tokens. If any map was ever created, the process is
+    /// arriving.
     Replace {
         /// The cell that goes.
         old: CellNumber,
         /// The process.
         new: Peer,
     },
-    /// A cell that was arriving has all that it should have, or all that is left of it.
+    /// A cell that was arriving has all its entries, or all that are left of them.
     Complete(CellNumber),
-    /// One more map, empty.
+    /// Creates an empty map.
     CreateMap(MapId, Map),
-    /// A map and all that is in it are gone. Its id is not used again.
+    /// Drops a map and all its content. Its id is not used again.
     DropMap(MapId),
 }
 
-/// Why a change was not made.
+/// Why a change of the layout was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 pub enum LayoutRefusal {
     /// This process is a cell already.
     #[error("this process is a cell already")]
     Known,
-    /// A member without tokens, with one twice, with one that another cell has, or with too many.
+    /// The member has no tokens, has too many, has one twice, or has one of another cell.
     #[error("a cell needs 1 to {TOKENS_MAX} tokens, and none that is taken")]
     Tokens,
-    /// There are or were maps: a new cell would own keys without having them, and those of one that goes would be nowhere.
+    /// A map was created already: a new cell would own keys without having them, and the keys of a removed
+    /// cell would be lost.
     #[error("cells are added and removed before the first map is created, and not any more")]
     Serving,
     /// There is no such cell.
@@ -202,6 +211,9 @@ pub enum LayoutRefusal {
     /// The map's id is or was used.
     #[error("the map's id is or was used")]
     MapUsed,
+    /// There are [`MAPS_MAX`] maps.
+    #[error("there are {MAPS_MAX} maps: drop one first")]
+    TooManyMaps,
     /// There is no such map.
     #[error("there is no such map")]
     NoMap,
@@ -210,32 +222,37 @@ pub enum LayoutRefusal {
     TooFewCells {
         /// The site.
         site: Site,
-        /// How many cells it has.
+        /// The number of the site's cells.
         cells: usize,
-        /// How many copies are wanted.
+        /// The number of copies that the map wants there.
         wanted: usize,
     },
-    /// No copies, or too many.
+    /// The map has no copies, or too many.
     #[error("a map has 1 to {} copies", Owners::MAX)]
     Copies,
 }
 
-/// No cell has more tokens.
+/// The most tokens of a cell.
 pub const TOKENS_MAX: usize = 1024;
+
+/// The most maps of a domain. Each cell has a ring for each map, and for a map of strategy `service` or
+/// `group` a replica or a member.
+pub const MAPS_MAX: usize = 256;
 
 /// The cells and the maps.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Layout {
     version: LayoutVersion,
-    /// The last number that was given.
+    /// The last number that a cell was given.
     last: CellNumber,
     cells: BTreeMap<CellNumber, Member>,
-    /// `None`: was dropped.
+    /// The maps, and possibly the last id as `None`, if that map was dropped. No id up to the last one is
+    /// used again.
     maps: BTreeMap<MapId, Option<Map>>,
 }
 
 impl Layout {
-    /// Makes the next change. One that is refused changes nothing, the version neither.
+    /// Makes the next change. A refused change leaves the layout and its version as they are.
     pub fn apply(&mut self, order: &LayoutOrder) -> Result<LayoutVersion, LayoutRefusal> {
         match order {
             LayoutOrder::AddCell(member) => self.add_cell(member)?,
@@ -250,43 +267,45 @@ impl Layout {
             LayoutOrder::CreateMap(id, map) => self.create_map(*id, map)?,
             LayoutOrder::DropMap(id) => {
                 *self.maps.get_mut(id).filter(|map| map.is_some()).ok_or(LayoutRefusal::NoMap)? = None;
+                let last = self.maps.last_key_value().map(|(last, _)| *last);
+                self.maps.retain(|id, map| map.is_some() || Some(*id) == last);
             }
         }
         self.version.0 += 1;
         Ok(self.version)
     }
 
-    /// How often it was changed.
+    /// Returns the number of changes so far.
     pub fn version(&self) -> LayoutVersion {
         self.version
     }
 
-    /// The cells, in the order of their numbers.
+    /// Returns the cells, in the order of their numbers.
     pub fn cells(&self) -> impl Iterator<Item = (CellNumber, &Member)> {
         self.cells.iter().map(|(number, member)| (*number, member))
     }
 
-    /// A cell.
+    /// Returns a cell.
     pub fn cell(&self, number: CellNumber) -> Option<&Member> {
         self.cells.get(&number)
     }
 
-    /// The number of a process.
+    /// Returns the cell number of a process.
     pub fn number(&self, process: ProcessId) -> Option<CellNumber> {
         self.cells().find(|(_, member)| member.peer.id == process).map(|(number, _)| number)
     }
 
-    /// The maps that there are, in id order.
+    /// Returns the existing maps, in id order.
     pub fn maps(&self) -> impl Iterator<Item = (MapId, &Map)> {
         self.maps.iter().filter_map(|(id, map)| Some((*id, map.as_ref()?)))
     }
 
-    /// Whether there are or were maps.
+    /// Whether any map was ever created.
     pub fn is_serving(&self) -> bool {
         !self.maps.is_empty()
     }
 
-    /// A map.
+    /// Returns a map.
     pub fn map(&self, id: MapId) -> Option<&Map> {
         self.maps.get(&id)?.as_ref()
     }
@@ -333,8 +352,11 @@ impl Layout {
     }
 
     fn create_map(&mut self, id: MapId, map: &Map) -> Result<(), LayoutRefusal> {
-        if self.maps.contains_key(&id) {
+        if self.maps.last_key_value().is_some_and(|(last, _)| id <= *last) {
             return Err(LayoutRefusal::MapUsed);
+        }
+        if self.maps().count() >= MAPS_MAX {
+            return Err(LayoutRefusal::TooManyMaps);
         }
         if !(1..=Owners::MAX).contains(&map.copies.total()) {
             return Err(LayoutRefusal::Copies);
@@ -360,7 +382,7 @@ pub(super) mod tests {
         ProcessId { node, incarnation: Incarnation(0) }
     }
 
-    /// Cells 1, 2 … by site and number of tokens; the tokens look random.
+    /// Cells 1, 2 … with these sites and numbers of tokens. The tokens look random.
     pub(in super::super) fn layout(cells: &[(u16, u64)]) -> Layout {
         let mut layout = Layout::default();
         for (node, (site, tokens)) in (1u64..).zip(cells) {
@@ -425,6 +447,26 @@ pub(super) mod tests {
         assert!(Copies::new([(Site(0), 9), (Site(1), 8)]).is_none());
     }
 
+    /// The whole layout is written to disk at each change, so a dropped map must leave nothing.
+    #[test]
+    fn maps_that_were_dropped_take_no_room() {
+        let mut layout = layout(&[(0, 1), (0, 1)]);
+        let bytes = |layout: &Layout| postcard::to_stdvec(layout).unwrap().len();
+        layout.apply(&LayoutOrder::CreateMap(MapId(1), map(0, 2))).unwrap();
+        let before = bytes(&layout);
+        for id in 2..1_000 {
+            layout.apply(&LayoutOrder::CreateMap(MapId(id), map(0, 2))).unwrap();
+            layout.apply(&LayoutOrder::DropMap(MapId(id))).unwrap();
+            for used in [2, id] {
+                let again = layout.apply(&LayoutOrder::CreateMap(MapId(used), map(0, 2)));
+                assert_eq!(again, Err(LayoutRefusal::MapUsed), "{used} after {id}");
+            }
+        }
+        assert!(bytes(&layout) < before + 16, "{} bytes, and {before} before", bytes(&layout));
+        layout.apply(&LayoutOrder::DropMap(MapId(1))).unwrap();
+        assert!(layout.is_serving(), "there were maps");
+    }
+
     #[test]
     fn a_number_is_not_given_twice() {
         let mut layout = layout(&[(0, 1), (0, 1)]);
@@ -460,7 +502,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_was_written_before_there_were_strategies_is_read() {
-        // Copies: one site, its number, how many. Then what was the way of repair alone.
+        // Copies: one site, its number, how many. Then the byte that was read repair alone in the earlier
+        // format.
         let map = |strategy| Map { copies: Copies::new([(Site(0), 3)]).unwrap(), strategy };
         for (strategy, bytes) in [
             (Strategy::Quorum(ReadRepair::None), &[1, 0, 3, 0][..]),

@@ -1,4 +1,5 @@
-//! Levels: how many replicas, and of which sites, an operation waits for (004 §II.C; Cassandra's consistency levels).
+//! Levels: how many replicas, and at which sites, an operation waits for (004 §II.C; Cassandra's consistency
+//! levels).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,27 +9,27 @@ use crate::quorum::majority;
 /// The number and the sites of the replicas that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Level {
-    /// Any one.
+    /// Any one replica.
     One,
-    /// Any two.
+    /// Any two replicas.
     Two,
-    /// A majority of all.
+    /// A majority of all replicas.
     Quorum,
-    /// All.
+    /// All replicas.
     All,
-    /// A majority of those at the coordinator's site.
+    /// A majority of the replicas at the coordinator's site.
     LocalQuorum,
-    /// A majority at each site. This is a majority of all, too: the halves of the sites add up to half of the whole, and
-    /// each site gives more than its half.
+    /// A majority of the replicas at each site. This is also a majority of all replicas: the halves of the
+    /// sites add up to half of the whole, and each site gives more than its half.
     EachQuorum,
 }
 
 impl Level {
-    /// All of them.
+    /// All levels.
     pub const ALL: [Level; 6] =
         [Level::One, Level::Two, Level::Quorum, Level::All, Level::LocalQuorum, Level::EachQuorum];
 
-    /// Its name, as users write it.
+    /// Returns the name that users write.
     pub fn name(self) -> &'static str {
         match self {
             Level::One => "one",
@@ -40,13 +41,13 @@ impl Level {
         }
     }
 
-    /// The level of this name, in capitals or not.
+    /// Returns the level of this name, in any case of letters.
     pub fn named(name: &str) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.name().eq_ignore_ascii_case(name))
     }
 
-    /// Whether any two sets that meet this level have a replica in common, and one with each set that meets
-    /// [`Level::Quorum`].
+    /// Whether any two sets that meet this level share a replica, and each of them shares one with every set
+    /// that meets [`Level::Quorum`].
     pub fn is_quorum(self) -> bool {
         matches!(self, Level::Quorum | Level::All | Level::EachQuorum)
     }
@@ -67,8 +68,9 @@ impl Level {
         }
     }
 
-    /// The fewest of `candidates` that suffice, those of `preferred` (indexes of owners, best first) before others; none if
-    /// all of them do not suffice.
+    /// Returns a smallest subset of `candidates` that meets the level for a coordinator at `site`. Keeps
+    /// candidates that come early in `preferred` (indexes of owners, best first). Returns `None` if all
+    /// candidates together do not meet the level.
     pub fn choose(
         self,
         owners: &Owners,
@@ -97,7 +99,7 @@ mod tests {
         *,
     };
 
-    /// Owners by their sites.
+    /// Owners at these sites, one each.
     fn owners(sites: &[u16]) -> Owners {
         let owner =
             |(index, site): (usize, &u16)| Owner { cell: CellNumber(index as u32), site: Site(*site) };
@@ -124,7 +126,7 @@ mod tests {
         assert!(!met(Level::Two, 0b100) && met(Level::Two, 0b101));
         assert!(!met(Level::Quorum, 0b010) && met(Level::Quorum, 0b110));
         assert!(!met(Level::All, 0b110) && met(Level::All, 0b111));
-        // A key that has one replica is never read or written at two.
+        // A key that has one replica is never read or written at level two.
         assert!(!Level::Two.is_met(&owners(&[0]), share(1), Site(0)));
     }
 
@@ -135,11 +137,11 @@ mod tests {
         assert!(!Level::LocalQuorum.is_met(&sites, share(0b000_011), Site(1)));
         assert!(!Level::EachQuorum.is_met(&sites, share(0b001_111), Site(0)));
         assert!(Level::EachQuorum.is_met(&sites, share(0b011_011), Site(0)));
-        // A site without replicas has no quorum of them.
+        // A site without replicas has no local quorum.
         assert!(!Level::LocalQuorum.is_met(&sites, share(0b111_111), Site(2)));
     }
 
-    /// By trying all sets: quorum levels meet each other, and a local quorum meets each quorum of each site.
+    /// Tries all sets: quorum levels meet each other, and a local quorum meets each quorum of each site.
     #[test]
     fn quorums_meet() {
         for sites in [&[0, 0, 0][..], &[0, 0], &[0, 0, 1], &[0, 0, 1, 1], &[0, 0, 0, 1, 1], &[0, 1, 2]] {

@@ -1,12 +1,12 @@
-//! The messages between cells, and their bytes.
+//! The messages between cells, and their byte form.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
     clock::Stamp,
-    compare::{ARCS_MAX, Pace, Part, TOKENS_MAX, put_arc, put_part, take_arc, take_part},
+    compare::{ARCS_MAX, ArcContent, DifferenceCount, TOKENS_MAX, put_arc, put_part, take_arc, take_part},
     entry::{Digest, Entry, put_stamp, take_stamp},
-    horizon::{Horizon, Word},
+    horizon::{Horizon, HorizonReport},
     layout::{LayoutVersion, MapId},
     ring::Token,
     scan::{Kind, Listed},
@@ -14,105 +14,110 @@ use super::{
 };
 use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
-/// One round of requests of one coordinator. Its answers name it, and it is never used again.
+/// The number of one round of requests of one coordinator. Answers carry it, and it is never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Round(pub u64);
 
 /// A request to a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The round that its answer names.
+    /// The round that the answer names.
     pub round: Round,
-    /// The layout of which the coordinator took the owners.
+    /// The layout version by which the coordinator chose the owners.
     pub layout: LayoutVersion,
     /// The map.
     pub map: MapId,
     /// The key.
     pub key: Bytes,
-    /// The demand.
+    /// The demand on the replica.
     pub demand: Demand,
 }
 
 /// A demand on a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Tell the highest stamp of the key.
+    /// Return the highest stamp of the key.
     Ask,
-    /// Take this, unless it is held already.
+    /// Merge this write.
     Write(Entry),
-    /// Give the entry.
-    Read,
-    /// Give the entry's digest.
+    /// Merge this copy of an entry that some replica has accepted. The limits of clients do not apply.
+    Repair(Entry),
+    /// Return the entry if it has at most this many bytes, and else its size.
+    Read(u32),
+    /// Return the entry's digest.
     Digest,
-    /// Give some of the entries of the map that the asking cell owns too: from the first on, or from behind the request's key on.
+    /// Return some of the map's entries that the asking cell also owns: from the first one on, or from behind
+    /// the request's key on.
     Copy {
-        /// From the first on.
+        /// Whether to begin at the first entry.
         first: bool,
     },
-    /// Tell some of the keys of the map.
+    /// List some of the map's keys.
     List {
-        /// Those behind this token; none: from the first on.
+        /// The token behind which the list begins. `None`: it begins at the first key.
         behind: Option<Token>,
     },
-    /// Tell what these arcs of the map have.
+    /// Return the content of these arcs of the map.
     Compare {
-        /// How far the asking cell is.
-        pace: Pace,
-        /// At most `ARCS_MAX`.
+        /// The amount of differences that the asking cell has found so far.
+        pace: DifferenceCount,
+        /// The arcs, at most `ARCS_MAX`.
         arcs: Vec<Arc>,
     },
-    /// Give the entries at these tokens, which ascend; at most `TOKENS_MAX`.
+    /// Return the entries at these tokens, which ascend. At most `TOKENS_MAX`.
     Fetch(Vec<Token>),
 }
 
 /// A replica's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The highest stamp of the key.
+    /// The highest stamp of the key. Answers `Ask`.
     Told(Stamp),
-    /// The replica holds what was to be written, or newer.
+    /// The replica holds the write, or a newer one. Answers `Write` and `Repair`.
     Written {
-        /// The highest stamp that is above that of the write; zero if there is none.
+        /// The replica's highest stamp, if it is above that of the write. Zero if not.
         newer: Stamp,
     },
-    /// The entry.
+    /// The key's entry.
     Entry(Entry),
-    /// Its digest.
+    /// The size of the entry in bytes, which is above the limit of the request.
+    Large(u32),
+    /// The entry's digest.
     Digest(Digest),
-    /// Some entries.
+    /// Some entries of a map.
     Copied {
         /// The keys and their entries.
         entries: Vec<(Bytes, Entry)>,
-        /// The key behind which the next ones are; none if these are the last.
+        /// The key behind which further entries follow. `None` if these are the last.
         next: Option<Bytes>,
     },
-    /// Some keys.
+    /// Some keys of a map.
     Listed {
-        /// The keys, deleted ones too.
+        /// The keys, including deleted ones.
         keys: Vec<Listed>,
-        /// The token up to which these are all; none: they are the last.
+        /// The token up to which the list is complete. `None` if it reaches the end of the map.
         through: Option<Token>,
     },
-    /// The content of each arc of the question.
-    Compared(Vec<Part>),
-    /// Nothing was done.
+    /// The content of each arc of the question, in its order.
+    Compared(Vec<ArcContent>),
+    /// The replica did nothing.
     Refused(Refusal),
 }
 
-/// Why a replica did nothing.
+/// The reason why a replica did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It has another version of the layout.
+    /// The replica has another version of the layout.
     Layout,
-    /// A stamp is too far ahead of its wall clock.
+    /// A stamp is too far ahead of the replica's wall clock.
     Skewed,
-    /// The key's entry would be larger than is allowed.
+    /// The key's entry would exceed its limit.
     TooLarge,
     /// The memory for entries is used up.
     Full,
-    /// It does not have all that it should have, and answers no reads.
+    /// The replica is arriving: it lacks entries, and answers no reads.
     Arriving,
-    /// It compares its keys with another cell at present.
+    /// The replica is comparing its keys with another cell.
     Comparing,
 }
 
@@ -123,15 +128,15 @@ pub enum Message {
     Request(Request),
     /// From a replica to a coordinator.
     Answer {
-        /// The request's.
+        /// The round of the request.
         round: Round,
         /// The answer.
         answer: Answer,
     },
-    /// A sign of life.
+    /// A sign of life, for the failure detector.
     Alive,
-    /// How far the sender is. Never overtakes what it sent before.
-    Word(Word),
+    /// The sender's progress. It never overtakes the sender's earlier messages.
+    HorizonReport(HorizonReport),
 }
 
 const ASK: u8 = 1;
@@ -152,10 +157,12 @@ const WORD: u8 = 15;
 const COMPARE: u8 = 16;
 const FETCH: u8 = 17;
 const COMPARED: u8 = 18;
-/// A key and an entry take no less.
+const REPAIR: u8 = 19;
+const LARGE: u8 = 20;
+/// The least bytes of a key and its entry.
 const COPY_BYTES_LEAST: usize = 21;
-/// A key, a stamp and a kind take no less.
-const LISTED_BYTES_LEAST: usize = 17;
+/// The least bytes of a listed key: key, stamp, kind and hash.
+const LISTED_BYTES_LEAST: usize = 25;
 const TOKEN_BYTES: usize = 8;
 impl Refusal {
     const ALL: [Refusal; 6] = [
@@ -186,7 +193,8 @@ impl Wire for Message {
                 out.put_u8(match demand {
                     Demand::Ask => ASK,
                     Demand::Write(_) => WRITE,
-                    Demand::Read => READ,
+                    Demand::Repair(_) => REPAIR,
+                    Demand::Read(_) => READ,
                     Demand::Digest => DIGEST,
                     Demand::Copy { .. } => COPY,
                     Demand::List { .. } => LIST,
@@ -198,7 +206,7 @@ impl Wire for Message {
                 out.put_u32_le(map.0);
                 put_bytes(out, key);
                 match demand {
-                    Demand::Write(entry) => entry.encode(out),
+                    Demand::Write(entry) | Demand::Repair(entry) => entry.encode(out),
                     Demand::Copy { first } => out.put_u8((*first).into()),
                     Demand::List { behind } => put_token(out, *behind),
                     Demand::Compare { pace, arcs } => {
@@ -210,7 +218,8 @@ impl Wire for Message {
                         put_count(out, tokens.len());
                         tokens.iter().for_each(|token| out.put_u64_le(token.0));
                     }
-                    Demand::Ask | Demand::Read | Demand::Digest => {}
+                    Demand::Read(most) => out.put_u32_le(*most),
+                    Demand::Ask | Demand::Digest => {}
                 }
             }
             Message::Answer { round, answer } => {
@@ -218,6 +227,7 @@ impl Wire for Message {
                     Answer::Told(_) => TOLD,
                     Answer::Written { .. } => WRITTEN,
                     Answer::Entry(_) => FOUND,
+                    Answer::Large(_) => LARGE,
                     Answer::Digest(_) => DIGESTED,
                     Answer::Copied { .. } => COPIED,
                     Answer::Listed { .. } => LISTED,
@@ -228,6 +238,7 @@ impl Wire for Message {
                 match answer {
                     Answer::Told(stamp) | Answer::Written { newer: stamp } => put_stamp(out, *stamp),
                     Answer::Entry(entry) => entry.encode(out),
+                    Answer::Large(bytes) => out.put_u32_le(*bytes),
                     Answer::Digest(digest) => digest.encode(out),
                     Answer::Copied { entries, next } => {
                         put_count(out, entries.len());
@@ -242,10 +253,11 @@ impl Wire for Message {
                     }
                     Answer::Listed { keys, through } => {
                         put_count(out, keys.len());
-                        for Listed { key, newest, kind } in keys {
+                        for Listed { key, newest, kind, print } in keys {
                             put_bytes(out, key);
                             put_stamp(out, *newest);
                             out.put_u8(*kind as u8);
+                            out.put_u64_le(*print);
                         }
                         put_token(out, *through);
                     }
@@ -257,7 +269,7 @@ impl Wire for Message {
                 }
             }
             Message::Alive => out.put_u8(ALIVE),
-            Message::Word(Word { layout, through, barrier, horizon }) => {
+            Message::HorizonReport(HorizonReport { layout, through, barrier, horizon }) => {
                 out.put_u8(WORD);
                 out.put_u64_le(layout.0);
                 out.put_u64_le(*through);
@@ -276,9 +288,14 @@ impl Wire for Message {
             let (layout, through, barrier) =
                 (LayoutVersion(take_u64(input)?), take_u64(input)?, take_u64(input)?);
             let Stamp { time, cell } = take_stamp(input)?;
-            return Ok(Message::Word(Word { layout, through, barrier, horizon: Horizon { time, cell } }));
+            return Ok(Message::HorizonReport(HorizonReport {
+                layout,
+                through,
+                barrier,
+                horizon: Horizon { time, cell },
+            }));
         }
-        if !(ASK..=COMPARED).contains(&tag) {
+        if !(ASK..=LARGE).contains(&tag) {
             return Err(WireError::Tag(tag));
         }
         let round = Round(take_u64(input)?);
@@ -287,6 +304,7 @@ impl Wire for Message {
             WRITTEN => Answer::Written { newer: take_stamp(input)? },
             FOUND => Answer::Entry(Entry::decode(input)?),
             DIGESTED => Answer::Digest(Digest::decode(input)?),
+            LARGE => Answer::Large(take_u32(input)?),
             COPIED => {
                 let count = take_count(input, COPY_BYTES_LEAST)?;
                 let entry = |_| Ok((take_bytes(input)?, Entry::decode(input)?));
@@ -306,7 +324,7 @@ impl Wire for Message {
                         2 => Kind::Hash,
                         other => return Err(WireError::Tag(other)),
                     };
-                    Ok(Listed { key, newest, kind })
+                    Ok(Listed { key, newest, kind, print: take_u64(input)? })
                 };
                 let keys = (0..count).map(listed).collect::<Result<_, WireError>>()?;
                 Answer::Listed { keys, through: take_token(input)? }
@@ -327,11 +345,12 @@ impl Wire for Message {
                 let demand = match tag {
                     ASK => Demand::Ask,
                     WRITE => Demand::Write(Entry::decode(input)?),
-                    READ => Demand::Read,
+                    REPAIR => Demand::Repair(Entry::decode(input)?),
+                    READ => Demand::Read(take_u32(input)?),
                     COPY => Demand::Copy { first: take_flag(input)? },
                     LIST => Demand::List { behind: take_token(input)? },
                     COMPARE => {
-                        let pace = Pace::of(take_u8(input)?)?;
+                        let pace = DifferenceCount::of(take_u8(input)?)?;
                         let count = take_bounded(input, 1, ARCS_MAX)?;
                         let arcs = (0..count).map(|_| take_arc(input)).collect::<Result<_, _>>()?;
                         Demand::Compare { pace, arcs }
@@ -354,7 +373,7 @@ pub(super) fn put_count(out: &mut BytesMut, count: usize) {
     out.put_u32_le(u32::try_from(count).expect("messages and records are bounded far below 4 GiB"));
 }
 
-/// A count of elements that take no less than so many bytes each, and are no more than so many.
+/// Reads a count of elements that take at least `bytes_least` bytes each. Refuses more than `max` elements.
 fn take_bounded(input: &mut Bytes, bytes_least: usize, max: usize) -> Result<usize, WireError> {
     let count = take_count(input, bytes_least)?;
     if count <= max { Ok(count) } else { Err(WireError::Body) }
@@ -400,7 +419,9 @@ mod tests {
         let samples = [
             (request(Demand::Ask), format!("01{head}")),
             (request(Demand::Write(entry.clone())), format!("02{head}{written}")),
-            (request(Demand::Read), format!("03{head}")),
+            (request(Demand::Repair(entry.clone())), format!("13{head}{written}")),
+            (request(Demand::Read(4096)), format!("03{head}00100000")),
+            (answer(Answer::Large(5000)), "14070000000000000088130000".to_owned()),
             (request(Demand::Digest), format!("04{head}")),
             (answer(Answer::Told(stamp)), "050700000000000000050000000000000002000000".to_owned()),
             (
@@ -421,14 +442,20 @@ mod tests {
             (request(Demand::List { behind: Some(Token(6)) }), format!("0d{head}010600000000000000")),
             (
                 answer(Answer::Listed {
-                    keys: vec![Listed { key: Bytes::from_static(b"k"), newest: stamp, kind: Kind::Hash }],
+                    keys: vec![Listed {
+                        key: Bytes::from_static(b"k"),
+                        newest: stamp,
+                        kind: Kind::Hash,
+                        print: 4,
+                    }],
                     through: None,
                 }),
-                "0e070000000000000001000000010000006b05000000000000000200000002".to_owned() + "00",
+                "0e070000000000000001000000010000006b05000000000000000200000002".to_owned()
+                    + "040000000000000000",
             ),
             (Message::Alive, "0a".to_owned()),
             (
-                Message::Word(Word {
+                Message::HorizonReport(HorizonReport {
                     layout: LayoutVersion(3),
                     through: 5,
                     barrier: 4,
@@ -438,7 +465,7 @@ mod tests {
             ),
             (
                 request(Demand::Compare {
-                    pace: Pace::Begins,
+                    pace: DifferenceCount::Unknown,
                     arcs: vec![
                         Arc { first: Token(1), last: Token(9) },
                         Arc::block(0x1234_5000_0000_0000, 44),
@@ -449,8 +476,8 @@ mod tests {
             (request(Demand::Fetch(vec![Token(6)])), format!("11{head}010000000600000000000000")),
             (
                 answer(Answer::Compared(vec![
-                    Part::Prints([1, 2, 3, 4]),
-                    Part::Items(vec![Item { token: Token(6), newest: 5, key: 7, print: 8 }]),
+                    ArcContent::Prints([1, 2, 3, 4]),
+                    ArcContent::Items(vec![Item { token: Token(6), newest: 5, key: 7, print: 8 }]),
                 ])),
                 "12070000000000000002000000ff".to_owned()
                     + "0100000000000000020000000000000003000000000000000400000000000000"
@@ -470,7 +497,7 @@ mod tests {
                 assert!(Message::decode(&mut whole.slice(..end)).is_err(), "{end} bytes of {message:?}");
             }
         }
-        for tag in [0, COMPARED + 1, 255] {
+        for tag in [0, LARGE + 1, 255] {
             let mut input = Bytes::copy_from_slice(&[tag; 40]);
             assert_eq!(Message::decode(&mut input), Err(WireError::Tag(tag)));
         }
@@ -480,7 +507,7 @@ mod tests {
     fn questions_to_compare_are_bounded() {
         let decoded = |arcs: Vec<Arc>| {
             let (round, layout, map) = (Round(7), LayoutVersion(3), MapId(1));
-            let demand = Demand::Compare { pace: Pace::Much, arcs };
+            let demand = Demand::Compare { pace: DifferenceCount::Many, arcs };
             let mut out = BytesMut::new();
             Message::Request(Request { round, layout, map, key: Bytes::new(), demand }).encode(&mut out);
             Message::decode(&mut out.freeze()).err()

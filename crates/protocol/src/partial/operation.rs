@@ -1,13 +1,13 @@
-//! One operation at its coordinator: whom it asked, what came back, and what that amounts to.
+//! One operation at its coordinator: the owners that it asked, their answers, and the decision.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
     clock::{Skewed, Stamp},
-    counter::Memory,
+    counter::OwnTallies,
     entry::{Digest, Entry, Value},
-    increment::Adding,
+    increment::PendingIncrement,
     layout::{CellNumber, Layout, MapId},
     level::Level,
     message::{Answer, Demand, Message, Refusal, Request, Round},
@@ -15,34 +15,36 @@ use super::{
 };
 use crate::time::{Duration, Time};
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The read's answer.
+    /// The value that a read found.
     Found {
         /// The value under the key.
         value: Value,
-        /// The wall clock from which on a string is as good as deleted, in nanoseconds; none: it stays.
+        /// The wall clock at which a string expires, in nanoseconds. `None` if it never does.
         expires: Option<u64>,
-        /// The highest stamp that was seen.
+        /// The wall clock at which the value was read, in nanoseconds.
+        wall: u64,
+        /// The highest stamp that the read saw.
         newest: Stamp,
-        /// The level that was met: the one asked for, or the smaller one that was allowed.
+        /// The level that was met: the requested one, or the fallback.
         level: Level,
     },
     /// The write is done.
     Done {
-        /// Its stamp.
+        /// The stamp of the write.
         stamp: Stamp,
-        /// The level that was met: the one asked for, or the smaller one that was allowed.
+        /// The level that was met: the requested one, or the fallback.
         level: Level,
     },
     /// The increment is done.
     Counted {
-        /// The count as its coordinator knew it, with this increment.
+        /// The count that the coordinator knew, including this increment.
         count: i64,
         /// The stamp of the increment.
         stamp: Stamp,
-        /// The level that was met: the one asked for, or the smaller one that was allowed.
+        /// The level that was met: the requested one, or the fallback.
         level: Level,
     },
     /// Fewer replicas can be asked than the level needs. Nothing was written.
@@ -53,11 +55,11 @@ pub enum Outcome {
     NotApplied,
     /// The read did not meet its level in time.
     Unanswered,
-    /// Nothing was done, and trying again as it is would not help.
+    /// Nothing was done, and the same operation would fail again.
     Rejected(Rejection),
 }
 
-/// Why an operation was not even begun, was refused by the replicas, or does not fit what is there.
+/// Why an operation was not begun, or why the replicas or the present value refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// This process is no cell.
@@ -66,30 +68,30 @@ pub enum Rejection {
     NoMap,
     /// The key or the value is too large.
     TooLarge,
-    /// So much is under way already that there is no room.
+    /// Too many bytes of operations are under way.
     Busy,
-    /// The coordinator's clock is too far from those of the replicas.
+    /// The coordinator's clock differs too much from those of the replicas.
     Skewed,
     /// The replicas have no memory left.
     Full,
-    /// An increment of a hash.
+    /// The key of an increment holds a hash.
     Hash,
-    /// An increment of a string that is no number.
+    /// The key of an increment holds a string that is no number.
     NoNumber,
-    /// An increment beyond 64 bits.
+    /// The count after an increment would leave 64 bits.
     Overflow,
-    /// An increment would add a tally to a counter that has very many.
+    /// The counter has the most tallies that are allowed, and the increment would add one.
     Tallies,
 }
 
 /// The content of a write, without its stamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Draft {
-    /// The whole key.
+    /// A write of the whole key: a string, or a delete without a value.
     Whole { value: Option<Bytes>, expires: Option<u64> },
-    /// Some fields.
+    /// Writes of some fields.
     Fields(Vec<(Bytes, Option<Bytes>)>),
-    /// So much more in a counter.
+    /// The number to add to a counter.
     Add(i64),
 }
 
@@ -118,215 +120,253 @@ impl Draft {
 
 /// A replica's answer to a read.
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct ReadReply {
     index: usize,
-    content: Content,
+    content: ReplyContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum ReplyContent {
     Entry(Entry),
     Digest(Digest),
 }
 
-impl Reply {
+impl ReadReply {
     fn entry(&self) -> Option<&Entry> {
-        if let Content::Entry(entry) = &self.content { Some(entry) } else { None }
+        if let ReplyContent::Entry(entry) = &self.content { Some(entry) } else { None }
     }
 
-    /// Whether the replica has this entry.
+    /// Whether the replica's entry equals `entry`.
     fn is_of(&self, entry: &Entry) -> bool {
         match &self.content {
-            Content::Entry(own) => own == entry,
-            Content::Digest(digest) => *digest == entry.digest(),
+            ReplyContent::Entry(own) => own == entry,
+            ReplyContent::Digest(digest) => *digest == entry.digest(),
         }
     }
 }
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Debug)]
-pub(super) enum Stage {
-    /// A write asks a quorum for the highest stamp.
+pub(super) enum OperationStage {
+    /// A write asks a quorum for the highest stamp. `told` are the owners that have answered.
     Asking { told: Share, newest: Stamp },
     /// A write is sent to all owners.
     Writing {
         stamp: Stamp,
         entry: Entry,
-        /// Those that hold it, or newer.
+        /// The owners that hold the entry or a newer one.
         held: Share,
-        /// The highest stamp that they hold above it.
+        /// The highest stamp above `stamp` that the owners hold. Zero if there is none.
         newer: Stamp,
-        /// Whether newer stamps are none of its concern: it is above all that ended before it began.
+        /// Whether newer stamps no longer matter: the stamp is above all writes that ended before this one
+        /// began.
         last: bool,
-        /// The user has its answer.
+        /// Whether the user has its answer.
         answered: bool,
     },
-    /// A read gathers copies.
+    /// A read collects copies.
     Reading {
-        copies: SmallVec<[Reply; 2]>,
-        /// Those that were asked for their entries, and not for digests only.
+        copies: SmallVec<[ReadReply; 2]>,
+        /// The owners that were asked for their entries rather than for digests.
         whole: Share,
-        /// Every owner is asked, and those behind are brought up to date.
-        thorough: bool,
-        /// The user has its answer.
+        /// Whether every owner is asked, and outdated ones are brought up to date.
+        repairs_all: bool,
+        /// Whether the user has its answer.
         answered: bool,
     },
     /// A read brings a quorum up to date before it answers.
     Returning {
         entry: Entry,
         held: Share,
-        /// Those whose entries are in it.
+        /// The owners whose entries are merged into `entry`.
         seen: Share,
     },
 }
 
 /// The next step of an operation.
 #[derive(Debug)]
-pub(super) enum Step {
-    /// It waits, after it has sent requests to these.
+pub(super) enum OperationStep {
+    /// Sends requests to these owners, and waits.
     Wait(Share),
-    /// It goes on in a new round, for which requests go to these.
+    /// Begins a new round, with requests to these owners.
     Round(Share),
-    /// It tells the user, and has nothing more to do.
+    /// Tells the user the outcome, and ends.
     End(Outcome),
-    /// It tells the user, and waits for the replicas that were asked besides.
+    /// Tells the user the outcome, and waits for the other replicas that were asked.
     Linger(Outcome),
-    /// The user has been told; those that are behind get this. An outcome that is left to be told comes first.
+    /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
+    /// owners, and ends.
     Sweep(Option<Outcome>, Entry, Share),
-    /// The same of a write: hints of it are kept for these.
+    /// The same for a write: keeps hints of the entry for these owners.
     Hint(Option<Outcome>, Entry, Share),
 }
 
-/// The facts of its cell that an operation needs.
-pub(super) struct Surroundings<'a> {
+/// The facts about its cell that an operation needs.
+pub(super) struct OperationContext<'a> {
     pub(super) site: Site,
     pub(super) now: Time,
     pub(super) wall: u64,
     /// The owners that can be asked now.
     pub(super) reachable: Share,
-    /// The owners that have all that they should have: no other counts for a level.
+    /// The owners that are not arriving. No other owner counts for a level.
     pub(super) settled: Share,
-    /// Issues a stamp above another.
+    /// Issues a stamp above another one.
     pub(super) issue: &'a mut dyn FnMut(Stamp) -> Result<Stamp, Skewed>,
-    /// The coordinator.
+    /// The coordinator's cell.
     pub(super) me: CellNumber,
-    /// Writes up to this time were said to have ended.
+    /// A time, in nanoseconds. This cell has announced that its own writes up to then have ended.
     pub(super) through: u64,
-    pub(super) memory: &'a mut Memory,
+    pub(super) memory: &'a mut OwnTallies,
 }
 
 /// An operation that has not ended.
 #[derive(Debug)]
-pub(super) struct Running {
-    /// The user's name for it.
+pub(super) struct RunningOperation {
+    /// The name that the user gave it.
     pub(super) id: u64,
     pub(super) map: MapId,
     pub(super) key: Bytes,
     pub(super) level: Level,
     pub(super) fallback: Option<Level>,
-    /// Whether reads leave what they answer at a quorum, and writes ask first.
+    /// Whether the map has blocking repair: reads leave their answer at a quorum, and writes ask first.
     pub(super) blocking: bool,
-    /// How much later its outcome is told if it is a write that is done.
+    /// The artificial delay before the outcome of a finished write.
     pub(super) delay: Duration,
-    /// The content of a write; none for a read.
+    /// The content of a write. `None` for a read.
     pub(super) draft: Option<Draft>,
-    /// All owners had all writes up to this time when it began ([`Horizons::past`](super::horizon::Horizons::past)).
+    /// The time up to which all owners had all writes when the operation began, in nanoseconds
+    /// ([`Horizons::past`](super::horizon::Horizons::past)).
     pub(super) past: u64,
-    /// Of an increment that has read.
-    pub(super) adding: Option<Box<Adding>>,
+    /// The state of an increment that has read its key.
+    pub(super) adding: Option<Box<PendingIncrement>>,
     pub(super) owners: Owners,
-    /// Indexes of owners, those to be asked first at the front.
+    /// Indexes of the owners, in the order in which to ask them.
     pub(super) preferred: SmallVec<[usize; 6]>,
     pub(super) deadline: Time,
-    /// How long it waited before it was looked at last.
+    /// The pause before the last check of its progress.
     pub(super) pause: Duration,
-    /// The next look at it.
+    /// The time of the next check of its progress.
     pub(super) timer: Time,
-    /// How many bytes of memory it is counted for.
+    /// The memory that the operation counts for, in bytes: its own, and the entries that it holds or has
+    /// asked for.
     pub(super) bytes: usize,
-    /// Those that have this round's request, as far as is known.
+    /// The largest entry that an owner sends at the first attempt, in bytes.
+    pub(super) read_bytes: u32,
+    /// Owners whose entries are larger, with the size in bytes.
+    pub(super) large: SmallVec<[(usize, u32); 1]>,
+    /// The owners that, as far as is known, have this round's request.
     pub(super) sent: Share,
-    /// Whether a request of this round may have to be sent again: its first copy may have been taken, or not.
+    /// Whether a link broke after a request of this round was sent. The owner may have taken the request
+    /// although no answer came.
     pub(super) repeated: bool,
-    /// Those that will not do it.
+    /// The owners that refused.
     pub(super) refused: Share,
-    /// The last of their reasons.
+    /// The latest reason of a refusal.
     pub(super) reason: Option<Refusal>,
-    pub(super) stage: Stage,
+    pub(super) stage: OperationStage,
 }
 
-impl Running {
-    /// The first step of a write; its stage is yet to be set.
-    pub(super) fn begin_write(&mut self, around: &mut Surroundings<'_>) -> Step {
+impl RunningOperation {
+    /// Returns the first step of a write, and sets its stage.
+    pub(super) fn begin_write(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
         if self.asks_first() {
-            self.stage = Stage::Asking { told: Share::NONE, newest: Stamp::ZERO };
-            let candidates = around.reachable.and(around.settled);
-            let asked = Level::Quorum.choose(&self.owners, candidates, &self.preferred, around.site);
-            return Step::Wait(asked.expect("a quorum level includes a quorum"));
+            self.stage = OperationStage::Asking { told: Share::NONE, newest: Stamp::ZERO };
+            let candidates = context.reachable.and(context.settled);
+            let asked = Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site);
+            return OperationStep::Wait(asked.expect("a quorum level includes a quorum"));
         }
-        match self.write_above(Stamp::ZERO, false, around) {
+        match self.write_above(Stamp::ZERO, false, context) {
             Ok(step) => step,
-            Err(Skewed { .. }) => Step::End(Outcome::Rejected(Rejection::Skewed)),
+            Err(Skewed { .. }) => OperationStep::End(Outcome::Rejected(Rejection::Skewed)),
         }
     }
 
-    /// The first step of a read.
-    pub(super) fn begin_read(&mut self, thorough: bool, around: &Surroundings<'_>) -> Step {
-        let candidates = around.reachable.and(around.settled);
-        let chosen = self.level.choose(&self.owners, candidates, &self.preferred, around.site);
+    /// Returns the first step of a read, and sets its stage.
+    pub(super) fn begin_read(&mut self, repairs_all: bool, context: &OperationContext<'_>) -> OperationStep {
+        let candidates = context.reachable.and(context.settled);
+        let chosen = self.level.choose(&self.owners, candidates, &self.preferred, context.site);
         let chosen = chosen.expect("the level was found available");
         let first = self.preferred.iter().find(|index| chosen.has(**index)).expect("a level needs somebody");
         let whole = Share::NONE.with(*first);
-        self.stage = Stage::Reading { copies: SmallVec::new(), whole, thorough, answered: false };
-        Step::Wait(if thorough { candidates } else { chosen })
+        self.stage = OperationStage::Reading { copies: SmallVec::new(), whole, repairs_all, answered: false };
+        OperationStep::Wait(if repairs_all { candidates } else { chosen })
     }
 
-    /// The request of this round for an owner.
-    pub(super) fn request(&self, round: Round, layout: &Layout, index: usize) -> Message {
+    /// Returns the request of this round for an owner. `me` is the coordinator's own cell, which returns an
+    /// entry of any size.
+    pub(super) fn request(&self, round: Round, layout: &Layout, index: usize, me: CellNumber) -> Message {
         let demand = match &self.stage {
-            Stage::Asking { .. } => Demand::Ask,
-            Stage::Writing { entry, .. } | Stage::Returning { entry, .. } => Demand::Write(entry.clone()),
-            Stage::Reading { whole, .. } if whole.has(index) => Demand::Read,
-            Stage::Reading { .. } => Demand::Digest,
+            OperationStage::Asking { .. } => Demand::Ask,
+            OperationStage::Writing { entry, .. } => Demand::Write(entry.clone()),
+            OperationStage::Returning { entry, .. } => Demand::Repair(entry.clone()),
+            OperationStage::Reading { whole, .. } if whole.has(index) => {
+                Demand::Read(if self.owners.cell(index) == me { u32::MAX } else { self.room_for(index) })
+            }
+            OperationStage::Reading { .. } => Demand::Digest,
         };
         let (map, key) = (self.map, self.key.clone());
         Message::Request(Request { round, layout: layout.version(), map, key, demand })
     }
 
-    /// The time of the oldest write that it sends to its owners.
+    /// Returns the largest entry that an owner may send, in bytes: `read_bytes`, or the larger size that the
+    /// owner has announced.
+    fn room_for(&self, index: usize) -> u32 {
+        let told = self.large.iter().find(|(owner, _)| *owner == index);
+        told.map_or(self.read_bytes, |(_, bytes)| *bytes)
+    }
+
+    /// Whether the present round asked an owner for its entry rather than for a digest.
+    pub(super) fn awaits_entry(&self, index: usize) -> bool {
+        matches!(self.stage, OperationStage::Reading { whole, .. } if whole.has(index))
+    }
+
+    /// Records that an owner's entry has this many bytes.
+    pub(super) fn announce(&mut self, index: usize, bytes: u32) {
+        self.large.retain(|(owner, _)| *owner != index);
+        self.large.push((index, bytes));
+    }
+
+    /// Returns the bytes of entries that these owners may send, except those of the coordinator's own cell.
+    pub(super) fn awaited_bytes(&self, share: Share, me: CellNumber) -> usize {
+        let others = share.iter().filter(|index| self.awaits_entry(*index) && self.owners.cell(*index) != me);
+        others.map(|index| self.room_for(index) as usize).sum()
+    }
+
+    /// Returns the time of the oldest write that it sends to its owners.
     pub(super) fn oldest(&self) -> Option<u64> {
-        let Stage::Writing { stamp, .. } = &self.stage else { return None };
+        let OperationStage::Writing { stamp, .. } = &self.stage else { return None };
         Some(self.adding.as_ref().map_or(stamp.time, |adding| adding.oldest))
     }
 
-    /// An owner answered this round's request. Says whether the answer fits the request; one that does not is ignored.
+    /// Records an owner's answer to this round's request. Returns whether the answer fits the request: others
+    /// are ignored.
     pub(super) fn take(&mut self, index: usize, answer: Answer) -> bool {
         match (&mut self.stage, answer) {
             (_, Answer::Refused(Refusal::Layout)) => {
-                // One of the two is behind the order; asked again later.
+                // The coordinator or the owner is behind the order. The owner is asked again later.
                 self.sent = self.sent.without(index);
             }
             (_, Answer::Refused(refusal)) => {
                 self.refused = self.refused.with(index);
                 self.reason = Some(refusal);
             }
-            (Stage::Asking { told, newest }, Answer::Told(stamp)) => {
+            (OperationStage::Asking { told, newest }, Answer::Told(stamp)) => {
                 *told = told.with(index);
                 *newest = stamp.max(*newest);
             }
-            (Stage::Writing { held, newer, .. }, Answer::Written { newer: stamp }) => {
+            (OperationStage::Writing { held, newer, .. }, Answer::Written { newer: stamp }) => {
                 *held = held.with(index);
                 *newer = stamp.max(*newer);
             }
-            (Stage::Returning { held, .. }, Answer::Written { .. }) => *held = held.with(index),
-            (Stage::Reading { copies, .. }, answer) => {
+            (OperationStage::Returning { held, .. }, Answer::Written { .. }) => *held = held.with(index),
+            (OperationStage::Reading { copies, .. }, answer) => {
                 let copy = match answer {
-                    Answer::Entry(entry) => Reply { index, content: Content::Entry(entry) },
-                    Answer::Digest(digest) => Reply { index, content: Content::Digest(digest) },
+                    Answer::Entry(entry) => ReadReply { index, content: ReplyContent::Entry(entry) },
+                    Answer::Digest(digest) => ReadReply { index, content: ReplyContent::Digest(digest) },
                     _ => return false,
                 };
                 match copies.iter_mut().find(|it| it.index == index) {
-                    // A digest that comes behind the entry says nothing that the entry does not.
+                    // The entry is known already, and a later digest adds nothing.
                     Some(present) if present.entry().is_some() && copy.entry().is_none() => {}
                     Some(present) => *present = copy,
                     None => copies.push(copy),
@@ -337,104 +377,110 @@ impl Running {
         true
     }
 
-    /// Draws the consequence of the answers so far.
-    pub(super) fn advance(&mut self, around: &mut Surroundings<'_>) -> Step {
+    /// Returns the next step, given the answers so far.
+    pub(super) fn advance(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
         match &self.stage {
-            Stage::Asking { told, newest } => {
-                if Level::Quorum.is_met(&self.owners, *told, around.site) {
+            OperationStage::Asking { told, newest } => {
+                if Level::Quorum.is_met(&self.owners, *told, context.site) {
                     let newest = *newest;
                     if self.added().is_some() {
-                        return self.begin_tally(newest, around);
+                        return self.begin_tally(newest, context);
                     }
-                    return match self.write_above(newest, true, around) {
+                    return match self.write_above(newest, true, context) {
                         Ok(step) => step,
-                        Err(Skewed { .. }) => Step::End(Outcome::Rejected(Rejection::Skewed)),
+                        Err(Skewed { .. }) => OperationStep::End(Outcome::Rejected(Rejection::Skewed)),
                     };
                 }
-                self.wait_or(Level::Quorum, around, Outcome::NotApplied)
+                self.wait_or(Level::Quorum, context, Outcome::NotApplied)
             }
-            Stage::Writing { answered: true, .. } => self.rest(None, around),
-            Stage::Writing { stamp, held, newer, last, .. } => {
-                if self.level.is_met(&self.owners, held.and(around.settled), around.site) {
+            OperationStage::Writing { answered: true, .. } => self.rest(None, context),
+            OperationStage::Writing { stamp, held, newer, last, .. } => {
+                if self.level.is_met(&self.owners, held.and(context.settled), context.site) {
                     let (stamp, newer) = (*stamp, *newer);
                     if *last || newer == Stamp::ZERO || !self.level.is_quorum() {
-                        return self.rest(Some(self.done(stamp, self.level)), around);
+                        return self.rest(Some(self.done(stamp, self.level)), context);
                     }
-                    return match self.write_above(newer, true, around) {
+                    return match self.write_above(newer, true, context) {
                         Ok(step) => step,
                         Err(Skewed { .. }) => self.close(Some(Outcome::MaybeApplied)),
                     };
                 }
-                // In a round that follows another one something was written before.
+                // In a second round of writing, some owner may hold the write under its first stamp.
                 let first = !last || self.asks_first() || self.adding.is_some();
-                let nowhere = first && !self.repeated && self.refused == self.owners.all();
+                // If all owners that were asked have refused, no owner has the write: none is asked after the
+                // end.
+                let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
-                    Some(rejection) => Step::End(Outcome::Rejected(rejection)),
-                    // As long as nobody has taken it, it may still turn out that nobody did.
-                    None if first && held.is_empty() => Step::Wait(Share::NONE),
-                    None => match self.wait_or(self.level, around, self.late(around)) {
-                        // Some may hold it: the others are to get it, too.
-                        Step::End(outcome) => self.close(Some(outcome)),
+                    Some(rejection) => OperationStep::End(Outcome::Rejected(rejection)),
+                    // While no owner holds the write, it may still turn out that all refuse it.
+                    None if first && held.is_empty() => OperationStep::Wait(Share::NONE),
+                    None => match self.wait_or(self.level, context, self.late(context)) {
+                        // Some owner may hold the write, so the other owners must get it, too.
+                        OperationStep::End(outcome) => self.close(Some(outcome)),
                         step => step,
                     },
                 }
             }
-            Stage::Reading { .. } => self.advance_read(around),
-            Stage::Returning { held, .. } => {
-                if Level::Quorum.is_met(&self.owners, held.and(around.settled), around.site) {
-                    return Step::End(self.found(self.level, around.wall));
+            OperationStage::Reading { .. } => self.advance_read(context),
+            OperationStage::Returning { held, .. } => {
+                if Level::Quorum.is_met(&self.owners, held.and(context.settled), context.site) {
+                    return OperationStep::End(self.found(self.level, context.wall));
                 }
-                let outcome = self.late(around);
-                self.wait_or(Level::Quorum, around, outcome)
+                let outcome = self.late(context);
+                self.wait_or(Level::Quorum, context, outcome)
             }
         }
     }
 
-    /// How it ends if its time is over now.
-    fn late(&self, around: &Surroundings<'_>) -> Outcome {
+    /// Returns the outcome if the operation's time is over now.
+    fn late(&self, context: &OperationContext<'_>) -> Outcome {
         let fallback = |share: Share| {
-            let share = share.and(around.settled);
-            self.fallback.filter(|level| level.is_met(&self.owners, share, around.site))
+            let share = share.and(context.settled);
+            self.fallback.filter(|level| level.is_met(&self.owners, share, context.site))
         };
         match &self.stage {
-            Stage::Asking { .. } => Outcome::NotApplied,
-            Stage::Writing { stamp, held, newer, last, .. } => {
-                // At a quorum level a write is not done as long as it is not above what others told.
+            OperationStage::Asking { .. } => Outcome::NotApplied,
+            OperationStage::Writing { stamp, held, newer, last, .. } => {
+                // At a quorum level a write is not done until its stamp is above the stamps that the owners
+                // answered.
                 let lost = !last && *newer > Stamp::ZERO;
                 match fallback(*held).filter(|level| !(lost && level.is_quorum())) {
                     Some(level) => self.done(*stamp, level),
                     None => Outcome::MaybeApplied,
                 }
             }
-            Stage::Reading { .. } if self.added().is_some() => Outcome::NotApplied,
-            Stage::Reading { .. } | Stage::Returning { .. } => {
+            OperationStage::Reading { .. } if self.added().is_some() => Outcome::NotApplied,
+            OperationStage::Reading { .. } | OperationStage::Returning { .. } => {
                 let seen = match &self.stage {
-                    Stage::Returning { seen, .. } => *seen,
+                    OperationStage::Returning { seen, .. } => *seen,
                     _ => self.resolved(),
                 };
-                // Of a level that promises atomicity nothing smaller than its own rule will do.
+                // A fallback at a quorum level would promise atomicity, so it needs the full rule and not
+                // only the replies.
                 match fallback(seen).filter(|level| !(self.blocking && level.is_quorum())) {
-                    Some(level) => self.found(level, around.wall),
+                    Some(level) => self.found(level, context.wall),
                     None => Outcome::Unanswered,
                 }
             }
         }
     }
 
-    /// A while has passed without an end: these are asked, too, or again.
-    pub(super) fn press(&mut self, around: &Surroundings<'_>) -> Share {
-        let open = around.reachable.minus(self.sent).minus(self.refused);
-        let settled = around.settled;
+    /// Returns the owners that are asked next, or again, because a pause has passed without an end.
+    pub(super) fn press(&mut self, context: &OperationContext<'_>) -> Share {
+        let open = context.reachable.minus(self.sent).minus(self.refused);
+        let settled = context.settled;
         match &mut self.stage {
-            Stage::Writing { held, .. } | Stage::Returning { held, .. } => open.minus(*held),
-            Stage::Asking { told, .. } => first_of(open.and(settled).minus(*told), &self.preferred),
-            Stage::Reading { copies, whole, .. } => {
-                // One that has sent its digest may have to be asked for its entry again.
+            OperationStage::Writing { held, .. } | OperationStage::Returning { held, .. } => {
+                open.minus(*held)
+            }
+            OperationStage::Asking { told, .. } => first_of(open.and(settled).minus(*told), &self.preferred),
+            OperationStage::Reading { copies, whole, .. } => {
+                // An owner that has sent its digest may have to be asked for its entry again.
                 let done = copies.iter().filter(|copy| copy.entry().is_some() || !whole.has(copy.index));
                 let mut open =
                     open.and(settled).minus(done.fold(Share::NONE, |share, copy| share.with(copy.index)));
                 if self.level == Level::LocalQuorum {
-                    open = open.and(self.owners.of_site(around.site));
+                    open = open.and(self.owners.of_site(context.site));
                 }
                 let next = first_of(open, &self.preferred);
                 *whole = whole.or(next);
@@ -443,32 +489,33 @@ impl Running {
         }
     }
 
-    /// The rest of a write that met its level: those owners that can be asked are waited for, as long as its time
-    /// lasts; for the others hints are kept.
-    fn rest(&mut self, outcome: Option<Outcome>, around: &Surroundings<'_>) -> Step {
-        let Stage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
-        let lacking = around.reachable.minus(*held).minus(self.refused);
+    /// Goes on after a write met its level. It waits for the owners that can be asked until its time is over.
+    /// For the others it keeps hints.
+    fn rest(&mut self, outcome: Option<Outcome>, context: &OperationContext<'_>) -> OperationStep {
+        let OperationStage::Writing { held, answered, .. } = &mut self.stage else { unreachable!("a write") };
+        let lacking = context.reachable.minus(*held).minus(self.refused);
         if lacking.is_empty() {
             return self.close(outcome);
         }
         *answered = true;
         match outcome {
-            Some(outcome) => Step::Linger(outcome),
-            None => Step::Wait(Share::NONE),
+            Some(outcome) => OperationStep::Linger(outcome),
+            None => OperationStep::Wait(Share::NONE),
         }
     }
 
-    /// Keeps hints for all owners that have not taken the write, those that refused it for its size apart.
-    fn close(&self, outcome: Option<Outcome>) -> Step {
-        let Stage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
+    /// Ends a write. Keeps hints for all owners that have not taken the write, except those that have no room
+    /// for it.
+    fn close(&self, outcome: Option<Outcome>) -> OperationStep {
+        let OperationStage::Writing { entry, held, .. } = &self.stage else { unreachable!("a write") };
         let entry = self.adding.as_ref().map_or(entry, |adding| &adding.own);
         let lacking = self.owners.all().minus(*held);
-        let lacking =
-            if self.reason == Some(Refusal::TooLarge) { lacking.minus(self.refused) } else { lacking };
-        Step::Hint(outcome, entry.clone(), lacking)
+        let has_no_room = matches!(self.reason, Some(Refusal::TooLarge | Refusal::Full));
+        let lacking = if has_no_room { lacking.minus(self.refused) } else { lacking };
+        OperationStep::Hint(outcome, entry.clone(), lacking)
     }
 
-    /// Whether a write asks a quorum before it takes a stamp.
+    /// Whether a write asks a quorum for the highest stamp before it takes one.
     fn asks_first(&self) -> bool {
         self.blocking && self.level.is_quorum()
     }
@@ -477,17 +524,17 @@ impl Running {
         &mut self,
         floor: Stamp,
         last: bool,
-        around: &mut Surroundings<'_>,
-    ) -> Result<Step, Skewed> {
-        let stamp = (around.issue)(floor)?;
+        context: &mut OperationContext<'_>,
+    ) -> Result<OperationStep, Skewed> {
+        let stamp = (context.issue)(floor)?;
         assert!(stamp > floor, "a write's stamp is above those that it was told");
         let entry = self.draft.as_ref().expect("only writes are written").stamped(stamp);
         let (held, newer) = (Share::NONE, Stamp::ZERO);
-        self.stage = Stage::Writing { stamp, entry, held, newer, last, answered: false };
-        Ok(Step::Round(around.reachable))
+        self.stage = OperationStage::Writing { stamp, entry, held, newer, last, answered: false };
+        Ok(OperationStep::Round(context.reachable))
     }
 
-    /// The outcome of a write that met this level.
+    /// Returns the outcome of a write that met this level.
     fn done(&self, stamp: Stamp, level: Level) -> Outcome {
         match &self.adding {
             Some(adding) => Outcome::Counted { count: adding.count, stamp, level },
@@ -495,27 +542,29 @@ impl Running {
         }
     }
 
-    /// Waits, unless those that refused leave too few for `level`.
-    fn wait_or(&self, level: Level, around: &Surroundings<'_>, outcome: Outcome) -> Step {
+    /// Waits, or ends with `outcome` if the owners that did not refuse are too few for `level`.
+    fn wait_or(&self, level: Level, context: &OperationContext<'_>, outcome: Outcome) -> OperationStep {
         let left = self.owners.all().minus(self.refused);
-        if level.is_met(&self.owners, left, around.site) {
-            Step::Wait(Share::NONE)
+        if level.is_met(&self.owners, left, context.site) {
+            OperationStep::Wait(Share::NONE)
         } else {
-            Step::End(outcome)
+            OperationStep::End(outcome)
         }
     }
 
-    fn copies(&self) -> &[Reply] {
+    fn copies(&self) -> &[ReadReply] {
         match &self.stage {
-            Stage::Reading { copies, .. } => copies,
+            OperationStage::Reading { copies, .. } => copies,
             _ => &[],
         }
     }
 
-    /// Those whose content is known: they sent it, or a digest of it.
+    /// Returns the owners whose content is known: they sent their entry, or the digest of an entry that
+    /// another sent.
     fn resolved(&self) -> Share {
-        let is_known = |copy: &Reply| {
-            copy.entry().is_some() || self.copies().iter().filter_map(Reply::entry).any(|it| copy.is_of(it))
+        let is_known = |copy: &ReadReply| {
+            copy.entry().is_some()
+                || self.copies().iter().filter_map(ReadReply::entry).any(|it| copy.is_of(it))
         };
         let resolved = self.copies().iter().filter(|copy| is_known(copy));
         resolved.fold(Share::NONE, |share, copy| share.with(copy.index))
@@ -523,7 +572,7 @@ impl Running {
 
     fn merged(&self) -> Entry {
         let mut merged = Entry::nothing();
-        for entry in self.copies().iter().filter_map(Reply::entry) {
+        for entry in self.copies().iter().filter_map(ReadReply::entry) {
             merged.merge(entry);
         }
         merged
@@ -531,89 +580,92 @@ impl Running {
 
     fn found(&self, level: Level, wall: u64) -> Outcome {
         let entry = match &self.stage {
-            Stage::Returning { entry, .. } => entry.clone(),
+            OperationStage::Returning { entry, .. } => entry.clone(),
             _ => self.merged(),
         };
         let (value, newest) = (entry.value(wall), entry.newest());
-        Outcome::Found { value, expires: entry.expires(wall), newest, level }
+        Outcome::Found { value, expires: entry.expires(wall), wall, newest, level }
     }
 
-    fn advance_read(&mut self, around: &mut Surroundings<'_>) -> Step {
+    fn advance_read(&mut self, context: &mut OperationContext<'_>) -> OperationStep {
         let resolved = self.resolved();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));
-        let Stage::Reading { whole, thorough, answered, .. } = &mut self.stage else {
+        let OperationStage::Reading { whole, repairs_all, answered, .. } = &mut self.stage else {
             unreachable!("a read")
         };
-        let (thorough, answered) = (*thorough, *answered);
+        let (repairs_all, answered) = (*repairs_all, *answered);
         let enough = if answered {
             resolved.and(self.sent) == self.sent
         } else {
-            self.level.is_met(&self.owners, resolved, around.site)
+            self.level.is_met(&self.owners, resolved, context.site)
         };
         if !enough {
-            // Entries are asked for once digests alone would do.
-            let due = answered || self.level.is_met(&self.owners, has, around.site);
+            // Entries are requested once the owners that answered would meet the level.
+            let due = answered || self.level.is_met(&self.owners, has, context.site);
             let lacking = has.minus(resolved).minus(*whole);
             if due && !lacking.is_empty() {
                 *whole = whole.or(lacking);
-                return Step::Wait(lacking);
+                return OperationStep::Wait(lacking);
             }
             if answered {
-                return Step::Wait(Share::NONE);
+                return OperationStep::Wait(Share::NONE);
             }
             let outcome = if self.added().is_some() { Outcome::NotApplied } else { Outcome::Unanswered };
-            return self.wait_or(self.level, around, outcome);
+            return self.wait_or(self.level, context, outcome);
         }
         if self.added().is_some() {
-            return self.count(self.merged(), around);
+            return self.count(self.merged(), context);
         }
-        let outcome = self.found(self.level, around.wall);
+        let outcome = self.found(self.level, context.wall);
         if self.blocking && self.level.is_quorum() {
             let entry = self.merged();
             let held = self.holders(&entry);
-            if Level::Quorum.is_met(&self.owners, held, around.site) {
-                return Step::End(outcome);
+            if Level::Quorum.is_met(&self.owners, held, context.site) {
+                return OperationStep::End(outcome);
             }
-            self.stage = Stage::Returning { entry, held, seen: resolved };
-            return Step::Round(around.reachable.minus(held));
+            self.stage = OperationStage::Returning { entry, held, seen: resolved };
+            return OperationStep::Round(context.reachable.minus(held));
         }
-        if !thorough {
-            return Step::End(outcome);
+        if !repairs_all {
+            return OperationStep::End(outcome);
         }
         if resolved.and(self.sent) != self.sent {
-            if let Stage::Reading { answered, .. } = &mut self.stage {
+            if let OperationStage::Reading { answered, .. } = &mut self.stage {
                 *answered = true;
             }
-            return Step::Linger(outcome);
+            return OperationStep::Linger(outcome);
         }
         self.sweep((!answered).then_some(outcome))
     }
 
-    /// Those whose entries are as this one.
+    /// Returns the owners whose entries equal this one.
     fn holders(&self, entry: &Entry) -> Share {
         let holders = self.copies().iter().filter(|copy| copy.is_of(entry));
         holders.fold(Share::NONE, |share, copy| share.with(copy.index))
     }
 
-    /// Brings those that answered and are behind up to date.
-    fn sweep(&self, outcome: Option<Outcome>) -> Step {
+    /// Brings the owners that answered and are outdated up to date.
+    fn sweep(&self, outcome: Option<Outcome>) -> OperationStep {
         let entry = self.merged();
         let has = self.copies().iter().fold(Share::NONE, |share, copy| share.with(copy.index));
         let behind = has.minus(self.holders(&entry));
-        Step::Sweep(outcome, entry, behind)
+        OperationStep::Sweep(outcome, entry, behind)
     }
 
     /// Whether the user has its answer already.
-    fn is_answered(&self) -> bool {
-        matches!(self.stage, Stage::Reading { answered: true, .. } | Stage::Writing { answered: true, .. })
+    pub(super) fn is_answered(&self) -> bool {
+        matches!(
+            self.stage,
+            OperationStage::Reading { answered: true, .. } | OperationStage::Writing { answered: true, .. }
+        )
     }
 
-    /// Its time is over.
-    pub(super) fn expire(&self, around: &Surroundings<'_>) -> Step {
-        let outcome = (!self.is_answered()).then(|| self.late(around));
+    /// Ends the operation because its time is over.
+    pub(super) fn expire(&self, context: &OperationContext<'_>) -> OperationStep {
+        let outcome = (!self.is_answered()).then(|| self.late(context));
         match (&self.stage, outcome) {
-            (Stage::Writing { .. }, outcome) => self.close(outcome),
-            (_, Some(outcome)) => Step::End(outcome),
+            (OperationStage::Writing { .. }, outcome) => self.close(outcome),
+            (_, Some(outcome)) => OperationStep::End(outcome),
             (_, None) => self.sweep(None),
         }
     }

@@ -1,8 +1,8 @@
-//! Anti-entropy: cells compare their keys with each other, and take what they lack (Dynamo §4.7).
+//! Anti-entropy: cells compare their keys with each other, and take the entries that they lack (Dynamo §4.7).
 //!
-//! **Promise.** Cells that can talk have, some rounds after the last write, the same entries of the keys that they share, whatever
-//! hints were lost and whatever was never read. A cell that has been through a round with all others reaches the
-//! [horizon](super::horizon) that stood at its beginning.
+//! **Promise.** Some rounds after the last write, cells that can talk have the same entries of the keys that
+//! they share, even if hints were lost and no key was read. A cell that has completed a round with all others
+//! reaches the [horizon](super::horizon) that stood at the round's beginning.
 //!
 //! ```text
 //!   cell                              another owner
@@ -11,38 +11,49 @@
 //!     │    or, of a few keys, each key ── │   keys that differ are fetched
 //!     ├── Fetch (tokens) ───────────────▶ │
 //!     │◀────────────────────── Copied ── │   merged here
-//!     ├── Write ────────────────────────▶ │   what the other one lacks, as far as it was met on the way
+//!     ├── Repair ───────────────────────▶ │   entries that the other one is seen to lack
 //! ```
 //!
-//! An arc is one whose keys both own, by the layout that both have, or a part of one. The asking cell goes depth first, with a
-//! bounded number of arcs and tokens in a message, one message at a time. The other cell remembers nothing of it.
+//! An arc here is a part of the ring whose keys both cells own, by their common layout. The asking cell goes
+//! depth first, with a bounded number of arcs and tokens in a message, one message at a time. The other cell
+//! keeps no state of the comparison.
 //!
-//! **Pace.** One round follows another after a pause, and the messages of a round are as far apart as their bytes allow. A cell compares
-//! with one other at a time, either as the one that asks or as the one that is asked by a cell that has found much: that would else
-//! be found, and sent, from both ends at once. Few differences hold nobody up, because there always are some: writes on their way, and
-//! deletions that one cell has forgotten and the next one has not.
+//! **Pace.** One round follows another after a pause, and the pauses between a round's messages grow with
+//! their bytes. A cell compares with one other at a time: either as the asking cell, or as one that answers a
+//! cell with many differences. Else both ends would find and send the same differences at once. Few
+//! differences hold no other cell up, because there always are some: writes on their way, and deletions that
+//! only one of the cells has forgotten.
 //!
-//! **What it costs.** Of cells that are equal, one message each way for each map. For a key that differs, its entry once, and
-//! about 160 bytes of prints on the way to it.
+//! **Cost.** Cells that are equal exchange one message each way for each map. A key that differs costs its
+//! entry once, and about 160 bytes of hashes on the way to it.
 //!
-//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four prints or four keys for each arc, about 7 KB; or
-//! entries, 256 KiB and those of one token. Those have the limit of one entry. In one turn a cell gives half a mebibyte and one
-//! entry at most. It remembers open arcs: three for each step from an arc of the ring down to a token, so
-//! a few thousand at most; and twice 256 tokens.
+//! **Bounds.** A question has 64 arcs or 256 tokens: about 2 KB. An answer has four hashes or four keys for
+//! each arc, about 7 KB; or 256 KiB of entries and those of one token, which have the limit of one entry. In
+//! one turn a cell gives at most half a mebibyte and one entry. It remembers open arcs: three for each step
+//! from an arc of the ring down to a token, so a few thousand at most; and twice 256 tokens.
 //!
 //! **Attacks considered.**
 //!
-//! - *Writes go on while two cells compare.* Prints differ for what is on its way. It is fetched, and finds itself there already: bytes, and
-//!   nothing else. A round ends all the same, because parts become smaller. Prints that agree say that this cell has, now, what the
-//!   other one had when it answered; a horizon needs no more than that.
-//! - *Two cells ask each other at once.* Both refuse, and ask again after pauses by chance. A cell that has tried fifty times in a round
-//!   passes the other one over, and the round leads to no horizon.
-//! - *A gift or a fetched entry that is lost with its link.* The other cell is passed over in this round, or the next one finds the difference.
-//! - *A gift that is on its way while its key is deleted, and the deletion forgotten.* The horizon of the cell that takes it covers it: passed over.
-//! - *An entry that a cell has no room for.* The round leads to no horizon, and so does the next one. Nothing is forgotten until there is room.
-//! - *A place that is given away.* The other cell refuses what belongs to another layout. A round ends when this cell's layout changes.
+//! - *Writes go on while two cells compare.* Hashes differ for writes on their way. The cell fetches these,
+//!   and finds that they have arrived meanwhile, which costs only bytes. A round ends all the same, because
+//!   parts become smaller. Hashes that agree say that this cell has, now, the entries that the other one had
+//!   when it answered. A horizon needs no more than that.
+//! - *Two cells ask each other at once.* Both refuse, and ask again after random pauses. A cell that has
+//!   tried fifty times in a round skips the other one, and the round leads to no horizon.
+//! - *A sent or fetched entry that is lost with its link.* The asking cell skips the other one in this round,
+//!   or the next round finds the difference.
+//! - *An entry that is on its way while its key is deleted and the deletion forgotten.* The receiver's
+//!   horizon covers it, so the receiver ignores it.
+//! - *An entry that a cell has no room for.* No such entry exists: copies pass the limits of clients
+//!   (`replica`).
+//! - *A place that is given away.* The other cell refuses requests of another layout. A round ends when this
+//!   cell's layout changes.
 //! - *An arriving cell* refuses to compare, so there is no horizon before it has arrived.
-//! - *Many keys made to share a token.* They travel together, and have together the limit of one entry; what is beyond is refused.
+//! - *Many keys made to share a token.* They travel together, and share the limit of one entry. Larger writes
+//!   are refused.
+//! - *A stamp that is far ahead of this cell's clock.* The cell does not take that entry. The stamp lies
+//!   above the horizon that the round leads to, so the horizon does not claim it. If this cell's own clock
+//!   was set back, it may refuse a stamp that its horizon would cover. Then the round leads to no horizon.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -50,7 +61,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     clock::Clock,
-    compare::{ARCS_MAX, Item, Pace, Part, TOKENS_MAX},
+    compare::{ARCS_MAX, ArcContent, DifferenceCount, Item, TOKENS_MAX},
     entry::Entry,
     horizon::{Horizon, Horizons},
     layout::{CellNumber, Layout, LayoutVersion, MapId},
@@ -64,12 +75,12 @@ use crate::{
     wire::Wire,
 };
 
-/// How cells bring each other up to date.
+/// The pace of comparing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepairSettings {
-    /// The pause between two rounds, about.
+    /// The approximate pause between two rounds.
     pub every: Duration,
-    /// A round takes no more bytes a second, in both directions together.
+    /// The most bytes a second of a round, in both directions together.
     pub bytes_per_second: u64,
 }
 
@@ -79,72 +90,72 @@ impl Default for RepairSettings {
     }
 }
 
-/// What comparing has come to.
+/// Counters of comparing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct RepairCounts {
-    /// Rounds with all other cells that came to an end.
+    /// Rounds that were completed with all other cells.
     pub rounds: u64,
-    /// Rounds that could not be had with all of them.
+    /// Rounds that skipped a cell or an entry.
     pub broken: u64,
-    /// Entries that were taken.
+    /// Entries that this cell took.
     pub taken: u64,
-    /// Entries that were given.
+    /// Entries that this cell sent unasked.
     pub given: u64,
-    /// Bytes that questions, answers and gifts took.
+    /// Bytes of questions, answers and sent entries.
     pub bytes: u64,
 }
 
-/// The comparing of one cell.
+/// The state of one cell's comparing.
 #[derive(Debug)]
 pub(super) struct Repair {
     settings: RepairSettings,
-    /// The next round, or the next message of the present one.
+    /// The time of the next round, or of the next message of the present one.
     next_at: Time,
-    round: Option<Comparing>,
-    /// The cell that asks this one and has found much, and until when others are refused.
+    round: Option<RepairRound>,
+    /// The asking cell that has found many differences, and the time until which other cells are refused.
     serving: Option<(CellNumber, Time)>,
     counts: RepairCounts,
 }
 
-/// A round.
+/// A round of comparing.
 #[derive(Debug)]
-struct Comparing {
+struct RepairRound {
     layout: LayoutVersion,
-    /// The horizon that it leads to.
+    /// The horizon that a complete round reaches.
     target: Option<Horizon>,
     /// The cells that are left, the present one first.
     left: VecDeque<CellNumber>,
-    /// How often any of them may still be asked for another time.
+    /// The number of further requests to cells that refused.
     tries: u32,
-    /// Whether everything of everybody was seen and taken.
+    /// Whether the round has so far skipped no cell and no entry.
     whole: bool,
-    with: Option<Talk>,
+    with: Option<CellComparison>,
 }
 
 /// The comparison with one cell.
 #[derive(Debug)]
-struct Talk {
+struct CellComparison {
     maps: VecDeque<(MapId, Vec<Arc>)>,
     map: Option<MapId>,
-    /// Whether anything was asked: from then on the other cell does not refuse.
+    /// Whether a question was sent. The other cell does not refuse further ones.
     begun: bool,
-    /// Arcs to be asked about, the last one next.
+    /// Arcs that are to be compared. The last one is next.
     open: Vec<Arc>,
-    /// How many of them nothing is known of yet. The others differ.
-    untouched: usize,
-    /// Tokens whose entries are wanted.
+    /// The number of open arcs that were not compared at all. The others are known to differ.
+    unexplored: usize,
+    /// Tokens whose entries are to be fetched.
     wanted: BTreeSet<Token>,
-    asked: Option<(Round, Time, Question)>,
+    asked: Option<(Round, Time, CompareQuestion)>,
 }
 
 #[derive(Debug)]
-enum Question {
+enum CompareQuestion {
     Compare(Vec<Arc>),
     Fetch(Vec<Token>),
 }
 
 /// The parts of its cell that repair works with during a turn.
-pub(super) struct Grounds<'a> {
+pub(super) struct RepairContext<'a> {
     pub(super) now: Time,
     pub(super) me: CellNumber,
     pub(super) layout: &'a Layout,
@@ -153,22 +164,23 @@ pub(super) struct Grounds<'a> {
     pub(super) replica: &'a mut Replica,
     pub(super) clock: &'a mut Clock,
     pub(super) random: &'a mut dyn FnMut() -> u64,
-    /// Issues the number of a request.
+    /// Returns the number of a new request.
     pub(super) next_round: &'a mut dyn FnMut() -> Round,
     pub(super) out: &'a mut Vec<(CellNumber, Request)>,
 }
 
-/// How long an answer is waited for.
+/// The time after which an unanswered question gives the other cell up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The pause before a cell that compares with somebody else is asked for another time, about.
+/// The approximate pause before a cell that refused is asked again.
 const LATER: Duration = Duration::from_millis(40);
-/// How long a cell that has found much, and asked nothing more since, counts as one that compares.
+/// The time for which an asking cell with many differences keeps others waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
-/// So many arcs that differ, or tokens, are much.
+/// The number of different arcs and tokens from which on differences are many.
 const MUCH: usize = 256;
-/// How often in one round cells are asked for another time.
+/// The most repeated requests in one round to cells that refused.
 const TRIES: u32 = 50;
-/// Of an arc in which this cell has more entries, nothing is given: the other one asks for them itself.
+/// The most entries of this cell in an arc of which it sends those that the other cell lacks. With more
+/// entries it leaves the rest to the other cell's own round.
 const GIFTS_MAX: u32 = 64;
 
 impl Repair {
@@ -191,7 +203,7 @@ impl Repair {
         waits.map_or(self.next_at, |(_, since, _)| *since + PATIENCE)
     }
 
-    /// The layout changed, which ends a round: its comparisons are of another layout.
+    /// Adopts a changed layout: ends the round, because its comparisons belong to the earlier layout.
     pub(super) fn adopt(&mut self, now: Time) {
         if self.round.take().is_some() {
             self.next_at = now + self.settings.every;
@@ -199,20 +211,21 @@ impl Repair {
         self.serving = None;
     }
 
-    /// Another cell asks to compare. Says whether it may. One that has begun goes on; once it has found much, others wait.
-    pub(super) fn admits(&mut self, from: CellNumber, pace: Pace, now: Time) -> bool {
-        if pace == Pace::Begins {
+    /// Whether another cell may compare now. A cell that has begun may go on. Once it has found many
+    /// differences, other cells wait.
+    pub(super) fn admits(&mut self, from: CellNumber, pace: DifferenceCount, now: Time) -> bool {
+        if pace == DifferenceCount::Unknown {
             let other = self.serving.is_some_and(|(cell, until)| cell != from && now < until);
             return !other && self.round.as_ref().is_none_or(|round| round.with.is_none());
         }
-        if pace == Pace::Much {
+        if pace == DifferenceCount::Many {
             self.serving = Some((from, now + SERVING));
         }
         true
     }
 
-    /// Time has passed. Returns the horizon that was reached.
-    pub(super) fn tick(&mut self, horizons: &Horizons, grounds: &mut Grounds<'_>) -> Option<Horizon> {
+    /// Does the work that is due. Returns the horizon if a round reached one.
+    pub(super) fn tick(&mut self, horizons: &Horizons, grounds: &mut RepairContext<'_>) -> Option<Horizon> {
         if grounds.now < self.deadline() {
             return None;
         }
@@ -227,21 +240,24 @@ impl Repair {
             left.rotate_left(first);
             let layout = grounds.layout.version();
             let target = horizons.target(grounds.layout, grounds.me);
-            self.round = Some(Comparing { layout, target, left, tries: TRIES, whole: true, with: None });
+            self.round = Some(RepairRound { layout, target, left, tries: TRIES, whole: true, with: None });
         }
         self.proceed(grounds)
     }
 
-    /// Takes an answer; gives it back if it is to none of its questions. Returns the horizon that was reached, too.
+    /// Takes an answer to the open question, and returns the horizon if a round reached one. Gives any other
+    /// answer back.
     pub(super) fn answer(
         &mut self,
         from: CellNumber,
         round: Round,
         answer: Answer,
-        grounds: &mut Grounds<'_>,
+        grounds: &mut RepairContext<'_>,
     ) -> Result<Option<Horizon>, Answer> {
         let present = self.round.as_mut().filter(|it| it.left.front() == Some(&from));
-        let Some(talk) = present.and_then(|it| it.with.as_mut()) else { return Err(answer) };
+        let Some(present) = present else { return Err(answer) };
+        let target = present.target;
+        let Some(talk) = present.with.as_mut() else { return Err(answer) };
         if talk.asked.as_ref().is_none_or(|(asked, ..)| *asked != round) {
             return Err(answer);
         }
@@ -250,7 +266,7 @@ impl Repair {
         let mut bytes = wire_bytes(&message);
         let Message::Answer { answer, .. } = message else { unreachable!("it was made one") };
         let fits = match (question, answer) {
-            (Question::Compare(arcs), Answer::Compared(parts)) if parts.len() == arcs.len() => {
+            (CompareQuestion::Compare(arcs), Answer::Compared(parts)) if parts.len() == arcs.len() => {
                 let map = talk.map.expect("a map is compared");
                 let mut gifts = BTreeSet::new();
                 let fits = arcs
@@ -263,7 +279,7 @@ impl Repair {
                 }
                 fits
             }
-            (Question::Fetch(tokens), Answer::Copied { entries, next }) => {
+            (CompareQuestion::Fetch(tokens), Answer::Copied { entries, next }) => {
                 let map = talk.map.expect("a map is compared");
                 let through = next.as_ref().map(|key| Token::of(map, key));
                 let left = tokens.into_iter().filter(|token| through.is_some_and(|through| *token > through));
@@ -271,8 +287,12 @@ impl Repair {
                 let mut fits = true;
                 for (key, entry) in entries {
                     let theirs = print(Token::of(map, &key), &entry);
-                    fits &=
-                        grounds.replica.take(map, (key.clone(), entry), grounds.clock, grounds.now).is_ok();
+                    let copy = (key.clone(), entry);
+                    fits &= match grounds.replica.take(map, copy, grounds.clock, grounds.now) {
+                        Ok(None) => true,
+                        Ok(Some(left_out)) => target.is_none_or(|target| left_out > target.time),
+                        Err(_) => false,
+                    };
                     self.counts.taken += 1;
                     let mine = grounds.replica.entry(map, &key);
                     let mine = mine.filter(|mine| print(Token::of(map, &key), mine) != theirs);
@@ -293,7 +313,7 @@ impl Repair {
         };
         self.counts.bytes += bytes;
         if let Some(round) = &mut self.round {
-            // An entry that there is no room for, or a word that makes no sense: the others are compared all the same.
+            // An entry did not fit, or the answer makes no sense. The comparison goes on without it.
             round.whole &= fits;
         }
         let pause = bytes * 1_000_000_000 / self.settings.bytes_per_second.max(1);
@@ -301,7 +321,7 @@ impl Repair {
         if pause < TURN_NANOS { Ok(self.proceed(grounds)) } else { Ok(None) }
     }
 
-    /// The link to a cell broke: a question to it may be lost.
+    /// Handles a broken link to a cell: a question may be lost, so the cell is skipped.
     pub(super) fn unlinked(&mut self, cell: CellNumber, now: Time) {
         if let Some(round) = self.round.as_ref().filter(|round| round.left.front() == Some(&cell))
             && round.with.is_some()
@@ -311,7 +331,7 @@ impl Repair {
         }
     }
 
-    /// The present cell is passed over in this round.
+    /// Skips the present cell in this round.
     fn give_up(&mut self) {
         if let Some(round) = &mut self.round {
             round.whole = false;
@@ -320,8 +340,8 @@ impl Repair {
         }
     }
 
-    /// The present cell compares with somebody else: the others come first.
-    fn ask_later(&mut self, grounds: &mut Grounds<'_>) {
+    /// Postpones the present cell, because it compares with another one, and goes on with the others.
+    fn ask_later(&mut self, grounds: &mut RepairContext<'_>) {
         let Some(round) = &mut self.round else { return };
         round.with = None;
         match round.tries.checked_sub(1) {
@@ -338,7 +358,7 @@ impl Repair {
     }
 
     /// Asks the next question, or ends the round.
-    fn proceed(&mut self, grounds: &mut Grounds<'_>) -> Option<Horizon> {
+    fn proceed(&mut self, grounds: &mut RepairContext<'_>) -> Option<Horizon> {
         let serving = self.serving.is_some_and(|(_, until)| grounds.now < until);
         loop {
             let round = self.round.as_mut()?;
@@ -360,7 +380,7 @@ impl Repair {
                     self.ask_later(grounds);
                     return None;
                 }
-                round.with = Some(Talk::new(cell, grounds));
+                round.with = Some(CellComparison::new(cell, grounds));
                 continue;
             };
             let pace = talk.pace();
@@ -371,8 +391,8 @@ impl Repair {
             };
             talk.begun = true;
             let demand = match &question {
-                Question::Compare(arcs) => Demand::Compare { pace, arcs: arcs.clone() },
-                Question::Fetch(tokens) => Demand::Fetch(tokens.clone()),
+                CompareQuestion::Compare(arcs) => Demand::Compare { pace, arcs: arcs.clone() },
+                CompareQuestion::Fetch(tokens) => Demand::Fetch(tokens.clone()),
             };
             let number = (grounds.next_round)();
             talk.asked = Some((number, grounds.now, question));
@@ -384,71 +404,71 @@ impl Repair {
     }
 }
 
-/// Once a turn has come to so many bytes, nothing more is given: what is left out is found in the next round.
+/// The bytes of a turn after which no further entry is sent. The next round finds the rest.
 const TURN_BYTES: u64 = 512 << 10;
-/// A pause that is shorter is none: the next question goes at once.
+/// The shortest pause, in nanoseconds. Instead of a shorter one the next question is sent at once.
 const TURN_NANOS: u64 = 200_000;
 
 impl RepairCounts {
-    /// Gives an entry to a cell that lacks it. Nobody waits for its word: a loss is found in the next round.
+    /// Sends an entry to a cell that lacks it. No answer is awaited: the next round finds a loss.
     fn give(
         &mut self,
         to: CellNumber,
         (map, key, entry): (MapId, Bytes, Entry),
-        grounds: &mut Grounds<'_>,
+        grounds: &mut RepairContext<'_>,
     ) -> u64 {
         self.given += 1;
         let (round, layout) = ((grounds.next_round)(), grounds.layout.version());
-        ask(to, Request { round, layout, map, key, demand: Demand::Write(entry) }, grounds)
+        ask(to, Request { round, layout, map, key, demand: Demand::Repair(entry) }, grounds)
     }
 }
 
-impl Talk {
-    fn new(with: CellNumber, grounds: &Grounds<'_>) -> Talk {
+impl CellComparison {
+    fn new(with: CellNumber, grounds: &RepairContext<'_>) -> CellComparison {
         let shared = grounds.rings.iter().map(|(map, ring)| (*map, ring.shared(grounds.me, with)));
         let maps = shared.filter(|(_, arcs)| !arcs.is_empty()).collect();
         let (open, wanted) = (Vec::new(), BTreeSet::new());
-        Talk { maps, map: None, begun: false, open, untouched: 0, wanted, asked: None }
+        CellComparison { maps, map: None, begun: false, open, unexplored: 0, wanted, asked: None }
     }
 
-    /// How far it is, before the next question.
-    fn pace(&self) -> Pace {
-        match self.open.len() - self.untouched + self.wanted.len() {
-            _ if !self.begun => Pace::Begins,
-            0..MUCH => Pace::Little,
-            _ => Pace::Much,
+    /// Returns the pace that the next question states.
+    fn pace(&self) -> DifferenceCount {
+        match self.open.len() - self.unexplored + self.wanted.len() {
+            _ if !self.begun => DifferenceCount::Unknown,
+            0..MUCH => DifferenceCount::Few,
+            _ => DifferenceCount::Many,
         }
     }
 
-    /// The next question, and the map that it is about.
-    fn next(&mut self) -> Option<(MapId, Question)> {
+    /// Returns the next question, and the map that it concerns.
+    fn next(&mut self) -> Option<(MapId, CompareQuestion)> {
         while self.open.is_empty() && self.wanted.is_empty() {
             let (map, arcs) = self.maps.pop_front()?;
-            (self.map, self.untouched, self.open) = (Some(map), arcs.len(), arcs);
+            (self.map, self.unexplored, self.open) = (Some(map), arcs.len(), arcs);
         }
         let map = self.map.expect("its arcs are asked about");
         if self.open.is_empty() || self.wanted.len() >= TOKENS_MAX {
             let behind = self.wanted.iter().nth(TOKENS_MAX).copied();
             let rest = behind.map_or_else(BTreeSet::new, |behind| self.wanted.split_off(&behind));
             let tokens = std::mem::replace(&mut self.wanted, rest);
-            return Some((map, Question::Fetch(tokens.into_iter().collect())));
+            return Some((map, CompareQuestion::Fetch(tokens.into_iter().collect())));
         }
         let arcs = self.open.split_off(self.open.len().saturating_sub(ARCS_MAX));
-        self.untouched = self.untouched.min(self.open.len());
-        Some((map, Question::Compare(arcs)))
+        self.unexplored = self.unexplored.min(self.open.len());
+        Some((map, CompareQuestion::Compare(arcs)))
     }
 
-    /// Finds what differs in an arc. Says whether the answer fits the question.
+    /// Finds the differences in an arc. Returns whether the answer fits the question.
     fn compare(
         &mut self,
         map: MapId,
         arc: Arc,
-        part: Part,
+        part: ArcContent,
         replica: &Replica,
         gifts: &mut BTreeSet<Token>,
     ) -> bool {
         match part {
-            Part::Prints(prints) => {
+            ArcContent::Prints(prints) => {
                 let Some(parts) = arc.parts() else { return false };
                 let differ = parts
                     .into_iter()
@@ -456,7 +476,7 @@ impl Talk {
                     .filter_map(|(part, theirs)| part.filter(|part| replica.sum(map, *part).print != theirs));
                 self.open.extend(differ);
             }
-            Part::Items(theirs) => {
+            ArcContent::Items(theirs) => {
                 let ascend = theirs.windows(2).all(|pair| pair[0].token < pair[1].token);
                 if !ascend || !theirs.iter().all(|item| arc.has(item.token)) {
                     return false;
@@ -486,8 +506,8 @@ impl Talk {
     }
 }
 
-/// Sends a request, and returns its bytes.
-fn ask(to: CellNumber, request: Request, grounds: &mut Grounds<'_>) -> u64 {
+/// Sends a request, and returns its length in bytes.
+fn ask(to: CellNumber, request: Request, grounds: &mut RepairContext<'_>) -> u64 {
     let message = Message::Request(request);
     let bytes = wire_bytes(&message);
     let Message::Request(request) = message else { unreachable!("it was made one") };
@@ -514,29 +534,38 @@ mod tests {
         let mut repair = Repair::new(RepairSettings::default(), Time(0));
         let (one, other) = (CellNumber(1), CellNumber(2));
         let mut admits = |from, pace, now| repair.admits(from, pace, now);
-        assert!(admits(one, Pace::Begins, Time(1)) && admits(other, Pace::Begins, Time(1)));
-        assert!(admits(one, Pace::Little, Time(2)) && admits(other, Pace::Begins, Time(2)));
-        assert!(admits(one, Pace::Much, Time(3)));
-        assert!(!admits(other, Pace::Begins, Time(4)) && admits(one, Pace::Begins, Time(4)));
-        assert!(admits(other, Pace::Begins, Time(3) + SERVING));
+        assert!(
+            admits(one, DifferenceCount::Unknown, Time(1))
+                && admits(other, DifferenceCount::Unknown, Time(1))
+        );
+        assert!(
+            admits(one, DifferenceCount::Few, Time(2)) && admits(other, DifferenceCount::Unknown, Time(2))
+        );
+        assert!(admits(one, DifferenceCount::Many, Time(3)));
+        assert!(
+            !admits(other, DifferenceCount::Unknown, Time(4))
+                && admits(one, DifferenceCount::Unknown, Time(4))
+        );
+        assert!(admits(other, DifferenceCount::Unknown, Time(3) + SERVING));
     }
 
-    /// Arcs of the ring that nothing is known of are no differences, however many there are.
+    /// Arcs that were not compared are no differences, however many they are.
     #[test]
     fn what_has_not_been_asked_about_does_not_differ() {
         let arcs = (0..1_000).map(|at| Arc { first: Token(at << 32), last: Token((at << 32) + 9) }).collect();
         let (open, wanted) = (Vec::new(), BTreeSet::new());
         let maps = VecDeque::from([(MapId(1), arcs)]);
-        let mut talk = Talk { maps, map: None, begun: false, open, untouched: 0, wanted, asked: None };
-        assert_eq!(talk.pace(), Pace::Begins);
+        let mut talk =
+            CellComparison { maps, map: None, begun: false, open, unexplored: 0, wanted, asked: None };
+        assert_eq!(talk.pace(), DifferenceCount::Unknown);
         talk.next();
         talk.begun = true;
-        assert_eq!((talk.pace(), talk.untouched), (Pace::Little, 1_000 - ARCS_MAX));
+        assert_eq!((talk.pace(), talk.unexplored), (DifferenceCount::Few, 1_000 - ARCS_MAX));
         talk.open.extend([Arc::WHOLE; MUCH]);
-        assert_eq!(talk.pace(), Pace::Much);
+        assert_eq!(talk.pace(), DifferenceCount::Many);
         while talk.open.len() > ARCS_MAX {
             talk.next();
         }
-        assert_eq!(talk.pace(), Pace::Little);
+        assert_eq!(talk.pace(), DifferenceCount::Few);
     }
 }

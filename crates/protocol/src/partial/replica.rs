@@ -1,4 +1,34 @@
 //! A replica: the entries of one cell, and its answers.
+//!
+//! **Limits.** A client cannot make a replica keep more than its [`Limits`]. Three kinds of writes have three
+//! bounds:
+//!
+//! | write | an entry, with all keys of its token | the whole store |
+//! |---|---|---|
+//! | of a client, with a value | `entry_bytes_max` | `store_bytes_max` |
+//! | of a client, deletes only | `entry_bytes_spare` more | `store_bytes_spare` more |
+//! | a copy: repair, arrival, a read that brings a quorum up to date | `place_bytes_max` | none |
+//!
+//! A replica always takes a write that makes nothing larger. So a delete of a key that takes more memory than
+//! its tombstone never fails, and a client can make room in a full replica.
+//!
+//! - *Deletes have a bound* because a delete of a key that never existed leaves a tombstone. The tombstone
+//!   stays as long as any cell is away ([`horizon`](super::horizon)). A client that reads first, at quorum
+//!   levels, need not delete a key that it did not find.
+//! - *Copies pass the limits of clients* because another replica has accepted them. Whether a write fits
+//!   depends on the order in which writes arrive. If a replica refused an entry that another one has, the two
+//!   would differ for ever. Then no round of comparing would be whole, and no tombstone of any map would be
+//!   forgotten. A copy brings no more than the replicas of its key have accepted from clients.
+//! - *Every message can carry every entry.* A client's writes may fill only one part of `place_bytes_max` at
+//!   each replica, one part for each copy of the map. So the content that all replicas of a key have accepted
+//!   fits into `place_bytes_max` together. Only if lives of cells replace each other while clients write to
+//!   the arriving ones can the sum be larger. Then the replica refuses the copy and counts the refusal, and a
+//!   delete of the key makes room everywhere.
+//!
+//! **Rejected: many tombstones of fields as one tombstone of the key.** A delete of the key with the highest
+//! of their stamps would cover fields that this replica has not seen. Such a field may be acknowledged at the
+//! other replicas. Only the horizon says that a replica has seen every field below a stamp, and content that
+//! the horizon of all cells covers is forgotten anyway.
 
 #[cfg(test)]
 mod tests;
@@ -10,8 +40,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     clock::{Clock, Stamp},
-    compare::{Item, Part},
-    entry::{Entry, Value},
+    compare::{ArcContent, Item},
+    entry::Entry,
     horizon::Horizon,
     journal::Record,
     layout::{Layout, MapId},
@@ -23,25 +53,68 @@ use super::{
 };
 use crate::time::Time;
 
-/// How much a replica keeps.
+/// The limits of a replica's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// No entry takes more bytes, and neither do the entries of all keys that share a token: such keys travel together.
+    /// The most bytes of an entry, and of the entries of all keys that share a token: such keys travel
+    /// together.
     pub entry_bytes_max: usize,
-    /// All entries together take no more bytes. Deletes are taken beyond it: they are how room is made.
+    /// The most bytes of all entries together that writes of clients may reach.
     pub store_bytes_max: usize,
+    /// The bytes that deletes of clients may add to an entry beyond `entry_bytes_max`.
+    pub entry_bytes_spare: usize,
+    /// The bytes that deletes of clients may add to all entries beyond `store_bytes_max`.
+    pub store_bytes_spare: usize,
+    /// The most bytes of the entries of one token after a copy. A message carries as much, and 512 KiB more.
+    pub place_bytes_max: usize,
 }
 
-/// Refusals of a replica, by reason.
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            entry_bytes_max: 8 << 20,
+            store_bytes_max: 1 << 30,
+            entry_bytes_spare: 8 << 20,
+            store_bytes_spare: 128 << 20,
+            place_bytes_max: 60 << 20,
+        }
+    }
+}
+
+/// The path by which a write reached a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteSource {
+    /// The coordinator of a client's write sent it. `copies` is the map's number of copies. It may come late.
+    Client { copies: usize },
+    /// Another cell sent the copy without a request. It may come late.
+    Unrequested,
+    /// This cell requested the copy when it compared.
+    Compared,
+    /// This cell requested the copy for its arrival.
+    Arrival,
+}
+
+impl Limits {
+    /// Returns the most bytes that a write may leave: of the entries of its token, and of all entries.
+    fn of(&self, way: WriteSource, is_delete: bool) -> (usize, usize) {
+        let WriteSource::Client { copies } = way else { return (self.place_bytes_max, usize::MAX) };
+        let spare = |spare: usize| if is_delete { spare } else { 0 };
+        let entry = self.entry_bytes_max.saturating_add(spare(self.entry_bytes_spare));
+        let store = self.store_bytes_max.saturating_add(spare(self.store_bytes_spare));
+        (entry.min(self.place_bytes_max / copies.max(1)), store)
+    }
+}
+
+/// Counters of a replica's refusals, by reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Refused {
-    /// Requests of another layout.
+pub struct RefusalCounters {
+    /// Requests with another layout version, or for a map that does not exist.
     pub layout: u64,
-    /// Writes with stamps too far ahead.
+    /// Writes with stamps too far ahead of the wall clock.
     pub skewed: u64,
     /// Writes that would make an entry too large.
     pub too_large: u64,
-    /// Writes for which there was no memory.
+    /// Writes for which the store had no room.
     pub full: u64,
 }
 
@@ -51,24 +124,26 @@ pub struct Replica {
     limits: Limits,
     maps: BTreeMap<MapId, Store>,
     bytes: usize,
-    refused: Refused,
-    /// Everything that this covers is here; copies of it that come later are passed over.
+    refused: RefusalCounters,
+    /// All writes that this covers are here. Later copies of such writes are ignored.
     horizon: Horizon,
-    /// How far the search for what can be forgotten has come.
+    /// The place of the last step of the search for values that can be forgotten. `None` at the beginning of
+    /// a pass.
     swept: Option<(MapId, Token, Bytes)>,
     forgotten: u64,
-    /// Of a cell with a disk: its changes that were not written down yet.
+    /// The changes that are not written to the disk yet. `None` for a cell without a disk.
     changes: Option<Vec<Record>>,
 }
 
 impl Replica {
-    /// A replica that keeps nothing yet.
+    /// Returns a replica that keeps nothing yet.
     pub fn new(limits: Limits) -> Replica {
+        assert!(limits.place_bytes_max < u32::MAX as usize, "the length of an entry has 32 bits");
         Replica {
             limits,
             maps: BTreeMap::new(),
             bytes: 0,
-            refused: Refused::default(),
+            refused: RefusalCounters::default(),
             horizon: Horizon::default(),
             swept: None,
             forgotten: 0,
@@ -76,17 +151,17 @@ impl Replica {
         }
     }
 
-    /// From now on its changes are to be written down.
+    /// Collects changes for the disk from now on.
     pub(super) fn persist(&mut self) {
         self.changes = Some(Vec::new());
     }
 
-    /// The changes to be written down, in order.
+    /// Returns the changes to be written to the disk, in order.
     pub(super) fn take_changes(&mut self) -> Vec<Record> {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Changes the entry of a key as it was changed before: limits and horizon have been looked at.
+    /// Executes a recorded change of a key's entry. Limits and horizon were checked before it was recorded.
     pub(super) fn restore(&mut self, map: MapId, key: Bytes, change: impl FnOnce(&mut Entry)) {
         let kept = self.maps.entry(map).or_insert_with(Store::new);
         let size = |entry: &Entry| if *entry == Entry::nothing() { 0 } else { Store::bytes(&key, entry) };
@@ -99,7 +174,8 @@ impl Replica {
         self.bytes = self.bytes - before + after;
     }
 
-    /// Puts a stretch of a map in the place of what is there, from behind a key to the end of the map or to its own last key.
+    /// Replaces a stretch of a map by a recorded one. The stretch goes from behind a key to its own last key,
+    /// or to the end of the map.
     pub(super) fn restore_stretch(
         &mut self,
         map: MapId,
@@ -122,53 +198,54 @@ impl Replica {
         }
     }
 
-    /// A stretch of a map, as it is: from behind a key on, or of the next map that there is. Tells the map, where in it the stretch
-    /// begins, and its last key, unless it goes to the end of the map. `None`: there are no further maps.
-    pub(super) fn stretch(&self, from: MapId, behind: Option<Bytes>) -> Option<Stretch> {
+    /// Returns the next stretch of entries for a checkpoint: of map `from`, behind a key, or of the next
+    /// existing map. Returns `None` if there are no further maps.
+    pub(super) fn stretch(&self, from: MapId, behind: Option<Bytes>) -> Option<EntryRun> {
         let map = *self.maps.range(from..).next()?.0;
         let behind = behind.filter(|_| map == from);
         let (entries, next) = self.copy(map, behind.as_ref(), |_| true);
-        Some(Stretch { map, behind, entries, next })
+        Some(EntryRun { map, behind, entries, next })
     }
 
-    /// From now on copies of what this covers are passed over: it is all here.
+    /// Ignores copies of writes that this horizon covers from now on, because all of them are here.
     pub(super) fn reach(&mut self, horizon: Horizon) {
         self.horizon = horizon;
     }
 
-    /// How many entries were forgotten, because they were deleted or had expired.
+    /// Returns how many deleted or expired values were forgotten.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
-    /// How many keys it has an entry of, deleted ones too.
+    /// Returns the number of keys that have an entry, including deleted keys.
     pub fn keys(&self) -> usize {
         self.maps.values().map(Store::len).sum()
     }
 
-    /// A print of its keys and their stamps: replicas of the same keys that have the same writes have the same one.
+    /// Returns a hash of the keys and their stamps. Replicas of the same keys that have the same writes have
+    /// the same hash.
     pub fn print(&self) -> u64 {
         let of =
             |(map, kept): (&MapId, &Store)| kept.sum(Arc::WHOLE).print.wrapping_mul(2 * u64::from(map.0) + 1);
         self.maps.iter().map(of).fold(0, u64::wrapping_add)
     }
 
-    /// How many bytes its keys and entries take, about.
+    /// Returns the approximate memory of its keys and entries, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Its refusals so far.
-    pub fn refused(&self) -> Refused {
+    /// Returns the replica's refusals so far.
+    pub fn refused(&self) -> RefusalCounters {
         self.refused
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub fn entry(&self, map: MapId, key: &[u8]) -> Option<Entry> {
         self.maps.get(&map)?.entry(Token::of(map, key), key)
     }
 
-    /// The layout changed: maps that were dropped are forgotten.
+    /// Adopts a changed layout: drops the maps that it does not have.
     pub fn adopt(&mut self, layout: &Layout) {
         let dropped: Vec<_> = self.maps.keys().copied().filter(|map| layout.map(*map).is_none()).collect();
         for map in dropped {
@@ -177,7 +254,7 @@ impl Replica {
         }
     }
 
-    /// Does what a coordinator demands.
+    /// Answers a coordinator's request.
     pub fn answer(&mut self, request: Request, layout: &Layout, clock: &mut Clock, now: Time) -> Answer {
         if request.layout != layout.version() || layout.map(request.map).is_none() {
             self.refused.layout += 1;
@@ -197,22 +274,32 @@ impl Replica {
                 let (entries, next) = self.gather(request.map, &tokens);
                 Answer::Copied { entries, next }
             }
-            // A later life of a cell may be behind the horizon: it goes above what was forgotten.
+            // The clock of a cell's later life may be behind the horizon. Its writes must go above forgotten
+            // ones.
             Demand::Ask => {
                 let newest = held().map_or(Stamp::ZERO, |held| held.newest());
                 Answer::Told(newest.max(self.horizon.stamp()))
             }
-            Demand::Read => Answer::Entry(held().unwrap_or_default()),
+            Demand::Read(most) => {
+                let entry = held().unwrap_or_default();
+                match u32::try_from(entry.wire_bytes()) {
+                    Ok(bytes) if bytes <= most => Answer::Entry(entry),
+                    bytes => Answer::Large(bytes.unwrap_or(u32::MAX)),
+                }
+            }
             Demand::Digest => Answer::Digest(held().unwrap_or_default().digest()),
-            Demand::Write(entry) => match self.write(request.map, request.key, (&entry, true), clock, now) {
-                Ok(newer) => Answer::Written { newer },
-                Err(refusal) => Answer::Refused(refusal),
-            },
+            Demand::Write(entry) => {
+                let copies = layout.map(request.map).map_or(1, |map| map.copies.total());
+                self.written(request.map, request.key, (&entry, WriteSource::Client { copies }), clock, now)
+            }
+            Demand::Repair(entry) => {
+                self.written(request.map, request.key, (&entry, WriteSource::Unrequested), clock, now)
+            }
         }
     }
 
-    /// Some entries of a map, of those that `wanted` holds for: from behind a key on. Looks at a part of the map only; tells the
-    /// last key that it looked at, unless it was the map's last.
+    /// Returns some entries of a map whose tokens satisfy `wanted`, from behind a key on. Looks at a bounded
+    /// part of the map. Returns also the last key that it looked at, or `None` at the end of the map.
     pub(super) fn copy(
         &self,
         map: MapId,
@@ -235,8 +322,8 @@ impl Replica {
         (copied, None)
     }
 
-    /// Some keys of a map behind a token, deleted ones too, and the token up to which these are all; none: they are the last. Keys
-    /// of one token are never parted.
+    /// Lists some keys of a map behind a token, including deleted ones. Returns also the token up to which
+    /// the list is complete, or `None` at the end of the map. Keys of one token stay together.
     fn list(&self, map: MapId, behind: Option<Token>, wall: u64) -> (Vec<Listed>, Option<Token>) {
         let from = match behind {
             Some(Token(u64::MAX)) => return (Vec::new(), None),
@@ -252,48 +339,78 @@ impl Replica {
             last = Some(packed.token);
             bytes += size_of::<Listed>() + packed.key.len();
             let entry = packed.entry();
-            let kind = match entry.value(wall) {
-                Value::Nothing => Kind::Nothing,
-                Value::String(_) => Kind::String,
-                Value::Hash(_) => Kind::Hash,
-            };
-            keys.push(Listed { key: packed.key(), newest: entry.newest(), kind });
+            let print = if entry.has_parts() { print(packed.token, &entry).max(1) } else { 0 };
+            let (key, newest, kind) = (packed.key(), entry.newest(), Kind::of(&entry, wall));
+            keys.push(Listed { key, newest, kind, print });
         }
         (keys, None)
     }
 
-    /// Takes a copy of an entry, as a write.
+    fn written(
+        &mut self,
+        map: MapId,
+        key: Bytes,
+        write: (&Entry, WriteSource),
+        clock: &mut Clock,
+        now: Time,
+    ) -> Answer {
+        match self.write(map, key, write, clock, now) {
+            Ok(newer) => Answer::Written { newer },
+            Err(refusal) => Answer::Refused(refusal),
+        }
+    }
+
+    /// Takes a copy of an entry that this cell requested when it compared. Leaves out the writes whose stamps
+    /// are too far ahead, and returns the time of the lowest of these.
     pub(super) fn take(
+        &mut self,
+        map: MapId,
+        (key, mut entry): (Bytes, Entry),
+        clock: &mut Clock,
+        now: Time,
+    ) -> Result<Option<u64>, Refusal> {
+        let left_out = entry.split_off(clock.latest(now)).map(|stamp| stamp.time);
+        self.refused.skewed += u64::from(left_out.is_some());
+        self.write(map, key, (&entry, WriteSource::Compared), clock, now).map(|_| left_out)
+    }
+
+    /// Takes a copy of an entry that this cell requested for its arrival. Takes all of it, even stamps that
+    /// are too far ahead of the clock.
+    pub(super) fn take_all(
         &mut self,
         map: MapId,
         (key, entry): (Bytes, Entry),
         clock: &mut Clock,
         now: Time,
     ) -> Result<(), Refusal> {
-        self.write(map, key, (&entry, false), clock, now).map(|_| ())
+        self.write(map, key, (&entry, WriteSource::Arrival), clock, now).map(|_| ())
     }
 
-    /// Merges `write` into what is held; one that may come `late` brings no tallies of counters that have ended here. Returns the highest stamp of what concerns the same and is newer.
+    /// Merges `write` into the key's entry. If the write may be late, ignores tallies of counters that have
+    /// ended here. Returns the highest stamp among competing writes if it is above that of `write`, and else
+    /// zero.
     fn write(
         &mut self,
         map: MapId,
         key: Bytes,
-        (write, late): (&Entry, bool),
+        (write, way): (&Entry, WriteSource),
         clock: &mut Clock,
         now: Time,
     ) -> Result<Stamp, Refusal> {
         let newest = write.newest();
-        if clock.admit(newest, now).is_err() {
+        if clock.admit(newest, now).is_err() && way != WriteSource::Arrival {
             self.refused.skewed += 1;
             return Err(Refusal::Skewed);
         }
-        let (horizon, limits, stored) = (self.horizon, self.limits, self.bytes);
+        let late = matches!(way, WriteSource::Client { .. } | WriteSource::Unrequested);
+        let (entry_bytes_max, store_bytes_max) = self.limits.of(way, write.is_delete());
+        let (horizon, stored) = (self.horizon, self.bytes);
         let uncovered = (write.oldest().time <= horizon.time).then(|| write.beyond(horizon));
         let write = uncovered.as_ref().unwrap_or(write);
         let kept = self.maps.entry(map).or_insert_with(Store::new);
         let mut running = None;
         let merged = kept.update(Token::of(map, &key), &key, |mut entry, others| {
-            let beside = entry.newest_beside(write).max(horizon.stamp());
+            let beside = entry.newest_competing(write).max(horizon.stamp());
             let is_new = entry == Entry::nothing();
             let size_before = if is_new { 0 } else { Store::bytes(&key, &entry) };
             if late && write.tallies().next().is_some() {
@@ -303,13 +420,13 @@ impl Replica {
                 return (None, Ok((beside, stored, false)));
             }
             let size = Store::bytes(&key, &entry);
-            // A write that makes nothing larger is always taken, and so is a delete.
-            let grows = size > size_before && !write.is_delete();
-            if grows && others + size > limits.entry_bytes_max {
+            // A write that makes nothing larger is always taken.
+            let grows = size > size_before;
+            if grows && others + size > entry_bytes_max {
                 return (None, Err(Refusal::TooLarge));
             }
             let stored = stored - size_before + size;
-            if grows && stored > limits.store_bytes_max {
+            if grows && stored > store_bytes_max {
                 return (None, Err(Refusal::Full));
             }
             (Some(entry), Ok((beside, stored, true)))
@@ -318,7 +435,8 @@ impl Replica {
             Ok((beside, stored, changed)) => {
                 self.bytes = stored;
                 if let Some(changes) = self.changes.as_mut().filter(|_| changed) {
-                    // Tallies that were passed over are none of it: on disk there is no horizon to stop them.
+                    // The record leaves out ignored tallies: no horizon would stop them when the record is
+                    // executed again.
                     let write = running.unwrap_or_else(|| write.clone());
                     changes.push(Record::Merged { map, key, write });
                 }
@@ -332,26 +450,27 @@ impl Replica {
         }
     }
 
-    /// What an arc of a map has: its keys if they are few, else a print of each of its parts.
-    fn part(&self, map: MapId, arc: Arc) -> Part {
-        let Some(kept) = self.maps.get(&map) else { return Part::Items(Vec::new()) };
+    /// Returns the content of an arc of a map: its keys if they are few, and else a hash of each of its
+    /// parts.
+    fn part(&self, map: MapId, arc: Arc) -> ArcContent {
+        let Some(kept) = self.maps.get(&map) else { return ArcContent::Items(Vec::new()) };
         match arc.parts().filter(|_| kept.sum(arc).count > ITEMS_MAX) {
-            Some(parts) => Part::Prints(parts.map(|part| part.map_or(0, |part| kept.sum(part).print))),
-            None => Part::Items(items(kept, arc)),
+            Some(parts) => ArcContent::Prints(parts.map(|part| part.map_or(0, |part| kept.sum(part).print))),
+            None => ArcContent::Items(items(kept, arc)),
         }
     }
 
-    /// What an arc of a map has.
+    /// Returns the number and the hash of the entries in an arc of a map.
     pub(super) fn sum(&self, map: MapId, arc: Arc) -> Sum {
         self.maps.get(&map).map_or(Sum::default(), |kept| kept.sum(arc))
     }
 
-    /// The tokens of an arc that have entries, and what they have.
+    /// Returns the tokens of an arc that have entries, each with its content.
     pub(super) fn items(&self, map: MapId, arc: Arc) -> Vec<Item> {
         self.maps.get(&map).map_or(Vec::new(), |kept| items(kept, arc))
     }
 
-    /// Whether the only entry at a token was written whole after this time.
+    /// Whether a token has exactly one entry, whose base was written after `time`.
     pub(super) fn is_above(&self, map: MapId, token: Token, time: u64) -> bool {
         let Some(kept) = self.maps.get(&map) else { return false };
         let mut entries = kept.range(Arc { first: token, last: token });
@@ -359,7 +478,8 @@ impl Replica {
         first && entries.next().is_none()
     }
 
-    /// The entries at some tokens, which ascend; and the last key, if there were too many. Keys of one token are never parted.
+    /// Returns the entries at some tokens, which ascend. Returns also the last key if there are too many
+    /// entries. Keys of one token stay together.
     pub(super) fn gather(&self, map: MapId, tokens: &[Token]) -> (Vec<(Bytes, Entry)>, Option<Bytes>) {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         let Some(kept) = self.maps.get(&map) else { return (entries, None) };
@@ -377,7 +497,7 @@ impl Replica {
         (entries, None)
     }
 
-    /// Looks at some more entries, and forgets what was deleted or expired and is covered by the horizons of all cells.
+    /// Looks at some more entries. Forgets deleted and expired values that the horizons of all cells cover.
     pub(super) fn sweep(&mut self, common: Horizon) {
         if common.time == 0 {
             return;
@@ -417,12 +537,12 @@ impl Replica {
     }
 }
 
-/// A stretch of a map.
-pub(super) struct Stretch {
+/// A run of neighbouring entries of a map, for a checkpoint.
+pub(super) struct EntryRun {
     pub(super) map: MapId,
     pub(super) behind: Option<Bytes>,
     pub(super) entries: Vec<(Bytes, Entry)>,
-    /// Its last key, behind which the map has more.
+    /// The last key, if the map has more entries behind it.
     pub(super) next: Option<Bytes>,
 }
 
@@ -448,15 +568,15 @@ fn items(kept: &Store, arc: Arc) -> Vec<Item> {
     items
 }
 
-/// Another hash of keys than their token.
+/// The seed of a key's hash, which must differ from the hash that gives its token.
 const KEY_SEED: u64 = 0x6b65_7973;
-/// Of an arc with no more entries the keys are told.
+/// The most entries of an arc whose keys are listed instead of hashes.
 const ITEMS_MAX: u32 = 4;
-/// How many entries are looked at in one turn.
+/// The number of entries that one sweep looks at.
 const SWEEP_LOOKS: usize = 2_048;
 
-/// One copy has about so many bytes, or looks at so many entries.
+/// The approximate bytes of one copy, and the most entries that it looks at.
 const COPY_BYTES: usize = 256 << 10;
 const COPY_LOOKS: usize = 4_096;
-/// One piece of a scan has about so many keys.
+/// The approximate number of keys in one piece of a scan.
 const LIST_KEYS: usize = 512;

@@ -1,12 +1,12 @@
-//! A cell in its domain: it joins through the routers, follows the layout that the order hands in, and works with the other
-//! cells.
+//! A cell in its domain: it joins through the routers, follows the layout that the order hands in, and works
+//! with the other cells.
 //!
 //! ```text
 //!   routers ── order ──▶ member ── layout ──▶ cell ◀── requests, answers ──▶ other cells
 //! ```
 //!
-//! The two halves share nothing but the layout. When all routers are gone the cell goes on with the layout that it has; only
-//! changes wait.
+//! The member and the cell share nothing but the layout. When all routers are gone the cell goes on with its
+//! present layout, and only changes wait.
 
 #[cfg(test)]
 mod tests;
@@ -38,104 +38,104 @@ use crate::{
 /// A message in a domain of maps.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Of the order: between routers, or between a router and a cell.
+    /// A message of the order: between routers, or between a router and a cell.
     Order(ecast::Message),
-    /// From cell to cell.
+    /// A message from cell to cell.
     Cell(message::Message),
 }
 
-/// How a process stands in a domain when it joins.
+/// The properties with which a process joins a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its name, for people.
+pub struct JoinOptions {
+    /// The process's name, for people.
     pub name: String,
-    /// Its site.
+    /// The process's site.
     pub site: Site,
-    /// Its places on the ring.
+    /// The process's places on the ring.
     pub tokens: Vec<Token>,
 }
 
 /// A request to a resident.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers. Help, which has no end of its own.
+    /// Tells the resident processes that may be routers. It has no answer.
     Seeds(Vec<Peer>),
-    /// Coordinate this. Ends in exactly one [`Event::Ended`].
+    /// Coordinates this operation. Ends in exactly one [`Event::Ended`].
     Operate(Operation),
-    /// Tell some keys of a map. Ends in exactly one [`Event::Scanned`].
+    /// Lists some keys of a map. Ends in exactly one [`Event::Scanned`].
     Scan(Scan),
-    /// Have this change ordered. Ends in exactly one [`Event::Changed`].
+    /// Submits this change to the order. Ends in exactly one [`Event::Changed`].
     Change {
-        /// The asker's name for it; at most [`NAME_MAX`].
+        /// The name that the user gives the change, at most [`NAME_MAX`].
         id: CommandId,
-        /// The change. There are few, and other commands are small.
+        /// The change. Boxed because changes are rare and other commands are small.
         change: Box<Change>,
     },
-    /// The wall clock less the boot-time clock, in nanoseconds, as it is from now on. Help, which has no end of its own.
+    /// Sets the offset: the wall clock less the boot-time clock, in nanoseconds. It has no answer.
     Adjust(i64),
 }
 
-/// No command has a greater name.
+/// The greatest name of a command. Larger ones are the resident's own.
 pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 
-/// A resident's word to its user.
+/// A message of a resident to its user.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// An operation ended.
     Ended {
         /// The name that the user gave it.
         id: u64,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
     },
     /// A scan ended.
     Scanned {
         /// The name that the user gave it.
         id: u64,
-        /// How.
+        /// The outcome.
         outcome: Scanned,
     },
-    /// Hints for this cell were given up: it lacks writes that this one coordinated.
+    /// This coordinator gave up hints for this cell, which therefore lacks writes.
     Lacks(CellNumber),
-    /// The members, cells and maps are these now.
+    /// The members, cells and maps have changed to these.
     Roster(Arc<Roster>),
-    /// A change has come about, or the reason why it does not.
+    /// A change was made, or was not, with the reason.
     Changed {
         /// The name that the user gave it.
         id: CommandId,
         /// The outcome.
         result: Result<(), Unchanged>,
     },
-    /// This process is no member any more: it must stop, and may come back as a new one.
+    /// This process is no longer a member: it must stop, and may come back as a new one.
     Wedged,
 }
 
-/// Why a change has not come about.
+/// The reason why a change was not made, or why its outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unchanged {
-    /// It is refused.
+    /// The order refused the change.
     #[error(transparent)]
     Refused(#[from] ChangeRefusal),
-    /// It was not sent: this process is out.
+    /// The change was not sent, because this process is no longer a member.
     #[error("this process does not belong to the domain any more")]
     Out,
-    /// It may have come about.
+    /// The change may have been made.
     #[error("it may have come about: this process was cut off before it was told")]
     Unknown,
 }
 
 /// The token of the message by which this process joins.
 const JOIN: u64 = u64::MAX;
-/// The token of the message by which its cell has arrived.
+/// The token of the message by which this process announces that its cell has arrived.
 const COMPLETE: u64 = u64::MAX - 1;
 
-/// A process that keeps keys of maps, in a domain.
+/// A process of a domain that keeps keys of maps.
 pub struct Resident {
     me: ProcessId,
     member: Member,
     roster: Option<Arc<Roster>>,
     cell: Cell,
-    /// News of the order that was not taken yet.
+    /// Events of the member that were not handled yet.
     news: VecDeque<MemberEvent>,
     /// Changes that this process asked for and that have not ended, the oldest first.
     asked: VecDeque<(CommandId, Change)>,
@@ -144,19 +144,19 @@ pub struct Resident {
     disk: Option<OnDisk>,
 }
 
-/// Of a process with a disk: how far its end of the order is written down.
+/// The state of the order's records, for a process with a disk.
 #[derive(Default)]
 struct OnDisk {
-    /// Submitted, and not written down yet.
-    unsaid: Vec<(u64, Bytes)>,
+    /// Changes that were submitted and are not written down yet.
+    unwritten: Vec<(u64, Bytes)>,
     /// Changes that take effect here once their records are durable.
-    written: VecDeque<(Ticket, Turn)>,
-    /// It comes back, and its cell does not know the layout yet.
+    written: VecDeque<(Ticket, DeliveredChange)>,
+    /// Whether the process comes back and its cell has no layout yet.
     resumes: bool,
 }
 
-/// A change of the order, and what it leads to.
-struct Turn {
+/// A delivered change, and the roster after it.
+struct DeliveredChange {
     at: Position,
     id: MessageId,
     body: Bytes,
@@ -164,9 +164,9 @@ struct Turn {
 }
 
 impl Resident {
-    /// A process that asks to be taken in as soon as it finds a router. `offset` is the wall clock less the boot-time clock, in
-    /// nanoseconds. It keeps nothing, so it must never have been one under this incarnation.
-    pub fn new(me: Peer, place: Place, settings: Settings, offset: i64, now: Time) -> Resident {
+    /// Returns a process that asks to join as soon as it finds a router. `offset` is the wall clock less the
+    /// boot-time clock, in nanoseconds. It keeps nothing, so no process may have used its incarnation before.
+    pub fn new(me: Peer, place: JoinOptions, settings: Settings, offset: i64, now: Time) -> Resident {
         let mut member = Member::new(me.id, MemberSettings::default());
         let disk = settings.checkpoint_bytes.map(|_| OnDisk::default());
         if disk.is_some() {
@@ -174,13 +174,14 @@ impl Resident {
         }
         let cell = Cell::new(me.id, settings, offset, now);
         let mut resident = Resident::with(me.id, member, cell, disk);
-        let Place { name, site, tokens } = place;
+        let JoinOptions { name, site, tokens } = place;
         let join = Change::Join { name, address: me.address, site, tokens };
         resident.submit(JOIN, join.encode());
         resident
     }
 
-    /// The process that wrote these records goes on; `None` if there are none. It belonged to this generation.
+    /// Returns the process that continues these records, or `None` if there are none. `generation` is the
+    /// generation to which the process belonged.
     pub fn recover(
         me: Peer,
         settings: Settings,
@@ -216,48 +217,48 @@ impl Resident {
         }
     }
 
-    /// The members, cells and maps, once it belongs to the domain.
+    /// Returns the members, cells and maps. `None` until the domain has taken this process in.
     pub fn roster(&self) -> Option<&Arc<Roster>> {
         self.roster.as_ref()
     }
 
-    /// Its end of the order.
+    /// Returns the process's member of the order.
     pub fn member(&self) -> &Member {
         &self.member
     }
 
-    /// Its cell.
+    /// Returns the process's cell.
     pub fn cell(&self) -> &Cell {
         &self.cell
     }
 
-    /// How its cell is.
+    /// Returns the status of the process's cell.
     pub fn status(&self) -> Status {
         self.cell.status()
     }
 
-    /// Messages from the order that were refused.
+    /// Returns how many messages from the order were refused.
     pub fn refused(&self) -> u64 {
         self.refused + self.member.refused()
     }
 
-    /// Submits between two inputs.
+    /// Submits a message of this process to the order. With a disk, `write_down` records it before it leaves.
     fn submit(&mut self, token: u64, body: Bytes) {
         if let Some(disk) = &mut self.disk {
-            disk.unsaid.push((token, body.clone()));
+            disk.unwritten.push((token, body.clone()));
         }
         self.member.submit(token, Class::Control, body);
     }
 
-    /// Writes down what was submitted, before it is sent.
+    /// Writes down the submitted messages, before they are sent.
     fn write_down(&mut self, out: &mut dyn Sink<Self>) {
-        for (token, body) in self.disk.iter_mut().flat_map(|disk| disk.unsaid.drain(..)) {
+        for (token, body) in self.disk.iter_mut().flat_map(|disk| disk.unwritten.drain(..)) {
             let record = out.persist(Record::Submitted { token, body });
             self.member.send_after(record);
         }
     }
 
-    /// A process that comes back has its cell go on with the layout that it had.
+    /// Hands the recovered layout to the cell, once.
     fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.disk.as_mut().is_some_and(|disk| std::mem::take(&mut disk.resumes))
             && let Some(roster) = self.roster.clone()
@@ -266,7 +267,7 @@ impl Resident {
         }
     }
 
-    /// Everything up to this record is durable: changes take effect.
+    /// Lets the changes of records up to `through` take effect, because these are durable now.
     fn persisted(&mut self, cx: &mut Context<'_>, through: Ticket, out: &mut dyn Sink<Self>) {
         let mut durable = None;
         while let Some(disk) = &mut self.disk
@@ -281,7 +282,8 @@ impl Resident {
         self.work(cx, Input::Persisted(through), out);
     }
 
-    /// Begins a checkpoint if one is due. One waits as long as the order's end of this process cannot say what it submitted.
+    /// Begins a checkpoint if one is due. It waits while the member cannot tell which messages it has
+    /// submitted.
     fn look_at_journal(&mut self, out: &mut dyn Sink<Self>) {
         if !self.cell.is_checkpoint_due() {
             return;
@@ -320,14 +322,15 @@ impl Resident {
                 self.apply(cx, (at, id), &body, attachment, out);
             }
             MemberEvent::Outcome { token: JOIN, outcome, .. } => {
-                // One that is refused learns that it is out, too.
+                // A process whose joining was refused must stop, too.
                 if let ecast::Outcome::Rejected(_) = outcome {
                     self.wedge(out);
                 }
             }
             MemberEvent::Outcome { token, outcome, .. } => {
                 let result = match outcome {
-                    // It ends when it takes effect here, so that what is asked for next meets it: members are sent all changes.
+                    // The change ends when it takes effect here, so that the user's next request meets it:
+                    // members get all changes.
                     ecast::Outcome::Stable if !self.goes(CommandId(token)) => return,
                     ecast::Outcome::Stable => Ok(()),
                     ecast::Outcome::Rejected(refusal) => Err(ChangeRefusal::of(refusal).into()),
@@ -346,13 +349,13 @@ impl Resident {
                 out.send(Destination::One(founder), Message::Order(witness), None);
             }
             MemberEvent::Wedged => self.wedge(out),
-            // No data is in this order, nothing is injected, and the cell works whoever leads the routers.
+            // This order carries no data and injects nothing, and the cell works whichever router leads.
             MemberEvent::Deliver { .. } | MemberEvent::Injected { .. } => self.refused += 1,
             MemberEvent::NotInjected { .. } | MemberEvent::Lead { .. } | MemberEvent::Adrift(_) => {}
         }
     }
 
-    /// A change takes effect here.
+    /// Applies a delivered change to the roster. It takes effect at once, or once its record is durable.
     fn apply(
         &mut self,
         cx: &mut Context<'_>,
@@ -377,7 +380,7 @@ impl Resident {
         };
         let roster = Arc::new(after);
         self.roster = Some(roster.clone());
-        let turn = Turn { at, id, body: body.clone(), roster };
+        let turn = DeliveredChange { at, id, body: body.clone(), roster };
         match &mut self.disk {
             None => self.take_effect(cx, turn, out),
             Some(disk) => {
@@ -387,11 +390,12 @@ impl Resident {
         }
     }
 
-    /// A change that was delivered takes effect.
-    fn take_effect(&mut self, cx: &mut Context<'_>, turn: Turn, out: &mut dyn Sink<Self>) {
-        let Turn { id, body, roster, .. } = turn;
+    /// Lets a delivered change take effect.
+    fn take_effect(&mut self, cx: &mut Context<'_>, turn: DeliveredChange, out: &mut dyn Sink<Self>) {
+        let DeliveredChange { id, body, roster, .. } = turn;
         self.lay(cx, roster, out);
-        // Others may be away for long, and need not be waited for: what is delivered here has come about.
+        // Other members may be away for long. A change that is delivered here is decided, so its user need
+        // not wait for them.
         if id.sender == self.me
             && let Some(change) = Change::decode(&body)
             && let Some((id, _)) = self.asked.iter().find(|(_, asked)| *asked == change)
@@ -406,7 +410,7 @@ impl Resident {
         out.emit(Event::Roster(roster));
     }
 
-    /// True if this process is no member any more behind the change that was asked for under this name.
+    /// Whether the change that the user asked for under this name removes this process.
     fn goes(&self, id: CommandId) -> bool {
         let asked = self.asked.iter().find(|(asked, _)| *asked == id);
         asked.is_some_and(|(_, change)| match change {
@@ -415,7 +419,7 @@ impl Resident {
         })
     }
 
-    /// A change ends, unless it has ended before.
+    /// Ends a change, unless it has ended before.
     fn end(&mut self, id: CommandId, result: Result<(), Unchanged>, out: &mut dyn Sink<Self>) {
         if let Some(index) = self.asked.iter().position(|(asked, _)| *asked == id) {
             self.asked.remove(index);
@@ -448,7 +452,7 @@ impl Resident {
                 let body = change.encode();
                 self.asked.push_back((id, *change));
                 if let Some(disk) = &mut self.disk {
-                    disk.unsaid.push((id.0, body.clone()));
+                    disk.unwritten.push((id.0, body.clone()));
                 }
                 let submit = MemberCommand::Submit { token: id.0, class: Class::Control, body };
                 self.order(cx, Input::Command(submit), out);
@@ -491,7 +495,7 @@ impl Protocol for Resident {
                 self.work(cx, Input::Unlinked { peer }, out);
             }
             Input::Progress { peer } => self.work(cx, Input::Progress { peer }, out),
-            // Nobody casts here.
+            // No process casts in this protocol.
             Input::Cast { .. } => self.refused += 1,
             Input::Drained => {
                 self.order(cx, Input::Drained, out);
@@ -513,7 +517,7 @@ impl Protocol for Resident {
 /// The sink of the cell.
 struct AtCell<'a> {
     out: &'a mut dyn Sink<Resident>,
-    /// The cell has arrived.
+    /// Set to the cell's number when its arrival has ended.
     complete: &'a mut Option<CellNumber>,
 }
 
@@ -540,7 +544,7 @@ impl Sink<Cell> for AtCell<'_> {
             cell::Event::Scanned { id, outcome } => self.out.emit(Event::Scanned { id, outcome }),
             cell::Event::Lacks(number) => self.out.emit(Event::Lacks(number)),
             cell::Event::Complete(number) => *self.complete = Some(number),
-            // The roster tells it.
+            // The user learns the layout from the roster.
             cell::Event::Laid(_) => {}
         }
     }
@@ -554,7 +558,7 @@ impl Sink<Cell> for AtCell<'_> {
     }
 }
 
-/// Stands before messages of the order; those of cells begin with a tag of their own.
+/// The first byte of messages of the order. Messages of cells begin with a tag of their own.
 const ORDER: u8 = 0;
 
 impl Wire for Message {

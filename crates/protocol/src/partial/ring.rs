@@ -1,8 +1,8 @@
 //! The ring: which cells own a key.
 //!
-//! Each cell has tokens on a circle of 64 bits. A key's owners are found by walking up from the key's own token: a cell is
-//! taken when it is met for the first time, as long as its site lacks copies (Dynamo §4.2; Cassandra's
-//! `NetworkTopologyStrategy`, without racks).
+//! Each cell has tokens on a circle of 64 bits. The walk that finds a key's owners goes up from the key's own
+//! token. It takes a cell when it meets the cell for the first time, while the cell's site still lacks copies
+//! (Dynamo §4.2; Cassandra's `NetworkTopologyStrategy`, without racks).
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use super::{
     tree::Arc,
 };
 
-/// A group of cells that are near each other; opaque here.
+/// A group of cells that are near each other. Its number has no meaning here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Site(pub u16);
 
@@ -22,7 +22,8 @@ pub struct Site(pub u16);
 pub struct Token(pub u64);
 
 impl Token {
-    /// The place of a key of a map. Maps differ, so that a hot key's name is not hot at the same cells in every map.
+    /// Returns the place of a key of a map. Maps differ, so that keys of the same name are not hot at the
+    /// same cells in every map.
     pub fn of(map: MapId, key: &[u8]) -> Token {
         Token(xxh3_64_with_seed(key, u64::from(map.0)))
     }
@@ -33,16 +34,16 @@ impl Token {
 pub struct Owner {
     /// The cell.
     pub cell: CellNumber,
-    /// Its site.
+    /// The cell's site.
     pub site: Site,
 }
 
-/// The owners of a key, each once, in the order in which they were met.
+/// The owners of a key, each once, in the order in which the walk met them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owners(SmallVec<[Owner; 6]>);
 
 impl Owners {
-    /// No key has more.
+    /// The most owners of a key.
     pub const MAX: usize = 16;
 
     pub(super) fn new(owners: SmallVec<[Owner; 6]>) -> Owners {
@@ -53,107 +54,107 @@ impl Owners {
         Owners(owners)
     }
 
-    /// How many there are.
+    /// Returns the number of owners.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// All of them, in order.
+    /// Returns all owners, in order.
     pub fn iter(&self) -> impl Iterator<Item = Owner> + '_ {
         self.0.iter().copied()
     }
 
-    /// The cell at an index.
+    /// Returns the cell at an index.
     pub fn cell(&self, index: usize) -> CellNumber {
         self.0[index].cell
     }
 
-    /// The index of a cell, if it is an owner.
+    /// Returns the index of a cell, if the cell is an owner.
     pub fn index(&self, cell: CellNumber) -> Option<usize> {
         self.0.iter().position(|owner| owner.cell == cell)
     }
 
-    /// All of them, as a share.
+    /// Returns all owners, as a share.
     pub fn all(&self) -> Share {
         self.share(|_| true)
     }
 
-    /// Those at a site.
+    /// Returns the owners at a site.
     pub fn of_site(&self, site: Site) -> Share {
         self.share(|owner| owner.site == site)
     }
 
-    /// Those for which `which` holds.
+    /// Returns the owners for which `which` holds.
     pub fn share(&self, which: impl Fn(Owner) -> bool) -> Share {
         let chosen = self.0.iter().enumerate().filter(|(_, owner)| which(**owner));
         chosen.fold(Share::NONE, |share, (index, _)| share.with(index))
     }
 }
 
-/// Some of a key's owners, by their index. An owner that is added twice counts once.
+/// A set of a key's owners, by their indexes. An owner that is added twice counts once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Share(u64);
 
 impl Share {
-    /// None of them.
+    /// No owner.
     pub const NONE: Share = Share(0);
 
-    /// With one more.
+    /// Returns the share with this owner.
     pub fn with(self, index: usize) -> Share {
         Share(self.0 | 1 << index)
     }
 
-    /// Without one.
+    /// Returns the share without this owner.
     pub fn without(self, index: usize) -> Share {
         Share(self.0 & !(1 << index))
     }
 
-    /// Those that are in both.
+    /// Returns the owners that are in both shares.
     pub fn and(self, other: Share) -> Share {
         Share(self.0 & other.0)
     }
 
-    /// Those that are in either.
+    /// Returns the owners that are in either share.
     pub fn or(self, other: Share) -> Share {
         Share(self.0 | other.0)
     }
 
-    /// Those that are not in `other`.
+    /// Returns the owners that are not in `other`.
     pub fn minus(self, other: Share) -> Share {
         Share(self.0 & !other.0)
     }
 
-    /// Whether it has this one.
+    /// Whether the share has this owner.
     pub fn has(self, index: usize) -> bool {
         self.0 >> index & 1 == 1
     }
 
-    /// How many.
+    /// Returns the number of owners in the share.
     pub fn count(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// Whether there are none.
+    /// Whether the share has no owner.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Their indexes, ascending.
+    /// Returns the indexes of the owners, ascending.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         (0..64).filter(move |index| self.has(*index))
     }
 }
 
-/// The owners of every key for one number of copies.
+/// The owners of every key of maps that have the same [`Copies`].
 #[derive(Clone, Debug)]
 pub struct Ring {
-    /// The last token of each arc, ascending, and the owners of the keys in it. An arc's last token belongs to it, and the first arc
-    /// begins behind the last one.
+    /// The last token of each arc, ascending, and the owners of the keys in the arc. An arc includes its last
+    /// token. The first arc begins behind the token of the last one, so it wraps around.
     arcs: Vec<(Token, Owners)>,
 }
 
 impl Ring {
-    /// The ring of a layout's cells. The layout must have enough cells at each site.
+    /// Returns the ring of a layout's cells. The layout must have enough cells at each site.
     pub fn new(layout: &Layout, copies: &Copies) -> Ring {
         let mut places: Vec<(Token, Owner)> = Vec::new();
         for (cell, member) in layout.cells() {
@@ -165,7 +166,7 @@ impl Ring {
         for first in 0..places.len() {
             let walk = places[first..].iter().chain(&places[..first]).map(|(_, owner)| *owner);
             let owners = walk_up(walk, copies);
-            // Neighbouring arcs with the same owners are one.
+            // Neighbouring arcs that have the same owners become one arc.
             match arcs.last_mut() {
                 Some((end, last)) if *last == owners => *end = places[first].0,
                 _ => arcs.push((places[first].0, owners)),
@@ -174,16 +175,16 @@ impl Ring {
         Ring { arcs }
     }
 
-    /// The owners of every key, those of neighbouring tokens behind each other.
+    /// Returns the owners of every arc, in the order of the ring.
     pub fn all_owners(&self) -> impl Iterator<Item = &Owners> {
         self.arcs.iter().map(|(_, owners)| owners)
     }
 
-    /// The arcs whose keys both cells own, in order.
+    /// Returns the arcs whose keys both cells own, in order.
     pub(super) fn shared(&self, one: CellNumber, other: CellNumber) -> Vec<Arc> {
         let mut shared: Vec<Arc> = Vec::new();
         let ends = self.arcs.iter().map(|(end, owners)| (*end, owners));
-        // The first arc's owners have what is behind the last token, too.
+        // The first arc's owners also own the keys behind the last token.
         let wrapped = self.arcs.first().map(|(_, owners)| (Token(u64::MAX), owners));
         let mut first = Some(Token(0));
         for (last, owners) in ends.chain(wrapped) {
@@ -200,7 +201,7 @@ impl Ring {
         shared
     }
 
-    /// The owners of a key at this token.
+    /// Returns the owners of the keys at this token.
     pub fn owners(&self, token: Token) -> &Owners {
         let at = self.arcs.partition_point(|(end, _)| *end < token);
         &self.arcs[if at == self.arcs.len() { 0 } else { at }].1
@@ -230,7 +231,8 @@ mod tests {
         *,
     };
 
-    /// The walk by its definition: all tokens in order from the key's on, first meetings only.
+    /// The walk by its definition: visits all tokens in order from the key's token, and keeps first meetings
+    /// only.
     fn naive(layout: &Layout, copies: &Copies, token: Token) -> Vec<CellNumber> {
         let mut places = Vec::new();
         for (cell, member) in layout.cells() {
@@ -264,7 +266,7 @@ mod tests {
                 assert_eq!(owners, naive(&layout, &copies, Token(token)), "token {token}");
             }
         }
-        // Owners are the order's and nobody's opinion: the same orders give the same ring.
+        // The ring depends on the orders alone: the same orders give the same ring.
         let refused = layout.apply(&LayoutOrder::DropMap(MapId(9)));
         assert!(refused.is_err());
     }

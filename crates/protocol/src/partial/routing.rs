@@ -1,21 +1,24 @@
-//! The part of a domain's order that concerns maps: which processes are cells, and which maps there are.
+//! The part of a domain's order that concerns maps: which processes are cells, and which maps exist.
 //!
-//! **Promise.** All cells learn the same layouts in the same order. A change that cannot be made is refused to the one who asked
-//! for it, with the reason, and changes nothing anywhere. Nobody is removed for being silent: only an operator removes a cell.
+//! **Promise.** All cells learn the same layouts in the same order. A change that cannot be made is refused,
+//! and its sender learns the reason. It changes nothing anywhere. Silence removes no cell: only an operator
+//! does.
 //!
-//! **Source.** Dynamo §4.8.1 has membership changed by an administrator's explicit command, because a machine that is out of
-//! reach is rarely gone for good. There such changes spread by gossip. Here the order of the domain decides them (002 §5).
+//! **Source.** In Dynamo §4.8.1 an administrator's explicit command changes the membership, because an
+//! unreachable machine is rarely gone for good. There such changes spread by gossip. Here the order of the
+//! domain decides them (002 §5).
 //!
-//! **Shape.** [`Maps`] is a [`Routing`]: the configuration is a [`Roster`], and every message is a [`Change`], which goes to all
-//! members. There is no data in this order: keys and values go from cell to cell.
+//! **Shape.** [`Maps`] is a [`Routing`]: the configuration is a [`Roster`], and every message is a
+//! [`Change`], which goes to all members. The order carries no data: keys and values go from cell to cell.
 //!
-//! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a *cell* when it joins, as long as
-//! there has been no map. One that joins later is a *spare*: it would own keys without having them. A new life of a cell's node
-//! takes the place of the one before, and an operator may give the place of a dead cell to a spare. Such a cell is *arriving*: it counts
-//! for nothing until it has copied what it should have (`arrival`).
+//! **Members and cells.** Each process that joins is a *member*, which learns all changes. It becomes a
+//! *cell* when it joins, if no map was ever created. One that joins later is a *spare*: as a cell it would
+//! own keys without having them. A new life of a cell's node takes the place of the former life, and an
+//! operator may give the place of a dead cell to a spare. Such a cell is *arriving*: it counts for no level
+//! until it has copied its keys (`arrival`).
 //!
-//! **Where we differ, and why.** In 002 all members that do not confirm what they are sent are removed by a super process. Here a
-//! message may stay unconfirmed for as long as a cell is away: there are few messages, and they are small.
+//! **Where we differ, and why.** In 002 a super process removes all members that do not confirm messages.
+//! Here a message may stay unconfirmed for as long as a cell is away: messages are few and small.
 
 use std::collections::BTreeMap;
 
@@ -36,102 +39,104 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub enum Maps {}
 
-/// A change of the members, the cells or the maps. All but the first are an operator's.
+/// A change of the members, the cells or the maps. An operator asks for all changes except `Join` and, as a
+/// rule, `Complete`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// The sender becomes a member, and a cell if there has been no map.
+    /// The sender becomes a member, and a cell if no map was ever created.
     Join {
-        /// Its name, for people.
+        /// The member's name, for people.
         name: String,
-        /// Where it listens for other members, `host:port`.
+        /// The address at which the member listens for other members, `host:port`.
         address: String,
-        /// Its site.
+        /// The member's site.
         site: Site,
-        /// Its places on the ring.
+        /// The member's places on the ring.
         tokens: Vec<Token>,
     },
-    /// A member is one no more. One that is a cell stays as long as there are maps: nobody else has its keys.
+    /// Removes a member. Refused for a cell once any map was created: no other cell has its keys.
     Dismiss(ProcessId),
-    /// A spare takes the place of a cell, which is a member no more, and copies what it should have.
+    /// A spare takes the place of a cell and copies the place's keys. The former cell is no member from then
+    /// on.
     Replace {
         /// The cell that goes.
         old: ProcessId,
         /// The spare.
         new: ProcessId,
     },
-    /// A cell that was arriving has what it should have; or, by an operator, all that is left of it.
+    /// An arriving cell has copied its keys, or an operator declares that it has all that is left of them.
     Complete(CellNumber),
-    /// One more map, empty.
+    /// Creates an empty map.
     CreateMap {
-        /// Its name, unique.
+        /// The map's name, which no other map has.
         name: String,
-        /// How it is kept.
+        /// The map's settings.
         map: Map,
     },
-    /// A map and all that is in it are gone.
+    /// Drops a map and all its content.
     DropMap {
-        /// Its name.
+        /// The map's name.
         name: String,
     },
 }
 
-/// Why a change is refused.
+/// The reason why a change was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ChangeRefusal {
-    /// The bytes are no change.
+    /// The bytes do not decode as a change.
     #[error("these bytes are no change of maps")]
     Malformed,
-    /// Data does not go through the order of maps.
+    /// The message carries data, which does not go through this order.
     #[error("data does not go through the order of maps")]
     Data,
-    /// There is no such member.
+    /// No member has this id.
     #[error("there is no such member")]
     NoMember,
-    /// A map with this name exists.
+    /// Another map has this name.
     #[error("a map with this name exists")]
     NameTaken,
-    /// There is no map with this name.
+    /// No map has this name.
     #[error("there is no map with this name")]
     NoMap,
-    /// A name without characters, or with too many.
+    /// The name is empty or longer than [`NAME_BYTES_MAX`].
     #[error("a name has 1 to {NAME_BYTES_MAX} bytes")]
     Name,
-    /// The layout cannot be changed so.
+    /// The layout refuses the change.
     #[error(transparent)]
     Layout(#[from] LayoutRefusal),
 }
 
-/// No name of a map or a member is longer.
+/// The most bytes of a name of a map or a member.
 pub const NAME_BYTES_MAX: usize = 255;
 
 /// The configuration: members, cells and maps.
 #[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Roster {
     layout: Layout,
-    members: BTreeMap<ProcessId, Seat>,
+    members: BTreeMap<ProcessId, MemberEntry>,
     names: BTreeMap<String, MapId>,
-    /// The last map that was created.
+    /// The id of the last map that was created.
     last: MapId,
 }
 
-/// A member.
+/// A member's entry in the roster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seat {
-    /// Its name, for people.
+pub struct MemberEntry {
+    /// The member's name, for people.
     pub name: String,
-    /// Where it listens for other members, `host:port`.
+    /// The address at which the member listens for other members, `host:port`.
     pub address: String,
-    /// Its site.
+    /// The member's site.
     pub site: Site,
 }
 
 impl Change {
-    /// The byte form.
+    /// Returns the byte form.
     pub fn encode(&self) -> Bytes {
         postcard::to_stdvec(self).expect("our own types always serialise").into()
     }
 
-    /// From bytes; none if they are no change.
+    /// Decodes a change. Returns `None` if the bytes are no change.
     pub fn decode(body: &[u8]) -> Option<Change> {
         match postcard::take_from_bytes(body) {
             Ok((change, [])) => Some(change),
@@ -141,32 +146,33 @@ impl Change {
 }
 
 impl Roster {
-    /// The cells and their keys.
+    /// Returns the cells and the maps.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The members, in id order. Those that the layout does not name as cells are spares.
-    pub fn members(&self) -> impl Iterator<Item = (ProcessId, &Seat)> {
+    /// Returns the members, in id order. Members that are no cells of the layout are spares.
+    pub fn members(&self) -> impl Iterator<Item = (ProcessId, &MemberEntry)> {
         self.members.iter().map(|(process, seat)| (*process, seat))
     }
 
-    /// The member of this name.
+    /// Returns the member of this name.
     pub fn named(&self, name: &str) -> Option<ProcessId> {
         self.members().find(|(_, seat)| seat.name == name).map(|(process, _)| process)
     }
 
-    /// The maps that there are, by name.
+    /// Returns the existing maps, by name.
     pub fn maps(&self) -> impl Iterator<Item = (&str, MapId)> {
         self.names.iter().map(|(name, id)| (name.as_str(), *id))
     }
 
-    /// The map of this name.
+    /// Returns the map of this name.
     pub fn map(&self, name: &str) -> Option<MapId> {
         self.names.get(name).copied()
     }
 
-    /// Makes a change that `sender` asks for. One that is refused may leave the roster changed in part.
+    /// Makes a change that `sender` asks for. If it is refused, the roster may be changed in part: the caller
+    /// drops it.
     fn change(&mut self, sender: ProcessId, change: Change) -> Result<(), ChangeRefusal> {
         match change {
             Change::Join { name, address, site, tokens } => self.join(sender, name, address, site, tokens),
@@ -198,7 +204,7 @@ impl Roster {
         let peer = Peer { id: sender, address: address.clone() };
         let former = self.of_node(sender.node).map(|(former, _)| former);
         match former {
-            // The earlier life of the node is over, or the router would hear it.
+            // The earlier life of the node is over, because the router took this one in.
             Some(former) if self.layout.number(former).is_some() => self.replace(former, peer)?,
             Some(former) => self.dismiss(former)?,
             None if self.layout.is_serving() => {}
@@ -207,7 +213,7 @@ impl Roster {
                 self.layout.apply(&LayoutOrder::AddCell(member))?;
             }
         }
-        self.members.insert(sender, Seat { name, address, site });
+        self.members.insert(sender, MemberEntry { name, address, site });
         Ok(())
     }
 
@@ -240,8 +246,8 @@ impl Roster {
         Ok(())
     }
 
-    /// The member of a node; the latest life that joined, should there be several.
-    fn of_node(&self, node: u64) -> Option<(ProcessId, &Seat)> {
+    /// Returns the member of a node: its latest life, if several have joined.
+    fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberEntry)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
         self.members.range(first..=last).next_back().map(|(process, seat)| (*process, seat))
@@ -250,7 +256,7 @@ impl Roster {
 
 #[cfg(test)]
 impl Roster {
-    /// One that has this layout, and no names.
+    /// Returns a roster that has this layout, and no names.
     pub(super) fn of(layout: Layout) -> Roster {
         Roster { layout, ..Roster::default() }
     }
@@ -306,7 +312,7 @@ impl Routing for Maps {
     }
 }
 
-/// The number in which a refusal travels: its kind, and above that what it tells.
+/// Packs a refusal into the number in which it travels: the low byte is its kind, the rest its details.
 impl From<ChangeRefusal> for Refusal {
     fn from(refusal: ChangeRefusal) -> Refusal {
         let plain = match refusal {
@@ -324,6 +330,7 @@ impl From<ChangeRefusal> for Refusal {
             ChangeRefusal::Layout(LayoutRefusal::NoCell) => 11,
             ChangeRefusal::Layout(LayoutRefusal::Copies) => 12,
             ChangeRefusal::Layout(LayoutRefusal::NotArriving) => 13,
+            ChangeRefusal::Layout(LayoutRefusal::TooManyMaps) => TOO_MANY,
             ChangeRefusal::Layout(LayoutRefusal::TooFewCells { site, cells, wanted }) => {
                 let few = |count: usize| count.min(usize::from(u16::MAX)) as u64;
                 return Refusal(TOO_FEW | u64::from(site.0) << 8 | few(cells) << 24 | few(wanted) << 40);
@@ -334,9 +341,11 @@ impl From<ChangeRefusal> for Refusal {
 }
 
 const TOO_FEW: u64 = 14;
+const TOO_MANY: u64 = 15;
 
 impl ChangeRefusal {
-    /// The refusal that travelled in this number; one of another version is [`ChangeRefusal::Malformed`].
+    /// Returns the refusal that travelled in this number. A number of another version becomes
+    /// [`ChangeRefusal::Malformed`].
     pub fn of(refusal: Refusal) -> ChangeRefusal {
         const PLAIN: [ChangeRefusal; 14] = [
             ChangeRefusal::Malformed,
@@ -355,6 +364,9 @@ impl ChangeRefusal {
             ChangeRefusal::Layout(LayoutRefusal::NotArriving),
         ];
         let number = refusal.0;
+        if number == TOO_MANY {
+            return ChangeRefusal::Layout(LayoutRefusal::TooManyMaps);
+        }
         if number & 0xff == TOO_FEW {
             let part = |shift: u32| (number >> shift & 0xffff) as u16;
             return ChangeRefusal::Layout(LayoutRefusal::TooFewCells {
@@ -368,7 +380,7 @@ impl ChangeRefusal {
     }
 }
 
-/// The tokens of a process that does not choose its own: the same for each life of a node.
+/// Returns the tokens of a process that does not choose its own. They are the same for each life of a node.
 pub fn tokens_of(node: u64, count: usize) -> Vec<Token> {
     let token = |index: u64| Token(xxhash_rust::xxh3::xxh3_64_with_seed(&index.to_le_bytes(), node));
     (0..count.min(TOKENS_MAX) as u64).map(token).collect()
@@ -433,7 +445,7 @@ mod tests {
         let joined = Maps::apply(&roster, Position(2), again, &join(1).encode()).unwrap().unwrap();
         assert_eq!(Maps::members(&joined), [again]);
         assert_eq!(joined.layout().number(again), Some(CellNumber(2)));
-        // Later, too, but it has to copy what the former life had.
+        // The new life becomes a cell later, too, but it has to copy the keys of the former life.
         apply(&mut roster, 1, &create("main", 1)).unwrap();
         let mut joined = Maps::apply(&roster, Position(3), again, &join(1).encode()).unwrap().unwrap();
         assert_eq!(

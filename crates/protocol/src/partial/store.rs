@@ -1,9 +1,9 @@
-//! The entries of a map at one cell, packed: one allocation for each token, and a hash tree over all of them.
+//! The entries of a map at one cell, packed: one allocation for each token, and a hash tree over all entries.
 //!
-//! A place on the ring has, as a rule, one key. Its record is a run of bytes: the lengths of key and entry, the key, and the entry in
-//! the form in which it travels. So a key costs some ninety bytes beside itself and its value, and a value does not keep the
-//! buffer alive in which it came over the network. Keys that share a token share a place: their records stand behind
-//! each other, in the order of the keys.
+//! A token usually has one key. Its record is a run of bytes: the lengths of key and entry, the key, and the
+//! entry in its wire form. So a key costs some ninety bytes in addition to itself and its value, and a value
+//! does not keep the network buffer alive in which it arrived. Keys that share a token share an allocation:
+//! their records follow each other, in the order of the keys.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry as Slot},
@@ -25,11 +25,11 @@ pub(super) struct Store {
     places: BTreeMap<Token, Box<[u8]>>,
     count: usize,
     tree: Tree,
-    /// A place that is put together; empty in between.
+    /// The buffer in which a place is put together. Empty between updates.
     packed: BytesMut,
 }
 
-/// A key and its entry, as they are kept.
+/// A key and its entry, in packed form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packed<'a> {
     pub(super) token: Token,
@@ -37,20 +37,21 @@ pub(super) struct Packed<'a> {
     entry: &'a [u8],
 }
 
-/// The memory of a place beside its record, about: a slot of the ordered map, two thirds full, and what the allocator adds.
+/// The approximate memory of a place in addition to its record, in bytes: a slot of the ordered map, two
+/// thirds full, and the allocator's overhead.
 const PLACE_BYTES: usize = 56;
-/// The memory for putting a place together is given back if it is larger.
+/// The largest capacity of the buffer that is kept between updates, in bytes.
 const PACKED_BYTES_KEPT: usize = 64 << 10;
-/// Both lengths.
+/// The bytes of both lengths at the head of a record.
 const HEAD_BYTES: usize = 8;
 
 impl Packed<'_> {
-    /// The key, in memory of its own.
+    /// Returns a copy of the key.
     pub(super) fn key(&self) -> Bytes {
         Bytes::copy_from_slice(self.key)
     }
 
-    /// The entry, in memory of its own.
+    /// Returns the decoded entry, in memory of its own.
     pub(super) fn entry(&self) -> Entry {
         Entry::decode(&mut Bytes::copy_from_slice(self.entry)).expect("it was packed here")
     }
@@ -65,24 +66,25 @@ impl Store {
         Store { places: BTreeMap::new(), count: 0, tree: Tree::new(), packed: BytesMut::new() }
     }
 
-    /// How many bytes of memory an entry takes with its key, about.
+    /// Returns the approximate memory of an entry with its key, in bytes.
     pub(super) fn bytes(key: &[u8], entry: &Entry) -> usize {
         PLACE_BYTES + HEAD_BYTES + key.len() + entry.wire_bytes()
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// The entry of a key.
+    /// Returns the entry of a key.
     pub(super) fn entry(&self, token: Token, key: &[u8]) -> Option<Entry> {
         let place = self.places.get(&token)?;
         records(token, place).find(|it| it.key == key).map(|it| it.entry())
     }
 
-    /// Works on the entry of a key, and on the bytes that other keys at this token take; one that was never written is nothing. The
-    /// entry that comes back takes its place, or nothing does; with none it stays as it was.
+    /// Changes the entry of a key. `work` gets the entry, which is empty for a key that was never written,
+    /// and the bytes of the other keys at this token. If it returns an entry, that replaces the old one, and
+    /// an empty one removes the key. If it returns `None`, nothing changes.
     pub(super) fn update<T>(
         &mut self,
         token: Token,
@@ -127,12 +129,12 @@ impl Store {
         told
     }
 
-    /// The keys of an arc, in the order of their tokens.
+    /// Returns the keys of an arc, in the order of their tokens.
     pub(super) fn range(&self, arc: Arc) -> impl Iterator<Item = Packed<'_>> {
         range(&self.places, arc)
     }
 
-    /// The keys behind one, in the order of their tokens; from the first on, if there is none.
+    /// Returns the keys behind `behind`, in the order of their tokens. With `None`, returns all keys.
     pub(super) fn behind<'a>(
         &'a self,
         behind: Option<(Token, &'a [u8])>,
@@ -143,7 +145,7 @@ impl Store {
         packed.skip_while(move |it| behind.is_some_and(|behind| (it.token, it.key) <= behind))
     }
 
-    /// The content of an arc.
+    /// Returns the number and the hash of an arc's entries.
     pub(super) fn sum(&self, arc: Arc) -> Sum {
         self.tree.sum(arc, &|arc| prints(&self.places, arc))
     }
@@ -157,7 +159,7 @@ fn prints(places: &BTreeMap<Token, Box<[u8]>>, arc: Arc) -> impl Iterator<Item =
     range(places, arc).map(|it| (it.token, it.print()))
 }
 
-/// The records of a place, in the order of their keys.
+/// Iterates over the records of a place, in the order of their keys.
 fn records(token: Token, mut place: &[u8]) -> impl Iterator<Item = Packed<'_>> {
     std::iter::from_fn(move || {
         let (head, rest) = place.split_first_chunk::<HEAD_BYTES>()?;
@@ -169,7 +171,8 @@ fn records(token: Token, mut place: &[u8]) -> impl Iterator<Item = Packed<'_>> {
     })
 }
 
-/// Where in a place the record of a key is, or would be; and the record.
+/// Finds the record of a key in a place. Returns its range, which is empty at the place of insertion if the
+/// key has no record, and the record.
 fn find<'a>(token: Token, place: &'a [u8], key: &[u8]) -> (Range<usize>, Option<Packed<'a>>) {
     let mut at = 0;
     for record in records(token, place) {
@@ -210,7 +213,7 @@ mod tests {
         Entry::whole(stamp, Some(Bytes::from(vec![b'v'; time as usize % 40])), None)
     }
 
-    /// Whatever was put in and taken out, the store has what a plain ordered map has: keys that share tokens, too.
+    /// After any sequence of updates the store equals a plain ordered map, also when keys share tokens.
     #[test]
     fn the_store_is_as_a_plain_map() {
         let (mut store, mut twin, mut chance) = (Store::new(), BTreeMap::new(), 3u64);

@@ -1,8 +1,9 @@
-//! Cells together: claims of the essay one by one, and random schedules with checkers.
+//! Cells together: tests of the essay's claims one by one, and random schedules with checkers.
 
 mod check;
 mod counters;
 mod disk;
+mod limits;
 mod net;
 mod random;
 
@@ -82,7 +83,7 @@ fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
         assert!(stamp(&slow) > stamp(&fast));
         assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("slow"));
     }
-    // At levels that do not meet, the second write is done and lost.
+    // At levels that do not meet, the second write ends well and is lost.
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.adjust(1, 300_000_000);
     net.hold(1, 2);
@@ -97,10 +98,10 @@ fn a_quorum_write_goes_above_the_stamp_of_a_fast_clock() {
 fn a_clock_that_is_too_far_ahead_writes_nothing() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     net.adjust(1, 3_000_000_000);
-    // Its own replica shares its clock; the other two refuse.
+    // The coordinator's own replica shares its clock. The other two refuse.
     assert_eq!(net.put(1, "k", "v", Level::Quorum), Outcome::MaybeApplied);
     assert_eq!(net.status(2).refused.skewed, 1);
-    // A coordinator that is no owner holds nothing itself, and can say for sure.
+    // A coordinator that is no owner holds nothing itself, so it knows that nothing was written.
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let stranger = net.stranger("k");
     net.adjust(stranger, 3_000_000_000);
@@ -114,7 +115,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
     net.hold(3, 1);
     let at = net.begin(1, "k", Some("v"), Level::Quorum, None);
     net.run(TIMEOUT);
-    // It had no stamp yet.
+    // The write had no stamp yet.
     assert_eq!(net.outcome(at), Some(&Outcome::NotApplied));
     net.release();
     net.run(Duration::from_millis(100));
@@ -124,7 +125,7 @@ fn a_write_that_is_not_acknowledged_in_time_may_be_applied() {
     net.hold(3, 1);
     net.run(TIMEOUT);
     assert_eq!(net.outcome(at), Some(&Outcome::MaybeApplied));
-    // The answers that come now find nothing.
+    // The answers that come now belong to no operation.
     net.release();
     net.run(Duration::from_millis(5));
     assert_eq!(found(&net.read(2, "k", Level::Quorum)), string("v"));
@@ -142,7 +143,7 @@ fn a_smaller_level_is_fallen_back_to_and_told() {
     assert!(matches!(net.outcome(at), Some(Outcome::Done { level: Level::One, .. })));
     net.heal();
     net.run(Duration::from_millis(100));
-    // Reachable, but silent: known only when time is over.
+    // The cells are reachable but silent, so the level fails only when the time is over.
     net.hold(2, 1);
     net.hold(3, 1);
     let at = net.begin(1, "k", None, Level::Quorum, Some(Level::One));
@@ -169,15 +170,15 @@ fn a_local_quorum_needs_no_other_site() {
     assert_eq!(found(&net.read(5, "k", Level::LocalQuorum)), string("a"));
 }
 
-/// A write reaches one replica of three and its coordinator dies. Under blocking repair the first read that sees it
-/// leaves it at a quorum; without repair the next read may not see it.
+/// A write reaches one replica of three and its coordinator dies. With blocking repair the first read that
+/// sees the write leaves it at a quorum. Without repair the next read may not see it.
 #[test]
 fn a_read_leaves_what_it_saw_at_a_quorum() {
     for (repair, holders) in [(ReadRepair::None, 1), (ReadRepair::Blocking, 2)] {
         let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, 1);
         let owners = net.owners("k");
         let stranger = net.stranger("k");
-        // Of the three requests one arrives.
+        // One of the three requests arrives.
         for owner in &owners[1..] {
             net.hold(stranger, *owner);
         }
@@ -219,7 +220,7 @@ fn a_slow_replica_is_not_waited_for() {
     }
 }
 
-/// 004 §II.A: a delay comes before a read and behind a write, inside the interval that the user sees.
+/// 004 §II.A: a delay comes before a read and after a write, inside the interval that the user sees.
 #[test]
 fn a_delay_is_before_a_read_and_behind_a_write() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -231,12 +232,12 @@ fn a_delay_is_before_a_read_and_behind_a_write() {
     let read = net.start_delayed(2, "k", Action::Read, delay);
     net.run(Duration::from_millis(2));
     assert!(matches!(net.outcome(write), Some(Outcome::Done { .. })));
-    // Written after the read was asked for, and before it began.
+    // This write comes after the user asked for the read, and before the read began.
     net.put(3, "k", "w", Level::All);
     assert_eq!(net.outcome(read), None);
     net.run(delay);
     assert_eq!(net.outcome(read).and_then(found), string("w"));
-    // A write that cannot be done is told at once.
+    // The coordinator reports a failed write at once.
     net.cut(1, 2);
     net.cut(1, 3);
     let all = Operation { delay, level: Level::All, ..net::operation(99, "k", put("x"), Level::All, None) };
@@ -244,7 +245,7 @@ fn a_delay_is_before_a_read_and_behind_a_write() {
     assert_eq!(net.outcome(99), Some(&Outcome::Unavailable));
 }
 
-/// All keys of a scan, in pieces.
+/// Scans a map piece by piece, and returns all its keys.
 fn scanned(net: &mut Net, node: u64, level: Level) -> Vec<(String, Kind)> {
     let (mut all, mut behind, mut pieces) = (Vec::new(), None, 0);
     loop {
@@ -282,7 +283,7 @@ fn a_scan_tells_every_key_once_and_no_deleted_one() {
         .collect();
     assert_eq!(scanned(&mut net, coordinator, Level::Quorum), wanted);
     assert_eq!(scanned(&mut net, cut, Level::Quorum), wanted);
-    // A level that some key cannot meet is refused, and one that may not answer ends.
+    // If some key cannot meet the level, the scan is refused. If cells do not answer, it ends in time.
     assert_eq!(net.scan(coordinator, Level::All, None), Scanned::Unavailable);
     net.heal();
     net.run(Duration::from_millis(100));
@@ -292,6 +293,45 @@ fn a_scan_tells_every_key_once_and_no_deleted_one() {
     assert_eq!(net.scan(coordinator, Level::Quorum, None), Scanned::Unanswered);
     net.order(&LayoutOrder::DropMap(MapId(1)));
     assert_eq!(net.scan(coordinator, Level::One, None), Scanned::Rejected(Rejection::NoMap));
+}
+
+/// Returns a hash of these fields, each with the time of its write. A field that does not live is deleted.
+fn hash(fields: &[(&'static str, u64, bool)]) -> Entry {
+    let mut hash = Entry::nothing();
+    for (name, time, lives) in fields {
+        let stamp = Stamp { time: 1_000_000_000 + time, cell: CellNumber(1) };
+        hash.merge(&Entry::of_fields(stamp, [(bytes(name), lives.then(|| bytes("v")))]));
+    }
+    hash
+}
+
+/// The highest stamp of a hash says nothing about its other fields: fields are merged one by one.
+#[test]
+fn a_scan_merges_the_fields_of_hashes_that_differ() {
+    let (live, gone) = (true, false);
+    let tally = |begun: u64, time: u64| {
+        let stamp = |time| Stamp { time: 1_000_000_000 + time, cell: CellNumber(1) };
+        Entry::of_tally(stamp(begun), Tally { stamp: stamp(time), sum: 1, firm: true, sole: false })
+    };
+    let deleted = Entry::whole(Stamp { time: 1_000_000_040, cell: CellNumber(1) }, None, None);
+    for (here, there, kind) in [
+        (hash(&[("a", 10, live), ("b", 12, live)]), hash(&[("b", 20, gone)]), Some(Kind::Hash)),
+        (hash(&[("a", 10, live), ("b", 40, gone)]), hash(&[("a", 20, gone)]), None),
+        (hash(&[("a", 10, live), ("b", 20, gone)]), hash(&[("a", 20, gone), ("b", 10, live)]), None),
+        (hash(&[("a", 10, live)]), Entry::nothing(), Some(Kind::Hash)),
+        (tally(10, 50), deleted.clone(), None),
+        (tally(45, 50), deleted, Some(Kind::String)),
+    ] {
+        let mut net = Net::without_comparing(3);
+        net.put(1, "other", "v", Level::All);
+        for (node, entry) in [(1, &here), (2, &there)] {
+            net.inject(node, "h", entry);
+        }
+        net.hold(3, 1);
+        let expected = kind.map(|kind| (String::from("h"), kind));
+        let expected: Vec<_> = expected.into_iter().chain([(String::from("other"), Kind::String)]).collect();
+        assert_eq!(scanned(&mut net, 1, Level::Quorum), expected, "{here:?} and {there:?}");
+    }
 }
 
 #[test]
@@ -352,7 +392,7 @@ fn who_was_away_gets_hints() {
     net.put(1, "gone", "x", Level::Quorum);
     net.run(Duration::from_secs(3));
     assert_eq!((net.holders("k"), net.status(1).hints.kept), (2, 2));
-    // Meanwhile one of the keys is deleted by somebody who reaches the cell: the hint comes too late.
+    // Meanwhile a user who reaches the cell deletes one of the keys, so the hint comes too late.
     net.act(2, "gone", Action::Delete, Level::All);
     net.heal();
     net.run(Duration::from_secs(1));
@@ -362,12 +402,12 @@ fn who_was_away_gets_hints() {
     assert_eq!(found(&net.read(3, "gone", Level::One)), Some(Value::Nothing));
 }
 
-/// The name of a key.
+/// Returns the name of a key.
 fn numbered(n: u64) -> &'static str {
     Box::leak(format!("key-{n}").into_boxed_str())
 }
 
-/// Hints are lost with their coordinator, and nobody reads: cells that compare find out all the same.
+/// Hints are lost with their coordinator, and no key is read. Cells that compare become equal all the same.
 #[test]
 fn cells_that_compare_become_equal() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -378,7 +418,7 @@ fn cells_that_compare_become_equal() {
     for key in written.clone() {
         net.put(1, key, "v", Level::One);
     }
-    // The cell that is cut off can write the keys alone that it owns.
+    // The cell that is cut off can write only the keys that it owns.
     let own: Vec<_> = (300..600).map(numbered).filter(|key| net.owners(key).contains(&3)).collect();
     for key in &own {
         assert!(matches!(net.put(3, key, "v", Level::One), Outcome::Done { .. }));
@@ -420,7 +460,7 @@ fn a_delete_is_forgotten_once_every_cell_has_it() {
 fn a_hint_of_an_old_write_holds_the_horizon_back() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let (coordinator, owners) = (net.stranger("k"), net.owners("k"));
-    // The value is at one owner, and its coordinator keeps hints; another cell deletes.
+    // The value is at one owner, and its coordinator keeps hints. Another cell deletes the key.
     net.cut(coordinator, owners[1]);
     net.cut(coordinator, owners[2]);
     net.put(coordinator, "k", "old", Level::One);
@@ -433,7 +473,7 @@ fn a_hint_of_an_old_write_holds_the_horizon_back() {
     assert_eq!((net.holders("k"), net.status(coordinator).hints.kept), (0, 0));
 }
 
-/// What expired is forgotten, and so is a deleted field of a hash whose other fields stay.
+/// An expired value is forgotten, and so is a deleted field of a hash whose other fields stay.
 #[test]
 fn expired_values_and_deleted_fields_are_forgotten() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -452,7 +492,7 @@ fn expired_values_and_deleted_fields_are_forgotten() {
         let held = net.cells[&node].replica().entry(net::MAP, &Bytes::from_static(b"h")).unwrap();
         assert_eq!(held.fields().count(), 1);
     }
-    // A copy that comes late is passed over: the cells say that they have it, and keep nothing.
+    // The cells ignore a copy that comes late: they answer that they hold it, and keep nothing.
     assert!(net.nodes().into_iter().all(|node| net.status(node).horizon.time > 0));
 }
 
@@ -470,7 +510,7 @@ fn a_hint_is_no_acknowledgement() {
 #[test]
 fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
-    // The write is at cells 1 and 2 only, and 2 is lost.
+    // The write is at cells 1 and 2 only, and cell 2 is lost.
     net.cut(1, 3);
     net.cut(2, 3);
     net.put(1, "k", "v", Level::Quorum);
@@ -480,7 +520,7 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     net.replace(2, 4);
     net.run(Duration::from_secs(1));
     assert_eq!(net.status(4).arriving, Some(1), "cell 3 has nothing to give, and cell 1 is not heard");
-    // Cells 3 and 4 are a majority of three; cell 4 does not know the write, and cell 3 might not.
+    // Cells 3 and 4 are a majority of three. Cell 4 does not know the write, and cell 3 might not.
     net.cut(1, 3);
     assert_eq!(net.read(3, "k", Level::Quorum), Outcome::Unavailable);
     assert_eq!(net.put(3, "k", "w", Level::Quorum), Outcome::Unavailable);
@@ -500,8 +540,8 @@ fn a_cell_that_takes_a_place_counts_for_nothing_until_it_has_everything() {
     assert!(matches!(net.put(3, "k", "w", Level::Quorum), Outcome::Done { .. }));
 }
 
-/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell that takes the
-/// place has copied from those before they got it.
+/// The only holder of a write is lost. Its coordinator still has hints for the other owners, and the cell
+/// that takes the place has copied from these owners before they got the write.
 #[test]
 fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
     let mut net = Net::without_comparing(4);
@@ -523,7 +563,8 @@ fn who_takes_a_place_gets_what_the_others_are_still_to_get() {
     assert_eq!((net.holders("k"), hints.kept, hints.bytes, hints.lost), (3, 0, 0, 0));
 }
 
-/// A write that too few take in time for its level is kept for the others all the same: they may take it later.
+/// Too few replicas take a write in time for its level. The coordinator keeps it for the others: they may
+/// take it later.
 #[test]
 fn a_write_that_some_refuse_is_kept_for_them() {
     let mut net = Net::without_comparing(3);
@@ -573,4 +614,56 @@ fn many_keys_are_copied_in_parts_and_what_is_written_meanwhile_comes_by_itself()
     net.run(Duration::from_secs(2));
     assert!(net.order_arrivals() > 0);
     assert!(owned(&net, 7) > before, "{} after {before}", owned(&net, 7));
+}
+
+/// Writes keys with a large value each, which cell 1 coordinates and does not own.
+fn large_keys_of_others(net: &mut Net, count: usize, bytes: usize) -> Vec<&'static str> {
+    let value: &'static str = "v".repeat(bytes).leak();
+    let mut keys = Vec::new();
+    for number in 0.. {
+        let key: &'static str = format!("k{number}").leak();
+        if net.owners(key).contains(&1) {
+            continue;
+        }
+        assert!(matches!(net.put(1, key, value, Level::All), Outcome::Done { .. }));
+        keys.push(key);
+        if keys.len() == count {
+            break;
+        }
+    }
+    net.run(Duration::from_millis(50));
+    keys
+}
+
+/// Without a bound, a cell that reads many large values of others at once would be sent more bytes than a
+/// link or its memory carries.
+#[test]
+fn entries_on_their_way_to_a_coordinator_are_bounded_in_bytes() {
+    let usual = Settings::default();
+    let patience = Patience { in_flight_bytes_max: 1 << 20, ..usual.patience };
+    let repair = RepairSettings { every: Duration::from_secs(3_600), ..usual.repair };
+    let settings = Settings { patience, repair, ..usual };
+    for level in FIXED {
+        let mut net = Net::with(settings, &[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
+        let keys = large_keys_of_others(&mut net, 12, 200 << 10);
+        let reads: Vec<u64> = keys.iter().map(|key| net.begin(1, key, None, level, None)).collect();
+        let mut most = 0;
+        // Messages to cell 1 pile up while any other message can be delivered.
+        while let Some(pair) = net.ready().into_iter().max_by_key(|(_, to)| *to != 1) {
+            net.deliver(pair);
+            most = most.max(net.bytes_to(1));
+        }
+        assert!(most <= 1 << 20, "{most} bytes were on their way to cell 1");
+        let is_busy = |outcome: &Outcome| *outcome == Outcome::Rejected(Rejection::Busy);
+        let outcomes: Vec<&Outcome> = reads.iter().map(|id| net.outcome(*id).expect("each ends")).collect();
+        let done = outcomes.iter().filter(|outcome| found(outcome).is_some()).count();
+        let busy = outcomes.iter().filter(|outcome| is_busy(outcome)).count();
+        assert!(done >= 4 && busy > 0 && done + busy == 12, "{done} done and {busy} busy at {level:?}");
+        // No bytes stay counted: one key after another can be read.
+        for _ in 0..3 {
+            for key in &keys {
+                assert!(found(&net.read(1, key, level)).is_some(), "{level:?}");
+            }
+        }
+    }
 }

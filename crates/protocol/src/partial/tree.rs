@@ -1,8 +1,10 @@
-//! The hash tree of a map at one cell: how many entries any arc of the ring has, and a print of them all.
+//! The hash tree of a map at one cell: the number of entries in any arc of the ring, and a hash of all of
+//! them.
 //!
-//! Each entry has a print of its own, made of its key's token and its stamps: a stamp belongs to one write, so values need not be
-//! looked at. The print of an arc is the sum of those of its entries, so a write changes one sum on each level, and arcs need not
-//! be those of the tree's nodes. A leaf that gets many entries is split in sixteen. Leaves are never joined.
+//! Each entry has a hash of its own, made of its key's token and its stamps. A stamp belongs to one write, so
+//! the tree need not look at values. The hash of an arc is the sum of the hashes of its entries. So a write
+//! changes one sum on each level, and arcs need not be those of the tree's nodes. A leaf with many entries is
+//! split in sixteen. Leaves are never joined.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -11,19 +13,20 @@ use super::{clock::Stamp, entry::Entry, ring::Token};
 /// An arc of the ring, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arc {
-    /// Its first token.
+    /// The first token.
     pub first: Token,
-    /// Its last token, which is not before the first.
+    /// The last token, which is not before the first.
     pub last: Token,
 }
 
 impl Arc {
     pub(super) const WHOLE: Arc = Arc { first: Token(0), last: Token(u64::MAX) };
-    /// How many parts an arc is split into.
+    /// The number of parts that an arc is split into.
     pub(super) const PARTS: usize = 4;
 
-    /// Its parts; none if it has one token only. They are cut where the quarters of the smallest block that the arc lies in end, so
-    /// the parts of parts are blocks soon; a quarter that has nothing of the arc is none.
+    /// Returns the arc's parts, or `None` if the arc has one token only. The cuts are those of the quarters
+    /// of the smallest block around the arc, so after a few splits the parts are blocks. A quarter that
+    /// shares no token with the arc gives `None`.
     pub(super) fn parts(self) -> Option<[Option<Arc>; Arc::PARTS]> {
         let bits = (u64::BITS - (self.first.0 ^ self.last.0).leading_zeros()).next_multiple_of(2);
         if bits == 0 {
@@ -38,12 +41,13 @@ impl Arc {
         }))
     }
 
-    /// The block of 2 to the power of `bits` tokens that begins with this one.
+    /// Returns the block of two to the power of `bits` tokens that begins at `first`.
     pub(super) fn block(first: u64, bits: u32) -> Arc {
         Arc { first: Token(first), last: Token(first | low_bits(bits)) }
     }
 
-    /// The power of two that is the number of its tokens, if it is a block: all tokens that begin with some bits.
+    /// Returns the power of two of the arc's number of tokens, if the arc is a block: all tokens with the
+    /// same leading bits.
     pub(super) fn block_bits(self) -> Option<u32> {
         let bits = u64::BITS - (self.first.0 ^ self.last.0).leading_zeros();
         (self == Arc::block(self.first.0 & !low_bits(bits), bits)).then_some(bits)
@@ -54,17 +58,17 @@ impl Arc {
     }
 }
 
-/// A number whose low bits are ones.
+/// Returns a number whose lowest `bits` bits are ones.
 pub(super) fn low_bits(bits: u32) -> u64 {
     u64::MAX.checked_shr(u64::BITS - bits).unwrap_or(0)
 }
 
-/// The content of an arc.
+/// The number and the hash of an arc's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(super) struct Sum {
-    /// How many entries.
+    /// The number of entries.
     pub(super) count: u32,
-    /// The print of all of them.
+    /// The sum of the entries' hashes.
     pub(super) print: u64,
 }
 
@@ -80,7 +84,7 @@ impl Sum {
     }
 }
 
-/// The print of an entry under a key at this token.
+/// Returns the hash of an entry of a key at this token.
 pub(super) fn print(token: Token, entry: &Entry) -> u64 {
     let base = mix(token.0, entry.base().stamp);
     let tallies = entry.tallies().map(|(begun, tally)| mix(mix(token.0, begun), tally.stamp));
@@ -99,30 +103,30 @@ fn mix(place: u64, stamp: Stamp) -> u64 {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Node {
+struct TreeNode {
     sum: Sum,
-    /// The first of its sixteen children; 0: it is a leaf.
+    /// The index of the first of the node's sixteen children. Zero for a leaf.
     children: u32,
 }
 
-/// The tree.
+/// A hash tree. Node 0 is its root.
 #[derive(Debug)]
 pub(super) struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
 }
 
 const BITS: u32 = 4;
 const CHILDREN: usize = 1 << BITS;
-/// A leaf with more entries is split.
+/// The most entries of a leaf that is not split.
 const LEAF_MAX: u32 = 32;
 
 impl Tree {
     pub(super) fn new() -> Tree {
-        Tree { nodes: vec![Node::default()] }
+        Tree { nodes: vec![TreeNode::default()] }
     }
 
-    /// An entry at a token has another print than before, or is new, or is gone. `entries` gives the prints of those of an arc
-    /// as they are now.
+    /// Records that an entry at a token appeared, changed or disappeared. `before` and `after` are its
+    /// hashes, and `entries` returns the present hashes of an arc's entries.
     pub(super) fn change<I: Iterator<Item = (Token, u64)>>(
         &mut self,
         token: Token,
@@ -147,14 +151,14 @@ impl Tree {
 
     fn split(&mut self, at: usize, arc: Arc, entries: impl Iterator<Item = (Token, u64)>) {
         let children = self.nodes.len();
-        self.nodes.resize(children + CHILDREN, Node::default());
+        self.nodes.resize(children + CHILDREN, TreeNode::default());
         self.nodes[at].children = u32::try_from(children).expect("far fewer nodes than entries");
         for (token, print) in entries {
             self.nodes[children + child_of(arc, token)].sum.replace(None, Some(print));
         }
     }
 
-    /// The content of an arc.
+    /// Returns the number and the hash of an arc's entries.
     pub(super) fn sum<I: Iterator<Item = (Token, u64)>>(
         &self,
         wanted: Arc,
@@ -192,7 +196,7 @@ impl Tree {
     }
 }
 
-/// Arcs of nodes have a power of sixteen tokens.
+/// The arc of a node has a power of sixteen tokens.
 fn child_of(arc: Arc, token: Token) -> usize {
     ((token.0 - arc.first.0) / child_width(arc)) as usize
 }
@@ -218,7 +222,7 @@ mod tests {
         (*state ^ (*state >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// The sum of any arc is that of its entries, whatever was put in and taken out, dense or spread.
+    /// The sum of any arc equals the sum of its entries after any sequence of changes, dense or spread.
     #[test]
     fn sums_are_those_of_a_plain_walk() {
         for dense in [false, true] {
@@ -262,7 +266,7 @@ mod tests {
             assert!(parts.windows(2).all(|pair| pair[0].last.0 + 1 == pair[1].first.0));
         }
         assert_eq!(arc(5, 5).parts(), None);
-        // However an arc lies, what is not at its ends is blocks.
+        // Wherever an arc lies, its parts that are not at its ends are blocks.
         let mut open = vec![arc(12_345, u64::MAX / 3)];
         for _ in 0..4 {
             open = open.into_iter().flat_map(|arc| arc.parts().unwrap()).flatten().collect();

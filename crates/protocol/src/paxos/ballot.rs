@@ -1,4 +1,4 @@
-//! Numbers that order things: slots of the log, ballots of its leaders.
+//! Numbers with an order: slots of the log, and ballots of its leaders.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::{
     wire::{WireError, put_process, take_process, take_u64},
 };
 
-/// A place in the log. The first is 1; 0 stands for "before the first".
+/// A place in the log, counted from 1; 0 means "before the first".
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Slot(pub u64);
 
@@ -18,7 +18,7 @@ impl Slot {
     /// Before the first slot.
     pub const ZERO: Slot = Slot(0);
 
-    /// The slot behind this one.
+    /// Returns the slot behind this one.
     pub fn next(self) -> Slot {
         Slot(self.0 + 1)
     }
@@ -36,17 +36,18 @@ impl fmt::Display for Slot {
     }
 }
 
-/// A reign: the round, and the router that leads it. No two routers share a ballot, and a router uses each at most once.
+/// A reign's number: a round, and the router that leads it. No two routers share a ballot, and a router uses
+/// each ballot at most once.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ballot {
-    /// Grows with every candidacy.
+    /// Number that grows with every candidacy.
     pub round: u64,
-    /// Who leads; breaks ties.
+    /// The leader, which breaks ties.
     pub router: ProcessId,
 }
 
 impl Ballot {
-    /// Below every ballot that anybody leads.
+    /// Below every ballot of a leader.
     pub const ZERO: Ballot = Ballot { round: 0, router: ProcessId { node: 0, incarnation: Incarnation(0) } };
 
     pub(crate) fn encode(self, out: &mut BytesMut) {

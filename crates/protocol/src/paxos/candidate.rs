@@ -1,4 +1,4 @@
-//! Standing for leader: a pre-vote that disturbs nobody, then phase 1.
+//! Standing for election: a pre-vote that disturbs nobody, then phase 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,32 +10,32 @@ use crate::{
     time::Time,
 };
 
-/// An attempt to lead.
+/// An attempt to become leader.
 #[derive(Debug)]
 pub(super) struct Candidacy {
-    /// What was asked of the others.
+    /// The question to the others.
     pub(super) prepare: Prepare,
-    /// How far it is.
-    pub(super) stage: Stage,
-    /// Who was asked.
+    /// The present round of the candidacy.
+    pub(super) stage: CandidateStage,
+    /// Processes that were asked.
     asked: BTreeSet<ProcessId>,
-    /// Who refused at this stage.
+    /// Processes that refused in this round.
     pub(super) refused: BTreeSet<ProcessId>,
-    /// When to give up.
+    /// Time at which to give up.
     pub(super) until: Time,
 }
 
 /// The two rounds of a candidacy.
 #[derive(Debug)]
-pub(super) enum Stage {
-    /// Would a majority promise? Nobody promises anything yet, so a candidate that is cut off raises no ballot. A voter that
-    /// says yes tells of its log, if that is the better one.
+pub(super) enum CandidateStage {
+    /// Asks whether a majority would promise. Nobody promises anything yet, so a candidate that is cut off
+    /// raises no ballot. A voter that agrees describes its log if that is the better one.
     PreVote(BTreeMap<ProcessId, Option<Better>>),
     /// Phase 1.
     Prepare(BTreeMap<ProcessId, Promise>),
 }
 
-/// What [`Message::Promise`] carries.
+/// The contents of [`Message::Promise`].
 #[derive(Debug)]
 pub(super) struct Promise {
     pub(super) accepted: Ballot,
@@ -52,23 +52,23 @@ impl Candidacy {
         let prepare = Prepare { ballot, accepted, last, chosen, reach };
         Candidacy {
             prepare,
-            stage: Stage::PreVote(BTreeMap::from([(core.me.id, None)])),
+            stage: CandidateStage::PreVote(BTreeMap::from([(core.me.id, None)])),
             asked: BTreeSet::new(),
             refused: BTreeSet::new(),
             until,
         }
     }
 
-    /// Goes on from the pre-vote to phase 1, and asks everybody once more: anyone may hold the log to go on with.
+    /// Continues with phase 1, and asks everybody again: any of them may hold the best log.
     pub(super) fn prepare(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
-        self.stage = Stage::Prepare(BTreeMap::new());
+        self.stage = CandidateStage::Prepare(BTreeMap::new());
         self.refused.clear();
         core.send_all(self.asked.iter().copied().collect(), self.question(), out);
         self.ask(core, out);
     }
 
-    /// Asks those that have a say and were not asked yet, and the members: should the change that this process holds be of a
-    /// reign that is over, one of these knows.
+    /// Asks electors and members that were not asked yet. If this process holds a change of a reign that is
+    /// over, some member knows that.
     pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let mut asked = Vec::new();
         for peer in [self.electorate(core), &core.members].concat() {
@@ -85,42 +85,45 @@ impl Candidacy {
         self.asked.contains(&process)
     }
 
-    /// What the others are asked at this stage.
+    /// Returns the question of the present round.
     pub(super) fn question(&self) -> Message {
         match self.stage {
-            Stage::PreVote(_) => Message::PreVote(self.prepare),
-            Stage::Prepare(_) => Message::Prepare(self.prepare),
+            CandidateStage::PreVote(_) => Message::PreVote(self.prepare),
+            CandidateStage::Prepare(_) => Message::Prepare(self.prepare),
         }
     }
 
-    /// Who has a say: the members that the newest change makes in the log to go on with, chosen or not. Answers tell of better
-    /// logs, and promises of more of the prefix, too; a candidate that comes with other members counts anew with each set
-    /// that it learns so.
+    /// Returns the electors: the members of the newest change, chosen or not, in the best known log. Answers
+    /// describe better logs, and promises also reveal more of the prefix. A candidate with old members counts
+    /// again with each set that it learns in this way.
     pub(super) fn electorate<'a>(&'a self, core: &'a Core) -> &'a [Peer] {
         let (last, open) = match &self.stage {
-            Stage::PreVote(votes) => match best_told(&self.prepare, votes) {
+            CandidateStage::PreVote(votes) => match best_told(&self.prepare, votes) {
                 None => return core.acting(),
                 Some(best) => (best.last, Some(&best.members[..])),
             },
-            Stage::Prepare(promises) => match best(&self.prepare, promises) {
+            CandidateStage::Prepare(promises) => match best(&self.prepare, promises) {
                 None => return core.acting(),
                 Some(best) => (best.last, best.members_open()),
             },
         };
-        // A log that ends within the chosen prefix makes no other members than that.
+        // A log that ends within the chosen prefix makes no other members than the prefix does.
         open.filter(|_| last > core.chosen).unwrap_or(&core.members)
     }
 
-    /// Whether a majority of those who have a say said yes.
+    /// Whether a majority of the electors agreed.
     pub(super) fn is_carried(&self, core: &Core) -> bool {
         let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
         match &self.stage {
-            Stage::PreVote(votes) => quorum::has_majority(&electors, votes.keys()),
-            Stage::Prepare(promises) => quorum::has_majority(&electors, promises.keys().chain([&core.me.id])),
+            CandidateStage::PreVote(votes) => quorum::has_majority(&electors, votes.keys()),
+            CandidateStage::Prepare(promises) => {
+                quorum::has_majority(&electors, promises.keys().chain([&core.me.id]))
+            }
         }
     }
 
-    /// Whether so many refused, or do not talk with this process, that no majority can come.
+    /// Whether a majority has become impossible, because too many electors refused or do not talk with this
+    /// process.
     pub(super) fn is_hopeless(&self, core: &Core, now: Time) -> bool {
         let electors: Vec<_> = self.electorate(core).iter().map(|peer| peer.id).collect();
         let may = |id: &&ProcessId| !self.refused.contains(id) && core.talks(**id, now);
@@ -129,8 +132,8 @@ impl Candidacy {
 }
 
 impl Promise {
-    /// Whether it keeps its form: it carries all that it must, for this candidate, and of what is not known to be chosen
-    /// only the end changes the members.
+    /// Whether the promise has the correct form: it carries everything that this candidate needs, and of
+    /// slots not known to be chosen only the last changes the members.
     pub(super) fn is_whole(&self, prepare: &Prepare) -> bool {
         let Some(end) = self.start.0.checked_add(self.values.len() as u64) else { return false };
         let beats = (self.accepted, self.last) > (prepare.accepted, prepare.last);
@@ -145,7 +148,7 @@ impl Promise {
                 .any(|value| matches!(value, Value::Members(_)))
     }
 
-    /// The members that its end would make, if it is a change of them.
+    /// Returns the members that the sender's last slot would make, if that is a change of them.
     fn members_open(&self) -> Option<&[Peer]> {
         match self.values.last() {
             Some(Value::Members(open)) => Some(open),
@@ -153,14 +156,14 @@ impl Promise {
         }
     }
 
-    /// The part that is known to be chosen.
+    /// Returns the values known to be chosen.
     pub(super) fn learned(&self) -> &[Value] {
         &self.values[..self.chosen.0.saturating_sub(self.start.0) as usize]
     }
 }
 
-/// The log that a candidate must go on with: of those promised, the one of the highest ballot, and of these the longest.
-/// `None` when it is the candidate's own.
+/// Returns the promised log with which a candidate must continue: that of the highest ballot, and the longest
+/// of these. `None` if the candidate's own log is the best.
 pub(super) fn best<'a>(prepare: &Prepare, promises: &'a BTreeMap<ProcessId, Promise>) -> Option<&'a Promise> {
     promises
         .values()
@@ -168,7 +171,7 @@ pub(super) fn best<'a>(prepare: &Prepare, promises: &'a BTreeMap<ProcessId, Prom
         .max_by_key(|promise| (promise.accepted, promise.last))
 }
 
-/// The log that a candidate would have to go on with, of those that pre-votes told of, and its own.
+/// Returns the best log that pre-votes described; `None` if the candidate's own log is the best.
 fn best_told<'a>(prepare: &Prepare, votes: &'a BTreeMap<ProcessId, Option<Better>>) -> Option<&'a Better> {
     votes
         .values()

@@ -1,14 +1,14 @@
-//! Changing the members, one at a time: who asks to come in, who must go.
+//! Changes of the members, one at a time: requests for admission, and removals.
 
 use super::{
     Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Sink,
     Slot, State, Value,
-    leader::{Phase, Progress},
+    leader::{FollowerPhase, Progress},
 };
 use crate::{detector::Opinion, quorum, time::Time};
 
 impl Paxos {
-    /// A process asks for admission.
+    /// Handles a process's request for admission.
     pub(super) fn asked_to_admit(
         &mut self,
         cx: &mut Context<'_>,
@@ -30,7 +30,7 @@ impl Paxos {
         }
     }
 
-    /// One that was asked for admission says whom to ask.
+    /// Handles an answer that names the leader and the members to ask for admission.
     pub(super) fn referred(
         &mut self,
         cx: &mut Context<'_>,
@@ -43,7 +43,7 @@ impl Paxos {
             return;
         }
         if self.leader() == Some(from) {
-            // It does not lead any more: others are to be asked.
+            // The sender leads no longer, so others must be asked.
             self.lose_leader(cx, Duration::ZERO, out);
         }
         self.look_for(members, out);
@@ -52,7 +52,7 @@ impl Paxos {
         }
     }
 
-    /// Remembers whom to ask for admission.
+    /// Adds processes to ask for admission.
     pub(super) fn look_for(&mut self, members: Vec<Peer>, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         for peer in members {
@@ -63,7 +63,8 @@ impl Paxos {
         }
     }
 
-    /// Looks for links to strangers, and no longer for those of the last time that came to nothing.
+    /// Asks for links to these unknown processes, and gives up earlier such requests whose links never came
+    /// up.
     pub(super) fn meet(&mut self, peers: &[Peer], out: &mut dyn Sink<Self>) {
         if matches!(self.state, State::Follower) {
             let linked = |id: &ProcessId| self.core.links.contains(id) || self.core.concerns(*id);
@@ -79,8 +80,8 @@ impl Paxos {
         }
     }
 
-    /// Remembers another joiner, in place of an older one of its node, to ask it for admission: it may be taken in first,
-    /// and every process that this one was told of may be gone by then.
+    /// Adds another joining process, in place of an older one of its node, in order to ask it for admission.
+    /// It may be admitted first, and every other known process may be gone by then.
     fn remember(&mut self, peer: Peer, out: &mut dyn Sink<Self>) {
         let State::Joining { seeds, .. } = &mut self.state else { return };
         if seeds.contains(&peer) {
@@ -95,7 +96,7 @@ impl Paxos {
         }
     }
 
-    /// Asks for admission, or again.
+    /// Asks for admission when it is time.
     pub(super) fn ask(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Joining { ask_at, .. } = &mut self.state else { return };
         if cx.now >= *ask_at {
@@ -108,7 +109,7 @@ impl Paxos {
         }
     }
 
-    /// A change of the members is asked for by `from`, which may be this process.
+    /// Handles a change of the members, requested by `from`, which may be this process.
     pub(super) fn change(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +129,7 @@ impl Paxos {
         }
     }
 
-    /// The members behind the last slot learned are others than before.
+    /// Applies a change of the members behind the last slot learned.
     pub(super) fn members_changed(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let member = self.core.concerns(cx.me);
         if !self.is_leader() {
@@ -143,7 +144,7 @@ impl Paxos {
                 }
             }
             State::Joining { .. } => {
-                // Whoever leads next is one of these.
+                // The next leader will be one of these members.
                 for peer in self.core.members.clone() {
                     self.core.reach(&peer, out);
                 }
@@ -151,7 +152,7 @@ impl Paxos {
             }
             State::Removed => return,
             State::Leader(reign) => {
-                // One that is voted out itself still leads until the others know it.
+                // A leader that is voted out still leads until the others know it.
                 reign.members_changed(&mut self.core, cx.now, out);
                 self.core.tell_leader(false, out);
                 self.reach_members(out);
@@ -168,7 +169,7 @@ impl Paxos {
         }
     }
 
-    /// Wants links to exactly those that matter.
+    /// Asks for links to exactly the processes that matter, and gives up all others.
     pub(super) fn reach_members(&mut self, out: &mut dyn Sink<Self>) {
         if matches!(self.state, State::Joining { .. }) {
             return;
@@ -187,7 +188,7 @@ impl Paxos {
         }
     }
 
-    /// This process is a member no more.
+    /// Ends this process's part: it is a member no longer.
     pub(super) fn be_removed(&mut self, out: &mut dyn Sink<Self>) {
         if let State::Leader(reign) = &self.state {
             out.emit(Event::Deposed { ballot: reign.ballot });
@@ -211,7 +212,8 @@ impl Reign {
         if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
         }
-        // The one that is heard stays. Where the joiner listens at its address and its link is broken, it is its next life.
+        // The process that is heard stays. But if its link is broken and the joining process listens at its
+        // address, that one is its next life.
         let well = |id: &ProcessId, namesake: &Peer| {
             let succeeded = || {
                 namesake.address == peer.address && core.detector.opinion(*id, now) == Some(Opinion::Unlinked)
@@ -226,7 +228,8 @@ impl Reign {
             let by = by.clone();
             return core.send(peer.id, Message::NodeInUse { by }, out);
         }
-        // What an older incarnation of its node promised is gone with it.
+        // An older incarnation of the same node is gone, and its promises with it. So it is replaced if it is
+        // a member, and dismissed otherwise.
         let older: Vec<_> = self.peers.keys().filter(|id| id.node == peer.id.node).copied().collect();
         for id in older {
             match self.peers.get_mut(&id) {
@@ -242,7 +245,7 @@ impl Reign {
         }
     }
 
-    /// Makes a process a learner, to be fed until it can be a member.
+    /// Makes a process a learner, which is fed until it can be a member.
     fn admit(
         &mut self,
         core: &mut Core,
@@ -259,8 +262,9 @@ impl Reign {
         self.probe(core, id, out);
     }
 
-    /// A learner promised a ballot above ours: it can never follow us. No log that anybody goes on with names it once we
-    /// have ground, so it is told that it is no member, and its node comes back as a new process.
+    /// Handles a learner that has promised a higher ballot, so that it can never follow this leader. Once the
+    /// reign has ground, no log with which anybody continues names that learner. So it learns that it is no
+    /// member, and its node comes back as a new process.
     pub(super) fn outbid_by_learner(&self, core: &Core, id: ProcessId, out: &mut dyn Sink<Paxos>) {
         if self.peers.contains_key(&id) && self.has_ground(core) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
@@ -297,7 +301,7 @@ impl Reign {
         }
     }
 
-    /// Notes who seems to have failed.
+    /// Updates which processes seem to have failed.
     pub(super) fn suspect(&mut self, core: &mut Core, now: Time, out: &mut dyn Sink<Paxos>) {
         let mut lost = Vec::new();
         for (id, peer) in &mut self.peers {
@@ -315,8 +319,8 @@ impl Reign {
         }
     }
 
-    /// Proposes a change of the members, if one is due and none is open: what was commanded first, then who must go,
-    /// then who may come.
+    /// Proposes a change of the members, if one is due and none is open: commanded changes first, then
+    /// removals, then admissions.
     pub(super) fn consider_change(&mut self, core: &mut Core, now: Time, out: &mut dyn Sink<Paxos>) {
         if !core.is_member(core.me.id) || !self.has_ground(core) {
             return;
@@ -345,7 +349,7 @@ impl Reign {
         let floor = quorum::majority(core.settings.wanted);
         if core.members.len() > floor {
             let patience = core.settings.remove_after;
-            // A member that anybody hears lives, and stays: a link that is cut is no reason to lose a vote for.
+            // A member that anybody hears is alive and stays: a cut link is no reason to lose a vote.
             let overdue = |id: ProcessId, peer: &Progress| {
                 let excused = core.away.get(&id).is_some_and(|until| now < *until);
                 let long = peer.suspected.is_some_and(|since| now.since(since) >= patience) && !excused;
@@ -359,12 +363,12 @@ impl Reign {
             }
         }
         let room = core.members.len() < core.settings.wanted;
-        // It holds the whole chosen prefix, and everything behind it is on its way.
+        // The process holds the whole chosen prefix, and all later slots are on their way to it.
         let ready = self.peers.values().find(|peer| {
             !peer.member
                 && (room || peer.demanded.is_some())
                 && peer.suspected.is_none()
-                && peer.phase == Phase::Streaming
+                && peer.phase == FollowerPhase::Streaming
                 && peer.acked >= core.chosen
         });
         if let Some(peer) = ready {
@@ -375,8 +379,8 @@ impl Reign {
         }
     }
 
-    /// Proposes new members, unless a majority of them has not been heard of just now: should they be dead, nothing could be
-    /// chosen any more, neither by them nor by the old ones. Says whether it did.
+    /// Proposes new members, unless a majority of them was not heard just now. If those were dead, nothing
+    /// could be chosen any longer, by them or by the old members. Returns whether it proposed them.
     fn propose_members(
         &mut self,
         core: &mut Core,
@@ -398,7 +402,7 @@ impl Reign {
                 let progress =
                     self.peers.entry(peer.id).or_insert_with(|| Progress::new(peer.clone(), false));
                 if !progress.member {
-                    // Its remaining away before it was a member is no reason to vote it out as one.
+                    // The router's earlier absence as a learner is no reason to vote it out as a member.
                     progress.suspected = None;
                 }
                 progress.member = true;
@@ -418,7 +422,8 @@ impl Reign {
         self.heartbeat(core, out);
     }
 
-    /// Tells a process that it was voted out, if it was and may go: what it was told before may be lost.
+    /// Tells a process again that it was voted out, because an earlier message may have been lost. Does
+    /// nothing if the process was not voted out, or may not go yet.
     pub(super) fn tell_departed(&self, core: &Core, process: ProcessId, out: &mut dyn Sink<Paxos>) {
         if core.departed.contains(&process) && !self.leaving.iter().any(|(_, leaving)| *leaving == process) {
             let message = Message::NotMember { chosen: core.chosen, members: core.members.clone() };
@@ -431,8 +436,9 @@ impl Reign {
         self.peers.contains_key(&process) || self.leaving.iter().any(|(_, leaving)| *leaving == process)
     }
 
-    /// Lets those go that were voted out, once a majority of the others has learned it: before that, the others still
-    /// count on their votes to find it out should the leader fail. Says whether this process itself may go.
+    /// Dismisses voted-out processes once a majority of the others has learned the change. Before that, the
+    /// others still need their votes to learn it if the leader fails. Returns whether this process itself may
+    /// go.
     pub(super) fn let_go(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) -> bool {
         let learned = |slot: Slot| {
             let known = self.peers.values().filter(|peer| peer.member && peer.chosen >= slot).count();
@@ -449,7 +455,7 @@ impl Reign {
     }
 }
 
-/// Whether without `process` enough members remain, and the leader talks with a majority of them.
+/// Whether enough members remain without `process`, and the leader talks with a majority of them.
 fn bears_loss_of(core: &Core, process: ProcessId, now: Time) -> bool {
     let left = core.members.len() - 1;
     let rest = core.members.iter().filter(|peer| peer.id != process);
@@ -461,7 +467,7 @@ fn without(core: &Core, process: ProcessId) -> Vec<Peer> {
     core.members.iter().filter(|peer| peer.id != process).cloned().collect()
 }
 
-/// Tells who asked for a change that it will not be.
+/// Tells the asker that a change is refused.
 fn answer_change(
     core: &Core,
     asker: ProcessId,
@@ -476,5 +482,5 @@ fn answer_change(
     }
 }
 
-/// How many processes a joiner remembers to ask.
+/// Maximum number of processes that a joining process keeps in order to ask them.
 const SEEDS_MAX: usize = 64;

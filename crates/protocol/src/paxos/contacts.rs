@@ -1,59 +1,70 @@
-//! Who can talk with whom, and what follows from it when some cannot (rule S19).
+//! Contacts: which members can talk with each other, and the consequences if some cannot (rule S19).
 //!
-//! Every member tells every other at each tick whom it hears ([`Pulse`]). Two members *talk* while each hears the other: a
-//! vote, an acceptance and a confirmation need that, and hearing alone is not enough. A member is *connected* while it talks
-//! with a majority of the members, itself included.
+//! At each tick, every member tells every other which members it hears ([`Pulse`]). Two members *talk* while
+//! each hears the other: a vote, an acceptance and a confirmation need both directions. A member is
+//! *connected* while it talks with a majority of the members, itself included.
 //!
-//! **Promise.** While some router of the newest membership is connected, writes of clients that talk with that router,
-//! directly or through other routers, are acknowledged again within four election timeouts
-//! ([`silence_min`](crate::detector::Settings::silence_min)) after the network took its shape, and the lead moves at most
-//! once. No member is voted out of which the leader hears along any chain.
+//! **Promise.** Suppose some router of the newest membership is connected. Its clients are those that talk
+//! with it directly, or through other routers. Their writes are acknowledged again within four election
+//! timeouts ([`silence_min`](crate::detector::Settings::silence_min)) after the network took its shape. The
+//! lead moves at most once. No member of which the leader hears along any chain is voted out.
 //!
 //! **Rules.**
 //!
-//! 1. A leader that is not connected resigns, and says so to everybody it can.
-//! 2. A follower stays with a leader that it hears. So it helps nobody to take the place of a leader that is connected.
-//! 3. A member stands at once if a majority, itself included, talks with it and knows no leader; otherwise seldom. The better
-//!    connected stand first, one interval apart ([`Core::rank`]).
-//! 4. A member helps one candidate at a time (`Paxos::granted`). A candidate gives way to a better connected one until it
-//!    has begun phase 1.
-//! 5. A member that does not talk with the leader finds the next router on a way to it ([`Way`]), by distances, as routers
-//!    of old did. It hands on what is meant for the leader (`ecast::detour`).
-//! 6. A member that lacks the newest changes answers the pulses of those who take it for a member, whether it knows them or not.
-//! 7. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows of. Whoever's count
-//!    grows is alive, along whatever chain. The count of a dead process stands still, however often it is told. Only who is
-//!    suspected by the leader and whose count stands still is voted out.
+//! 1. A leader that is not connected resigns, and says so to every member it reaches.
+//! 2. A follower stays with a leader that it hears. So it helps nobody to replace a connected leader.
+//! 3. A member stands for election at once if a majority, itself included, talks with it and knows no leader;
+//!    otherwise rarely. Better connected members stand first, one interval apart ([`Core::rank`]).
+//! 4. A member helps one candidate at a time (`Paxos::granted`). A candidate gives way to a better connected
+//!    one until it has begun phase 1.
+//! 5. A member that does not talk with the leader finds the next router on a way to it ([`LeaderRoute`]), by
+//!    distances, as in distance-vector routing. It passes messages on to the leader (`ecast::detour`).
+//! 6. A member that lacks the newest changes answers the pulses of processes that count it as a member,
+//!    whether it knows them or not.
+//! 7. A pulse counts its sender's pulses, and carries the counts of all others that its sender knows. A
+//!    process whose count grows is alive, along whatever chain. The count of a dead process stands still,
+//!    however often it is repeated. A member is voted out only if the leader suspects it and its count stands
+//!    still.
 //!
-//! **Why that keeps the promise.** Let the network take its shape at instant 0, let *T* be the election timeout, and let
-//! N(r) be the members that router r talks with, r included.
+//! **Why that keeps the promise.** Let the network take its shape at instant 0, let *T* be the election
+//! timeout, and let N(r) be the members with which router r talks, r included.
 //!
-//! - *A connected leader stays.* All of N(L) hear it, and by rule 2 refuse every other candidate. Whoever else stands needs a
-//!   majority, which meets N(L). So the lead does not move.
-//! - *A leader that is not connected is gone by T and two ticks.* Whom it does not hear, it suspects at T. Who does not hear
-//!   it says so in a pulse after T. Then it resigns. Those that hear it are told; those that do not suspect it by T themselves.
-//! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their next pulses. What
-//!   g asks, all of N(g) can answer. At most one candidate at a time holds the help of a majority, for two majorities meet in
-//!   a member that helps one of them. One that fails tries again after some intervals; with fewer than a dozen members the
-//!   best connected has its turn within one timeout.
-//! - *Newest members count.* A router whose own log ends in a change that came to nothing may be connected by the newest
-//!   members and not by those of the change. It stands, if seldom, and those who answer tell it of the newer log: so it is elected
-//!   by the members that count.
-//! - *Whoever is elected is connected*: its pre-vote and phase 1 went both ways with a majority after instant 0. So it stays,
-//!   by the first point, and the lead moved once.
-//! - *Everybody who is promised it is served.* If g and the leader L are both connected, N(g) and N(L) meet: there is a way
-//!   from g to L over one router at most. Clients of a router that talks with g through others have that way to go on. A way
-//!   is found one tick per link after the leader is.
+//! - *A connected leader stays.* All of N(L) hear it, and refuse every other candidate by rule 2. Another
+//!   candidate needs a majority, which meets N(L). So the lead does not move.
+//! - *A leader that is not connected is gone by T and two ticks.* It suspects members that it does not hear
+//!   at T. Members that do not hear it say so in a pulse after T. Then it resigns. Members that hear it learn
+//!   so; the others suspect it by T themselves.
+//! - *Then somebody is elected.* Let g be connected. All of N(g) know no leader, and g knows that from their
+//!   next pulses. All of N(g) can answer g's questions. At most one candidate at a time has the help of a
+//!   majority, because two majorities meet in a member that helps one of them. A candidate that fails tries
+//!   again after some intervals. With fewer than a dozen members, the best connected one has its turn within
+//!   one timeout.
+//! - *Newest members count.* The log of a router may end in a change without effect. The router may be
+//!   connected by the newest members and not by those of the change. It stands, if rarely, and those who
+//!   answer describe the newer log: so it is elected by the members that count.
+//! - *An elected leader is connected*: its pre-vote and phase 1 went both ways with a majority after instant
+//!   0. So it stays, by the first point, and the lead moved once.
+//! - *The promise covers every connected router.* If g and the leader L are both connected, N(g) and N(L)
+//!   meet: there is a way from g to L over at most one router. Clients of a router that talks with g through
+//!   others have that way to continue. A way is found one tick per link after the leader is.
 //!
-//! Together: T and two ticks until the old leader is gone, at most T of attempts, half a T of ways: less than four.
+//! Together: T and two ticks until the old leader is gone, at most T of attempts, and half a T for ways: less
+//! than four.
 //!
-//! The simulator tries it for every graph of three and five members and every leader (`quorate sim graphs`).
+//! The simulator tries every graph of three and five members with every leader (`quorate sim graphs`).
 //!
-//! **What is not promised.** An election that is under way when the network takes its shape may end in a leader that is not
-//! connected in the new one: that move is not counted. The best connected may lack more of a better log than is kept of it
-//! ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody can promise, and the next best stands.
-//! Nobody can tell a process that is heard by nobody on the leader's side from a dead one.
+//! **What is not promised.** An election in progress when the network takes its shape may end in a leader
+//! that is not connected in the new shape: that move is not counted. The best connected router may lack more
+//! of a better log than is kept ([`Settings::log_bytes_kept`](super::Settings::log_bytes_kept)): then nobody
+//! can promise, and the next best stands. Nobody can tell a process that no member on the leader's side hears
+//! from a dead one.
 //!
-//! All of this is a guess about the present: it says who tries what and when. No safety rests on it (rule S11).
+//! A router that others hear, and that hears nobody, stays a member for as long as that lasts. Its count
+//! grows at those that hear it, so by rule 7 no leader votes it out. It cannot vote, accept or confirm,
+//! because each of these needs both directions. So in every majority it counts like a dead member.
+//!
+//! All of this is a guess about the present: it decides who tries what, and when. No safety depends on it
+//! (rule S11).
 
 use std::collections::BTreeMap;
 
@@ -62,71 +73,73 @@ use serde::{Deserialize, Serialize};
 use super::{Ballot, Context, Core, Duration, Event, Message, Paxos, ProcessId, Sink, State};
 use crate::{quorum, time::Time};
 
-/// What a member tells the others of itself at each tick.
+/// A member's description of itself, sent to the others at each tick.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pulse {
-    /// Counts the sender's pulses.
+    /// Number of the sender's pulse.
     pub beat: u64,
     /// The highest round that the sender has heard of.
     pub round: u64,
-    /// With how many members the sender talks, itself included.
+    /// Number of members with which the sender talks, itself included.
     pub reach: u32,
     /// Whether the sender leads, or hears its leader.
     pub led: bool,
-    /// How the sender reaches the newest leader that it knows of.
-    pub way: Option<Way>,
-    /// What the sender knows of each other member.
+    /// The sender's way to the newest leader that it knows.
+    pub way: Option<LeaderRoute>,
+    /// The sender's knowledge of each other member.
     pub contacts: Vec<Contact>,
 }
 
-/// What a member knows of another.
+/// A member's knowledge of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Contact {
-    /// The other.
+    /// The other member.
     pub process: ProcessId,
-    /// The newest of its pulses that is known of, heard or told.
+    /// The number of the member's newest pulse known, received or reported.
     pub beat: u64,
     /// Whether the sender hears it.
     pub heard: bool,
 }
 
-/// How a leader is reached.
+/// A way to a leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
-    /// The reign.
+pub struct LeaderRoute {
+    /// The ballot of the leader's reign.
     pub ballot: Ballot,
-    /// The router to hand a message to.
+    /// The next router on the way to the leader.
     pub next: ProcessId,
-    /// How many links lie between: none at the leader itself.
+    /// Number of links on the way; zero at the leader itself.
     pub hops: u32,
 }
 
-/// What was heard of the other members.
+/// The knowledge of the other members' contacts.
 #[derive(Debug, Default)]
 pub(super) struct Contacts {
     beat: u64,
-    known: BTreeMap<ProcessId, Known>,
-    /// When this process last talked with the leader that it follows.
+    known: BTreeMap<ProcessId, KnownMember>,
+    /// Time at which this process last talked with the leader that it follows.
     led_at: Option<Time>,
-    /// The router through which the leader is reached, while it is not reached directly.
-    detour: Option<Way>,
-    /// Processes that take this one for a member, while it does not know that they are: when each said so last.
+    /// The way to the leader, while it cannot be reached directly.
+    detour: Option<LeaderRoute>,
+    /// Processes that count this one as a member and that it does not know, with the time of their last
+    /// pulse.
     strangers: BTreeMap<ProcessId, Time>,
 }
 
 #[derive(Debug)]
-struct Known {
+struct KnownMember {
     beat: u64,
-    /// When the beat last grew.
+    /// Time at which the beat last grew.
     alive_at: Time,
     hears_us: bool,
     reach: u32,
     led: bool,
-    way: Option<Way>,
+    way: Option<LeaderRoute>,
 }
 
 impl Core {
-    /// A sign of life. A silence that was long enough to be suspected is a cut and no habit: the detector begins anew.
+    /// Notes a sign of life. A silence that was long enough for suspicion is a cut and no habit, so the
+    /// detector starts over.
     pub(super) fn heard(&mut self, process: ProcessId, now: Time) {
         if self.detector.suspects(process, now) {
             self.detector.unwatch(process);
@@ -135,7 +148,7 @@ impl Core {
         self.detector.heard(process, now);
     }
 
-    /// Whether this process and another hear each other. In doubt they do.
+    /// Whether this process and another hear each other. If that is not known, they count as doing so.
     pub(super) fn talks(&self, process: ProcessId, now: Time) -> bool {
         process == self.me.id
             || !self.detector.suspects(process, now)
@@ -147,7 +160,7 @@ impl Core {
         process == self.me.id || self.detector.in_touch(process, now) && self.talks(process, now)
     }
 
-    /// With how many of the members that count this process talks, itself included if it is one.
+    /// Returns the number of acting members with which this process talks, itself included if it is one.
     pub(super) fn reach_now(&self, now: Time) -> usize {
         self.acting().iter().filter(|peer| self.talks(peer.id, now)).count()
     }
@@ -157,7 +170,7 @@ impl Core {
         self.reach_now(now) >= quorum::majority(self.acting().len())
     }
 
-    /// Whether nobody has heard of `process` for `span`, as far as anybody told.
+    /// Whether no report of `process` has come for `span`.
     pub(super) fn is_silent(&self, process: ProcessId, now: Time, span: Duration) -> bool {
         self.contacts.known.get(&process).is_none_or(|known| now.since(known.alive_at) >= span)
     }
@@ -171,8 +184,8 @@ impl Core {
         free >= quorum::majority(self.acting().len())
     }
 
-    /// How many of the others that this process talks with would be better leaders: they talk with more members, or with as
-    /// many and have the greater id.
+    /// Returns the number of better leaders among the members with which this process talks. A better leader
+    /// talks with more members, or with as many and has the greater id.
     pub(super) fn rank(&self, now: Time) -> u32 {
         let mine = (self.reach_now(now) as u32, self.me.id);
         let others = self.acting().iter().filter(|peer| peer.id != self.me.id && self.talks(peer.id, now));
@@ -182,7 +195,7 @@ impl Core {
         better.count() as u32
     }
 
-    /// The members, and those that an open change makes, but this process.
+    /// Returns the members, and those of an open change, except this process.
     fn concerned(&self) -> Vec<ProcessId> {
         let mut all = self.others();
         all.extend(self.acting().iter().map(|peer| peer.id).filter(|id| *id != self.me.id));
@@ -191,7 +204,7 @@ impl Core {
         all
     }
 
-    /// Watches whom the membership concerns, and `more`, and nobody else.
+    /// Watches the members, those of an open change, and `more`, and nobody else.
     pub(super) fn watch_members(&mut self, more: impl IntoIterator<Item = ProcessId>, now: Time) {
         let mut all = self.concerned();
         self.contacts.known.retain(|process, _| all.contains(process));
@@ -199,7 +212,7 @@ impl Core {
         self.watch_only(&all, now);
     }
 
-    fn pulse(&mut self, led: bool, way: Option<Way>, now: Time, out: &mut dyn Sink<Paxos>) {
+    fn pulse(&mut self, led: bool, way: Option<LeaderRoute>, now: Time, out: &mut dyn Sink<Paxos>) {
         self.contacts.beat += 1;
         let concerned = self.concerned();
         let contacts = concerned.iter().map(|&process| Contact {
@@ -227,7 +240,8 @@ impl Core {
     fn note_pulse(&mut self, from: ProcessId, pulse: Pulse, now: Time) {
         let concerned = self.concerned();
         let known = &mut self.contacts.known;
-        let fresh = || Known { beat: 0, alive_at: now, hears_us: true, reach: 0, led: false, way: None };
+        let fresh =
+            || KnownMember { beat: 0, alive_at: now, hears_us: true, reach: 0, led: false, way: None };
         let told = pulse.contacts.iter().map(|contact| (contact.process, contact.beat));
         for (process, beat) in told.chain([(from, pulse.beat)]) {
             if concerned.contains(&process) {
@@ -252,26 +266,27 @@ impl Core {
         self.round = self.round.max(pulse.round);
     }
 
-    /// The best way to the newest leader that is known of, directly or through another member. A way that leads back here
-    /// is none.
-    fn find_way(&self, now: Time) -> Option<Way> {
+    /// Returns the best way to the newest known leader, directly or through another member. A way that leads
+    /// back here does not count.
+    fn find_way(&self, now: Time) -> Option<LeaderRoute> {
         let talks = |process: ProcessId| self.links.contains(&process) && self.talks(process, now);
         let direct = self.leader.filter(|ballot| talks(ballot.router));
-        let direct = direct.map(|ballot| Way { ballot, next: ballot.router, hops: 1 });
+        let direct = direct.map(|ballot| LeaderRoute { ballot, next: ballot.router, hops: 1 });
         let hops_max = self.concerned().len() as u32;
         let through = self.contacts.known.iter().filter(|(process, _)| talks(**process));
         let through = through.filter_map(|(&process, known)| {
             let way = known.way.filter(|way| {
                 way.next != self.me.id && way.ballot.router != self.me.id && way.hops < hops_max
             })?;
-            Some(Way { ballot: way.ballot, next: process, hops: way.hops + 1 })
+            Some(LeaderRoute { ballot: way.ballot, next: process, hops: way.hops + 1 })
         });
         through.chain(direct).max_by_key(|way| (way.ballot, std::cmp::Reverse((way.hops, way.next))))
     }
 }
 
 impl Paxos {
-    /// The router to hand on what is meant for the leader, if it is reached through another.
+    /// Returns the router to which to pass messages for the leader, if the leader is reached through another
+    /// router.
     pub fn detour(&self) -> Option<ProcessId> {
         self.core.contacts.detour.map(|way| way.next)
     }
@@ -281,34 +296,34 @@ impl Paxos {
         self.core.talks(process, now)
     }
 
-    /// Whether what is handed to this router gets to the leader, as far as it knows: it leads, talks with the leader, or knows
-    /// another router on the way.
+    /// Whether messages to this router reach the leader, as far as it knows: it leads, talks with the leader,
+    /// or knows another router on the way.
     pub fn reaches_leader(&self, now: Time) -> bool {
         self.is_leader()
             || self.detour().is_some()
             || self.leader().is_some_and(|leader| self.talks_with(leader, now))
     }
 
-    /// The leader, if it is known at all: directly or through another router.
+    /// Returns the leader, known directly or through another router.
     pub fn leader_known(&self) -> Option<ProcessId> {
         self.core.contacts.detour.map(|way| way.ballot.router).or(self.leader())
     }
 
-    /// Tells the others how this process is connected, and finds out how it reaches the leader.
+    /// Sends this process's pulse to the others, and updates its way to the leader.
     pub(super) fn pulse(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.core.concerns(cx.me) {
             return;
         }
         let leads = self.is_leader();
         let way = match self.core.leader {
-            Some(ballot) if leads => Some(Way { ballot, next: cx.me, hops: 0 }),
+            Some(ballot) if leads => Some(LeaderRoute { ballot, next: cx.me, hops: 0 }),
             _ => self.core.find_way(cx.now),
         };
         let direct = way.is_some_and(|way| way.next == way.ballot.router || leads);
         if direct {
             self.core.contacts.led_at = Some(cx.now);
         }
-        // A moment without a leader is an election and no reason to go round.
+        // A short time without a leader is an election, and no reason for a detour.
         let patience = self.interval() * DETOUR_PATIENCE;
         let lasting = self.core.contacts.led_at.is_none_or(|led_at| cx.now.since(led_at) >= patience);
         let detour = way.filter(|_| !direct && lasting);
@@ -330,14 +345,14 @@ impl Paxos {
         let leads = pulse.way.filter(|way| way.hops == 0).map(|way| way.ballot);
         self.core.note_pulse(from, pulse, cx.now);
         if self.leader() == Some(from) && leads != self.core.leader {
-            // It does not lead any more, and what said so was lost.
+            // The sender leads no longer, and its message that said so was lost.
             self.lose_leader(cx, Duration::ZERO, out);
         }
-        self.be_ready(cx);
+        self.stand_sooner(cx);
     }
 
-    /// Stands sooner once a majority is known that talks with this process and has no leader.
-    fn be_ready(&mut self, cx: &mut Context<'_>) {
+    /// Stands earlier if this process now knows a majority that talks with it and has no leader.
+    fn stand_sooner(&mut self, cx: &mut Context<'_>) {
         if let Some(ready) = self.ready_from
             && matches!(self.state, State::Follower | State::Joining { .. })
             && self.core.is_electable(cx.now)
@@ -348,13 +363,13 @@ impl Paxos {
         }
     }
 
-    /// How long to let better connected members stand first.
+    /// Returns how long better connected members may stand first.
     fn turn(&self, cx: &mut Context<'_>) -> Duration {
         self.interval() * self.core.rank(cx.now) + self.chance(cx, self.interval() / 2)
     }
 
-    /// When to stand for leader, after `patience`. One that cannot be elected, as far as it knows, tries all the same, but
-    /// seldom: what it knows of the members may be old.
+    /// Schedules standing for election after `patience`. A process that seems unelectable tries nevertheless,
+    /// but rarely, because its knowledge of the members may be old.
     pub(super) fn stand_after(&mut self, cx: &mut Context<'_>, patience: Duration) {
         if self.pausing {
             return;
@@ -370,7 +385,7 @@ impl Paxos {
     }
 }
 
-/// So many processes are told that this one lives that are no members as far as it knows.
+/// Maximum number of unknown processes to which pulses are sent.
 const STRANGERS_MAX: usize = 16;
-/// So many intervals without the leader pass before it is reached through another router.
+/// Number of intervals without the leader before a detour is used.
 const DETOUR_PATIENCE: u32 = 3;

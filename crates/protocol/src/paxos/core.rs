@@ -1,4 +1,4 @@
-//! What a router knows whichever part it plays: what it promised, accepted and learned, whom it is linked to.
+//! The state of a router in every role: promise, log, learned slots, links.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -21,34 +21,34 @@ use crate::{
 pub(super) struct Core {
     pub(super) me: Peer,
     pub(super) settings: Settings,
-    /// No ballot below this one is taken part in.
+    /// The router takes part in no ballot below this one.
     pub(super) promised: Ballot,
-    /// Whose log ours is behind `chosen`: a prefix of what the leader of this ballot proposed.
+    /// The ballot of the log behind `chosen`, which is a prefix of that leader's proposals.
     pub(super) accepted: Ballot,
     /// The log: chosen up to `chosen`, accepted in `accepted` behind it.
     pub(super) log: Log,
     /// The last slot known to be chosen; everything up to it is learned.
     pub(super) chosen: Slot,
-    /// The newest log of which chosen slots were learned from somebody else, rather than from the leader whose log ours is.
+    /// The ballot of the newest log from which chosen slots were learned, other than by following its leader.
     pub(super) taught: Ballot,
     /// The members behind `chosen`, in id order.
     pub(super) members: Vec<Peer>,
     /// Whether `members` changed during this turn.
     pub(super) members_changed: bool,
-    /// Who was voted out lately. Such a process never comes in again: a request for admission that it sent long ago may
-    /// still be on its way when it has gone for good.
+    /// Routers that were voted out lately. They may never join again: an old request for admission may still
+    /// be on its way when its sender is gone.
     pub(super) departed: VecDeque<ProcessId>,
     /// The reign that this process follows or leads.
     pub(super) leader: Option<Ballot>,
     /// The highest round heard of.
     pub(super) round: u64,
     pub(super) links: BTreeSet<ProcessId>,
-    /// Whom we asked the runtime to reach.
+    /// Processes that the runtime was asked to reach, with their addresses.
     pub(super) reached: BTreeMap<ProcessId, String>,
     pub(super) detector: Detector,
     pub(super) contacts: Contacts,
-    /// Members that have stopped for a moment, of their own will, and until when nobody votes them out for it. Whoever comes to lead
-    /// must know: often it was the leader that stopped.
+    /// Members that have stopped for a moment, of their own will, and until when nobody votes them out for
+    /// it. Every router keeps this list, because often it was the leader that stopped.
     pub(super) away: BTreeMap<ProcessId, Time>,
     /// The record of the last promise.
     promise: Option<Ticket>,
@@ -56,21 +56,23 @@ pub(super) struct Core {
     held_record: Option<Ticket>,
     /// Records up to this one are durable.
     pub(super) durable: Option<Ticket>,
-    /// Bytes of records since the last checkpoint, about.
+    /// Approximate bytes of records since the last checkpoint.
     pub(super) journaled: usize,
-    /// The state that the user has begun to gather for the disk: its slot, and the members behind it. The log behind it is kept.
+    /// The slot of the state that the user has begun to gather for the disk, and the members behind it. The
+    /// log behind that slot is kept.
     pub(super) gathered: Option<(Slot, Vec<Peer>)>,
-    /// What the user was told last.
+    /// The leader that the user last learned of.
     told: Option<ProcessId>,
-    /// Whether a snapshot is being sent: the log behind it is kept longer then, lest it be too old when it arrives.
+    /// Whether a snapshot is being sent. The log behind it is kept longer then, so that the snapshot is not
+    /// too old when it arrives.
     pub(super) snapshot_underway: bool,
-    /// Part of a snapshot that is coming.
+    /// The received part of a snapshot of known length.
     pub(super) incoming: Option<Incoming>,
-    /// A snapshot that is coming in parts.
+    /// A snapshot that arrives in parts.
     pub(super) arriving: Option<Arriving>,
 }
 
-/// A snapshot on its way in.
+/// An arriving snapshot of known length.
 #[derive(Debug)]
 pub(super) struct Incoming {
     ballot: Ballot,
@@ -115,12 +117,13 @@ impl Core {
         self.members.iter().any(|peer| peer.id == process)
     }
 
-    /// The members but this process.
+    /// Returns the members except this process.
     pub(super) fn others(&self) -> Vec<ProcessId> {
         self.members.iter().map(|peer| peer.id).filter(|id| *id != self.me.id).collect()
     }
 
-    /// The members that the end of the log would make, if it is a stop command not known to be chosen.
+    /// Returns the members that the end of the log would make, if it is a stop command that is not known to
+    /// be chosen.
     pub(super) fn members_open(&self) -> Option<&Arc<[Peer]>> {
         let last = self.log.last();
         match self.log.value(last) {
@@ -129,13 +132,14 @@ impl Core {
         }
     }
 
-    /// The members that the newest change in the log makes, chosen or not: whoever holds a change acts on it.
+    /// Returns the members of the newest change in the log, chosen or not, because a router that holds a
+    /// change acts on it.
     pub(super) fn acting(&self) -> &[Peer] {
         self.members_open().map_or(&self.members, |open| open)
     }
 
-    /// Of the newest log that this process knows a part of: whose it is, and how far it is known. Who has learned chosen
-    /// slots of a later reign than that in which it accepted, knows that log so far, and what it accepted behind is dead.
+    /// Returns the newest log of which this process knows a part: its ballot, and its known end. If chosen
+    /// slots were learned from a later reign than `accepted`, the slots accepted behind them are dead.
     pub(super) fn known(&self) -> (Ballot, Slot) {
         if self.taught > self.accepted {
             (self.taught, self.chosen)
@@ -144,13 +148,13 @@ impl Core {
         }
     }
 
-    /// The members that the newest change makes in the log that is [`known`](Core::known).
+    /// Returns the members of the newest change in the log that is [`known`](Core::known).
     pub(super) fn members_known(&self) -> &[Peer] {
         if self.known().1 > self.chosen { self.acting() } else { &self.members }
     }
 
-    /// Whether each change of the members in `values`, which come behind `start`, is one step from what is known to be
-    /// chosen, or from the change before it: no log has others.
+    /// Whether each change of the members in `values`, which come behind `start`, is one step from the chosen
+    /// members or from the previous change. No correct log has others.
     pub(super) fn are_steps(&self, start: Slot, values: &[Value]) -> bool {
         let mut before = &self.members[..];
         let skip = self.chosen.0.saturating_sub(start.0) as usize;
@@ -165,7 +169,8 @@ impl Core {
         self.is_member(process) || self.acting().iter().any(|peer| peer.id == process)
     }
 
-    /// The slot through which this process holds what the leader of `ballot` proposed; `None` before its first sync.
+    /// Returns the slot through which this process holds the proposals of the leader of `ballot`; `None`
+    /// before its first sync.
     pub(super) fn held(&self, ballot: Ballot) -> Option<Slot> {
         (self.accepted == ballot).then(|| self.log.last())
     }
@@ -184,17 +189,17 @@ impl Core {
         enough && self.chosen > Slot::ZERO
     }
 
-    /// The record, unless it is on disk.
+    /// Returns the record, unless it is durable.
     fn awaited(&self, record: Option<Ticket>) -> Option<Ticket> {
         record.filter(|record| self.durable.is_none_or(|durable| durable < *record))
     }
 
-    /// Says what this process holds: not before that is on disk.
+    /// Sends a report of what this process holds, once that is durable.
     pub(super) fn send_held(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.held_record));
     }
 
-    /// Sends what no slow disk may hold back.
+    /// Sends a message that a slow disk must not delay.
     pub(super) fn send_aside(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send_aside(Destination::One(to), message);
     }
@@ -205,12 +210,12 @@ impl Core {
         }
     }
 
-    /// Sends once the last promise is on disk: a ballot that others hear of is never used again.
+    /// Sends a message once the last promise is durable: a ballot that others hear of is never used again.
     pub(super) fn send(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         out.send(Destination::One(to), message, self.awaited(self.promise));
     }
 
-    /// Says which ballot stands: aside of what waits for the disk, unless the promise itself does.
+    /// Sends a message about ballots. It waits only for the record of the promise.
     pub(super) fn send_vote(&self, to: ProcessId, message: Message, out: &mut dyn Sink<Paxos>) {
         match self.promise_awaited() {
             Some(promise) => out.send(Destination::One(to), message, Some(promise)),
@@ -218,7 +223,7 @@ impl Core {
         }
     }
 
-    /// The record of the last promise, if it is not durable yet.
+    /// Returns the record of the last promise, if it is not durable yet.
     pub(super) fn promise_awaited(&self) -> Option<Ticket> {
         self.awaited(self.promise)
     }
@@ -229,7 +234,7 @@ impl Core {
         }
     }
 
-    /// Phase 1b: takes part in no ballot below this one any more.
+    /// Phase 1b: takes part in no ballot below this one from now on.
     pub(super) fn promise(&mut self, ballot: Ballot, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(ballot >= self.promised, "promised below promise: {ballot} < {}", self.promised);
         self.promised = ballot;
@@ -241,7 +246,8 @@ impl Core {
         ticket
     }
 
-    /// Replaces everything behind `start`, and what is chosen, by `values`: the whole log of the leader of `ballot`.
+    /// Replaces everything behind `start`, except chosen slots, by `values`: the whole log of the leader of
+    /// `ballot`.
     pub(super) fn replace(
         &mut self,
         ballot: Ballot,
@@ -267,7 +273,7 @@ impl Core {
         self.persist(Record::Accepted { ballot, start: keep, chosen: keep, values }, out)
     }
 
-    /// Phase 2b: accepts what follows the end of the log.
+    /// Phase 2b: accepts values behind the end of the log.
     pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
         assert!(ballot == self.accepted, "what is accepted continues the log of its ballot");
@@ -282,8 +288,8 @@ impl Core {
         self.persist(Record::Accepted { ballot, start, chosen: self.chosen, values }, out)
     }
 
-    /// Values that are chosen come from someone who knows: `values` are those behind `start` in the log of `ballot`, all
-    /// chosen.
+    /// Learns chosen values from a router that knows them: `values` are those behind `start` in the log of
+    /// `ballot`.
     pub(super) fn learn_from(
         &mut self,
         ballot: Ballot,
@@ -301,7 +307,8 @@ impl Core {
         for value in values.iter().skip(skip) {
             slot = slot.next();
             if self.log.value(slot).is_some_and(|held| held != value) {
-                // Another value was chosen than the one accepted here, in a higher ballot: whatever follows ours is dead.
+                // A higher ballot chose another value than the one accepted here, so everything behind the
+                // accepted one is dead.
                 assert!(slot > self.chosen, "two values chosen for {slot}");
                 self.log.truncate(Slot(slot.0 - 1));
             }
@@ -317,7 +324,7 @@ impl Core {
         self.learn(slot, out);
     }
 
-    /// Everything up to `through` is chosen, and is what the log holds.
+    /// Learns the log's values up to `through`, which are chosen.
     pub(super) fn learn(&mut self, through: Slot, out: &mut dyn Sink<Paxos>) {
         assert!(through <= self.log.last(), "learned what is not held");
         while self.chosen < through {
@@ -344,7 +351,8 @@ impl Core {
         self.collect(Slot::ZERO);
     }
 
-    /// Forgets chosen log that everybody holds, up to `everybody`, and the oldest when there is too much.
+    /// Forgets the chosen log that everybody holds, up to `everybody`, and the oldest part of it if there is
+    /// too much.
     pub(super) fn collect(&mut self, everybody: Slot) {
         let gathered = self.gathered.as_ref().map(|(slot, _)| *slot);
         self.log.collect(everybody.min(self.chosen).min(gathered.unwrap_or(self.chosen)));
@@ -353,11 +361,12 @@ impl Core {
         while self.log.bytes() > kept && self.log.start() < self.chosen {
             self.log.collect(self.log.start().next());
         }
-        // A user that takes too long over a state begins anew.
+        // If the log behind a gathered state is gone, the user must begin again.
         self.gathered.take_if(|(slot, _)| *slot < self.log.start());
     }
 
-    /// Takes a part of a snapshot. Says how many bytes of it are there; `None` when this part does not continue them.
+    /// Takes a part of a snapshot. Returns the number of bytes received so far; `None` if this part does not
+    /// continue them.
     pub(super) fn take_chunk(
         &mut self,
         ballot: Ballot,
@@ -387,7 +396,7 @@ impl Core {
         Some(total)
     }
 
-    /// A snapshot takes the place of the log up to `slot`.
+    /// Replaces the log up to `slot` by a snapshot.
     pub(super) fn install(
         &mut self,
         slot: Slot,
@@ -397,7 +406,7 @@ impl Core {
     ) {
         assert!(slot > self.chosen, "a snapshot from the past");
         if self.log.last() >= slot {
-            // What was accepted behind it stays accepted.
+            // Slots accepted behind the snapshot stay accepted.
             self.log.collect(slot);
         } else {
             self.log = Log::new(slot);
@@ -410,7 +419,7 @@ impl Core {
         out.emit(Event::Members(self.members.clone()));
     }
 
-    /// Tells the user who leads; `again` even if it was told so.
+    /// Announces the leader to the user; with `again` even if the user knows it.
     pub(super) fn tell_leader(&mut self, again: bool, out: &mut dyn Sink<Paxos>) {
         let leader = self.leader.filter(|_| self.is_member(self.me.id)).map(|ballot| ballot.router);
         if leader != self.told || again {
@@ -432,7 +441,8 @@ impl Core {
         }
     }
 
-    /// Starts to watch a process; one without a link is given as long to get one as a broken link may stay broken.
+    /// Starts to watch a process. A process without a link gets as much time for one as a broken link may
+    /// stay broken.
     pub(super) fn watch(&mut self, process: ProcessId, now: Time) {
         self.detector.watch(process, now);
         if !self.links.contains(&process) {
@@ -451,7 +461,7 @@ impl Core {
     }
 }
 
-/// Everybody of these, if there is anybody.
+/// Returns the destination of these processes, if there are any.
 fn destination(to: Vec<ProcessId>) -> Option<Destination> {
     match to[..] {
         [] => None,
@@ -460,17 +470,17 @@ fn destination(to: Vec<ProcessId>) -> Option<Destination> {
     }
 }
 
-/// How many processes come in or go between two sets of members.
+/// Returns the number of processes that join or leave between two sets of members.
 fn moved(before: &[Peer], after: &[Peer]) -> usize {
     let is_in = |peers: &[Peer], id: ProcessId| peers.iter().any(|peer| peer.id == id);
     before.iter().filter(|peer| !is_in(after, peer.id)).count()
         + after.iter().filter(|peer| !before.contains(peer)).count()
 }
 
-/// How many of those voted out are remembered.
+/// Number of voted-out routers that are remembered.
 const DEPARTED_MAX: usize = 256;
 
-/// What [`Message::Chunk`] carries.
+/// The contents of [`Message::Chunk`].
 pub(super) struct Chunk {
     pub(super) slot: Slot,
     pub(super) members: Vec<Peer>,

@@ -1,13 +1,13 @@
-//! Electing: who may lead, and what it must know before it does.
+//! Elections: which router may lead, and what it must know before it does.
 
 use super::{
-    Ballot, Better, Candidacy, Context, Duration, Message, Paxos, Prepare, ProcessId, Promise, Refusal,
-    Reign, Sink, Slot, Stage, State, Value, candidate,
+    Ballot, Better, Candidacy, CandidateStage, Context, Duration, Message, Paxos, Prepare, ProcessId,
+    Promise, Refusal, Reign, Sink, Slot, State, Value, candidate,
 };
 use crate::{quorum, wire::FRAME_BYTES_MAX};
 
 impl Paxos {
-    /// Stands for leader.
+    /// Stands for election.
     pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.core.concerns(cx.me), "only a member stands for leader, or who would be one");
         self.stand_back(cx, out);
@@ -26,32 +26,33 @@ impl Paxos {
         Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me }
     }
 
-    /// A router that this process was told of, and that is none by what it knows, has no say. But all that it knows may be gone since they
-    /// voted it out: then it hears so from nobody else.
+    /// Asks a router outside the known members. It has no vote. But all known members may be gone since they
+    /// voted this process out, and then nobody else can say so.
     pub(super) fn ask_stranger(&self, cx: &Context<'_>, stranger: ProcessId, out: &mut dyn Sink<Self>) {
         let question = Candidacy::new(&self.core, self.next_ballot(cx), cx.now, cx.now).question();
         self.core.send(stranger, question, out);
     }
 
-    /// Gives up standing, for a while.
+    /// Gives up the candidacy for a while.
     pub(super) fn abandon(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         assert!(matches!(self.state, State::Candidate(_)), "only a candidate abandons");
         self.attempts += 1;
         self.lose_leader(cx, patience, out);
     }
 
-    /// Whether a candidate's question deserves an answer; one that is no member any more is told so.
+    /// Whether a candidate's question deserves an answer. Informs a candidate that is a member no longer.
     fn answers(&mut self, from: ProcessId, prepare: &Prepare, out: &mut dyn Sink<Self>) -> bool {
         if prepare.ballot.router != from {
             return false;
         }
         let core = &self.core;
-        // One that knows more than we do may know of a change that makes it a member, or us.
+        // A candidate that knows more may know of a change that makes it, or this process, a member.
         let knows_more = prepare.chosen > core.chosen
             || (prepare.accepted, prepare.last) > (core.accepted, core.log.last());
         if !self.is_voter() {
-            // It counts in sets of members that name it and in no others, and it was named only when it held everything
-            // chosen. Whether it is named is for the candidate to know: this process may have lost the slot that says so.
+            // A learner has a vote only in sets of members that name it, and a set names it only once it
+            // holds every chosen slot. The candidate must know whether a set names it: this process may have
+            // lost the slot that does.
             return core.accepted > Ballot::ZERO;
         }
         if core.concerns(from) || knows_more {
@@ -62,24 +63,24 @@ impl Paxos {
         false
     }
 
-    /// Why a candidate cannot be helped to lead, if so.
+    /// Returns the reason to refuse a candidate, if there is one.
     fn refusal(&self, prepare: &Prepare) -> Option<Refusal> {
         if prepare.ballot < self.core.promised {
             return Some(Refusal::Outbid);
         }
-        // A log that beats the candidate's is gone on with: all that the promise would have to carry of it must still be there,
-        // and fit into a message. The holder of the better log lacks nothing.
+        // If this log beats the candidate's, the promise must carry all of it that the candidate lacks. That
+        // part must still be kept and fit into a message. The holder of the better log lacks nothing.
         let behind =
             self.beats(prepare) && self.values_behind(prepare.chosen, self.core.log.last()).is_none();
         behind.then_some(Refusal::Behind)
     }
 
-    /// Whether this process's log is of a higher ballot than the candidate's, or longer.
+    /// Whether this process's log has a higher ballot than the candidate's, or is longer.
     fn beats(&self, prepare: &Prepare) -> bool {
         (self.core.accepted, self.core.log.last()) > (prepare.accepted, prepare.last)
     }
 
-    /// The log behind `start`, up to `end`, if all of it is kept and fits into a message.
+    /// Returns the log behind `start`, up to `end`, if it is all kept and fits into a message.
     fn values_behind(&self, start: Slot, end: Slot) -> Option<Vec<Value>> {
         if start >= end {
             return Some(Vec::new());
@@ -101,10 +102,10 @@ impl Paxos {
         }
         let ballot = prepare.ballot;
         if self.leader() == Some(from) {
-            // It would not ask if it still led.
+            // A leader that asks for votes no longer leads.
             self.lose_leader(cx, self.interval() * 2, out);
         }
-        // Stability: while a leader seems well to us, nobody takes its place with our help.
+        // Stability: while a leader seems well to this process, it helps nobody else.
         let lives = match &self.state {
             State::Leader(_) => true,
             _ => self.leader().is_some_and(|leader| !self.core.detector.suspects(leader, cx.now)),
@@ -119,7 +120,7 @@ impl Paxos {
             }
             None => {
                 if matches!(self.state, State::Candidate(_)) {
-                    // The other is better connected.
+                    // The other candidate is better connected.
                     self.lose_leader(cx, self.interval() * 4, out);
                 }
                 if self.could_be_carried(&prepare) {
@@ -132,18 +133,19 @@ impl Paxos {
                 });
                 self.core.send(from, Message::PreVoted { ballot, better }, out);
                 if let Some(election) = &mut self.election {
-                    // Give it the time to succeed.
+                    // The candidate gets time to succeed.
                     *election = (*election).max(cx.now + self.core.settings.detector.interval * 2);
                 }
             }
         }
     }
 
-    /// Whether another candidate is helped just now, so that of two that stand at once only one goes on to phase 1. A
-    /// candidate gives way to a better connected one, or once it was refused or can win no more, until it goes on itself.
+    /// Whether this process helps another candidate at present, so that of two simultaneous candidates only
+    /// one reaches phase 1. A candidate gives way to a better connected one. It also gives way once it was
+    /// refused or cannot win, until it reaches phase 1 itself.
     fn has_rival(&self, cx: &Context<'_>, prepare: &Prepare) -> bool {
         let own = match &self.state {
-            State::Candidate(candidacy) if matches!(candidacy.stage, Stage::PreVote(_)) => {
+            State::Candidate(candidacy) if matches!(candidacy.stage, CandidateStage::PreVote(_)) => {
                 let own = &candidacy.prepare;
                 let better = (own.reach, own.ballot) > (prepare.reach, prepare.ballot);
                 better && candidacy.refused.is_empty() && !candidacy.is_hopeless(&self.core, cx.now)
@@ -178,7 +180,7 @@ impl Paxos {
             return;
         }
         if self.core.leader == Some(ballot) {
-            // It leads already: a repetition of its question was overtaken by its success.
+            // The candidate leads already: a repeated question arrived after its success.
             return;
         }
         if ballot > self.core.promised {
@@ -188,8 +190,8 @@ impl Paxos {
         self.granted = Some((from, cx.now + self.interval() * 4));
         let core = &self.core;
         let (accepted, last, start) = (core.accepted, core.log.last(), prepare.chosen);
-        // Without what is known to be chosen, it is the promise of one that has accepted as much and not heard yet what was
-        // chosen: the better log holds it.
+        // This process may no longer keep slots known to be chosen. Then it promises like a router that
+        // accepted as much and has not learned yet what was chosen. The better log holds those slots.
         let (chosen, values) = if self.beats(&prepare) {
             (core.chosen, self.values_behind(start, last).expect("a candidate that lacks more was refused"))
         } else {
@@ -209,7 +211,7 @@ impl Paxos {
     ) {
         if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
-            && let Stage::PreVote(votes) = &mut candidacy.stage
+            && let CandidateStage::PreVote(votes) = &mut candidacy.stage
         {
             votes.insert(from, better);
             candidacy.ask(&mut self.core, out);
@@ -217,7 +219,7 @@ impl Paxos {
         }
     }
 
-    /// A promise came.
+    /// Handles a promise.
     pub(super) fn promised(
         &mut self,
         cx: &mut Context<'_>,
@@ -228,7 +230,7 @@ impl Paxos {
     ) {
         if let State::Candidate(candidacy) = &mut self.state
             && candidacy.prepare.ballot == ballot
-            && let Stage::Prepare(promises) = &mut candidacy.stage
+            && let CandidateStage::Prepare(promises) = &mut candidacy.stage
             && promise.is_whole(&candidacy.prepare)
             && self.core.are_steps(promise.start, promise.learned())
         {
@@ -265,7 +267,7 @@ impl Paxos {
             State::Candidate(candidacy) if candidacy.prepare.ballot == ballot => {
                 candidacy.refused.insert(from);
                 if candidacy.is_hopeless(&self.core, cx.now) {
-                    // Who lacks much leaves it to the others first, and to a rival.
+                    // A candidate that lacks much lets the others stand first, and so does one with a rival.
                     let patience = match refusal {
                         Refusal::Behind => 8,
                         Refusal::Rival => 4,
@@ -278,29 +280,31 @@ impl Paxos {
         }
     }
 
-    /// Goes on with a candidacy as far as it is carried.
+    /// Continues a candidacy as far as its votes carry it.
     pub(super) fn count_votes(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while let State::Candidate(candidacy) = &mut self.state
             && self.core.concerns(cx.me)
             && candidacy.is_carried(&self.core)
         {
             match &candidacy.stage {
-                Stage::PreVote(_) => {
+                CandidateStage::PreVote(_) => {
                     assert!(candidacy.prepare.ballot > self.core.promised, "a ballot is used once");
                     self.core.promise(candidacy.prepare.ballot, out);
                     candidacy.prepare(&mut self.core, out);
                 }
-                Stage::Prepare(_) => self.lead(cx, out),
+                CandidateStage::Prepare(_) => self.lead(cx, out),
             }
         }
     }
 
-    /// Phase 1 is complete: what a majority may have chosen is known, and a reign begins with it.
+    /// Begins a reign: phase 1 is complete, so everything that a majority may have chosen is known.
     fn lead(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let State::Candidate(candidacy) = std::mem::replace(&mut self.state, State::Follower) else {
             unreachable!("only a candidate comes to lead")
         };
-        let Stage::Prepare(promises) = candidacy.stage else { unreachable!("phase 1 comes before phase 2") };
+        let CandidateStage::Prepare(promises) = candidacy.stage else {
+            unreachable!("phase 1 comes before phase 2")
+        };
         let ballot = candidacy.prepare.ballot;
         assert!(ballot == self.core.promised, "a leader promised its own ballot and no higher one");
         let ticket = match candidate::best(&candidacy.prepare, &promises) {
@@ -314,7 +318,8 @@ impl Paxos {
             }
         };
         if !self.core.concerns(cx.me) {
-            // The change that made it a member was not chosen, and is gone: it is removed instead of leading.
+            // The change that made this process a member was not chosen and is gone, so it is removed instead
+            // of leading.
             return;
         }
         self.attempts = 0;

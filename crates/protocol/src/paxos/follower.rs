@@ -1,16 +1,17 @@
-//! Following: what the leader sends is accepted and learned, what the user proposes is forwarded.
+//! Following: accepting and learning the leader's slots, and forwarding the user's proposals.
 
 use super::{
-    Ballot, Context, Duration, Event, Message, Part, Paxos, ProcessId, Refusal, Sink, Slot, State, Value,
-    core::Chunk,
+    Ballot, Context, Duration, Event, Message, Paxos, ProcessId, Refusal, Sink, Slot, SnapshotPart, State,
+    Value, core::Chunk,
 };
 use crate::wire::FRAME_BYTES_MAX;
 
-/// Payload that one message forwards, unless one payload alone is more.
+/// Maximum size in bytes of the payloads in one forwarding message; a single larger payload is sent alone.
 const FORWARD_BYTES: usize = FRAME_BYTES_MAX / 4;
 
 impl Paxos {
-    /// A message of the leader of `ballot` came: from now on it is followed, unless a higher ballot was promised.
+    /// Follows the leader of `ballot`, which sent a message, unless a higher ballot was promised. Returns
+    /// whether it does.
     pub(super) fn follow(
         &mut self,
         cx: &mut Context<'_>,
@@ -42,7 +43,7 @@ impl Paxos {
         true
     }
 
-    /// Leaves whatever part this process played in an earlier reign.
+    /// Leaves the role of an earlier reign.
     pub(super) fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.state {
             State::Leader(reign) => {
@@ -61,21 +62,23 @@ impl Paxos {
         self.reach_members(out);
     }
 
-    /// The leader is gone, or was never known: stands for leader after `patience` and a bit, unless another is heard of.
+    /// Handles a leader that is gone or was never known. Stands for election a little after `patience`,
+    /// unless another leader appears.
     pub(super) fn lose_leader(&mut self, cx: &mut Context<'_>, patience: Duration, out: &mut dyn Sink<Self>) {
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
         if let State::Joining { ask_at, .. } = &mut self.state {
             *ask_at = cx.now;
         }
-        // Whom an open change takes in stands, for it may alone know of it; and whom it takes out: so it hears that it is out.
+        // A process that an open change adds stands for election, because it may be the only one that knows
+        // the change. So does one that the change removes: in this way it learns that it is out.
         if self.core.concerns(cx.me) {
             self.stand_after(cx, patience);
         }
         self.pulse(cx, out);
     }
 
-    /// The end of the followers' batch: one acceptance for all that came, and what is to be proposed.
+    /// Ends a follower's batch: reports one acceptance for everything that came, and forwards proposals.
     pub(super) fn flush_follower(&mut self, out: &mut dyn Sink<Self>) {
         let Some(ballot) = self.core.leader else { return };
         if std::mem::take(&mut self.acceptance_due)
@@ -89,7 +92,7 @@ impl Paxos {
         }
         let mut waiting = std::mem::take(&mut self.forward).into_iter().peekable();
         while waiting.peek().is_some() {
-            // What several members sent may be more than one message carries.
+            // Proposals of several members may be more than one message can carry.
             let mut bytes = 0;
             let mut payloads = Vec::new();
             while let Some(payload) =
@@ -122,9 +125,9 @@ impl Paxos {
         self.core.send_held(ballot.router, message, out);
     }
 
-    /// The leader of `ballot` knows that everything up to `through` is chosen.
+    /// Learns that everything up to `through` is chosen, as the leader of `ballot` says.
     pub(super) fn learn_in(&mut self, ballot: Ballot, through: Slot, out: &mut dyn Sink<Self>) {
-        // Only what is held in this ballot is what it speaks of.
+        // The statement concerns only slots that are held in this ballot.
         if let Some(last) = self.core.held(ballot) {
             self.core.learn(through.min(last), out);
         }
@@ -148,11 +151,11 @@ impl Paxos {
             self.core.append(ballot, vec![value], out);
             self.learn_in(ballot, chosen, out);
         }
-        // A gap is not accepted over; the next heartbeat will show that something is lacking.
+        // A slot behind a gap is not accepted; the next heartbeat will reveal the gap.
         self.acceptance_due |= slot <= self.core.log.last();
     }
 
-    /// The leader's log from somewhere we hold it to its end.
+    /// Takes the leader's log, from a slot that this process holds to the log's end.
     pub(super) fn sync(
         &mut self,
         ballot: Ballot,
@@ -170,7 +173,7 @@ impl Paxos {
         let learned = chosen.min(end).0.saturating_sub(start.0) as usize;
         let open = &values[learned..];
         if open.iter().rev().skip(1).any(|value| matches!(value, Value::Members(_))) {
-            // No leader proposes behind an open change of the members.
+            // No leader proposes anything behind an open change of the members.
             return;
         }
         if start <= self.core.chosen {
@@ -196,7 +199,7 @@ impl Paxos {
         self.acceptance_due = true;
     }
 
-    /// A part of the chosen log.
+    /// Takes a part of the chosen log.
     pub(super) fn catch_up(
         &mut self,
         ballot: Ballot,
@@ -204,7 +207,7 @@ impl Paxos {
         values: Vec<Value>,
         out: &mut dyn Sink<Self>,
     ) {
-        // The leader knows everything up to the end of these to be chosen.
+        // The leader knows every slot up to the end of these values to be chosen.
         self.learn_in(ballot, start, out);
         let fits = start <= self.core.chosen && self.core.are_steps(start, &values);
         if fits && start.0.saturating_add(values.len() as u64) > self.core.chosen.0 {
@@ -213,7 +216,7 @@ impl Paxos {
         self.say_following(ballot, !fits, out);
     }
 
-    /// A part of a snapshot.
+    /// Takes a part of a snapshot of known length.
     pub(super) fn chunk(&mut self, ballot: Ballot, chunk: Chunk, out: &mut dyn Sink<Self>) {
         let slot = chunk.slot;
         match self.core.take_chunk(ballot, chunk, out) {
@@ -225,8 +228,8 @@ impl Paxos {
         }
     }
 
-    /// A part of a snapshot that comes in parts.
-    pub(super) fn part(&mut self, ballot: Ballot, part: Part, out: &mut dyn Sink<Self>) {
+    /// Takes a part of a snapshot that arrives in parts.
+    pub(super) fn part(&mut self, ballot: Ballot, part: SnapshotPart, out: &mut dyn Sink<Self>) {
         let slot = part.slot;
         match self.core.take_part(ballot, part, out) {
             Some(offset) => {

@@ -1,10 +1,10 @@
-//! Leading: slots are opened, followers fed, what a majority holds is chosen.
+//! Leading: the leader opens slots, feeds followers, and chooses slots that a majority holds.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds, snapshot::Held};
+use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds, snapshot::OutgoingSnapshot};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
@@ -12,75 +12,75 @@ use crate::{
     time::Time,
 };
 
-/// One reign.
+/// A reign.
 #[derive(Debug)]
 pub(super) struct Reign {
     pub(super) ballot: Ballot,
-    /// The other members, and the learners that would be members.
+    /// The other members, and the learners that may become members.
     pub(super) peers: BTreeMap<ProcessId, Progress>,
-    /// The end of the log with which it began.
+    /// The end of the log with which the reign began.
     pub(super) start: Slot,
-    /// Whether the user was told that the reign is settled.
+    /// Whether the user knows that the reign is settled.
     pub(super) settled: bool,
-    /// The questions whether it still stands.
+    /// The rounds that ask whether the reign still stands.
     pub(super) rounds: Rounds,
     /// The last slot that this process itself has accepted durably.
     own: Slot,
-    /// Its acceptances on their way to the disk.
+    /// The leader's own acceptances on their way to the disk.
     tickets: VecDeque<(Ticket, Slot)>,
     /// Proposals that wait for a slot.
     pending: VecDeque<Bytes>,
     pub(super) pending_bytes: usize,
-    /// How many slots may be in flight.
+    /// Maximum number of slots in flight.
     pub(super) window: usize,
-    /// The bytes of each slot in flight.
+    /// Size in bytes of each slot in flight.
     open: VecDeque<usize>,
     open_bytes: usize,
-    /// The watermark that the followers were told.
+    /// The watermark that the followers last received.
     told: Slot,
     /// A snapshot that is being sent.
-    pub(super) snapshot: Option<Held>,
-    /// The snapshot that the user was asked for: the members behind its slot.
+    pub(super) snapshot: Option<OutgoingSnapshot>,
+    /// The slot of the snapshot that the user was asked for, and the members behind it.
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
-    /// Who is to be removed by command, and who said so.
+    /// Members to remove by command, each with the asker.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
-    /// Who was voted out, by which slot, and is not let go yet.
+    /// Members that were voted out and are not dismissed yet, each with the slot.
     pub(super) leaving: Vec<(Slot, ProcessId)>,
 }
 
-/// What the leader knows of one other process.
+/// The leader's knowledge of one other process.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) peer: Peer,
-    /// Whether it votes.
+    /// Whether the process has a vote.
     pub(super) member: bool,
-    pub(super) phase: Phase,
-    /// It holds the leader's log through this slot.
+    pub(super) phase: FollowerPhase,
+    /// The process holds the leader's log through this slot.
     pub(super) acked: Slot,
-    /// It learned through this slot.
+    /// The process has learned through this slot.
     pub(super) chosen: Slot,
-    /// The last round that it confirmed.
+    /// The last round that the process confirmed.
     pub(super) confirmed: u64,
-    /// Since when it seems to have failed.
+    /// Time since which the process seems to have failed.
     pub(super) suspected: Option<Time>,
-    /// A younger incarnation of its node was heard of.
+    /// Whether a younger incarnation of its node was heard of.
     pub(super) replaced: bool,
-    /// Who commanded that it become a member, if anybody did.
+    /// The process that commanded that it become a member, if one did.
     pub(super) demanded: Option<ProcessId>,
 }
 
-/// How a follower is fed.
+/// The way in which a follower is fed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    /// What it holds is not known; a heartbeat asks.
+pub(super) enum FollowerPhase {
+    /// The follower's log is not known; a heartbeat asks for it.
     Probing,
-    /// It was sent chosen log through this slot, and more when it has learned that.
+    /// The follower was sent chosen log through this slot, and gets more once it has learned that.
     CatchingUp(Slot),
-    /// It lacks more than the log that is kept, and waits for the user to give a snapshot.
+    /// The follower lacks more than the kept log, and waits for the user's snapshot.
     Waiting,
-    /// It is sent the snapshot: how much was sent, how much came, in bytes of a whole one or in parts.
+    /// The follower gets a snapshot. `sent` and `taken` count bytes of a whole one, or parts.
     Installing { slot: Slot, sent: u64, taken: u64 },
-    /// It was sent everything, and gets what is new as it comes.
+    /// The follower was sent everything, and gets new slots at once.
     Streaming,
 }
 
@@ -89,7 +89,7 @@ impl Progress {
         Progress {
             peer,
             member,
-            phase: Phase::Probing,
+            phase: FollowerPhase::Probing,
             acked: Slot::ZERO,
             chosen: Slot::ZERO,
             confirmed: 0,
@@ -101,13 +101,14 @@ impl Progress {
 }
 
 impl Reign {
-    /// Begins a reign over the log as phase 1 made it; `ticket` is of its record.
+    /// Begins a reign over the log that results from phase 1; `ticket` is that of its record.
     pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut dyn Sink<Paxos>) -> Reign {
         assert!(
             core.accepted == ballot && core.promised == ballot,
             "a leader accepts first what it proposes"
         );
-        // Those that an open change would make members are fed already: it is chosen when a majority of them holds it too.
+        // Processes that an open change would make members are fed already, because a majority of the new
+        // members must hold the change.
         let would_be = core.members_open().map(|open| open.iter()).into_iter().flatten();
         let peers = core.members.iter().chain(would_be).filter(|peer| peer.id != core.me.id);
         let open: VecDeque<_> =
@@ -136,7 +137,8 @@ impl Reign {
         }
     }
 
-    /// Takes proposals; `false` when there is no room for them.
+    /// Takes proposals. Returns `false` if some of them found no room. If nothing waits, even a proposal
+    /// larger than the whole room is taken, because it could never be proposed otherwise.
     pub(super) fn propose(
         &mut self,
         core: &mut Core,
@@ -144,7 +146,8 @@ impl Reign {
         out: &mut dyn Sink<Paxos>,
     ) -> bool {
         for payload in payloads {
-            if self.pending_bytes + payload.len() > core.settings.pending_bytes_max {
+            if self.pending_bytes > 0 && self.pending_bytes + payload.len() > core.settings.pending_bytes_max
+            {
                 return false;
             }
             self.pending_bytes += payload.len();
@@ -156,7 +159,7 @@ impl Reign {
         true
     }
 
-    /// Opens slots for what waits, as far as the window allows; `full` ones only, or whatever there is.
+    /// Opens slots for waiting proposals, as far as the window allows. If `full`, only full batches.
     pub(super) fn open_slots(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>, full: bool) {
         let batch_max = core.settings.batch_bytes_max;
         while !self.pending.is_empty()
@@ -166,13 +169,13 @@ impl Reign {
             && core.is_member(core.me.id)
         {
             if self.open.len() >= self.window {
-                // Full batches wait behind a full window: it is the window that limits, so it opens.
+                // Full batches wait behind a full window, so the window is the limit: it opens.
                 if self.pending_bytes < batch_max || self.window >= core.settings.window_max {
                     break;
                 }
                 self.window += 1;
             } else if self.pending_bytes * 8 < batch_max && self.open.len() * 2 > self.window {
-                // Small batches in a half full window: it closes, so that they gather.
+                // Batches are small in a half-full window: it closes, so that they grow.
                 self.window = (self.window - 1).max(core.settings.window_min.max(1));
             }
             let mut bytes = 0;
@@ -209,7 +212,7 @@ impl Reign {
         }
     }
 
-    /// Phase 2b of a follower: it holds our log through this slot.
+    /// Phase 2b of a follower: it holds this log through this slot.
     pub(super) fn accepted(&mut self, core: &Core, from: ProcessId, through: Slot) {
         if let Some(peer) = self.peers.get_mut(&from)
             && through <= core.log.last()
@@ -218,8 +221,9 @@ impl Reign {
         }
     }
 
-    /// Up to where a majority holds our log. A change of the members, which is the log's end, needs a majority of the new
-    /// ones: so they hold the whole chosen prefix before they are in charge. What comes before it needs one of the old.
+    /// Returns the last slot that may be chosen, because a majority holds it. A change of the members, which
+    /// is the log's end, needs a majority of the new members, so that they hold the whole chosen prefix
+    /// before they decide. Earlier slots need a majority of the old members.
     fn choosable(&self, core: &Core) -> Slot {
         let through = self.held_by_majority(core, &core.members);
         let last = core.log.last();
@@ -230,15 +234,16 @@ impl Reign {
         }
     }
 
-    /// Whether a majority of the members holds the log with which this reign began, in its ballot. Without that ground, two
-    /// reigns could propose two changes of the same members, and each find a majority that knows nothing of the other.
+    /// Whether a majority of the members holds the log with which this reign began, in its ballot. Without
+    /// that ground, two reigns could propose two changes of the same members, and each find a majority that
+    /// knows nothing of the other.
     pub(super) fn has_ground(&self, core: &Core) -> bool {
         self.held_by_majority(core, &core.members) >= self.start
     }
 
     fn held_by_majority(&self, core: &Core, members: &[Peer]) -> Slot {
         if members.is_empty() {
-            // A founder whose first record is not durable yet.
+            // The founder's first record is not durable yet.
             return core.chosen;
         }
         let mut held: Vec<Slot> = members
@@ -253,7 +258,7 @@ impl Reign {
         held[quorum::majority(members.len()) - 1]
     }
 
-    /// Learns what a majority holds.
+    /// Learns the slots that a majority holds.
     pub(super) fn advance(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         let through = self.choosable(core);
         if through > core.chosen {
@@ -265,10 +270,14 @@ impl Reign {
     }
 
     fn streaming(&self) -> Vec<ProcessId> {
-        self.peers.iter().filter(|(_, peer)| peer.phase == Phase::Streaming).map(|(id, _)| *id).collect()
+        self.peers
+            .iter()
+            .filter(|(_, peer)| peer.phase == FollowerPhase::Streaming)
+            .map(|(id, _)| *id)
+            .collect()
     }
 
-    /// Tells the watermark, if nothing else did.
+    /// Sends the watermark to followers that do not have it.
     pub(super) fn tell_chosen(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if self.told < core.chosen {
             self.told = core.chosen;
@@ -277,14 +286,14 @@ impl Reign {
         }
     }
 
-    /// Says that the leader lives.
+    /// Sends a sign of life.
     pub(super) fn heartbeat(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         self.told = core.chosen;
         core.send_all(self.streaming(), self.beat(core, core.log.last()), out);
         let probed = self
             .peers
             .iter()
-            .filter(|(id, peer)| peer.phase != Phase::Streaming && core.links.contains(id))
+            .filter(|(id, peer)| peer.phase != FollowerPhase::Streaming && core.links.contains(id))
             .map(|(id, _)| *id)
             .collect();
         core.send_all(probed, self.beat(core, Slot::ZERO), out);
@@ -294,29 +303,29 @@ impl Reign {
         Message::Heartbeat { ballot: self.ballot, chosen: core.chosen, collect: self.everybody(core), sent }
     }
 
-    /// The slot through which everybody holds the log, or will by snapshot.
+    /// Returns the slot through which everybody holds the log, or will by a snapshot.
     pub(super) fn everybody(&self, core: &Core) -> Slot {
         let asked = self.asked.as_ref().map(|(slot, _)| *slot);
         let snapshot = self.snapshot.as_ref().map(|held| held.slot).or(asked);
         let least = self.peers.values().map(|peer| match peer.phase {
-            Phase::Installing { slot, .. } => slot,
-            Phase::Waiting => snapshot.unwrap_or(core.chosen),
+            FollowerPhase::Installing { slot, .. } => slot,
+            FollowerPhase::Waiting => snapshot.unwrap_or(core.chosen),
             _ => peer.chosen,
         });
         least.min().unwrap_or(core.chosen).min(core.chosen)
     }
 
-    /// The link to `peer` is new, or something got lost on it: what it holds is to be asked.
+    /// Asks for the log of `peer`, because its link is new or lost something.
     pub(super) fn probe(&mut self, core: &Core, peer: ProcessId, out: &mut dyn Sink<Paxos>) {
         if let Some(progress) = self.peers.get_mut(&peer) {
-            progress.phase = Phase::Probing;
+            progress.phase = FollowerPhase::Probing;
             if core.links.contains(&peer) {
                 core.send(peer, self.beat(core, Slot::ZERO), out);
             }
         }
     }
 
-    /// A follower says what it holds.
+    /// Handles a follower's report of its log.
     pub(super) fn following(
         &mut self,
         core: &mut Core,
@@ -333,33 +342,33 @@ impl Reign {
         peer.chosen = peer.chosen.max(chosen);
         peer.acked = peer.acked.max(through.unwrap_or(Slot::ZERO));
         let feed = match peer.phase {
-            Phase::Probing => true,
-            Phase::CatchingUp(sent) => lacks || chosen >= sent,
-            Phase::Waiting => false,
-            Phase::Installing { slot, .. } => lacks || chosen >= slot,
-            Phase::Streaming => lacks,
+            FollowerPhase::Probing => true,
+            FollowerPhase::CatchingUp(sent) => lacks || chosen >= sent,
+            FollowerPhase::Waiting => false,
+            FollowerPhase::Installing { slot, .. } => lacks || chosen >= slot,
+            FollowerPhase::Streaming => lacks,
         };
         if feed {
             self.feed(core, from, through.unwrap_or(chosen).max(chosen), out);
         }
     }
 
-    /// Sends what comes behind `position`.
+    /// Sends the log behind `position`.
     pub(super) fn feed(&mut self, core: &mut Core, to: ProcessId, position: Slot, out: &mut dyn Sink<Paxos>) {
         let ballot = self.ballot;
         let Some(peer) = self.peers.get_mut(&to) else { return };
         if position < core.log.start() {
-            peer.phase = Phase::Waiting;
+            peer.phase = FollowerPhase::Waiting;
             self.offer_snapshot(core, out);
             return;
         }
         let part = core.log.reach(position, core.chosen.max(position), core.settings.chunk_bytes);
         if part < core.chosen {
-            peer.phase = Phase::CatchingUp(part);
+            peer.phase = FollowerPhase::CatchingUp(part);
             let values = core.log.range(position, part);
             core.send(to, Message::CatchUp { ballot, start: position, values }, out);
         } else {
-            peer.phase = Phase::Streaming;
+            peer.phase = FollowerPhase::Streaming;
             let values = core.log.range(position, core.log.last());
             core.send(to, Message::Sync { ballot, start: position, chosen: core.chosen, values }, out);
         }

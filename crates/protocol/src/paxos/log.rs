@@ -1,4 +1,4 @@
-//! Values, and the part of their sequence that is kept.
+//! Values of slots, and the kept part of their sequence.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -8,18 +8,18 @@ use serde::{Deserialize, Serialize};
 use super::Slot;
 use crate::id::Peer;
 
-/// What a slot is for. Cheap to clone.
+/// The value of a slot. Cheap to clone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// What users proposed, in order.
+    /// Users' proposals, in order.
     Payloads(Arc<[Bytes]>),
-    /// From the next slot on these are the members: a stop command, alone in its slot, with nothing proposed behind it
-    /// until it is chosen.
+    /// The members from the next slot on. This is a stop command: alone in its slot, with nothing proposed
+    /// behind it until it is chosen.
     Members(Arc<[Peer]>),
 }
 
 impl Value {
-    /// What it takes to keep it, about.
+    /// Returns the approximate memory of the value in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Value::Payloads(payloads) => {
@@ -30,7 +30,7 @@ impl Value {
     }
 }
 
-/// The values of all slots behind `start`, without a gap.
+/// The values of all slots behind `start`, without gaps.
 #[derive(Debug)]
 pub(super) struct Log {
     start: Slot,
@@ -48,7 +48,7 @@ impl Log {
         self.start
     }
 
-    /// The last slot held; `start` when none is.
+    /// The last slot held; `start` if there is none.
     pub(super) fn last(&self) -> Slot {
         Slot(self.start.0 + self.values.len() as u64)
     }
@@ -62,7 +62,7 @@ impl Log {
         self.values.get(usize::try_from(index).ok()?)
     }
 
-    /// The values behind `start`, up to and with `last`.
+    /// Returns the values behind `start`, up to `last` inclusive.
     pub(super) fn range(&self, start: Slot, last: Slot) -> Vec<Value> {
         assert!(self.start <= start && last <= self.last(), "({start}, {last}] is not in the log");
         let skip = (start.0 - self.start.0) as usize;
@@ -70,7 +70,8 @@ impl Log {
         self.values.iter().skip(skip).take(take).cloned().collect()
     }
 
-    /// The furthest slot, not beyond `limit`, so that the values behind `start` up to it take about `bytes`; at least one.
+    /// Returns the furthest slot, at most `limit`, such that the values behind `start` up to it take about
+    /// `bytes`; at least one value.
     pub(super) fn reach(&self, start: Slot, limit: Slot, bytes: usize) -> Slot {
         let mut slot = start;
         let mut total = 0;

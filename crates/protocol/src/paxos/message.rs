@@ -1,4 +1,4 @@
-//! What routers say to each other, and its bytes.
+//! Messages between routers, and their bytes.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -13,13 +13,13 @@ use crate::{
     },
 };
 
-/// What routers say to each other. The first eight are hot and have a form of their own; so have those that carry values
-/// or state, to share its memory; the rest are small and rare.
+/// A message between routers. The first eight kinds are frequent and have byte forms of their own. So have
+/// kinds with values or state, whose memory is shared. The others are small and rare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// To the leader of `ballot`: propose these, in this order.
+    /// To the leader of `ballot`: propose these payloads, in this order.
     Forward {
-        /// The reign that the sender means; another drops it.
+        /// The reign that the sender means; another leader drops the message.
         ballot: Ballot,
         /// The payloads.
         payloads: Vec<Bytes>,
@@ -28,123 +28,125 @@ pub enum Message {
     Accept {
         /// The leader's ballot.
         ballot: Ballot,
-        /// Which slot.
+        /// The slot.
         slot: Slot,
-        /// All up to here is chosen.
+        /// Everything up to this slot is chosen.
         chosen: Slot,
-        /// What for.
+        /// The value.
         value: Value,
     },
-    /// The sender holds what the leader of `ballot` proposed, from the beginning of the log through this slot.
+    /// The sender holds the proposals of the leader of `ballot`, from the beginning of the log through this
+    /// slot.
     Accepted {
         /// The ballot.
         ballot: Ballot,
         /// The last slot held.
         through: Slot,
     },
-    /// All up to here is chosen; said on its own when no [`Message::Accept`] carries it.
+    /// Everything up to this slot is chosen; sent if no [`Message::Accept`] carries it.
     Chosen {
         /// The leader's ballot.
         ballot: Ballot,
         /// The last slot chosen.
         through: Slot,
     },
-    /// The leader lives.
+    /// A leader's sign of life.
     Heartbeat {
-        /// Its ballot.
+        /// The leader's ballot.
         ballot: Ballot,
-        /// All up to here is chosen.
+        /// Everything up to this slot is chosen.
         chosen: Slot,
-        /// Every member holds the log up to here: nobody needs it any more.
+        /// Every member holds the log up to this slot, so nobody needs it any longer.
         collect: Slot,
-        /// What was sent to the receiver in this session and ballot reaches to here; zero before its [`Message::Sync`].
+        /// The last slot sent to the receiver in this session and ballot; zero before its [`Message::Sync`].
         sent: Slot,
     },
-    /// Answer to [`Message::Heartbeat`], and how a follower says that it lacks something.
+    /// Answers [`Message::Heartbeat`], or tells the leader that the sender lacks something.
     Following {
         /// The leader's ballot.
         ballot: Ballot,
-        /// What the sender holds in this ballot; `None` before its first [`Message::Sync`] of it.
+        /// The last slot that the sender holds in this ballot; `None` before its first [`Message::Sync`].
         through: Option<Slot>,
-        /// What the sender has learned.
+        /// The last slot that the sender has learned.
         chosen: Slot,
-        /// The sender lacks something that was sent to it.
+        /// Whether the sender lacks something that was sent to it.
         lacks: bool,
     },
-    /// Does the receiver still hold `ballot` to be the highest?
+    /// Asks whether the receiver has promised no higher ballot.
     Confirm {
         /// The leader's ballot.
         ballot: Ballot,
-        /// Counts the rounds of one reign.
+        /// Number of the round within the reign.
         round: u64,
     },
-    /// When the round began, the sender had promised no higher ballot.
+    /// The sender had promised no higher ballot when the round began.
     Confirmed {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The last round that came.
+        /// The last round received.
         round: u64,
     },
-    /// Replaces everything behind `start` in one step by the leader's log, to its end. What phase 2 begins with.
+    /// Replaces everything behind `start` in one step by the leader's log, to its end. Phase 2 begins with
+    /// it.
     Sync {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The values come behind this slot.
+        /// The slot before the first value.
         start: Slot,
-        /// All up to here is chosen.
+        /// Everything up to this slot is chosen.
         chosen: Slot,
         /// The leader's log behind `start`.
         values: Vec<Value>,
     },
-    /// A part of the chosen log, for one that is far behind.
+    /// A part of the chosen log, for a process that is far behind.
     CatchUp {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The values come behind this slot.
+        /// The slot before the first value.
         start: Slot,
-        /// All chosen.
+        /// The values, all chosen.
         values: Vec<Value>,
     },
-    /// A part of a snapshot, for one that lacks more than the log that is kept.
+    /// A part of a snapshot, for a process that lacks more than the kept log.
     Chunk {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The state is the one behind this slot.
+        /// The state is that behind this slot.
         slot: Slot,
         /// The members behind this slot.
         members: Vec<Peer>,
-        /// How many bytes the state has.
+        /// Size of the state in bytes.
         total: u64,
-        /// Where these begin.
+        /// Offset of `bytes` in the state.
         offset: u64,
         /// The bytes.
         bytes: Bytes,
     },
-    /// A part of a snapshot whose length nobody knows yet.
+    /// A part of a snapshot whose length is not known yet.
     Part {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The state is the one behind this slot.
+        /// The state is that behind this slot.
         slot: Slot,
         /// The members behind this slot.
         members: Vec<Peer>,
-        /// Counts the parts, from 0.
+        /// Number of the part, counted from 0.
         number: u64,
-        /// Whether it is the last.
+        /// Whether this is the last part.
         last: bool,
         /// The bytes.
         bytes: Bytes,
     },
-    /// How much of a snapshot has come.
+    /// Acknowledges the received part of a snapshot.
     ChunkTaken {
         /// The leader's ballot.
         ballot: Ballot,
-        /// Which snapshot.
+        /// The snapshot's slot.
         slot: Slot,
-        /// How many bytes from its beginning, or how many parts.
+        /// Number of bytes from the beginning, or number of parts.
         offset: u64,
     },
-    /// Phase 1b: the sender takes part in no ballot below this one. Carries what the candidate may lack.
+    /// Phase 1b: the sender takes part in no lower ballot. Carries values that the candidate may lack.
     Promise {
         /// The candidate's ballot.
         ballot: Ballot,
@@ -152,151 +154,155 @@ pub enum Message {
         accepted: Ballot,
         /// The end of the sender's log.
         last: Slot,
-        /// What the sender has learned; only `start`, if its log is not the better one and the values behind are not kept.
+        /// The last slot that the sender has learned; only `start` if its log is not the better one and it no
+        /// longer keeps the values.
         chosen: Slot,
-        /// The values come behind this slot, which is the candidate's `chosen`.
+        /// The slot before the first value, which is the candidate's `chosen`.
         start: Slot,
-        /// The sender's log: up to `chosen`, or to `last` when it beats the candidate's.
+        /// The sender's log: up to `chosen`, or up to `last` if it beats the candidate's.
         values: Vec<Value>,
     },
-    /// Before phase 1: would you?
+    /// Asks before phase 1 whether the receiver would promise.
     PreVote(Prepare),
     /// The sender would promise this ballot.
     PreVoted {
-        /// Which.
+        /// The ballot.
         ballot: Ballot,
         /// The sender's log, if it beats the candidate's.
         better: Option<Better>,
     },
     /// Phase 1a.
     Prepare(Prepare),
-    /// A candidacy refused.
+    /// Refuses a candidacy.
     Refused {
         /// The candidate's ballot.
         ballot: Ballot,
-        /// What the sender promised already.
+        /// The ballot that the sender has promised.
         promised: Ballot,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// The leader goes: elect another now.
+    /// The leader steps down: the receivers should elect another now.
     Resign {
-        /// Its ballot.
+        /// The leader's ballot.
         ballot: Ballot,
     },
-    /// The leader goes, and would be followed by this router, which lacks nothing: others let it stand first.
+    /// The leader steps down in favour of a router that lacks nothing. The others let that one stand first.
     HandOver {
         /// The leader's ballot.
         ballot: Ballot,
-        /// Who is to lead.
+        /// The router that should lead next.
         successor: ProcessId,
     },
-    /// The sender, a router with a disk, stops for a moment and comes back: do not vote it out for that.
+    /// The sender, a router with a disk, stops for a moment and comes back. It must not be voted out for
+    /// that.
     Away,
-    /// Make me a router.
+    /// The sender asks to become a router.
     Join {
         /// The sender and its address.
         peer: Peer,
     },
-    /// The answer to [`Message::Join`] and [`Message::Change`] of one that does not lead: ask there.
+    /// Answers [`Message::Join`] and [`Message::Change`] from a router that does not lead: the asker should
+    /// ask the leader.
     Refer {
         /// The leader, if known.
         leader: Option<ProcessId>,
         /// The members, as far as the sender has learned.
         members: Vec<Peer>,
     },
-    /// Forwarded to the leader.
+    /// A change of the members, forwarded to the leader.
     Change(Change),
-    /// The answer of the leader that will not.
+    /// The leader refuses a change.
     ChangeRefused {
-        /// What.
+        /// The change.
         change: Change,
-        /// Why.
+        /// The reason.
         reason: ChangeRefusal,
     },
-    /// The leader had no room for what the sender forwarded.
+    /// The leader had no room for the sender's forwarded proposals.
     Dropped {
-        /// Its ballot.
+        /// The leader's ballot.
         ballot: Ballot,
     },
-    /// The answer to [`Message::Join`] where another process of the sender's node is a router, or a member, and seems well.
+    /// Answers [`Message::Join`] if another process of the sender's node is a router, or a member, and seems
+    /// well.
     NodeInUse {
-        /// That process.
+        /// The other process.
         by: Peer,
     },
-    /// You are no member.
+    /// The receiver is no member.
     NotMember {
-        /// As of this slot.
+        /// The last slot that the sender has learned.
         chosen: Slot,
-        /// But these are.
+        /// The members behind that slot.
         members: Vec<Peer>,
     },
-    /// How the sender is connected.
+    /// The sender's connections.
     Pulse(Pulse),
 }
 
-/// What a candidate says of itself.
+/// A candidate's description of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Prepare {
-    /// The ballot it stands for.
+    /// The ballot for which the candidate stands.
     pub ballot: Ballot,
-    /// The ballot in which its log was accepted.
+    /// The ballot in which the candidate's log was accepted.
     pub accepted: Ballot,
-    /// The end of its log.
+    /// The end of the candidate's log.
     pub last: Slot,
-    /// What it has learned.
+    /// The last slot that the candidate has learned.
     pub chosen: Slot,
-    /// With how many members it talks, itself included.
+    /// Number of members with which the candidate talks, itself included.
     pub reach: u32,
 }
 
-/// A log that beats a candidate's: what it would go on with, and who would have a say.
+/// A log that beats a candidate's, and the members that would vote on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Better {
-    /// The ballot in which it was accepted.
+    /// The ballot in which the log was accepted.
     pub accepted: Ballot,
-    /// Its end.
+    /// The end of the log.
     pub last: Slot,
-    /// The members that the newest change in it makes, chosen or not.
+    /// The members of the newest change in the log, chosen or not.
     pub members: Vec<Peer>,
 }
 
-/// Why a candidacy was refused.
+/// The reason why a candidacy was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// A higher ballot was promised.
+    /// The sender promised a higher ballot.
     Outbid,
     /// The leader seems well.
     LeaderLives,
-    /// The sender's log beats the candidate's, and the sender no longer keeps all that the candidate lacks of it, or that is
-    /// more than a message carries.
+    /// The sender's log beats the candidate's. But the sender no longer keeps everything that the candidate
+    /// lacks of it, or that is more than a message carries.
     Behind,
-    /// The sender helps another candidate just now.
+    /// The sender currently helps another candidate.
     Rival,
 }
 
 /// A change of the members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// One more.
+    /// Adds a router.
     Add(Peer),
-    /// One less.
+    /// Removes a router.
     Remove(ProcessId),
 }
 
-/// Why a change of the members will not be.
+/// The reason why a change of the members was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum ChangeRefusal {
-    /// Nobody leads.
+    /// No router leads.
     #[error("no router leads at the moment: try again when one does")]
     NoLeader,
-    /// It is so already.
+    /// The change is already in effect.
     #[error("it is so already")]
     AlreadySo,
-    /// Too few would remain, or too few of those seem well.
+    /// Too few routers would remain, or too few of them seem well.
     #[error("too few routers that are well would be left: add or mend one first")]
     TooFew,
-    /// The process to add does not answer, or was voted out: only a new incarnation may come in.
+    /// The process to add does not answer, or was voted out: only a new incarnation may join.
     #[error("the leader cannot reach that process, or it was removed before")]
     Unreachable,
 }
@@ -320,7 +326,7 @@ const PART: u8 = 15;
 const PAYLOADS: u8 = 0;
 const MEMBERS: u8 = 1;
 
-/// The messages that are small and rare, as `postcard` has them. New ones go to the end.
+/// The small and rare messages, in `postcard` form. New ones must be added at the end.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     PreVote(Prepare),
@@ -577,7 +583,7 @@ fn take_bool(input: &mut Bytes) -> Result<bool, WireError> {
     }
 }
 
-/// Appends payloads but for the last one, if that is large.
+/// Appends the payloads. Returns the last one instead if it is large, so that its memory is shared.
 fn put_payloads(out: &mut BytesMut, payloads: &[Bytes]) -> Option<Bytes> {
     out.put_u32_le(u32::try_from(payloads.len()).expect("a slot holds far fewer than 2^32 payloads"));
     let (last, before) = payloads.split_last()?;

@@ -1,133 +1,156 @@
 //! Multi-Paxos: one log that all routers agree on.
 //!
-//! **Promise.** A slot learned by anyone is learned the same by everyone, in the order of slots, each exactly once. What
-//! one process proposes within one reign and one link session is learned in the order in which it was proposed. As long
-//! as a majority of the members lives and is linked, what is proposed is learned. Members can be changed, one at a time,
-//! by the log itself.
+//! **Promise.** Everybody who learns a slot learns the same value, in the order of slots, each slot exactly
+//! once. Proposals of one process within one reign and one link session are learned in the order of
+//! proposing. As long as a majority of the members lives and is linked, proposals are learned. The log itself
+//! changes the members, one at a time.
 //!
-//! **Source.** Lamport, *Paxos Made Simple*, §2–3; disk-less, pipelined and reconfigurable as 002 §5.6. The unit of
-//! agreement is the log rather than the slot, as in Sequence Paxos (Haridi, Kroll and Carbone).
+//! **Source.** Lamport, *Paxos Made Simple*, §2–3; without disks, pipelined and reconfigurable as in 002
+//! §5.6. The unit of agreement is the log rather than the slot, as in Sequence Paxos (Haridi, Kroll and
+//! Carbone).
 //!
-//! **Roles.** Every router is acceptor and learner; one leads. A *learner* that is no member is fed like a follower and
-//! votes on nothing. A router that was voted out takes no further part.
+//! **Roles.** Every router is acceptor and learner; one leads. A *learner* that is no member is fed like a
+//! follower and has no vote. A router that was voted out takes no further part.
 //!
 //! ```text
 //!  candidate               follower      │  leader                  follower
-//!      ├── PreVote ──────────▶│           │    ├── Heartbeat ─────────▶│   every interval, and upon a new link
+//!      ├── PreVote ──────────▶│           │    ├── Heartbeat ─────────▶│  every interval, and on a new link
 //!      │◀────────── PreVoted ─┤           │    │◀───────── Following ──┤   what it holds
-//!      ├── Prepare ──────────▶│  1a       │    ├── CatchUp / Chunk … ─▶│   chosen log, or a snapshot, in parts
+//!      ├── Prepare ──────────▶│  1a       │    ├── CatchUp / Chunk … ─▶│  chosen log or a snapshot, in parts
 //!      │◀─────────── Promise ─┤  1b       │    ├── Sync ──────────────▶│   then the rest, in one step
 //!      │  with what may be    │           │    ├── Accept #8, #9 … ───▶│   2a
 //!      │  chosen              │           │    │◀───────── Accepted ───┤   2b, cumulative, once per batch
 //!      ▼ leads                            │    ├── Chosen ────────────▶│   unless the next Accept says it
 //! ```
 //!
-//! **Invariants.** Each is asserted where it could first break.
+//! **Invariants.** Each is asserted at the place where it could first break.
 //!
 //! - *A promise holds*: nothing is accepted below the promised ballot.
-//! - *One log per ballot*: what a router holds behind its chosen prefix was accepted in one ballot, `accepted`, and is a
-//!   prefix of what that ballot's leader proposed. A log changes ballot in one step (`Sync`), never slot by slot; so the
-//!   tail of a dead reign cannot survive behind slots of a later one, and there are never gaps to fill.
-//! - *Phase 1 sees what may be chosen*: a majority of promises contains a router that accepted every chosen slot; of the
-//!   logs promised, the one of the highest ballot, and among these the longest, is gone on with.
-//! - *Members change one at a time, by a stop command*: it is alone in its slot, and nothing is proposed behind it until it
-//!   is chosen. Whoever holds it acts on it, chosen or not: it is chosen when a majority of the *new* members holds it, so
-//!   that they hold the whole chosen prefix when they begin (rule S2), and elections count them.
-//! - *A change stands on firm ground*: it is proposed only once a majority of the members before it holds the log with
-//!   which the reign began, in its ballot.
-//! - *Votes are counted for the newest members that the log to go on with makes*, by whole process id: a vote of an older
-//!   or younger incarnation is nobody's. Promises reveal more of the prefix and better logs, and a candidate counts anew
-//!   with each set that it learns so. One that comes with old members is thus led through every later set. So it is with
-//!   pre-votes: each tells of the voter's log, if that is the better one.
-//! - *Nobody is behind who holds the better log*: of a log that beats the candidate's a promise carries all that the candidate
-//!   lacks, or none is made; of another one it carries what is known to be chosen, or nothing.
+//! - *One log per ballot*: the log behind a router's chosen prefix was accepted in a single ballot,
+//!   `accepted`, and is a prefix of that leader's proposals. A log changes its ballot in one step (`Sync`),
+//!   never slot by slot. So the tail of a dead reign cannot survive behind slots of a later one, and there
+//!   are never gaps to fill.
+//! - *Phase 1 sees everything that may be chosen*: a majority of promises contains a router that accepted
+//!   every chosen slot. The candidate continues with the promised log of the highest ballot, and with the
+//!   longest among these.
+//! - *Members change one at a time, by a stop command*: the command is alone in its slot, and nothing is
+//!   proposed behind it until it is chosen. A router that holds it acts on it, chosen or not. It is chosen
+//!   when a majority of the *new* members holds it, so they hold the whole chosen prefix when they begin
+//!   (rule S2), and elections count them.
+//! - *A change stands on firm ground*: it is proposed only once a majority of the previous members holds the
+//!   reign's initial log, in its ballot.
+//! - *Votes are counted for the newest members in the log of the candidate's choice*, by whole process id: a
+//!   vote of an older or younger incarnation counts for nobody. Promises reveal more of the prefix, and
+//!   better logs. A candidate counts again with each set of members that it learns in this way. So a
+//!   candidate with old members is led through every later set. The same holds for pre-votes: each describes
+//!   the voter's log, if that is the better one.
+//! - *Nobody with the better log is behind*: if the voter's log beats the candidate's, a promise carries
+//!   everything that the candidate lacks, or is not made. Otherwise it carries slots known to be chosen, or
+//!   nothing.
 //!
-//! **Why that is safe.** Let a candidate go on with a log of ballot *a*, whose newest members are *X*, promised by a
-//! majority of X; let *v* be a ballot below its own in which something was chosen that it lacks, the lowest such.
+//! **Why that is safe.** Let a candidate continue with a log of ballot *a* whose newest members are *X*,
+//! promised by a majority of X. Let *v* be the lowest ballot below its own in which a value was chosen that
+//! the candidate lacks.
 //!
-//! - *v < a*: then a's leader had it, by induction, and a log is taken over in one step.
-//! - *v = a*: the log ends too early. All before the first change that it lacks was chosen by a majority of X, and that
-//!   change by a majority of a neighbour of X. Both meet ours, in one whose log of ballot a is longer: not the best.
-//! - *v > a*: let W be the last members chosen below v. X is W, or what an open change makes of W; and so is the set V under
-//!   which v's leader was elected and chose. If either is W, or both are the same, a majority of X meets one of V, and a
-//!   promise shows the higher ballot. If they are two different changes of W, both had ground: a majority of W had accepted
-//!   in the ballot in which the later of the two was first proposed, and meets every majority of the set of the earlier. So
-//!   no candidate under the earlier set goes on with it from then on; it would have seen the later reign.
+//! - *v < a*: the leader of a had the value, by induction, and a log is taken over in one step.
+//! - *v = a*: the log ends too early. All slots before the first change that it lacks were chosen by a
+//!   majority of X, and that change by a majority of a neighbour of X. Both meet our majority in a router
+//!   whose log of ballot a is longer, so ours was not the best.
+//! - *v > a*: let W be the last members chosen below v. X is W, or the result of an open change of W. The
+//!   same holds for the set V under which the leader of v was elected and chose. If either is W, or both are
+//!   equal, a majority of X meets one of V, and a promise shows the higher ballot. If they are two different
+//!   changes of W, both had ground: a majority of W had accepted in the ballot in which the later of the two
+//!   was first proposed. It meets every majority of the set of the earlier one. So from then on no candidate
+//!   under the earlier set continues with it, because it would have seen the later reign.
 //!
-//! The last point is what single-server changes need in Raft too (Ongaro, *Bug in single-server membership changes*, 2015).
-//! It lets a majority of the newest members go on alone, even if the only leader that knew them to be chosen is dead.
+//! The last point is what single-server changes need in Raft too (Ongaro, *Bug in single-server membership
+//! changes*, 2015). It lets a majority of the newest members continue alone, even if the only leader that
+//! knew them to be chosen is dead.
 //!
-//! None of this rests on what a promise says to be chosen: a voter that has not heard it yet says less, and its promise is as
-//! good. So one that has forgotten the values may say less, too, as long as its log is not the one to go on with. Nor does it
-//! rest on pre-votes, which promise nothing.
+//! Safety does not rest on what a promise says to be chosen: a voter that has not learned it yet says less,
+//! and its promise is equally good. So a voter that has forgotten the values may also say less, as long as
+//! its log is not the best one. Nor does safety rest on pre-votes, which promise nothing.
 //!
-//! **Why somebody can be elected.** Let B be the router with the best log of those that live, and X the newest members that
-//! this log makes. While a majority of X lives and talks with B, nobody has a log that beats B's, so nobody finds B behind, and
-//! the majority that B needs is there. Another candidate may hold a change of a reign that is over, by which it would need the
-//! dead. While it talks with a majority of X, one of these answers its pre-vote with a log of the reign that followed, and it
-//! counts the members that this one makes. Where not even that is so, nobody can know what was chosen: a majority of a set
-//! that may have chosen is gone.
+//! **Why somebody can be elected.** Let B be the live router with the best log, and X the newest members in
+//! this log. While a majority of X lives and talks with B, no live log beats B's. So nobody finds B behind,
+//! and the majority that B needs exists. Another candidate may hold a change of a reign that is over, and
+//! would need dead routers because of it. While it talks with a majority of X, one of these answers its
+//! pre-vote with a log of the following reign, and the candidate counts that log's members. If not even that
+//! holds, nobody can know what was chosen: a majority of a set that may have chosen is gone.
 //!
 //! **Attacks considered.**
 //!
-//! - *A candidate with members of long ago.* Majorities of neighbouring sets meet, so some promise shows it the next
-//!   change, and so on up to the present; or nobody answers, because it is no member any more.
-//! - *A node that lost its memory.* It is another process. Once the old one is suspected, or its link is broken and the new one
-//!   listens at its address, where both cannot be, it is voted out at once, and the new one fed as a learner.
-//! - *Two living processes of one node.* The one that the leader hears stays. The other one is told who is in its way
+//! - *A candidate has very old members.* Majorities of neighbouring sets meet, so some promise shows it the
+//!   next change, and so on up to the present. Or nobody answers, because it is a member no longer.
+//! - *A node lost its memory.* It is another process. The old one is voted out once it is suspected, or once
+//!   its link is broken while the new one listens at its address, where both cannot be. The new one is fed as
+//!   a learner.
+//! - *Two live processes belong to one node.* The one that the leader hears stays. The other one learns of it
 //!   (`NodeInUse`), and is not even a learner. Otherwise each would have the other voted out, in turn.
-//! - *A link that broke.* Whatever was lost is lost from the end; the next heartbeat asks what the follower holds and
-//!   the leader goes on from there. What a follower holds in a ballot never shrinks, so answers from before are harmless.
-//! - *A leader that lost its followers.* It steps down when no majority seems well; the pre-vote keeps one that is cut
-//!   off from raising ballots, and who sees a living leader helps nobody to its place.
-//! - *A leader that dies with a change of the members half told.* Whoever holds it acts on it, a learner that it makes a
-//!   member too: it stands for leader, and those that never heard of it answer one whose log is better than theirs.
-//! - *A leader that votes itself or another out, and dies.* A majority of the others holds that, and needs nobody else to go
-//!   on. Who is voted out stays until a majority has *learned* it all the same, so that a new election is seldom needed.
-//! - *A leader that proposes a change and is cut off with it.* The others elect another, and their leader dies, too, before the
-//!   first has heard of it. When it comes back it holds a change by which it needs the dead; it may also be the only one to know
-//!   all that is chosen, and have collected what the others have not heard to be chosen. They hold that all the same, in the
-//!   higher ballot: it promises them (`change_of_a_dead_reign`). If they do not talk with each other but all with it, it hears of
-//!   the higher ballot from them, and is elected (`star_around_a_dead_change`). If it is heard and does not hear, or hears and is
-//!   not heard, its questions or the answers are lost, and others that talk with a majority are elected as without it.
-//! - *Two changes of two dead reigns, each held by one that lives.* The later of the two had ground: a majority of the
-//!   members before both had accepted in its ballot, or the earlier one was chosen. A majority that lives has one who tells of
-//!   that ballot, or of a later one; the holder of the earlier change hears so, and counts for the later set.
-//! - *A change that its leader alone holds, with nothing later.* It may be chosen by those that it would take in, for all that
-//!   anybody alive knows; so the votes of its set are needed. That is the price of going on with the new members alone, and
-//!   `propose_members` pays it only while a majority of them is in touch.
-//! - *A snapshot that is overtaken.* It carries the members of its slot, and takes the place of the chosen prefix only:
-//!   what was accepted behind it stays accepted. The log behind a snapshot that is under way is kept longer.
+//! - *A link broke.* Messages were lost only from the end. The next heartbeat asks the follower what it
+//!   holds, and the leader continues from there. A follower's log of one ballot never shrinks, so late
+//!   answers are harmless.
+//! - *A leader lost its followers.* It steps down when no majority seems well. The pre-vote keeps a router
+//!   that is cut off from raising ballots, and nobody who hears a live leader helps another candidate.
+//! - *A leader dies after it told some routers of a change of the members.* A router that holds the change
+//!   acts on it and stands for election, even a learner that becomes a member by it. Routers that never heard
+//!   of the change answer a candidate whose log is better than theirs.
+//! - *A leader votes itself or another out, and dies.* A majority of the others holds the change, and needs
+//!   nobody else to continue. Nevertheless the voted-out router stays until a majority has *learned* the
+//!   change, so that a new election is rarely needed.
+//! - *A leader proposes a change and is cut off with it.* The others elect another leader, which dies too,
+//!   before the first one has heard of it. When the first comes back, it holds a change by which it needs
+//!   dead routers. It may also be the only one that knows all chosen slots, and may have collected slots that
+//!   the others do not know to be chosen. They hold those slots all the same, in the higher ballot: the first
+//!   promises them (`change_of_a_dead_reign`). If they talk only with the first one and not with each other,
+//!   it hears of the higher ballot from them, and is elected (`star_around_a_dead_change`). The first one may
+//!   be heard and hear nothing, or the reverse. Then its questions or the answers are lost, and others that
+//!   talk with a majority are elected without it.
+//! - *Two live routers each hold a change of a dead reign.* The later change had ground: a majority of the
+//!   common previous members had accepted in its ballot, or the earlier change was chosen. A live majority
+//!   includes a router that reports that ballot, or a later one. The holder of the earlier change learns of
+//!   it, and counts for the later set.
+//! - *Only its leader holds a change, and nothing is later.* For all that live routers know, the processes
+//!   that the change adds may have chosen it; so the votes of its set are needed. That is the price of
+//!   continuing with the new members alone. `propose_members` pays it only while a majority of them is in
+//!   touch.
+//! - *A snapshot is overtaken.* It carries the members of its slot, and replaces only the chosen prefix:
+//!   slots accepted behind it stay accepted. The log behind a snapshot in transfer is kept longer.
 //!
-//! **Proposals that rest on a reign.** A user whose proposals rest on what it knew while it led (a change of a state that
-//! only the leader has computed) binds them to its ballot ([`Command::ProposeIn`]). They are never forwarded and wait in the
-//! reign's own queue, which ends with it. A log that one ballot's leader proposed is taken over from its beginning, so of such
-//! proposals a prefix survives the reign, in order, and behind it nothing of that reign. The user is told when a reign begins, when
-//! all that it began with is chosen, and when it ends, before anything of a later one is learned. [`Command::Confirm`] is how it
-//! finds out whether its reign still stands.
+//! **Proposals that rest on a reign.** Some proposals depend on a user's knowledge as leader, such as a
+//! change of a state that only the leader has computed. The user binds them to its ballot
+//! ([`Command::ProposeIn`]). They are never forwarded, and wait in the reign's own queue, which ends with it.
+//! A leader's log is taken over from its beginning. So of these proposals a prefix survives the reign, in
+//! order, with nothing of that reign behind it. The user learns when a reign begins, when its initial log is
+//! chosen, and when it ends, before any slot of a later reign is learned. By [`Command::Confirm`] it finds
+//! out whether its reign still stands.
 //!
-//! **Where we differ, and why.** Ballots belong to logs and not to slots (above): it makes FIFO of proposers, stop
-//! commands and gaps a matter of course. The pre-vote is not in the paper: without it every router that returns from a
-//! cut deposes the leader. Safety never rests on time (rule S11): the detector says only when to try.
+//! **Where we differ, and why.** Ballots belong to logs and not to slots (see above): FIFO order of
+//! proposers, stop commands and the absence of gaps follow from that. The pre-vote is not in the paper:
+//! without it, every router that returns from a cut deposes the leader. Safety never depends on time (rule
+//! S11): the detector only decides when to try.
 //!
-//! **Speed.** Payloads are shared, never copied; an `Accept` is encoded once for all followers. Proposals gather while
-//! a batch of inputs is handled, and go into a slot at its end, or when there is a full batch. The window opens while
-//! full batches wait for it and closes while slots are small, so that a deep pipeline does not starve batching.
+//! **Speed.** Payloads are shared, never copied. An `Accept` is encoded once for all followers. Proposals
+//! gather while a batch of inputs is handled, and go into a slot at its end, or when a batch is full. The
+//! window opens while full batches wait for it, and closes while slots are small, so that a deep pipeline
+//! does not prevent batching.
 //!
-//! **Disk.** What others count on is written first ([`Record`]), and is durable before it is said: promises before any
-//! message that rests on them, acceptances before they are told, and a founder's first slot before anybody learns it. A
-//! router that is made again from its records ([`Paxos::recover`]) holds all that it ever said it holds; what it had
-//! sent besides is as good as lost on the way, which links may always do. So it goes on under its incarnation, as a
-//! follower. Pulses and proposals go aside of what waits for the disk: a slow disk is no dead router. Once
-//! [`Settings::checkpoint_bytes`] have been written the user gives its state, and one record takes the place of all before it. A
-//! user that cannot give it at once says so ([`Command::SnapshotLater`]); the log behind it is kept until it does, and is a part
-//! of that record.
+//! **Disk.** A router writes everything on which others rely ([`Record`]), and makes it durable before it
+//! says so. A promise is durable before any message that depends on it, an acceptance before its report, and
+//! a founder's first slot before anybody learns it. A router that is created again from its records
+//! ([`Paxos::recover`]) holds everything that it ever reported. Its other messages may count as lost on the
+//! way, which links always permit. So it continues under its incarnation, as a follower. Pulses and proposals
+//! do not wait for the disk: a router with a slow disk is not dead. Once [`Settings::checkpoint_bytes`] have
+//! been written, the user gives its state, and one record replaces all earlier ones. A user that cannot give
+//! it at once says so ([`Command::SnapshotLater`]). The log behind that slot is kept until it does, and is a
+//! part of the record.
 //!
-//! **Snapshots.** A process that lacks more than the log that is kept is fed the user's state, whole or in parts. A user whose
-//! state is large takes a cheap checkpoint and gives its parts over many turns, while the log goes on.
+//! **Snapshots.** A process that lacks more than the kept log gets the user's state, whole or in parts. A
+//! user with a large state takes a cheap checkpoint and gives its parts over many turns, while the log
+//! continues.
 //!
-//! **Memory.** Without a disk, a majority that fails at once stops the domain for good (rule S1). Chosen log is kept
-//! until every member reports it, and never more of it than [`Settings::log_bytes_kept`].
+//! **Memory.** Without a disk, the failure of a majority at once stops the domain for good (rule S1). Chosen
+//! log is kept until every member reports it, but never more of it than [`Settings::log_bytes_kept`].
 
 mod ballot;
 mod candidate;
@@ -150,7 +173,7 @@ use bytes::Bytes;
 
 pub use self::{
     ballot::{Ballot, Slot},
-    contacts::{Contact, Pulse, Way},
+    contacts::{Contact, LeaderRoute, Pulse},
     log::Value,
     message::{Better, Change, ChangeRefusal, Message, Prepare, Refusal},
     record::{Corrupt, Record},
@@ -158,11 +181,11 @@ pub use self::{
     user::{Command, Event, Settings, StateKind, Status},
 };
 use self::{
-    candidate::{Candidacy, Promise, Stage},
+    candidate::{Candidacy, CandidateStage, Promise},
     core::{Chunk, Core},
     leader::Reign,
     log::Log,
-    snapshot::Part,
+    snapshot::SnapshotPart,
 };
 use crate::{
     id::{Peer, ProcessId},
@@ -177,42 +200,42 @@ pub struct Paxos {
     state: State,
     /// Whether the first input has come.
     started: bool,
-    /// Events that a recovered router tells its user first.
+    /// Events that a recovered router first emits to its user.
     recovered: Option<Vec<Event>>,
     /// A checkpoint on its way to the disk.
     checkpoint: Option<Ticket>,
-    /// When signs of life are due.
+    /// Time at which signs of life are due.
     tick_at: Time,
-    /// When to stand for leader.
+    /// Time at which to stand for election.
     election: Option<Time>,
-    /// From when on this process stands as soon as a majority is known that would have it.
+    /// Time from which this process stands for election as soon as it knows a majority that would elect it.
     ready_from: Option<Time>,
-    /// The candidate that is helped, and how long no other is.
+    /// The candidate that this router helps, and until when it helps no other.
     granted: Option<(ProcessId, Time)>,
-    /// Candidacies that came to nothing since somebody led.
+    /// Number of failed candidacies since a leader was known.
     attempts: u32,
     /// Proposals on their way to the leader.
     forward: Vec<Bytes>,
-    /// The leader is to be told what was accepted.
+    /// Whether acceptances must be reported to the leader.
     acceptance_due: bool,
-    /// The round to be confirmed to the leader.
+    /// The round to confirm to the leader.
     confirmation_due: Option<u64>,
-    /// The user is to be told the leader again, so that it proposes again.
-    tell_again: bool,
-    /// While joining: the process of this one's node that is in its way.
+    /// Whether to announce the leader to the user again, so that it proposes again.
+    repeat_leader: bool,
+    /// While joining: the process with the same node number that prevents it.
     namesake: Option<Peer>,
-    /// It is about to stop, and leads no more.
+    /// Whether the router is about to stop, and must not lead.
     pausing: bool,
 }
 
-/// What a router is at present, and what it needs to know in that.
+/// The role of a router, with the state of that role.
 #[derive(Debug)]
 enum State {
-    /// Asks for admission and is fed the log; votes on nothing.
+    /// Asks for admission and is fed the log; has no vote.
     Joining { seeds: Vec<Peer>, ask_at: Time },
     /// Follows a leader, or waits for one.
     Follower,
-    /// Would lead.
+    /// Stands for election.
     Candidate(Candidacy),
     /// Leads.
     Leader(Box<Reign>),
@@ -221,12 +244,14 @@ enum State {
 }
 
 impl Paxos {
-    /// The first router of a new domain (rule S1): sole member, and leader. To be called once per domain, ever.
+    /// Creates the first router of a new domain (rule S1): sole member, and leader. Must be called once per
+    /// domain, ever.
     pub fn found(me: Peer, settings: Settings, now: Time) -> Paxos {
         Paxos::new(me, State::Follower, settings, now)
     }
 
-    /// A router that asks `seeds`, and whoever it gets a link to, for admission. It votes on nothing until it is a member.
+    /// Creates a router that asks `seeds`, and every process to which it gets a link, for admission. It has
+    /// no vote until it is a member.
     pub fn join(me: Peer, seeds: Vec<Peer>, settings: Settings, now: Time) -> Paxos {
         Paxos::new(me, State::Joining { seeds, ask_at: now }, settings, now)
     }
@@ -246,23 +271,23 @@ impl Paxos {
             forward: Vec::new(),
             acceptance_due: false,
             confirmation_due: None,
-            tell_again: false,
+            repeat_leader: false,
             namesake: None,
             pausing: false,
         }
     }
 
-    /// Who this is.
+    /// This router's process.
     pub fn me(&self) -> ProcessId {
         self.core.me.id
     }
 
-    /// Who leads, as far as this process knows.
+    /// The leader, as far as this process knows.
     pub fn leader(&self) -> Option<ProcessId> {
         self.core.leader.map(|ballot| ballot.router)
     }
 
-    /// The process of this one's node that keeps it from joining, as it was told last.
+    /// The process with the same node number that prevents joining, by the latest answer.
     pub fn namesake(&self) -> Option<&Peer> {
         self.namesake.as_ref().filter(|_| matches!(self.state, State::Joining { .. }))
     }
@@ -272,9 +297,17 @@ impl Paxos {
         matches!(self.state, State::Leader(_))
     }
 
-    /// Whether it leads, and proposals wait for the end of the turn to be given slots.
+    /// Whether this process leads, and proposals wait for slots at the end of the turn.
     pub fn has_proposals(&self) -> bool {
         matches!(&self.state, State::Leader(reign) if reign.pending_bytes > 0)
+    }
+
+    /// Size in bytes of the proposals that wait for a slot; zero unless this process leads.
+    pub fn pending_bytes(&self) -> usize {
+        match &self.state {
+            State::Leader(reign) => reign.pending_bytes,
+            _ => 0,
+        }
     }
 
     /// The members behind the last slot learned, in id order.
@@ -287,12 +320,12 @@ impl Paxos {
         self.core.chosen
     }
 
-    /// The settings it was made with.
+    /// The settings with which the router was created.
     pub fn settings(&self) -> &Settings {
         &self.core.settings
     }
 
-    /// How it is.
+    /// Returns the router's state for operators.
     pub fn status(&self) -> Status {
         let core = &self.core;
         let reign = match &self.state {
@@ -320,7 +353,7 @@ impl Paxos {
                 peers.map(|(id, _)| *id).collect()
             }),
             window: reign.map_or(0, |reign| reign.window),
-            pending_bytes: reign.map_or(0, |reign| reign.pending_bytes),
+            pending_bytes: self.pending_bytes(),
         }
     }
 }
@@ -342,7 +375,7 @@ impl Protocol for Paxos {
         }
         match input {
             Input::Receive { from, message } => self.receive(cx, from, message, out),
-            // Nobody casts here.
+            // Nobody casts to routers.
             Input::Cast { .. } => {}
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => self.wake(cx, out),
@@ -379,7 +412,7 @@ impl Protocol for Paxos {
         }
         let until = match &self.state {
             State::Candidate(candidacy) => Some(candidacy.until),
-            // To the very instant of suspicion: failing over fast must not wait for a tick.
+            // The deadline is the exact instant of suspicion: a fast failover must not wait for a tick.
             State::Follower => self.leader().and_then(|leader| self.core.detector.suspected_from(leader)),
             _ => None,
         };
@@ -394,7 +427,7 @@ impl Paxos {
             if matches!(self.state, State::Follower) {
                 self.core.watch_members([], cx.now);
                 self.reach_members(out);
-                // The others may have a leader, and it needs a moment to be heard.
+                // The others may have a leader, which takes a moment to be heard.
                 self.stand_after(cx, self.interval() * 4);
                 return;
             }
@@ -410,14 +443,15 @@ impl Paxos {
         }
     }
 
-    /// The founder's first slot is decided by founding itself: from then on it is an ordinary sole member.
+    /// Founds the log: the founder's first slot is chosen by founding itself. From then on it is an ordinary
+    /// sole member.
     fn begin(&mut self, cx: &mut Context<'_>, again: bool, out: &mut dyn Sink<Self>) {
         let ballot = Ballot { round: self.core.round.max(self.core.promised.round) + 1, router: cx.me };
         let first = Value::Members([self.core.me.clone()].into());
         self.core.promise(ballot, out);
         let ticket = self.core.replace(ballot, Slot::ZERO, &[first], out);
         if again {
-            // As when a survivor goes on: what the generation begins with is proposed in the same turn.
+            // The beginning of the generation is proposed in the same turn, as when a survivor continues.
             self.core.learn(Slot(1), out);
         }
         self.core.leader = Some(ballot);
@@ -428,7 +462,7 @@ impl Paxos {
     fn receive(&mut self, cx: &mut Context<'_>, from: ProcessId, message: Message, out: &mut dyn Sink<Self>) {
         self.core.heard(from, cx.now);
         match message {
-            // From a leader. Following it comes first, whatever it says.
+            // Messages from a leader. The router follows it before it handles the message.
             Message::Heartbeat { ballot, chosen, collect, sent } => {
                 if self.follow(cx, from, ballot, out) {
                     self.heartbeat(ballot, chosen, collect, sent, out);
@@ -467,7 +501,7 @@ impl Paxos {
             }
             Message::Part { ballot, slot, members, number, last, bytes } => {
                 if self.follow(cx, from, ballot, out) {
-                    let part = Part { slot, members, number, last, bytes };
+                    let part = SnapshotPart { slot, members, number, last, bytes };
                     self.part(ballot, part, out);
                 }
             }
@@ -479,12 +513,13 @@ impl Paxos {
             Message::HandOver { ballot, successor } => self.succeed(cx, from, ballot, successor, out),
             Message::Away => self.others_pause(from, cx.now),
             Message::Dropped { ballot } => {
-                self.tell_again |= self.core.leader == Some(ballot) && from == ballot.router;
+                self.repeat_leader |= self.core.leader == Some(ballot) && from == ballot.router;
             }
 
-            // To a leader.
+            // Messages to a leader.
             Message::Forward { ballot, payloads } => {
-                // A member that this leader does not know yet for one is asked to try again, like one too many.
+                // A sender that this leader does not know as a member yet is asked to try again, as if there
+                // were no room.
                 if let State::Leader(reign) = &mut self.state
                     && reign.ballot == ballot
                     && !(self.core.is_member(from) && reign.propose(&mut self.core, payloads, out))
@@ -528,7 +563,7 @@ impl Paxos {
                 }
             }
 
-            // About who leads.
+            // Messages about elections.
             Message::PreVote(prepare) => self.pre_vote(cx, from, prepare, out),
             Message::Prepare(prepare) => self.prepare(cx, from, prepare, out),
             Message::PreVoted { ballot, better } => self.pre_voted(cx, from, ballot, better, out),
@@ -541,7 +576,7 @@ impl Paxos {
             }
             Message::Pulse(pulse) => self.pulsed(cx, from, pulse, out),
 
-            // About who is a member.
+            // Messages about membership.
             Message::Join { peer } => self.asked_to_admit(cx, from, peer, out),
             Message::Refer { leader, members } => self.referred(cx, from, leader, members, out),
             Message::Change(change) => self.change(cx, from, change, out),
@@ -552,8 +587,8 @@ impl Paxos {
                 }
             }
             Message::NotMember { chosen, members } => {
-                // A learner may have been voted in and out again without knowing of either. One that an open change named
-                // is told so by somebody with a newer log, who knows as much and of no such change: it is dead.
+                // A learner may have been voted in and out again without knowing it. If an open change named
+                // this process, the sender has a newer log without that change, so the change is dead.
                 if chosen >= self.core.chosen && members.iter().all(|peer| peer.id != cx.me) {
                     self.be_removed(out);
                 }
@@ -564,12 +599,12 @@ impl Paxos {
     fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
         match (command, &mut self.state) {
             (Command::Propose { payload }, State::Leader(reign)) => {
-                self.tell_again |= !reign.propose(&mut self.core, [payload], out);
+                self.repeat_leader |= !reign.propose(&mut self.core, [payload], out);
             }
             (Command::Propose { payload }, State::Follower) if self.core.leader.is_some() => {
                 self.forward.push(payload);
             }
-            // Nobody is known to lead: the attempt ends here, and `Event::Leader` will call for the next.
+            // No leader is known: the attempt ends here, and `Event::Leader` will cause the next one.
             (Command::Propose { .. }, _) => {}
             (Command::ProposeIn { ballot, payload }, State::Leader(reign)) if reign.ballot == ballot => {
                 if !reign.propose(&mut self.core, [payload.clone()], out) {
@@ -585,7 +620,7 @@ impl Paxos {
             (Command::RemoveRouter(process), _) => self.change(cx, cx.me, Change::Remove(process), out),
             (Command::Pause, _) => self.pause(cx, out),
             (Command::Reform, _) => self.reform(cx, out),
-            (Command::Found, _) => self.found_anew(cx, out),
+            (Command::Found, _) => self.found_again(cx, out),
             (Command::Snapshot { slot, state }, _) => self.snapshot(slot, state, out),
             (Command::SnapshotLater { slot }, _) => self.gather(slot, out),
             (Command::SnapshotBegins { slot }, State::Leader(reign)) => {
@@ -625,7 +660,7 @@ impl Paxos {
                 self.ask_stranger(cx, peer, out);
             }
             State::Follower if leads => {
-                // What was forwarded over the old link may be lost, and nothing may overtake it.
+                // Proposals on the old link may be lost, and none may overtake them.
                 self.forward.clear();
                 self.core.tell_leader(true, out);
             }
@@ -679,7 +714,8 @@ impl Paxos {
                 self.core.collect(reign.everybody(&self.core));
                 self.reach_members(out);
             } else {
-                // A leader that does not talk with a majority chooses nothing, and those that hear it wait for it in vain.
+                // A leader that does not talk with a majority chooses nothing, and routers that hear it would
+                // wait in vain.
                 let ballot = reign.ballot;
                 self.core.send_all(self.core.others(), Message::Resign { ballot }, out);
                 self.lose_leader(cx, self.interval() * 2, out);
@@ -687,7 +723,7 @@ impl Paxos {
         }
         self.pulse(cx, out);
         self.ask(cx, out);
-        if std::mem::take(&mut self.tell_again) && self.is_voter() {
+        if std::mem::take(&mut self.repeat_leader) && self.is_voter() {
             self.forward.clear();
             self.core.tell_leader(true, out);
         }
@@ -718,7 +754,7 @@ impl Paxos {
         self.core.settings.detector.interval
     }
 
-    /// A random span below `limit`.
+    /// Returns a random duration below `limit`.
     fn chance(&self, cx: &mut Context<'_>, limit: Duration) -> Duration {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX).max(1);
         Duration::from_nanos((cx.random)() % limit)

@@ -1,16 +1,22 @@
-//! Stopping for a moment: who leads hands the lead over first, and nobody is voted out for it.
+//! Stopping for a moment: a leader first hands over the lead, and nobody is voted out for the stop.
 //!
-//! Both are guesses of the kind that a detector makes: they say when to try, and nothing rests on them. A successor is elected as
-//! any leader is. It stands at once, with a log that lacks nothing, and the others let it.
+//! Both are guesses, like those of a detector: they decide when to try, and nothing depends on them. The
+//! successor is elected like any leader. It stands at once, with a complete log, and the others let it.
 //!
-//! All members remember who is away, because whoever leads next must know. Who is back is judged anew: it was suspected while it was
-//! away, and would be voted out for that the moment it returns.
+//! All members remember which members are away, because the next leader must know. A member that is back is
+//! judged from scratch: it was suspected while it was away, and would be voted out for that at its return.
+//!
+//! A member that comes back from its disk takes all others for away until it has a link to them. After a
+//! power cut or `quorate down` the members come up at different times, and the last one must not be voted
+//! out.
 
-use super::{Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, leader::Phase};
+use super::{
+    Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, leader::FollowerPhase,
+};
 use crate::time::Time;
 
 impl Paxos {
-    /// This process is about to stop for a moment.
+    /// Prepares this process to stop for a moment.
     pub(super) fn pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.pausing = true;
         if self.core.settings.checkpoint_bytes.is_some() {
@@ -27,7 +33,7 @@ impl Paxos {
         self.ready_from = None;
     }
 
-    /// The leader would have `successor` lead.
+    /// Handles the leader's wish that `successor` should lead.
     pub(super) fn succeed(
         &mut self,
         cx: &mut Context<'_>,
@@ -48,7 +54,7 @@ impl Paxos {
         }
     }
 
-    /// Another member is about to stop for a moment.
+    /// Notes that another member is about to stop for a moment.
     pub(super) fn others_pause(&mut self, from: ProcessId, now: Time) {
         self.core.away.retain(|_, until| now < *until);
         if self.core.is_member(from) {
@@ -56,7 +62,7 @@ impl Paxos {
         }
     }
 
-    /// There is a link to this member again: it is back if it was away, and what it was suspected of meanwhile is over.
+    /// Notes a new link to this member: if it was away it is back, and earlier suspicion ends.
     pub(super) fn returned(&mut self, member: ProcessId) {
         if self.core.away.remove(&member).is_some()
             && let State::Leader(reign) = &mut self.state
@@ -67,12 +73,21 @@ impl Paxos {
     }
 }
 
+impl Core {
+    /// Takes all other members for away: they may have ended together with this one, and may still be
+    /// starting.
+    pub(super) fn excuse_others(&mut self, now: Time) {
+        let until = now + self.settings.away_max;
+        self.away = self.others().into_iter().map(|member| (member, until)).collect();
+    }
+}
+
 impl Reign {
-    /// The member that holds most of the log, and is fed as it grows.
+    /// Returns the member that holds most of the log, among those that follow closely.
     fn successor(&self, core: &Core, now: Time) -> Option<ProcessId> {
         let well = |progress: &&super::leader::Progress| {
             progress.member
-                && progress.phase == Phase::Streaming
+                && progress.phase == FollowerPhase::Streaming
                 && progress.suspected.is_none()
                 && core.away.get(&progress.peer.id).is_none_or(|until| *until < now)
         };
@@ -81,5 +96,5 @@ impl Reign {
     }
 }
 
-/// So many intervals others let the successor try first.
+/// Number of intervals for which the others let the successor try first.
 const PATIENCE: u32 = 6;

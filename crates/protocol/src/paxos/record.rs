@@ -18,34 +18,34 @@ use crate::{
     wire::{Wire, WireError, decode_body, encode_body, put_bytes, take_bytes, take_u8},
 };
 
-/// What must be on disk before certain messages may leave.
+/// A record that must be durable before certain messages may be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// No ballot below this one is taken part in.
+    /// The router takes part in no ballot below this one.
     Promised(Ballot),
-    /// The log behind `start` is this, as the leader of `ballot` has it.
+    /// The log behind `start`, as the leader of `ballot` has it.
     Accepted {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The values come behind this slot, and nothing behind them.
+        /// The slot before the first value. Nothing follows the last value.
         start: Slot,
         /// The last slot known to be chosen.
         chosen: Slot,
         /// The values.
         values: Vec<Value>,
     },
-    /// The log behind this slot is chosen, and is this; what follows stays if it agrees.
+    /// Chosen values behind a slot. Later slots of the log stay if the values agree with it.
     Learned {
-        /// In whose log.
+        /// The ballot of the log with these values.
         ballot: Ballot,
-        /// The values come behind this slot.
+        /// The slot before the first value.
         start: Slot,
         /// The values.
         values: Vec<Value>,
     },
-    /// A snapshot took the place of the log up to this slot.
+    /// A snapshot replaced the log up to this slot.
     Installed {
-        /// Of whose log.
+        /// The ballot of the sender's log.
         ballot: Ballot,
         /// The slot.
         slot: Slot,
@@ -54,17 +54,19 @@ pub enum Record {
         /// The state behind it.
         state: Bytes,
     },
-    /// All that is known: no record before this one is needed.
+    /// The whole state: no earlier record is needed.
     Checkpoint {
-        /// No ballot below this one is taken part in.
+        /// The router takes part in no ballot below this one.
         promised: Ballot,
-        /// In whose log the values were accepted.
+        /// The ballot in which the values were accepted.
         accepted: Ballot,
-        /// The newest log of which chosen slots were learned from somebody else.
+        /// The ballot of the newest log from which chosen slots were learned, other than by following its
+        /// leader.
         taught: Ballot,
-        /// The slot of the state: all up to it is chosen.
+        /// The slot of the state; everything up to it is chosen.
         slot: Slot,
-        /// The last slot known to be chosen: this one, or a later one if the user took its time over the state.
+        /// The last slot known to be chosen: that of the state, or a later one if the user took time to give
+        /// the state.
         chosen: Slot,
         /// The members behind the slot of the state.
         members: Arc<[Peer]>,
@@ -76,7 +78,7 @@ pub enum Record {
 }
 
 impl Record {
-    /// Its length on disk in bytes, about.
+    /// Returns the approximate size on disk in bytes.
     pub(super) fn bytes(&self) -> usize {
         let sum = |values: &[Value]| values.iter().map(Value::bytes).sum::<usize>();
         64 + match self {
@@ -88,13 +90,13 @@ impl Record {
     }
 }
 
-/// The records of a router do not follow from each other.
+/// The reason why a router's records cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Corrupt {
-    /// One does not decode.
+    /// A record does not decode.
     #[error("record {0} is malformed: {1}")]
     Malformed(usize, WireError),
-    /// One contradicts those before it.
+    /// A record contradicts earlier ones.
     #[error("record {0} does not follow from those before it")]
     Disconnected(usize),
 }
@@ -104,7 +106,7 @@ const ACCEPTED: u8 = 2;
 const LEARNED: u8 = 3;
 const INSTALLED: u8 = 4;
 const CHECKPOINT: u8 = 5;
-/// More is known to be chosen than the state holds.
+/// Tag of a checkpoint whose state lags behind the chosen slots.
 const CHECKPOINT_BEHIND: u8 = 6;
 
 fn put_values(out: &mut BytesMut, values: &[Value]) {
@@ -197,7 +199,7 @@ impl Wire for Record {
     }
 }
 
-/// Takes what the user is to be told of the records.
+/// Collects the events that the user gets from the records.
 #[derive(Default)]
 struct Replay(Vec<Event>);
 
@@ -211,7 +213,7 @@ impl Sink<Paxos> for Replay {
     }
 
     fn persist(&mut self, _: Record) -> Ticket {
-        // It is on disk already.
+        // The record is on disk already.
         Ticket(0)
     }
 
@@ -227,11 +229,15 @@ impl Sink<Paxos> for Replay {
 }
 
 impl Paxos {
-    /// A router that goes on from the records that it wrote before it ended, all of those that were durable. `None`: there
-    /// are none, so nobody has ever counted on it, and it may join as if it had never been.
+    /// Creates a router that continues from its durable records; `None` if there are none. Without records,
+    /// nobody has ever relied on the router, so it may join like a new one.
     ///
-    /// It keeps its promises and its log, and waits for a leader or stands for one like any follower. What it had sent and
-    /// not written is as if it had been lost on the way.
+    /// It keeps its promises and its log, and waits for a leader or stands for election like any follower.
+    /// Messages that it had sent without a record count as lost on the way.
+    ///
+    /// # Errors
+    ///
+    /// The first record that does not decode or contradicts earlier ones.
     pub fn recover(
         me: Peer,
         settings: Settings,
@@ -246,7 +252,7 @@ impl Paxos {
         if decoded.is_empty() {
             return Ok(None);
         }
-        // A segment may begin with records that a checkpoint behind them has made needless.
+        // A segment may begin with records that a later checkpoint has made unnecessary.
         let begin = decoded.iter().rposition(|record| matches!(record, Record::Checkpoint { .. }));
         let mut core = Core::new(me, settings);
         let mut replay = Replay::default();
@@ -255,7 +261,7 @@ impl Paxos {
                 return Err(Corrupt::Disconnected(number));
             }
         }
-        // Told at the first input.
+        // The user learns of the members at the first input.
         core.members_changed = false;
         let state = if core.concerns(core.me.id) {
             State::Follower
@@ -264,13 +270,14 @@ impl Paxos {
         };
         let mut paxos = Paxos::new(core.me.clone(), state, core.settings.clone(), now);
         paxos.core = core;
+        paxos.core.excuse_others(now);
         paxos.recovered = Some(replay.0);
         Ok(Some(paxos))
     }
 }
 
 impl Core {
-    /// Takes a record back in. Whether it follows from those before it.
+    /// Applies a record. Returns whether it follows from earlier ones.
     fn replay(&mut self, record: Record, out: &mut Replay) -> bool {
         match record {
             Record::Promised(ballot) => {
@@ -291,7 +298,7 @@ impl Core {
                 if start < self.chosen || start > self.log.last() {
                     return false;
                 }
-                // That much was known to be chosen then.
+                // The record's start was known to be chosen when it was written.
                 self.learn(start, out);
                 if !self.are_steps(start, &values) {
                     return false;
@@ -334,7 +341,8 @@ impl Core {
         true
     }
 
-    /// Everything, in one record; `state` is the user's behind `slot`, and `members` are those behind it.
+    /// Writes everything in one record. `state` is the user's state behind `slot`, and `members` are the
+    /// members there.
     pub(super) fn checkpoint(
         &mut self,
         slot: Slot,

@@ -1,42 +1,43 @@
-//! Going on alone, when a majority of the members is gone for good (rule S1).
+//! Continuing alone after a majority of the members is gone for good (rule S1).
 //!
-//! Agreement ends where a majority is lost, and no vote can mend it: somebody outside has to say that the others will not
-//! come back. One survivor then votes the others out one by one behind all that it knows to be chosen, as only member of
-//! what is left. From there on it is a leader like any other, and takes fresh routers in.
+//! Agreement ends where a majority is lost, and no vote can repair it: somebody outside must say that the
+//! others will not come back. One survivor then votes the others out one by one, behind all slots that it
+//! knows to be chosen, as the only remaining member. From then on it is a leader like any other, and admits
+//! new routers.
 //!
-//! What it accepted without knowing whether a majority did is no part of that log: others may have chosen something else in
-//! its place, and acted on it. It is handed out first ([`Paxos::unchosen`]), to be proposed again behind what is found to
-//! have been acted on.
+//! Slots that it accepted without knowing whether a majority did are no part of that log: others may have
+//! chosen other values there, and acted on them. The survivor hands out its own values first
+//! ([`Paxos::unchosen`]), so that they can be proposed again behind the values that were acted on.
 //!
-//! Whether a majority is lost is judged by the members that the newest change in the furthest log makes, chosen or not: it
-//! is their votes that an election needs. So one that such a change takes in may be the survivor, and nobody whom it takes
-//! out.
+//! The members of the newest change in the furthest log, chosen or not, decide whether a majority is lost,
+//! because an election needs their votes. So a process that such a change adds may be the survivor, but none
+//! that it removes.
 //!
-//! Where no router is left, one that has just started begins a log anew, with a single member and nothing in it, and is told
-//! by members what was in the old one.
+//! If no router is left, one that has just started begins an empty log with a single member. Members then
+//! tell it what the old log contained.
 //!
-//! What makes this safe lies outside: no process of the new generation may be linked to a router of the old one
-//! ([`Fence`](crate::ecast::Fence)), so that the two logs never meet.
-//! What only the others held is lost to the log; [`ecast`](crate::ecast::Reformed) recovers what was delivered.
+//! The reason why this is safe lies outside: no process of the new generation may have a link to a router of
+//! the old one ([`Fence`](crate::ecast::Fence)), so the two logs never meet. Entries that only the others
+//! held are lost to the log; [`ecast`](crate::ecast::Reformed) recovers those that were delivered.
 
 use bytes::Bytes;
 use thiserror::Error;
 
 use super::{Ballot, Context, Paxos, Reign, Sink, Slot, State, Value};
 
-/// Why a router cannot go on alone.
+/// The reason why a router cannot continue alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReformRefusal {
-    /// It knows a leader that seems well, or leads itself: nothing is lost.
+    /// The router leads, or knows a leader that seems well, so nothing is lost.
     #[error("this router has a leader that seems well: nothing is lost")]
     LeaderLives,
-    /// It is no member, nor about to be one, or about to be none: it may lack anything.
+    /// The router has no vote by the newest change, so it may lack anything.
     #[error("this router does not vote: it may lack anything")]
     NotMember,
 }
 
 impl Paxos {
-    /// Whether this process could go on alone.
+    /// Checks whether this process could continue alone.
     pub fn can_reform(&self) -> Result<(), ReformRefusal> {
         let counts = self.core.members_known().iter().any(|peer| peer.id == self.core.me.id);
         if matches!(self.state, State::Removed) || !counts {
@@ -48,7 +49,8 @@ impl Paxos {
         Ok(())
     }
 
-    /// What this process accepted in the newest reign that it knows, and does not know to be chosen.
+    /// Returns the payloads that this process accepted in the newest reign it knows, and does not know to be
+    /// chosen.
     pub fn unchosen(&self) -> Vec<Bytes> {
         let (chosen, (_, last)) = (self.core.chosen, self.core.known());
         let values = self.core.log.range(chosen, last).into_iter().map(|value| match value {
@@ -58,8 +60,9 @@ impl Paxos {
         values.flatten().collect()
     }
 
-    /// Goes on as the only member, with all that this process knows to be chosen. It must be able to, and whoever calls this must
-    /// know that no majority of the others ever acts again, or that nobody listens to them.
+    /// Continues as the only member, with every slot that this process knows to be chosen.
+    /// [`Paxos::can_reform`] must allow it. The caller must know that no majority of the others will ever act
+    /// again, or that nobody listens to them.
     pub(super) fn reform(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_reform().is_ok(), "only a member without a leader goes on alone");
         self.stand_back(cx, out);
@@ -70,7 +73,7 @@ impl Paxos {
         while self.core.members != [me.clone()] {
             let mut members = self.core.members.clone();
             match members.iter().position(|peer| peer.id != me.id) {
-                // One whom only an open change took in comes in first.
+                // A process that only an open change would add is added first.
                 _ if !self.core.is_member(me.id) => members.push(me.clone()),
                 Some(other) => drop(members.remove(other)),
                 None => unreachable!("the only member is this one"),
@@ -86,14 +89,16 @@ impl Paxos {
         self.core.tell_leader(true, out);
     }
 
-    /// Whether this process could begin a log of its own, where no router is left: it joins, and has been fed nothing.
+    /// Whether this process could begin a log of its own if no router is left: it joins, and has been fed
+    /// nothing.
     pub fn can_found(&self) -> bool {
         let empty = self.core.chosen == Slot::ZERO && self.core.log.last() == Slot::ZERO;
         matches!(self.state, State::Joining { .. }) && empty && self.core.leader.is_none()
     }
 
-    /// Begins a log as the only member. It must be able to, and what was in the log that is lost comes from elsewhere.
-    pub(super) fn found_anew(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+    /// Begins a log as the only member. [`Paxos::can_found`] must allow it. The contents of the lost log come
+    /// from elsewhere.
+    pub(super) fn found_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         assert!(self.can_found(), "only a joiner that was fed nothing begins a log");
         if let State::Joining { seeds, .. } = &mut self.state {
             for seed in std::mem::take(seeds) {

@@ -1,13 +1,14 @@
-//! Feeding the user's state to those that lack more than the log that is kept.
+//! Feeding the user's state to processes that lack more than the kept log.
 //!
-//! Without a disk, the leader asks its user for the state ([`Event::SnapshotWanted`]). The user gives it whole, in the same turn or in a later
-//! one, or says that it comes in parts and gives each part when it is asked for it. Parts go to everybody who waited when
-//! the first one was sent, at the pace of the slowest, and a part that all of these have taken is dropped: of a large state only a few
-//! parts are in memory at a time. Processes that begin to wait later get the next snapshot.
+//! Without a disk, the leader asks its user for the state ([`Event::SnapshotWanted`]). The user gives it
+//! whole, in the same turn or later, or announces parts and gives each part on request. Parts go to all
+//! processes that waited when the first part was sent, at the pace of the slowest. A part that all of these
+//! have taken is dropped, so only a few parts of a large state are in memory. Processes that begin to wait
+//! later get the next snapshot.
 //!
-//! With a disk a state is wanted for the disk, too, of any router, and what is sent is whole. A user that gathers it over many turns
-//! says when it begins. The log from there on is kept meanwhile; if that becomes too much, what was gathered is of no use, and
-//! the user is asked anew.
+//! With a disk, every router also needs a state for its disk, and snapshots are sent whole. A user that
+//! gathers the state over many turns says when it begins. The log from there on is kept meanwhile. If that
+//! becomes too much, the gathered state is useless, and the user is asked again.
 
 use std::collections::VecDeque;
 
@@ -15,7 +16,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{
     Ballot, Core, Event, Message, Paxos, Record, Reign, Slot, State,
-    leader::{Phase, Progress},
+    leader::{FollowerPhase, Progress},
 };
 use crate::{
     id::{Peer, ProcessId},
@@ -23,7 +24,7 @@ use crate::{
 };
 
 impl Paxos {
-    /// The user gives its state behind `slot`: for the disk, and for those that wait for it.
+    /// Takes the user's state behind `slot`: for the disk, and for processes that wait for it.
     pub(super) fn snapshot(&mut self, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Paxos { core, state: own, checkpoint, .. } = self;
         let begun = core.gathered.take_if(|(gathered, _)| *gathered == slot);
@@ -37,7 +38,7 @@ impl Paxos {
         }
         let State::Leader(reign) = own else { return };
         match (begun, members) {
-            // Others may have begun to wait while it was gathered.
+            // Other processes may have begun to wait while the state was gathered.
             (Some(members), _) if reign.asked.is_some() => reign.asked = Some((slot, members)),
             (None, None) if on_disk => return reign.want_again(core, out),
             _ => {}
@@ -45,12 +46,12 @@ impl Paxos {
         reign.snapshot(core, slot, state, out);
     }
 
-    /// The user has begun to gather its state behind `slot`, for the disk or for others, and will give it whole.
+    /// Notes that the user has begun to gather its state behind `slot`, and will give it whole.
     pub(super) fn gather(&mut self, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if slot == self.core.chosen {
             self.core.gathered = Some((slot, self.core.members.clone()));
         } else {
-            // The members behind that slot are not known any more.
+            // The members behind that slot are no longer known.
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
     }
@@ -58,50 +59,50 @@ impl Paxos {
 
 /// A snapshot that is being sent.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct OutgoingSnapshot {
     pub(super) slot: Slot,
     members: Vec<Peer>,
-    content: Content,
+    content: SnapshotContent,
 }
 
 #[derive(Debug)]
-enum Content {
+enum SnapshotContent {
     Whole(Bytes),
-    Parts(Parts),
+    Parts(OutgoingParts),
 }
 
-/// The parts that somebody has not taken.
+/// The parts that some process has not taken.
 #[derive(Debug, Default)]
-struct Parts {
-    /// The number of the first one that is kept.
+struct OutgoingParts {
+    /// The number of the first part that is kept.
     first: u64,
     kept: VecDeque<Bytes>,
-    /// Whether the last one has been given.
+    /// Whether the user has given the last part.
     whole: bool,
-    /// Whether the user was asked for another.
+    /// Whether the user was asked for another part.
     wanted: bool,
 }
 
-impl Parts {
-    /// The number of the next one that the user gives.
+impl OutgoingParts {
+    /// Returns the number of the next part that the user gives.
     fn end(&self) -> u64 {
         self.first + self.kept.len() as u64
     }
 }
 
 impl Reign {
-    /// Begins to send a snapshot to those that wait for it, or asks the user for one.
+    /// Begins to send a snapshot to processes that wait for it, or asks the user for one.
     pub(super) fn offer_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
         match &self.snapshot {
-            Some(Held { content: Content::Parts(parts), .. }) if parts.first > 0 => {
-                // Some of it is gone. Those that wait get the next one.
+            Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. }) if parts.first > 0 => {
+                // The first parts are gone, so waiting processes get the next snapshot.
             }
             Some(held) if held.slot >= core.log.start() => {
                 let slot = held.slot;
                 let mut started = Vec::new();
                 for (id, peer) in &mut self.peers {
-                    if peer.phase == Phase::Waiting {
-                        peer.phase = Phase::Installing { slot, sent: 0, taken: 0 };
+                    if peer.phase == FollowerPhase::Waiting {
+                        peer.phase = FollowerPhase::Installing { slot, sent: 0, taken: 0 };
                         started.push(*id);
                     }
                 }
@@ -120,7 +121,7 @@ impl Reign {
         }
     }
 
-    /// The state that the user gathered is of no use any more.
+    /// Asks the user again, because its gathered state is useless.
     fn want_again(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_some() {
             self.asked = Some((core.chosen, core.members.clone()));
@@ -133,14 +134,14 @@ impl Reign {
         self.asked.is_some()
     }
 
-    /// The user gives the snapshot that it was asked for.
+    /// Takes the snapshot for which the user was asked.
     pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
         assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
-        self.hold(core, Held { slot, members, content: Content::Whole(state) }, out);
+        self.hold(core, OutgoingSnapshot { slot, members, content: SnapshotContent::Whole(state) }, out);
     }
 
-    /// The user has begun a snapshot of the state behind `slot`, of which it will give parts.
+    /// Notes that the user has begun a snapshot of the state behind `slot`, and will give it in parts.
     pub(super) fn snapshot_begins(&mut self, core: &mut Core, slot: Slot, out: &mut dyn Sink<Paxos>) {
         if self.asked.is_none() {
             out.emit(Event::SnapshotUnwanted { slot });
@@ -149,25 +150,30 @@ impl Reign {
         self.asked = Some((core.chosen, core.members.clone()));
         if slot == core.chosen {
             let (_, members) = self.asked.take().expect("it was just set");
-            self.hold(core, Held { slot, members, content: Content::Parts(Parts::default()) }, out);
+            self.hold(
+                core,
+                OutgoingSnapshot { slot, members, content: SnapshotContent::Parts(OutgoingParts::default()) },
+                out,
+            );
         } else {
-            // The members behind that slot are not known any more.
+            // The members behind that slot are no longer known.
             out.emit(Event::SnapshotWanted { slot: core.chosen });
         }
     }
 
-    fn hold(&mut self, core: &mut Core, held: Held, out: &mut dyn Sink<Paxos>) {
+    fn hold(&mut self, core: &mut Core, held: OutgoingSnapshot, out: &mut dyn Sink<Paxos>) {
         self.snapshot = Some(held);
         for peer in self.peers.values_mut() {
-            // Whoever was still sent an older one starts over: the log behind that one is gone.
-            if matches!(peer.phase, Phase::Installing { .. }) {
-                peer.phase = Phase::Waiting;
+            // A process that is still receiving an older snapshot starts over, because the log behind that
+            // one is gone.
+            if matches!(peer.phase, FollowerPhase::Installing { .. }) {
+                peer.phase = FollowerPhase::Waiting;
             }
         }
         self.offer_snapshot(core, out);
     }
 
-    /// The user gives the next part.
+    /// Takes the next part from the user.
     pub(super) fn snapshot_part(
         &mut self,
         core: &mut Core,
@@ -176,7 +182,9 @@ impl Reign {
         last: bool,
         out: &mut dyn Sink<Paxos>,
     ) {
-        let Some(Held { slot: held, content: Content::Parts(parts), .. }) = &mut self.snapshot else {
+        let Some(OutgoingSnapshot { slot: held, content: SnapshotContent::Parts(parts), .. }) =
+            &mut self.snapshot
+        else {
             return;
         };
         if *held != slot || !std::mem::take(&mut parts.wanted) {
@@ -184,7 +192,8 @@ impl Reign {
         }
         parts.kept.push_back(bytes);
         parts.whole = last;
-        let takers = self.peers.iter().filter(|(_, peer)| matches!(peer.phase, Phase::Installing { .. }));
+        let takers =
+            self.peers.iter().filter(|(_, peer)| matches!(peer.phase, FollowerPhase::Installing { .. }));
         for id in takers.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.send_chunks(core, id, out);
         }
@@ -193,7 +202,8 @@ impl Reign {
 
     /// Asks the user for another part, if there is room for it.
     fn want_part(&mut self, core: &Core, out: &mut dyn Sink<Paxos>) {
-        if let Some(Held { slot, content: Content::Parts(parts), .. }) = &mut self.snapshot
+        if let Some(OutgoingSnapshot { slot, content: SnapshotContent::Parts(parts), .. }) =
+            &mut self.snapshot
             && !parts.whole
             && !parts.wanted
             && parts.kept.len() < PARTS_KEPT_MAX
@@ -203,7 +213,7 @@ impl Reign {
         }
     }
 
-    /// How much of the snapshot came: bytes of a whole one, or parts.
+    /// Notes the received amount of the snapshot: bytes of a whole one, or parts.
     pub(super) fn chunk_taken(
         &mut self,
         core: &mut Core,
@@ -213,15 +223,15 @@ impl Reign {
         out: &mut dyn Sink<Paxos>,
     ) {
         let (Some(peer), Some(held)) = (self.peers.get_mut(&from), &self.snapshot) else { return };
-        let Phase::Installing { slot: expected, sent, taken } = peer.phase else { return };
+        let FollowerPhase::Installing { slot: expected, sent, taken } = peer.phase else { return };
         if slot != expected || offset > sent || offset < taken {
             return;
         }
         let ends = match &held.content {
-            Content::Whole(state) => offset == state.len() as u64,
-            Content::Parts(parts) => parts.whole && offset == parts.end(),
+            SnapshotContent::Whole(state) => offset == state.len() as u64,
+            SnapshotContent::Parts(parts) => parts.whole && offset == parts.end(),
         };
-        peer.phase = Phase::Installing { slot, sent, taken: offset };
+        peer.phase = FollowerPhase::Installing { slot, sent, taken: offset };
         if ends {
             peer.chosen = peer.chosen.max(slot);
             let position = peer.chosen;
@@ -233,13 +243,14 @@ impl Reign {
         self.want_part(core, out);
     }
 
-    /// Forgets the parts that everybody has taken.
+    /// Forgets the parts that every receiver has taken.
     fn drop_parts(&mut self) {
         let taken = self.peers.values().filter_map(|peer| match peer.phase {
-            Phase::Installing { taken, .. } => Some(taken),
+            FollowerPhase::Installing { taken, .. } => Some(taken),
             _ => None,
         });
-        let (taken, Some(Held { content: Content::Parts(parts), .. })) = (taken.min(), &mut self.snapshot)
+        let (taken, Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. })) =
+            (taken.min(), &mut self.snapshot)
         else {
             return;
         };
@@ -251,23 +262,22 @@ impl Reign {
     fn send_chunks(&mut self, core: &mut Core, to: ProcessId, out: &mut dyn Sink<Paxos>) {
         let (Some(peer), Some(held)) = (self.peers.get_mut(&to), &self.snapshot) else { return };
         match &held.content {
-            Content::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
-            Content::Parts(parts) => send_parts(core, self.ballot, peer, held, parts, out),
+            SnapshotContent::Whole(state) => send_whole(core, self.ballot, peer, held, state, out),
+            SnapshotContent::Parts(parts) => send_parts(core, self.ballot, peer, held, parts, out),
         }
     }
 
-    /// Frees the snapshot when nobody needs it any more.
+    /// Frees the snapshot when nobody needs it any longer.
     pub(super) fn release_snapshot(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
-        let is_in = |phase: fn(&Phase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
-        let installing = is_in(|phase| matches!(phase, Phase::Installing { .. }));
-        let waiting = is_in(|phase| *phase == Phase::Waiting);
-        let begun =
-            matches!(&self.snapshot, Some(Held { content: Content::Parts(parts), .. }) if parts.first > 0);
+        let is_in = |phase: fn(&FollowerPhase) -> bool| self.peers.values().any(|peer| phase(&peer.phase));
+        let installing = is_in(|phase| matches!(phase, FollowerPhase::Installing { .. }));
+        let waiting = is_in(|phase| *phase == FollowerPhase::Waiting);
+        let begun = matches!(&self.snapshot, Some(OutgoingSnapshot { content: SnapshotContent::Parts(parts), .. }) if parts.first > 0);
         if !installing
             && (!waiting || begun)
-            && let Some(Held { slot, content, .. }) = self.snapshot.take()
+            && let Some(OutgoingSnapshot { slot, content, .. }) = self.snapshot.take()
         {
-            if let Content::Parts(_) = content {
+            if let SnapshotContent::Parts(_) = content {
                 out.emit(Event::SnapshotUnwanted { slot });
             }
             if waiting {
@@ -282,14 +292,14 @@ fn send_whole(
     core: &Core,
     ballot: Ballot,
     peer: &mut Progress,
-    held: &Held,
+    held: &OutgoingSnapshot,
     state: &Bytes,
     out: &mut dyn Sink<Paxos>,
 ) {
-    let Phase::Installing { slot, sent, taken } = &mut peer.phase else { return };
+    let FollowerPhase::Installing { slot, sent, taken } = &mut peer.phase else { return };
     let total = state.len() as u64;
     let chunk = core.settings.chunk_bytes.max(1) as u64;
-    // Four in flight hide the round trip and hold up nobody else on the link for long.
+    // Four chunks in flight hide the round trip, and do not delay other traffic on the link for long.
     while (*sent == 0 || *sent < total) && *sent < *taken + 4 * chunk {
         let end = total.min(*sent + chunk);
         let bytes = state.slice(*sent as usize..end as usize);
@@ -307,11 +317,11 @@ fn send_parts(
     core: &Core,
     ballot: Ballot,
     peer: &mut Progress,
-    held: &Held,
-    parts: &Parts,
+    held: &OutgoingSnapshot,
+    parts: &OutgoingParts,
     out: &mut dyn Sink<Paxos>,
 ) {
-    let Phase::Installing { slot, sent, .. } = &mut peer.phase else { return };
+    let FollowerPhase::Installing { slot, sent, .. } = &mut peer.phase else { return };
     while let Some(bytes) = parts.kept.get((*sent - parts.first) as usize) {
         let (number, bytes, members) = (*sent, bytes.clone(), held.members.clone());
         *sent += 1;
@@ -320,11 +330,11 @@ fn send_parts(
     }
 }
 
-/// Parts that are in memory at a time: so many are in flight to the slowest.
+/// Maximum number of parts in memory, and so in flight to the slowest receiver.
 const PARTS_KEPT_MAX: usize = 4;
 
-/// The content of [`Message::Part`].
-pub(super) struct Part {
+/// The contents of [`Message::Part`].
+pub(super) struct SnapshotPart {
     pub(super) slot: Slot,
     pub(super) members: Vec<Peer>,
     pub(super) number: u64,
@@ -332,21 +342,27 @@ pub(super) struct Part {
     pub(super) bytes: Bytes,
 }
 
-/// A snapshot that comes in parts.
+/// A snapshot that arrives in parts.
 #[derive(Debug)]
 pub(super) struct Arriving {
     ballot: Ballot,
     slot: Slot,
-    /// How many parts came.
+    /// Number of parts received.
     taken: u64,
-    /// The bytes that came, for the disk if there is one.
+    /// The bytes received, kept only if there is a disk.
     bytes: BytesMut,
 }
 
 impl Core {
-    /// Takes a part of a snapshot and hands it on. Says how many came; `None` when this one does not continue them.
-    pub(super) fn take_part(&mut self, ballot: Ballot, part: Part, out: &mut dyn Sink<Paxos>) -> Option<u64> {
-        let Part { slot, members, number, last, bytes } = part;
+    /// Takes a part of a snapshot and hands it on. Returns the number of parts received; `None` if this one
+    /// does not continue them.
+    pub(super) fn take_part(
+        &mut self,
+        ballot: Ballot,
+        part: SnapshotPart,
+        out: &mut dyn Sink<Paxos>,
+    ) -> Option<u64> {
+        let SnapshotPart { slot, members, number, last, bytes } = part;
         if slot <= self.chosen {
             return None;
         }

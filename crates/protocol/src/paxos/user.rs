@@ -1,4 +1,4 @@
-//! Between the log and its user: how it is set, what it is asked, what it tells.
+//! The interface between the log and its user: settings, commands, events, status.
 
 use std::fmt;
 
@@ -13,33 +13,33 @@ use crate::{
     time::Duration,
 };
 
-/// How a router set behaves.
+/// Settings of a set of routers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// When a router is suspected.
+    /// Patience before a router is suspected.
     pub detector: detector::Settings,
-    /// How many routers there should be.
+    /// Number of routers that the domain should have.
     pub wanted: usize,
-    /// How long a router stays suspected before it is removed.
+    /// Time that a router stays suspected before it is removed.
     pub remove_after: Duration,
-    /// The same for one that said that it stops for a moment.
+    /// The same time for a router that has said that it stops for a moment.
     pub away_max: Duration,
-    /// No slot holds more bytes of payload, unless one payload alone does.
+    /// Maximum number of payload bytes in a slot. A single larger payload is allowed.
     pub batch_bytes_max: usize,
-    /// The window never closes further than to this many slots in flight.
+    /// Minimum size of the window, in slots in flight.
     pub window_min: usize,
-    /// The window never opens further than to this many slots in flight.
+    /// Maximum size of the window, in slots in flight.
     pub window_max: usize,
-    /// No slot is opened while this many bytes are in flight.
+    /// Bytes in flight from which no further slot is opened.
     pub in_flight_bytes_max: usize,
-    /// Proposals that wait for a slot beyond this many bytes are dropped, and their proposer told.
+    /// Maximum size in bytes of the proposals that wait for a slot. The leader refuses further ones, and
+    /// their proposer learns of it. A single larger proposal is taken if no other waits.
     pub pending_bytes_max: usize,
-    /// How much chosen log is kept for those that lag.
+    /// Bytes of chosen log that are kept for members that lag.
     pub log_bytes_kept: usize,
-    /// How much of a snapshot or of a long log goes into one message.
+    /// Bytes of a snapshot, or of a long log, in one message.
     pub chunk_bytes: usize,
-    /// On a disk: once about so many bytes of records have been written since the last checkpoint, another one is made.
-    /// `None`: there is no disk.
+    /// Approximate bytes of records after which another checkpoint is made; `None` without a disk.
     pub checkpoint_bytes: Option<usize>,
 }
 
@@ -65,189 +65,197 @@ impl Default for Settings {
 /// Commands of the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Put this into the log. An *attempt*: it is lost when no leader is known, or with a leader or a link to it. Within
-    /// one reign and one link session, what one process proposes is learned in the order in which it was proposed. Until
-    /// it has learned its proposal the proposer proposes again upon every [`Event::Leader`] that names one, and tells
-    /// repetitions apart itself (rule S3).
+    /// Puts a payload into the log. This is an *attempt*: it fails if no leader is known, or is lost with a
+    /// leader or a link to it. Within one reign and one link session, one process's proposals are learned in
+    /// the order of proposing. The proposer proposes again at every [`Event::Leader`] that names one, until
+    /// it has learned the proposal, and recognises repetitions itself (rule S3).
     Propose {
-        /// The bytes; opaque here.
+        /// The bytes, opaque here.
         payload: Bytes,
     },
-    /// Put this into the log, in this reign or not at all: it rests on what this process knew when it led in `ballot`. Never
-    /// forwarded, and never proposed in another reign. While the process leads in `ballot` it is learned behind
-    /// [`Event::Reign`]'s `start`, in the order in which it was proposed. [`Event::Refused`] says that it never will be; after
-    /// [`Event::Deposed`] it may still be learned as a part of another leader's log.
+    /// Puts a payload into the log in this reign, or not at all, because it depends on this process's
+    /// knowledge as leader in `ballot`. It is never forwarded, and never proposed in another reign. While the
+    /// process leads in `ballot`, such payloads are learned behind [`Event::Reign`]'s `start`, in the order
+    /// of proposing. [`Event::Refused`] says that the payload never will be learned. After [`Event::Deposed`]
+    /// it may still be learned as a part of another leader's log.
     ProposeIn {
         /// The reign.
         ballot: Ballot,
-        /// The bytes; opaque here.
+        /// The bytes, opaque here.
         payload: Bytes,
     },
-    /// Find out whether this process still led in `ballot` after this was asked. Questions are numbered in rising order. Ends
-    /// in [`Event::Confirmed`] or [`Event::Deposed`].
+    /// Finds out whether this process still led in `ballot` after this question. Questions have rising
+    /// numbers. Ends in [`Event::Confirmed`] or [`Event::Deposed`].
     Confirm {
         /// The reign.
         ballot: Ballot,
-        /// The last question's number.
+        /// The number of the last question.
         through: u64,
     },
-    /// Make this process, which must be running and joining, a router, beyond the wanted number too. Ends in
+    /// Makes this process, which must run and join, a router, even beyond the wanted number. Ends in
     /// [`Event::Members`] or [`Event::ChangeRefused`].
     AddRouter(Peer),
-    /// Remove this router, which may be this one. Ends in [`Event::Members`], [`Event::Removed`] or
-    /// [`Event::ChangeRefused`].
+    /// Removes this router, which may be the process itself. Ends in [`Event::Members`], [`Event::Removed`]
+    /// or [`Event::ChangeRefused`].
     RemoveRouter(ProcessId),
-    /// This process is about to stop for a moment. If it leads it has another router lead, which lacks nothing, and stands for
-    /// leader no more. The others do not vote it out for [`Settings::away_max`] if it has a disk to come back from.
+    /// Prepares this process to stop for a moment. If it leads, it hands over to a router with a complete
+    /// log. It does not stand for election any longer. The others do not vote it out for
+    /// [`Settings::away_max`] if it has a disk.
     Pause,
-    /// Go on as the only member: an operator says that a majority of the others is gone for good. To be given only when
-    /// [`Paxos::can_reform`] allows it.
+    /// Continues as the only member, because an operator says that a majority of the others is gone for good.
+    /// Only if [`Paxos::can_reform`] allows it.
     Reform,
-    /// Begin a log as the only member, as a founder does: an operator says that all routers are gone for good. To be given
-    /// only when [`Paxos::can_found`] allows it.
+    /// Begins a log as the only member, like a founder, because an operator says that all routers are gone
+    /// for good. Only if [`Paxos::can_found`] allows it.
     Found,
-    /// The answer to [`Event::SnapshotWanted`]: in the same turn, or in a later one. With a disk, a later one is announced
-    /// ([`Command::SnapshotLater`]).
+    /// Answers [`Event::SnapshotWanted`], in the same turn or later. With a disk, a later answer must be
+    /// announced by [`Command::SnapshotLater`].
     Snapshot {
-        /// The slot that was told.
+        /// The slot from the event.
         slot: Slot,
         /// The state behind it.
         state: Bytes,
     },
-    /// Another answer to [`Event::SnapshotWanted`]: the user gathers its state as it is behind this slot, and gives it whole in a
-    /// later turn ([`Command::Snapshot`]). Unless the slot is the last one learned, it is asked again; so it is when it took so
-    /// long that the log behind it is gone.
+    /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
+    /// a later turn ([`Command::Snapshot`]). If the slot is not the last one learned, the user is asked
+    /// again. It is also asked again if it takes so long that the log behind the slot is gone.
     SnapshotLater {
-        /// The last slot that the state holds.
+        /// The last slot that the state contains.
         slot: Slot,
     },
-    /// Another answer to [`Event::SnapshotWanted`], if there is no disk: the state as it is behind this slot comes in parts. The
-    /// user answers when it likes. Unless the slot is the last one learned, it is asked again.
+    /// Answers [`Event::SnapshotWanted`] without a disk: the state behind this slot comes in parts. The user
+    /// may answer at any time. If the slot is not the last one learned, the user is asked again.
     SnapshotBegins {
-        /// The last slot that the state holds.
+        /// The last slot that the state contains.
         slot: Slot,
     },
-    /// The answer to [`Event::SnapshotPartWanted`], when the user likes. Parts of the snapshot that was begun last alone are
-    /// given: two may have one slot.
+    /// Answers [`Event::SnapshotPartWanted`] at any time. The user may give only parts of the snapshot that
+    /// it began last, because two snapshots may have the same slot.
     SnapshotPart {
         /// The slot of the snapshot.
         slot: Slot,
         /// The bytes behind those given before.
         bytes: Bytes,
-        /// Whether these are the last.
+        /// Whether these are the last bytes.
         last: bool,
     },
-    /// More processes to ask for admission, while joining. Any other router looks for a link to each for a moment: if a later
-    /// generation has begun without it, and has gone on to other members, nobody else would tell it.
+    /// Further processes to ask for admission, while joining. Any other router looks for a link to each for a
+    /// moment: a later generation may have begun without it and have other members, and then nobody else
+    /// would say so.
     Seeds(Vec<Peer>),
 }
 
 /// Events for the user of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A slot is chosen. In the order of slots, each exactly once, all from the installed snapshot on. The payloads may
-    /// be none.
+    /// A slot is chosen. Slots come in order, each exactly once, all behind the installed snapshot. The
+    /// payloads may be empty.
     Learned {
-        /// Which.
+        /// The slot.
         slot: Slot,
-        /// What it holds.
+        /// The slot's payloads.
         payloads: Vec<Bytes>,
     },
-    /// Who leads now, as far as this process knows. Told again when the link to the leader was renewed, or the leader
-    /// had no room: propose again what was not learned. Told to members only.
+    /// The leader, as far as this process knows. Repeated when the link to the leader was renewed, or the
+    /// leader had no room: the user should propose unlearned payloads again. Only for members.
     Leader(Option<ProcessId>),
-    /// This process leads from now on. Slots up to `start` come from earlier reigns; each one behind holds proposals of this
-    /// reign alone, or is a change of the members.
+    /// This process leads from now on. Slots up to `start` come from earlier reigns. Each later slot contains
+    /// proposals of this reign only, or a change of the members.
     Reign {
-        /// Its ballot.
+        /// The reign's ballot.
         ballot: Ballot,
-        /// The end of the log with which it began.
+        /// The end of the log with which the reign began.
         start: Slot,
     },
-    /// All that the reign began with is chosen and learned, and a majority of the members accepted it in this ballot: both
-    /// phases are complete (003 §VI.B, *New leader*).
+    /// The reign's initial log is chosen and learned, and a majority of the members accepted it in this
+    /// ballot: both phases are complete (003 §VI.B, *New leader*).
     Settled {
         /// The reign.
         ballot: Ballot,
     },
-    /// This process does not lead in this ballot any more, or did not when it was asked to [`Command::Confirm`]. Comes before
-    /// anything is learned of a later reign. Proposals that were not learned may be a part of another leader's log.
+    /// This process leads in this ballot no longer, or did not at [`Command::Confirm`]. Comes before anything
+    /// of a later reign is learned. Unlearned proposals may be a part of another leader's log.
     Deposed {
         /// The reign that ended.
         ballot: Ballot,
     },
-    /// A [`Command::ProposeIn`] came to nothing: this process does not lead in the ballot, or has no room. In the latter case
-    /// it would take smaller ones; its user must not propose what rests on this one.
+    /// A [`Command::ProposeIn`] had no effect: this process does not lead in the ballot, or has no room. In
+    /// the second case it would take smaller ones, but the user must not propose anything that depends on
+    /// this one.
     Refused {
-        /// The reign that it named.
+        /// The reign that the command named.
         ballot: Ballot,
         /// The proposal.
         payload: Bytes,
     },
-    /// When the questions up to `through` were asked, no later reign had chosen anything.
+    /// No later reign had chosen anything when the questions up to `through` were asked.
     Confirmed {
         /// The reign.
         ballot: Ballot,
-        /// The last question's number.
+        /// The number of the last question.
         through: u64,
     },
-    /// The leader is reached through this router from now on; `None`: directly, or not at all.
+    /// The router through which the leader is reached from now on; `None` if directly, or not at all.
     Detour(Option<ProcessId>),
-    /// The state is wanted as it is behind this slot, which is the last one learned: for others, or for the disk.
+    /// The user should give its state behind this slot, the last one learned: for others, or for the disk.
+    /// The others may be members without which nothing more is chosen. So a user must not wait for ever for
+    /// its proposals before it answers, or before it gives a part.
     SnapshotWanted {
         /// The last slot learned.
         slot: Slot,
     },
-    /// The next part of the snapshot that was begun is wanted.
+    /// The user should give the next part of the snapshot that it began.
     SnapshotPartWanted {
         /// The slot of the snapshot.
         slot: Slot,
-        /// About how many bytes are wanted.
+        /// Approximate number of bytes to give.
         bytes: usize,
     },
-    /// The snapshot that was begun is needed no more. Nothing of it is after [`Event::Deposed`] either.
+    /// The snapshot that the user began is no longer needed. The same holds after [`Event::Deposed`].
     SnapshotUnwanted {
-        /// Its slot.
+        /// The slot of the snapshot.
         slot: Slot,
     },
-    /// A part of a state to come. It takes the place of nothing before [`Event::Install`]. Parts that came before number 0 are
-    /// void.
+    /// A part of a future state. It replaces nothing before [`Event::Install`]. Part number 0 voids earlier
+    /// parts.
     InstallPart {
         /// The slot of the snapshot.
         slot: Slot,
-        /// Counts the parts, from 0.
+        /// Number of the part, counted from 0.
         number: u64,
-        /// As they were given to [`Command::SnapshotPart`] somewhere.
+        /// The bytes, as another router's user gave them to [`Command::SnapshotPart`].
         bytes: Bytes,
     },
-    /// Replace the state; the next slot learned is the one behind.
+    /// The user must replace its state. The next slot learned is the one behind.
     Install {
-        /// The slot behind which the state is this one.
+        /// The slot of the state.
         slot: Slot,
-        /// As it was given to [`Command::Snapshot`] somewhere; empty if the parts told before are the state.
+        /// The state, as another router's user gave it to [`Command::Snapshot`]; empty if the parts are the
+        /// state.
         state: Bytes,
     },
-    /// From the next slot on these are the members. Comes right behind the `Learned` or `Install` that brought it.
+    /// The members from the next slot on. Comes directly after the `Learned` or `Install` that made the
+    /// change.
     Members(Vec<Peer>),
-    /// This process was a router and is one no more. It takes no further part; only a new incarnation may join.
+    /// This process is a router no longer. It takes no further part; only a new incarnation may join.
     Removed,
-    /// A change of the members will not be.
+    /// A change of the members is refused.
     ChangeRefused {
-        /// What.
+        /// The change.
         change: Change,
-        /// Why.
+        /// The reason.
         reason: ChangeRefusal,
     },
 }
 
-/// What a router is in its log.
+/// The role of a router in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StateKind {
-    /// Asks for admission, and votes on nothing.
+    /// Asks for admission, and has no vote.
     Joining,
     /// Follows a leader, or waits for one.
     Follower,
-    /// Would lead.
+    /// Stands for election.
     Candidate,
     /// Leads.
     Leader,
@@ -267,10 +275,10 @@ impl fmt::Display for StateKind {
     }
 }
 
-/// A router as seen from outside.
+/// A router's state, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is.
+    /// The router's role.
     pub state: StateKind,
     /// The leader, if known.
     pub leader: Option<ProcessId>,
@@ -282,17 +290,17 @@ pub struct Status {
     pub chosen: Slot,
     /// The last slot of the log.
     pub last: Slot,
-    /// The newest log of which a part is known for sure, by its ballot, and how far: who of several has the greatest knows
-    /// everything that they can have learned.
+    /// The ballot and the known end of the newest log of which the router knows a part. Of several routers,
+    /// the one with the greatest value knows everything that any of them can have learned.
     pub known: (Ballot, Slot),
     /// The members behind the last slot learned.
     pub members: Vec<Peer>,
-    /// The members that an open change would make. It is by a majority of these that a leader is elected.
+    /// The members of an open change, whose majority elects a leader.
     pub members_open: Option<Vec<Peer>>,
     /// Members that the leader suspects.
     pub suspected: Vec<ProcessId>,
-    /// Slots that may be in flight, when leading.
+    /// Maximum number of slots in flight; zero unless leading.
     pub window: usize,
-    /// Bytes that wait for a slot, when leading.
+    /// Bytes that wait for a slot; zero unless leading.
     pub pending_bytes: usize,
 }

@@ -1,8 +1,9 @@
 //! Both ends of a session, and the router between them.
 
 use super::{
-    Asking, Bytes, Destination, Detour, Direct, Ends, Envelope, Message, Offer, Parcel, ProcessId, RETRY_MAX,
-    RETRY_MIN, Relay, Relayed, Road, Session, Sink, Stream, Ticket, Time, Up, Wire,
+    AcceptedAttempt, Bytes, Destination, Direct, EndMessage, Ends, Envelope, Message, ProcessId, RETRY_MAX,
+    RETRY_MIN, Relay, RelayEvent, RelayState, Relayed, RelayedSession, Session, SessionAttempt, Sink, Stream,
+    Ticket, Time, Wire,
 };
 
 impl<M: Wire> Ends<M> {
@@ -22,33 +23,33 @@ impl<M: Wire> Ends<M> {
         let watched: Vec<ProcessId> =
             self.detector.watched().filter(|peer| *peer != me && !among_routers(peer)).collect();
         for peer in watched {
-            if self.has_road(peer) {
-                self.tend(me, now, peer, out);
+            if self.has_relayed(peer) {
+                self.keep_alive(me, now, peer, out);
             }
-            if !self.has_road(peer) {
-                self.seek(me, now, peer, &routers, out);
+            if !self.has_relayed(peer) {
+                self.request_session(me, now, peer, &routers, out);
             }
         }
     }
 
-    /// Keeps a session alive, and ends it when it is deaf or not needed any more.
-    fn tend<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
+    /// Keeps a session alive, or ends it if it is deaf or no longer needed.
+    fn keep_alive<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
         let (hold, fresh) = (self.settings.hold, self.settings.interval * 2);
         let is_well = |direct: &Direct| now.since(direct.since) >= hold && now.since(direct.heard) <= fresh;
         let deaf = self.detector.suspects(peer, now);
-        let Some(road) = self.road(peer) else { return };
-        let back = road.opener && self.direct.get(&peer).is_some_and(is_well);
+        let Some(relayed) = self.relayed(peer) else { return };
+        let back = relayed.opener && self.direct.get(&peer).is_some_and(is_well);
         if deaf || back {
             return self.end(me, now, peer, true, out);
         }
-        carry(road.via, peer, Parcel::Alive { session: road.session }, None, out);
+        carry(relayed.via, peer, EndMessage::Alive { session: relayed.session }, None, out);
     }
 
-    /// Asks a router for a way to `peer`, if there is reason.
-    fn seek<P>(
+    /// Asks a router for a way to `peer`, if there is a reason.
+    fn request_session<P>(
         &mut self,
         me: ProcessId,
         now: Time,
@@ -60,40 +61,39 @@ impl<M: Wire> Ends<M> {
     {
         let suspected = self.detector.suspects(peer, now);
         let concerned = self.wanted.contains_key(&peer) || self.direct.contains_key(&peer);
-        if let Some(detour) = self.detours.get_mut(&peer) {
-            detour.offer.take_if(|offer| offer.until <= now);
-            let waits = detour.asking.is_some() || detour.offer.is_some();
-            if detour.asking.as_ref().is_some_and(|asking| asking.until <= now) {
+        if let Some(relay_state) = self.relay_states.get_mut(&peer) {
+            relay_state.accepted.take_if(|offer| offer.until <= now);
+            let waits = relay_state.attempt.is_some() || relay_state.accepted.is_some();
+            if relay_state.attempt.as_ref().is_some_and(|asking| asking.until <= now) {
                 self.fail(now, peer);
-            } else if !waits && !(concerned && (suspected || detour.urgent)) {
-                self.detours.remove(&peer);
-                self.leave(peer);
+            } else if !waits && !(concerned && (suspected || relay_state.urgent)) {
+                self.relay_states.remove(&peer);
+                self.forget_if_unused(peer);
             }
         }
-        let (urgent, waits) = self
-            .detours
-            .get(&peer)
-            .map_or((false, false), |detour| (detour.urgent, detour.asking.is_some() || detour.again > now));
+        let (urgent, waits) = self.relay_states.get(&peer).map_or((false, false), |relay_state| {
+            (relay_state.urgent, relay_state.attempt.is_some() || relay_state.again > now)
+        });
         if !concerned || waits || !(suspected || urgent) {
             return;
         }
-        let tried = self.detours.get(&peer).and_then(|detour| detour.tried);
-        // The one behind the last that was tried, in a circle.
+        let tried = self.relay_states.get(&peer).and_then(|relay_state| relay_state.tried);
+        // The search continues behind the last router tried, in a circle.
         let begin = routers.iter().position(|router| Some(*router) == tried).map_or(0, |at| at + 1);
         let is_way = |router: &&ProcessId| **router != peer && **router != me && self.is_well(**router, now);
         let Some(&via) = routers[begin..].iter().chain(&routers[..begin]).find(is_way) else { return };
         let number = self.next_number();
         let until = now + self.settings.answer_max;
-        let detour = self.detours.entry(peer).or_default();
-        detour.tried = Some(via);
-        detour.asking = Some(Asking { via, number, until });
+        let relay_state = self.relay_states.entry(peer).or_default();
+        relay_state.tried = Some(via);
+        relay_state.attempt = Some(SessionAttempt { via, number, until });
         let (router, pass) = (self.router, self.policy.pass());
-        carry(via, peer, Parcel::Open { number, router, pass }, None, out);
+        carry(via, peer, EndMessage::Open { number, router, pass }, None, out);
     }
 
     /// Whether a direct link to `peer` stands and is heard.
     fn is_well(&self, peer: ProcessId, now: Time) -> bool {
-        self.direct.contains_key(&peer) && !self.has_road(peer) && !self.detector.suspects(peer, now)
+        self.direct.contains_key(&peer) && !self.has_relayed(peer) && !self.detector.suspects(peer, now)
     }
 
     fn next_number(&mut self) -> u32 {
@@ -103,16 +103,14 @@ impl<M: Wire> Ends<M> {
     }
 
     pub(super) fn fail(&mut self, now: Time, peer: ProcessId) {
-        let Some(detour) = self.detours.get_mut(&peer) else { return };
-        detour.asking = None;
-        // The first failure may be the router's: the next one is asked at once.
-        if detour.failures > 0 {
-            detour.again = now + RETRY_MAX.min(RETRY_MIN * (1 << detour.failures.min(8)));
+        let Some(relay_state) = self.relay_states.get_mut(&peer) else { return };
+        relay_state.attempt = None;
+        // The first failure may be the router's fault, so the next router is asked at once.
+        if relay_state.failures > 0 {
+            relay_state.again = now + RETRY_MAX.min(RETRY_MIN * (1 << relay_state.failures.min(8)));
         }
-        detour.failures += 1;
+        relay_state.failures += 1;
     }
-
-    // Messages.
 
     pub(super) fn receive<P>(
         &mut self,
@@ -126,37 +124,37 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         if !self.direct.contains_key(&from) {
-            // It comes from a link that was given up.
+            // The message comes from a link that was given up.
             return;
         }
         self.hear(from, now);
         match message {
             Message::Beat => {}
             Message::Return => self.follow(me, now, from, out),
-            Message::Carry { to, parcel } => self.carry(now, from, to, parcel, out),
-            Message::Carried { from: peer, parcel } => {
+            Message::Carry { to, end_message } => self.carry(now, from, to, end_message, out),
+            Message::Carried { from: peer, end_message } => {
                 if peer == me || peer == from {
-                    self.figures.refused += 1;
+                    self.counters.refused += 1;
                     return;
                 }
-                self.deliver(me, now, (from, peer), parcel, inner, out);
+                self.deliver(me, now, (from, peer), end_message, inner, out);
             }
             Message::Undelivered { to } => {
                 self.lost_way(me, now, from, to, out);
-                if !self.has_road(to) {
-                    self.seek(me, now, to, &inner.routers(), out);
+                if !self.has_relayed(to) {
+                    self.request_session(me, now, to, &inner.routers(), out);
                 }
             }
         }
     }
 
-    /// Passes on what one neighbour has for another.
+    /// Passes a message from one neighbour on to another.
     fn carry<P>(
         &mut self,
         now: Time,
         from: ProcessId,
         to: ProcessId,
-        parcel: Parcel,
+        end_message: EndMessage,
         out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
@@ -166,73 +164,75 @@ impl<M: Wire> Ends<M> {
             self.carried.remove(&pair);
             return out.send(Destination::One(from), Envelope::Relay(Message::Undelivered { to }), None);
         }
-        match &parcel {
-            Parcel::Begin { .. } => {
+        match &end_message {
+            EndMessage::Begin { .. } => {
                 self.carried.insert(pair);
             }
-            Parcel::Close { .. } => {
+            EndMessage::Close { .. } => {
                 self.carried.remove(&pair);
             }
-            Parcel::Data { bytes, .. } => self.figures.carried_bytes += bytes.len() as u64,
+            EndMessage::Data { bytes, .. } => self.counters.carried_bytes += bytes.len() as u64,
             _ => {}
         }
-        out.send(Destination::One(to), Envelope::Relay(Message::Carried { from, parcel }), None);
+        out.send(Destination::One(to), Envelope::Relay(Message::Carried { from, end_message }), None);
     }
 
-    /// The other end says something by way of a router.
+    /// Handles a message of the other end that came through a router.
     fn deliver<P>(
         &mut self,
         me: ProcessId,
         now: Time,
         (via, peer): (ProcessId, ProcessId),
-        parcel: Parcel,
+        end_message: EndMessage,
         inner: &P,
         out: &mut dyn Sink<Relay<P>>,
     ) where
         P: Relayed<Message = M>,
     {
-        match parcel {
-            Parcel::Open { number, router, pass } => {
+        match end_message {
+            EndMessage::Open { number, router, pass } => {
                 let both_route = self.router && (router || inner.routers().contains(&peer));
                 if both_route || !self.policy.admits(&pass) {
-                    return carry(via, peer, Parcel::Refuse { number }, None, out);
+                    return carry(via, peer, EndMessage::Refuse { number }, None, out);
                 }
                 let own = self.next_number();
                 let until = now + self.settings.answer_max * 2;
-                let detour = self.detours.entry(peer).or_default();
-                if detour.asking.is_some() && me < peer {
-                    // Rule 3: ours goes on.
+                let relay_state = self.relay_states.entry(peer).or_default();
+                if relay_state.attempt.is_some() && me < peer {
+                    // Rule 3: this end's attempt continues.
                     return;
                 }
-                detour.asking = None;
+                relay_state.attempt = None;
                 let session = name((me, own), (peer, number));
-                detour.offer = Some(Offer { via, session, pass, until });
+                relay_state.accepted = Some(AcceptedAttempt { via, session, pass, until });
                 self.detector.watch(peer, now);
                 let pass = self.policy.pass();
-                carry(via, peer, Parcel::Accept { number, own, pass }, None, out);
+                carry(via, peer, EndMessage::Accept { number, own, pass }, None, out);
             }
-            Parcel::Accept { number, own, pass } => {
-                let Some(detour) = self.detours.get_mut(&peer) else { return };
-                if detour.asking.as_ref().is_none_or(|it| it.via != via || it.number != number) {
+            EndMessage::Accept { number, own, pass } => {
+                let Some(relay_state) = self.relay_states.get_mut(&peer) else { return };
+                if relay_state.attempt.as_ref().is_none_or(|it| it.via != via || it.number != number) {
                     return;
                 }
-                detour.asking = None;
-                // Rule 2: it may have been heard meanwhile.
-                let needed = detour.urgent || self.detector.suspects(peer, now);
+                relay_state.attempt = None;
+                // Rule 2: the peer may have been heard meanwhile.
+                let needed = relay_state.urgent || self.detector.suspects(peer, now);
                 if needed && self.policy.admits(&pass) {
                     let session = name((me, number), (peer, own));
-                    carry(via, peer, Parcel::Begin { session }, None, out);
+                    carry(via, peer, EndMessage::Begin { session }, None, out);
                     self.begin(now, peer, (via, session, pass, true), out);
                 }
             }
-            Parcel::Refuse { number } => {
-                let asking = self.detours.get(&peer).and_then(|detour| detour.asking.as_ref());
+            EndMessage::Refuse { number } => {
+                let asking =
+                    self.relay_states.get(&peer).and_then(|relay_state| relay_state.attempt.as_ref());
                 if asking.is_some_and(|asking| asking.via == via && asking.number == number) {
                     self.fail(now, peer);
                 }
             }
-            Parcel::Begin { session } => {
-                let offer = self.detours.get_mut(&peer).and_then(|detour| detour.offer.take());
+            EndMessage::Begin { session } => {
+                let offer =
+                    self.relay_states.get_mut(&peer).and_then(|relay_state| relay_state.accepted.take());
                 match offer {
                     Some(offer)
                         if (offer.via, offer.session) == (via, session)
@@ -240,50 +240,55 @@ impl<M: Wire> Ends<M> {
                     {
                         self.begin(now, peer, (via, session, offer.pass, false), out);
                     }
-                    _ => carry(via, peer, Parcel::Close { session }, None, out),
+                    _ => carry(via, peer, EndMessage::Close { session }, None, out),
                 }
             }
-            Parcel::Data { session, at, last, bytes } => {
-                let Some(road) = self.road_of(peer, via, session) else {
-                    return carry(via, peer, Parcel::Close { session }, None, out);
+            EndMessage::Data { session, at, last, bytes } => {
+                let Some(relayed) = self.relayed_of(peer, via, session) else {
+                    return carry(via, peer, EndMessage::Close { session }, None, out);
                 };
-                let taken = road.stream.take(at, last, &bytes);
-                if let Some(bytes) = road.stream.taken() {
-                    carry(via, peer, Parcel::Taken { session, bytes }, None, out);
+                let taken = relayed.stream.take(at, last, &bytes);
+                if let Some(bytes) = relayed.stream.taken() {
+                    carry(via, peer, EndMessage::Taken { session, bytes }, None, out);
                 }
                 self.detector.heard(peer, now);
                 match taken {
                     Ok(Some(frame)) => self.open(me, now, peer, frame, out),
-                    Ok(None) => self.up.push_back(Up::Progress { peer }),
+                    Ok(None) => self.events.push_back(RelayEvent::Progress { peer }),
                     Err(_) => self.refuse(me, now, peer, out),
                 }
             }
-            Parcel::Taken { session, bytes } => {
-                let Some(road) = self.road_of(peer, via, session) else { return };
-                match road.stream.credit(bytes) {
-                    Ok(()) => pump(peer, road, out),
+            EndMessage::Taken { session, bytes } => {
+                let Some(relayed) = self.relayed_of(peer, via, session) else { return };
+                match relayed.stream.credit(bytes) {
+                    Ok(()) => pump(peer, relayed, out),
                     Err(_) => return self.refuse(me, now, peer, out),
                 }
                 self.detector.heard(peer, now);
             }
-            Parcel::Alive { session } => {
-                if self.road_of(peer, via, session).is_some() {
+            EndMessage::Alive { session } => {
+                if self.relayed_of(peer, via, session).is_some() {
                     self.detector.heard(peer, now);
                 } else {
-                    carry(via, peer, Parcel::Close { session }, None, out);
+                    carry(via, peer, EndMessage::Close { session }, None, out);
                 }
             }
-            Parcel::Close { session } => {
-                if self.road_of(peer, via, session).is_some() {
+            EndMessage::Close { session } => {
+                if self.relayed_of(peer, via, session).is_some() {
                     self.end(me, now, peer, false, out);
                 }
             }
         }
     }
 
-    fn road_of(&mut self, peer: ProcessId, via: ProcessId, session: Session) -> Option<&mut Road> {
-        let road = self.detours.get_mut(&peer)?.road.as_mut()?;
-        (road.via == via && road.session == session).then_some(road)
+    fn relayed_of(
+        &mut self,
+        peer: ProcessId,
+        via: ProcessId,
+        session: Session,
+    ) -> Option<&mut RelayedSession> {
+        let relayed = self.relay_states.get_mut(&peer)?.relayed.as_mut()?;
+        (relayed.via == via && relayed.session == session).then_some(relayed)
     }
 
     /// Hands over the messages of a frame.
@@ -299,24 +304,22 @@ impl<M: Wire> Ends<M> {
     {
         while !frame.is_empty() {
             match M::decode(&mut frame) {
-                Ok(message) => self.up.push_back(Up::Message { from: peer, message }),
+                Ok(message) => self.events.push_back(RelayEvent::Message { from: peer, message }),
                 Err(_) => return self.refuse(me, now, peer, out),
             }
         }
     }
 
-    /// The other end breaks the rules.
+    /// Ends the session, because the other end broke the rules.
     fn refuse<P>(&mut self, me: ProcessId, now: Time, peer: ProcessId, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
-        self.figures.refused += 1;
+        self.counters.refused += 1;
         self.end(me, now, peer, true, out);
     }
 
-    // How sessions begin and end.
-
-    /// A session stands. The direct link, if there is one, is given up.
+    /// Begins a session, and gives up the direct link if there is one.
     fn begin<P>(
         &mut self,
         now: Time,
@@ -326,38 +329,41 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        if self.take_road(peer).is_some() {
-            // The other end has lost that one, or it would not have made another.
-            self.up.push_back(Up::Unlinked { peer });
+        if self.take_relayed(peer).is_some() {
+            // The other end has lost the earlier session, or it would not have made another.
+            self.events.push_back(RelayEvent::Unlinked { peer });
         } else if self.direct.contains_key(&peer) {
-            self.up.push_back(Up::Unlinked { peer });
+            self.events.push_back(RelayEvent::Unlinked { peer });
         }
         if self.direct.remove(&peer).is_some() {
-            self.severed.insert(peer);
+            self.abandoned.insert(peer);
             out.forget(peer);
             if let Some(address) = self.wanted.get(&peer) {
                 out.reach(peer, address);
             }
         }
-        let detour = self.detours.entry(peer).or_default();
-        let tried = detour.tried;
+        let relay_state = self.relay_states.entry(peer).or_default();
+        let tried = relay_state.tried;
         let stream = Stream::default();
-        *detour =
-            Detour { road: Some(Road { via, session, pass, opener, stream }), tried, ..Detour::default() };
-        self.figures.sessions += 1;
-        self.figures.begun += 1;
+        *relay_state = RelayState {
+            relayed: Some(RelayedSession { via, session, pass, opener, stream }),
+            tried,
+            ..RelayState::default()
+        };
+        self.counters.sessions += 1;
+        self.counters.begun += 1;
         self.detector.watch(peer, now);
         self.detector.linked(peer, now);
-        self.up.push_back(Up::Linked { peer, session });
+        self.events.push_back(RelayEvent::Linked { peer, session });
     }
 
-    pub(super) fn take_road(&mut self, peer: ProcessId) -> Option<Road> {
-        let road = self.detours.get_mut(&peer)?.road.take()?;
-        self.figures.sessions -= 1;
-        Some(road)
+    pub(super) fn take_relayed(&mut self, peer: ProcessId) -> Option<RelayedSession> {
+        let relayed = self.relay_states.get_mut(&peer)?.relayed.take()?;
+        self.counters.sessions -= 1;
+        Some(relayed)
     }
 
-    /// The other end speaks directly: so does this one.
+    /// Returns to the direct link, because the other end speaks there.
     pub(super) fn follow<P>(
         &mut self,
         me: ProcessId,
@@ -367,12 +373,12 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        if self.has_road(peer) && self.direct.contains_key(&peer) {
+        if self.has_relayed(peer) && self.direct.contains_key(&peer) {
             self.end(me, now, peer, false, out);
         }
     }
 
-    /// A session is over. If a direct link stands, it is used from now on.
+    /// Ends a session. If a direct link stands, it is used from now on.
     pub(super) fn end<P>(
         &mut self,
         me: ProcessId,
@@ -383,24 +389,24 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        let Some(road) = self.take_road(peer) else { return };
-        assert_ne!(road.via, me, "nobody is a relay of its own");
+        let Some(relayed) = self.take_relayed(peer) else { return };
+        assert_ne!(relayed.via, me, "nobody is a relay of its own");
         if tell {
-            carry(road.via, peer, Parcel::Close { session: road.session }, None, out);
+            carry(relayed.via, peer, EndMessage::Close { session: relayed.session }, None, out);
         }
-        self.up.push_back(Up::Unlinked { peer });
+        self.events.push_back(RelayEvent::Unlinked { peer });
         if let Some(direct) = self.direct.get(&peer) {
             let session = direct.session;
-            self.detours.remove(&peer);
+            self.relay_states.remove(&peer);
             self.detector.linked(peer, now);
             out.send(Destination::One(peer), Envelope::Relay(Message::Return), None);
-            self.up.push_back(Up::Linked { peer, session });
+            self.events.push_back(RelayEvent::Linked { peer, session });
         } else {
             self.detector.unlinked(peer, now);
-            if let Some(detour) = self.detours.get_mut(&peer) {
-                detour.urgent = true;
+            if let Some(relay_state) = self.relay_states.get_mut(&peer) {
+                relay_state.urgent = true;
             }
-            self.leave(peer);
+            self.forget_if_unused(peer);
         }
     }
 }
@@ -408,29 +414,29 @@ impl<M: Wire> Ends<M> {
 pub(super) fn carry<P: Relayed>(
     via: ProcessId,
     to: ProcessId,
-    parcel: Parcel,
+    end_message: EndMessage,
     after: Option<Ticket>,
     out: &mut dyn Sink<Relay<P>>,
 ) where
     P::Message: Wire,
 {
-    out.send(Destination::One(via), Envelope::Relay(Message::Carry { to, parcel }), after);
+    out.send(Destination::One(via), Envelope::Relay(Message::Carry { to, end_message }), after);
 }
 
-/// Sends as much of a session as there is credit for.
-pub(super) fn pump<P: Relayed>(peer: ProcessId, road: &mut Road, out: &mut dyn Sink<Relay<P>>)
+/// Sends as much of a session as credit allows.
+pub(super) fn pump<P: Relayed>(peer: ProcessId, relayed: &mut RelayedSession, out: &mut dyn Sink<Relay<P>>)
 where
     P::Message: Wire,
 {
-    while let Some(piece) = road.stream.next() {
-        let parcel =
-            Parcel::Data { session: road.session, at: piece.at, last: piece.last, bytes: piece.bytes };
-        carry(road.via, peer, parcel, piece.after, out);
+    while let Some(piece) = relayed.stream.next() {
+        let end_message =
+            EndMessage::Data { session: relayed.session, at: piece.at, last: piece.last, bytes: piece.bytes };
+        carry(relayed.via, peer, end_message, piece.after, out);
     }
 }
 
-/// The name of a session: both ends make the same, of a number of each that is never used again. The highest bit tells it
-/// from the sessions of direct links.
+/// Returns the name of a session. Both ends compute the same, from one number of each that is never used
+/// again. The highest bit distinguishes it from sessions of direct links.
 fn name(one: (ProcessId, u32), other: (ProcessId, u32)) -> Session {
     let (low, high) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };
     Session(1 << 63 | u64::from(low) << 32 | u64::from(high))

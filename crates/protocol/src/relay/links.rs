@@ -1,34 +1,34 @@
-//! Links as the protocol above sees them: told, wanted, and where its messages go.
+//! Links towards the protocol above: announcements, wishes, and the ways of its messages.
 
 use super::{
-    Arc, Destination, Direct, Ends, Envelope, Figures, Message, Parcel, Policy, ProcessId, Relay, Relayed,
-    Road, Session, Sink, Ticket, Time, Up, Wire,
+    Arc, Counters, Destination, Direct, EndMessage, Ends, Envelope, Message, Policy, ProcessId, Relay,
+    RelayEvent, Relayed, RelayedSession, Session, Sink, Ticket, Time, Wire,
     ends::{carry, pump},
 };
 
 impl<M: Wire> Ends<M> {
-    pub(super) fn figures(&self) -> Figures {
-        Figures { pairs: self.carried.len() as u64, ..self.figures }
+    pub(super) fn counters(&self) -> Counters {
+        Counters { pairs: self.carried.len() as u64, ..self.counters }
     }
 
-    /// Whether every message that comes directly is for the protocol above.
+    /// Whether every direct message is for the protocol above.
     pub(super) fn is_plain(&self) -> bool {
-        self.figures.sessions == 0 && self.severed.is_empty()
+        self.counters.sessions == 0 && self.abandoned.is_empty()
     }
 
-    pub(super) fn has_road(&self, peer: ProcessId) -> bool {
-        self.figures.sessions > 0 && self.road(peer).is_some()
+    pub(super) fn has_relayed(&self, peer: ProcessId) -> bool {
+        self.counters.sessions > 0 && self.relayed(peer).is_some()
     }
 
-    pub(super) fn road(&self, peer: ProcessId) -> Option<&Road> {
-        self.detours.get(&peer)?.road.as_ref()
+    pub(super) fn relayed(&self, peer: ProcessId) -> Option<&RelayedSession> {
+        self.relay_states.get(&peer)?.relayed.as_ref()
     }
 
     pub(super) fn deadline(&self) -> Option<Time> {
         (!self.direct.is_empty() || !self.wanted.is_empty()).then_some(self.tick_at)
     }
 
-    /// Something arrived directly.
+    /// Notes a direct message.
     pub(super) fn hear(&mut self, from: ProcessId, now: Time) {
         if self.heard == Some((from, now)) {
             return;
@@ -36,22 +36,20 @@ impl<M: Wire> Ends<M> {
         self.heard = Some((from, now));
         let Some(direct) = self.direct.get_mut(&from) else { return };
         if now.since(direct.heard) > self.settings.silence_min {
-            // It was out of hearing in between.
+            // The peer was unheard in between.
             direct.since = now;
         }
         direct.heard = now;
-        // While a session stands, its other end must be heard by way of it.
-        if !self.has_road(from) {
+        // While a session stands, its other end must be heard through it.
+        if !self.has_relayed(from) {
             self.detector.heard(from, now);
         }
     }
 
-    /// When one of these was heard last, of those with a direct link.
+    /// Returns when one of these peers was last heard on a direct link.
     pub(super) fn heard_of(&self, peers: &[ProcessId]) -> Option<Time> {
         peers.iter().filter_map(|peer| Some(self.direct.get(peer)?.heard)).max()
     }
-
-    // Direct links.
 
     pub(super) fn linked<P>(
         &mut self,
@@ -62,18 +60,18 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        self.severed.remove(&peer);
+        self.abandoned.remove(&peer);
         self.direct.insert(peer, Direct { session, since: now, heard: now });
         self.detector.watch(peer, now);
-        if self.has_road(peer) {
+        if self.has_relayed(peer) {
             return;
         }
-        if self.detours.remove(&peer).is_some() {
-            // It may believe that a session stands.
+        if self.relay_states.remove(&peer).is_some() {
+            // The peer may believe that a session stands.
             out.send(Destination::One(peer), Envelope::Relay(Message::Return), None);
         }
         self.detector.linked(peer, now);
-        self.up.push_back(Up::Linked { peer, session });
+        self.events.push_back(RelayEvent::Linked { peer, session });
     }
 
     pub(super) fn unlinked<P>(
@@ -85,13 +83,13 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        self.severed.remove(&peer);
+        self.abandoned.remove(&peer);
         self.direct.remove(&peer);
-        if !self.has_road(peer) {
+        if !self.has_relayed(peer) {
             self.detector.unlinked(peer, now);
-            self.up.push_back(Up::Unlinked { peer });
+            self.events.push_back(RelayEvent::Unlinked { peer });
             if !self.wanted.contains_key(&peer) {
-                self.leave(peer);
+                self.forget_if_unused(peer);
             }
         }
         let pairs: Vec<(ProcessId, ProcessId)> =
@@ -101,13 +99,13 @@ impl<M: Wire> Ends<M> {
             let left = if one == peer { other } else { one };
             out.send(Destination::One(left), Envelope::Relay(Message::Undelivered { to: peer }), None);
         }
-        let ways: Vec<ProcessId> = self.detours.keys().copied().collect();
+        let ways: Vec<ProcessId> = self.relay_states.keys().copied().collect();
         for end in ways {
             self.lost_way(me, now, peer, end, out);
         }
     }
 
-    /// The router `via` no longer leads to `end`.
+    /// Handles that the router `via` no longer leads to `end`.
     pub(super) fn lost_way<P>(
         &mut self,
         me: ProcessId,
@@ -118,27 +116,28 @@ impl<M: Wire> Ends<M> {
     ) where
         P: Relayed<Message = M>,
     {
-        let Some(detour) = self.detours.get_mut(&end) else { return };
-        if detour.asking.as_ref().is_some_and(|asking| asking.via == via) {
+        let Some(relay_state) = self.relay_states.get_mut(&end) else { return };
+        if relay_state.attempt.as_ref().is_some_and(|asking| asking.via == via) {
             self.fail(now, end);
         }
-        if self.road(end).is_some_and(|road| road.via == via) {
+        if self.relayed(end).is_some_and(|relayed| relayed.via == via) {
             self.end(me, now, end, false, out);
         }
     }
 
-    /// Nothing more is known of `peer` once there is no link to it and none is wanted.
-    pub(super) fn leave(&mut self, peer: ProcessId) {
-        // One that has been accepted may be about to begin a session: that its direct link ends is the first sign.
-        let begins =
-            self.detours.get(&peer).is_some_and(|detour| detour.offer.is_some() || detour.road.is_some());
+    /// Forgets `peer` if it has no link and none is wanted.
+    pub(super) fn forget_if_unused(&mut self, peer: ProcessId) {
+        // A peer whose attempt was accepted may be about to begin a session; the end of its direct link is
+        // the first sign.
+        let begins = self
+            .relay_states
+            .get(&peer)
+            .is_some_and(|relay_state| relay_state.accepted.is_some() || relay_state.relayed.is_some());
         if !begins && !self.direct.contains_key(&peer) && !self.wanted.contains_key(&peer) {
-            self.detours.remove(&peer);
+            self.relay_states.remove(&peer);
             self.detector.unwatch(peer);
         }
     }
-
-    // What the protocol above wants.
 
     pub(super) fn reach(&mut self, me: ProcessId, now: Time, peer: ProcessId, address: &str) {
         if peer == me {
@@ -146,7 +145,7 @@ impl<M: Wire> Ends<M> {
         }
         self.wanted.insert(peer, address.to_owned());
         self.detector.watch(peer, now);
-        if !self.direct.contains_key(&peer) && !self.has_road(peer) {
+        if !self.direct.contains_key(&peer) && !self.has_relayed(peer) {
             self.detector.unlinked(peer, now);
         }
     }
@@ -156,13 +155,13 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         self.wanted.remove(&peer);
-        if let Some(road) = self.take_road(peer) {
-            carry(road.via, peer, Parcel::Close { session: road.session }, None, out);
-            self.up.push_back(Up::Unlinked { peer });
+        if let Some(relayed) = self.take_relayed(peer) {
+            carry(relayed.via, peer, EndMessage::Close { session: relayed.session }, None, out);
+            self.events.push_back(RelayEvent::Unlinked { peer });
         }
         debug_assert_ne!(peer, me, "nobody wants a link to itself");
-        self.detours.remove(&peer);
-        self.leave(peer);
+        self.relay_states.remove(&peer);
+        self.forget_if_unused(peer);
     }
 
     pub(super) fn adopt<P>(
@@ -175,34 +174,37 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         self.policy = policy;
-        let peers: Vec<ProcessId> = self.detours.keys().copied().collect();
+        let peers: Vec<ProcessId> = self.relay_states.keys().copied().collect();
         for peer in peers {
-            if self.road(peer).is_some_and(|road| !self.policy.admits(&road.pass)) {
+            if self.relayed(peer).is_some_and(|relayed| !self.policy.admits(&relayed.pass)) {
                 self.end(me, now, peer, true, out);
             }
-            if let Some(detour) = self.detours.get_mut(&peer) {
-                // Made under the policy before.
-                detour.asking = None;
-                detour.offer = None;
+            if let Some(relay_state) = self.relay_states.get_mut(&peer) {
+                // The attempt was made under the previous policy.
+                relay_state.attempt = None;
+                relay_state.accepted = None;
             }
         }
     }
 
-    /// Whether the protocol above has yet to hear that a link to `peer` broke or stands. What it sends until then is for a link
-    /// that is gone.
+    /// Whether the link to `peer` broke or came up, and the protocol above has not learned so yet. Until it
+    /// learns so, its messages are for an earlier link.
     fn is_changing(&self, peer: ProcessId) -> bool {
-        self.up.iter().any(|news| match news {
-            Up::Linked { peer: changed, .. } | Up::Unlinked { peer: changed } => *changed == peer,
-            Up::Message { .. } | Up::Progress { .. } => false,
+        self.events.iter().any(|news| match news {
+            RelayEvent::Linked { peer: changed, .. } | RelayEvent::Unlinked { peer: changed } => {
+                *changed == peer
+            }
+            RelayEvent::Message { .. } | RelayEvent::Progress { .. } => false,
         })
     }
 
-    /// Whether all are reached directly, and the protocol above knows of it: then messages pass as they are.
+    /// Whether all peers are reached directly, and the protocol above knows it. Then its messages pass
+    /// unchanged.
     pub(super) fn are_direct(&self) -> bool {
-        self.figures.sessions == 0 && self.up.is_empty()
+        self.counters.sessions == 0 && self.events.is_empty()
     }
 
-    /// Sends to those who are reached by way of a router, and returns the others.
+    /// Sends to the destinations that are reached through a router, and returns the others.
     pub(super) fn divert<P>(
         &mut self,
         me: ProcessId,
@@ -219,11 +221,13 @@ impl<M: Wire> Ends<M> {
             if self.is_changing(to) {
                 return true;
             }
-            let Some(road) = self.detours.get_mut(&to).and_then(|detour| detour.road.as_mut()) else {
+            let Some(relayed) =
+                self.relay_states.get_mut(&to).and_then(|relay_state| relay_state.relayed.as_mut())
+            else {
                 return false;
             };
-            if road.stream.push(message, after).is_err() {
-                // It does not read what is sent to it.
+            if relayed.stream.push(message, after).is_err() {
+                // The peer does not read its messages.
                 self.end(me, now, to, true, out);
             }
             true
@@ -237,18 +241,18 @@ impl<M: Wire> Ends<M> {
         }
     }
 
-    /// Sends what sessions have gathered.
+    /// Sends the messages that sessions have gathered.
     pub(super) fn flush<P>(&mut self, out: &mut dyn Sink<Relay<P>>)
     where
         P: Relayed<Message = M>,
     {
-        if self.figures.sessions == 0 {
+        if self.counters.sessions == 0 {
             return;
         }
-        for (&peer, detour) in &mut self.detours {
-            if let Some(road) = &mut detour.road {
-                road.stream.seal();
-                pump(peer, road, out);
+        for (&peer, relay_state) in &mut self.relay_states {
+            if let Some(relayed) = &mut relay_state.relayed {
+                relayed.stream.seal();
+                pump(peer, relayed, out);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What processes say to each other below their protocols, and its byte form.
+//! Messages of the relay layer, and their byte form.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -14,102 +14,102 @@ use crate::{
 /// A message of the protocol above, or of the relay itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Envelope<M> {
-    /// Of the protocol above, between neighbours; its byte form is its own.
+    /// A message of the protocol above, between neighbours, in its own byte form.
     Plain(M),
-    /// Of the relay.
+    /// A message of the relay.
     Relay(Message),
 }
 
-/// A message of the relay. All but the last three are for the neighbour itself.
+/// A message of the relay. All but the last three kinds are for the neighbour itself.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// A sign of life.
     Beat,
-    /// From here on the sender speaks on this link; a relayed session of the two is over.
+    /// The sender speaks on this link from now on; a relayed session of the two ends.
     Return,
-    /// End → relay: for that process.
+    /// End → relay: a message for another process.
     Carry {
-        /// For whom.
+        /// The other process.
         to: ProcessId,
-        /// What.
-        parcel: Parcel,
+        /// The message.
+        end_message: EndMessage,
     },
-    /// Relay → end: from that process.
+    /// Relay → end: a message from another process.
     Carried {
-        /// Who sent it; the relay vouches for it by the hello of its link.
+        /// The sender; the relay vouches for it by the hello of its link.
         from: ProcessId,
-        /// What.
-        parcel: Parcel,
+        /// The message.
+        end_message: EndMessage,
     },
     /// Relay → end: this relay cannot reach that process, or has lost the link to it.
     Undelivered {
-        /// Whom.
+        /// The process.
         to: ProcessId,
     },
 }
 
-/// What one end sends to the other by way of a relay.
+/// A message from one end to the other through a relay.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Parcel {
-    /// The sender hears nothing of the receiver, and wants a session.
+pub enum EndMessage {
+    /// The sender does not hear the receiver, and wants a session.
     Open {
-        /// The sender's name for the attempt; it is never used again.
+        /// The sender's number of the attempt, never used again.
         number: u32,
         /// Whether the sender is a router.
         router: bool,
-        /// What the sender shows.
+        /// The sender's pass.
         pass: Bytes,
     },
-    /// The receiver of [`Parcel::Open`] is there. Nothing has changed for it yet.
+    /// Answers [`EndMessage::Open`]: the receiver is there. Nothing has changed for it yet.
     Accept {
         /// The number of the attempt.
         number: u32,
-        /// The sender's own number for it.
+        /// The sender's own number of the attempt.
         own: u32,
-        /// What the sender shows.
+        /// The sender's pass.
         pass: Bytes,
     },
-    /// The two may not be linked.
+    /// The two processes may have no link.
     Refuse {
         /// The number of the attempt.
         number: u32,
     },
-    /// The session stands: at the sender from now on, at the receiver from here on.
+    /// The session begins: it stands at the sender already, and at the receiver from now on.
     Begin {
-        /// Its name.
+        /// The session's name.
         session: Session,
     },
     /// A piece of a frame of messages.
     Data {
-        /// Of which session.
+        /// The session.
         session: Session,
-        /// How many bytes of the session came before.
+        /// Number of earlier bytes in the session.
         at: u64,
-        /// Whether the frame ends with it.
+        /// Whether the frame ends with this piece.
         last: bool,
         /// The piece.
         bytes: Bytes,
     },
-    /// So many bytes of the session have been taken by the receiver.
+    /// The receiver has taken this much of the session.
     Taken {
-        /// Of which session.
+        /// The session.
         session: Session,
-        /// Bytes since it began.
+        /// Bytes since the session's beginning.
         bytes: u64,
     },
     /// A sign of life, from end to end.
     Alive {
-        /// Of which session.
+        /// The session.
         session: Session,
     },
-    /// The session is over.
+    /// The session ends.
     Close {
-        /// Which.
+        /// The session.
         session: Session,
     },
 }
 
-/// No message of a protocol above begins with this byte.
+/// First byte of the relay's messages; no message of a protocol above begins with it.
 const RELAY: u8 = 0xf0;
 
 const BEAT: u8 = 0;
@@ -160,15 +160,15 @@ impl Wire for Message {
         match self {
             Message::Beat => out.put_u8(BEAT),
             Message::Return => out.put_u8(RETURN),
-            Message::Carry { to, parcel } => {
+            Message::Carry { to, end_message } => {
                 out.put_u8(CARRY);
                 put_process(out, *to);
-                return parcel.encode_head(out);
+                return end_message.encode_head(out);
             }
-            Message::Carried { from, parcel } => {
+            Message::Carried { from, end_message } => {
                 out.put_u8(CARRIED);
                 put_process(out, *from);
-                return parcel.encode_head(out);
+                return end_message.encode_head(out);
             }
             Message::Undelivered { to } => {
                 out.put_u8(UNDELIVERED);
@@ -182,58 +182,60 @@ impl Wire for Message {
         Ok(match take_u8(input)? {
             BEAT => Message::Beat,
             RETURN => Message::Return,
-            CARRY => Message::Carry { to: take_process(input)?, parcel: Parcel::decode(input)? },
-            CARRIED => Message::Carried { from: take_process(input)?, parcel: Parcel::decode(input)? },
+            CARRY => Message::Carry { to: take_process(input)?, end_message: EndMessage::decode(input)? },
+            CARRIED => {
+                Message::Carried { from: take_process(input)?, end_message: EndMessage::decode(input)? }
+            }
             UNDELIVERED => Message::Undelivered { to: take_process(input)? },
             tag => return Err(WireError::Tag(tag)),
         })
     }
 }
 
-impl Wire for Parcel {
+impl Wire for EndMessage {
     fn encode(&self, out: &mut BytesMut) {
         encode_whole(self, out);
     }
 
     fn encode_head(&self, out: &mut BytesMut) -> Option<Bytes> {
         match self {
-            Parcel::Open { number, router, pass } => {
+            EndMessage::Open { number, router, pass } => {
                 out.put_u8(OPEN);
                 out.put_u32_le(*number);
                 out.put_u8(u8::from(*router));
                 put_pass(out, pass);
             }
-            Parcel::Accept { number, own, pass } => {
+            EndMessage::Accept { number, own, pass } => {
                 out.put_u8(ACCEPT);
                 out.put_u32_le(*number);
                 out.put_u32_le(*own);
                 put_pass(out, pass);
             }
-            Parcel::Refuse { number } => {
+            EndMessage::Refuse { number } => {
                 out.put_u8(REFUSE);
                 out.put_u32_le(*number);
             }
-            Parcel::Begin { session } => {
+            EndMessage::Begin { session } => {
                 out.put_u8(BEGIN);
                 out.put_u64_le(session.0);
             }
-            Parcel::Data { session, at, last, bytes } => {
+            EndMessage::Data { session, at, last, bytes } => {
                 out.put_u8(DATA);
                 out.put_u64_le(session.0);
                 out.put_u64_le(*at);
                 out.put_u8(u8::from(*last));
                 return put_payload(out, bytes);
             }
-            Parcel::Taken { session, bytes } => {
+            EndMessage::Taken { session, bytes } => {
                 out.put_u8(TAKEN);
                 out.put_u64_le(session.0);
                 out.put_u64_le(*bytes);
             }
-            Parcel::Alive { session } => {
+            EndMessage::Alive { session } => {
                 out.put_u8(ALIVE);
                 out.put_u64_le(session.0);
             }
-            Parcel::Close { session } => {
+            EndMessage::Close { session } => {
                 out.put_u8(CLOSE);
                 out.put_u64_le(session.0);
             }
@@ -244,23 +246,27 @@ impl Wire for Parcel {
     fn decode(input: &mut Bytes) -> Result<Self, WireError> {
         let session = |input: &mut Bytes| take_u64(input).map(Session);
         Ok(match take_u8(input)? {
-            OPEN => {
-                Parcel::Open { number: take_u32(input)?, router: take_bool(input)?, pass: take_pass(input)? }
-            }
-            ACCEPT => {
-                Parcel::Accept { number: take_u32(input)?, own: take_u32(input)?, pass: take_pass(input)? }
-            }
-            REFUSE => Parcel::Refuse { number: take_u32(input)? },
-            BEGIN => Parcel::Begin { session: session(input)? },
-            DATA => Parcel::Data {
+            OPEN => EndMessage::Open {
+                number: take_u32(input)?,
+                router: take_bool(input)?,
+                pass: take_pass(input)?,
+            },
+            ACCEPT => EndMessage::Accept {
+                number: take_u32(input)?,
+                own: take_u32(input)?,
+                pass: take_pass(input)?,
+            },
+            REFUSE => EndMessage::Refuse { number: take_u32(input)? },
+            BEGIN => EndMessage::Begin { session: session(input)? },
+            DATA => EndMessage::Data {
                 session: session(input)?,
                 at: take_u64(input)?,
                 last: take_bool(input)?,
                 bytes: take_bytes(input)?,
             },
-            TAKEN => Parcel::Taken { session: session(input)?, bytes: take_u64(input)? },
-            ALIVE => Parcel::Alive { session: session(input)? },
-            CLOSE => Parcel::Close { session: session(input)? },
+            TAKEN => EndMessage::Taken { session: session(input)?, bytes: take_u64(input)? },
+            ALIVE => EndMessage::Alive { session: session(input)? },
+            CLOSE => EndMessage::Close { session: session(input)? },
             tag => return Err(WireError::Tag(tag)),
         })
     }

@@ -1,22 +1,28 @@
-//! Relay: two processes that cannot talk directly talk by way of a router.
+//! Relay: two processes that cannot talk directly talk through a router.
 //!
-//! **Promise.** Between two processes of which at least one is no router, a link stands as long as both have links to some
-//! router, whatever becomes of the path between them: cut, cut in one direction, or never there. To the protocol above such
-//! a link is any other: lossless and FIFO within a session, told by `Linked` and `Unlinked`, with sessions that never
-//! repeat. A path that is cut is noticed and gone round within [`Settings::silence_max`] and a round trip; where processors
-//! are free, within [`Settings::silence_min`]. While nothing is cut, nothing is relayed.
+//! **Promise.** Consider two processes of which at least one is no router. A link stands between them as long
+//! as both have links to some router, whatever the state of the path between them: cut, cut in one direction,
+//! or never there. To the protocol above, such a link is like any other: lossless and FIFO within a session,
+//! announced by `Linked` and `Unlinked`, with sessions that never repeat. A cut path is noticed and replaced
+//! within [`Settings::silence_max`] and a round trip; on idle processors within [`Settings::silence_min`].
+//! While nothing is cut, nothing is relayed.
 //!
-//! **Source.** Alfatafta et al., *Toward a Generic Fault Tolerance Technique for Partial Network Partitioning* (Nifty), OSDI
-//! 2020: most systems fail under partial partitions because each of their parts holds a belief about the network of its own,
-//! and a layer below all of them that goes round the cut ends it for all of them. We differ: there is no table of routes and
-//! nothing is flooded, because only routers relay and every process has links to all of them; so two legs always suffice.
+//! **Source.** Alfatafta et al., *Toward a Generic Fault Tolerance Technique for Partial Network
+//! Partitioning* (Nifty), OSDI 2020: most systems fail under partial partitions because each of their parts
+//! has its own belief about the network. A layer below all parts that goes round the cut solves this for all
+//! of them. We differ: there is no table of routes, and nothing is flooded. Only routers relay, and every
+//! process has links to all routers, so two legs always suffice.
 //!
-//! **Why here, and not in each protocol.** Weighed: confirmations and deliveries of E-Cast by way of another router; probes
-//! by a third process before a suspicion; the lead moving to who hears more. The first mends one pair of roles out of five
-//! (gateways read from storage processes, storage processes exchange verdicts and rows, all tell supers that they live), the
-//! second spares a healthy process but leaves its range without confirmations, and the third moves the standstill to another
-//! pair. Below the protocols one mechanism serves all pairs, and what they prove of links stays as it is.
-//! Links between routers are never relayed: elections decide by who hears whom ([`paxos`](crate::paxos)).
+//! **Why here, and not in each protocol.** We considered three alternatives. E-Cast could send confirmations
+//! and deliveries through another router. A third process could probe before a suspicion. The lead could move
+//! to a router that hears more. The first repairs one pair of roles out of five (gateways read from storage
+//! processes, storage processes exchange verdicts and rows, all send signs of life to supers). The second
+//! spares a healthy process but leaves its range without confirmations. The third moves the standstill to
+//! another pair. Below the protocols, one mechanism serves all pairs, and their proofs about links stay
+//! valid. Links between routers are never relayed, because elections depend on who hears whom
+//! ([`paxos`](crate::paxos)).
+//!
+//! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
 //!
 //! **Roles.** Of two *ends*, the *opener* asks; the *relay* is a router to which both have links.
 //!
@@ -31,36 +37,43 @@
 //!    │ Return ───────────────────────────────▶│   on the direct link; whichever comes first ends the session
 //! ```
 //!
-//! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`] judges them by
-//! their habit. The protocol above is told when a router was heard last ([`Relayed::routers_heard`]): who hears none is cut off, and has no
-//! way to be told so. A cut of one direction stops both, because the system that is not acknowledged sends nothing new. An end
-//! asks if it is deaf to the other, or wants a link that has been broken for [`Settings::unlinked_max`]. Other
-//! ends know nothing of the cut and lose nothing.
+//! **Noticing.** Neighbours send each other a [`Message::Beat`] every [`Settings::interval`]; a [`Detector`]
+//! judges them by their habit. The protocol above learns when a router was last heard
+//! ([`Relayed::routers_heard`]). A process that hears no router is cut off, and no message can say so. A cut
+//! of one direction stops both, because a system without acknowledgements sends nothing new. An end asks for
+//! a session if it is deaf to the other, or wants a link that has been broken for [`Settings::unlinked_max`].
+//! Processes outside the cut notice nothing and lose nothing.
 //!
 //! **Rules, and why they are safe.**
-//! 1. *One link a pair.* To the protocol above either the direct link stands or a session does. Who begins a session first
-//!    breaks the direct link: what was on its way there is lost, which is what `Unlinked` says. Frames of a link that was given
-//!    up are dropped until the world has told its end.
-//! 2. *A stale `Open` changes nothing.* It is answered with `Accept`, and only an opener that still asks under that number,
-//!    and is still deaf, begins. So a process that was paused is not torn from its links by what waited for it.
-//! 3. *Both open at once.* The attempt of the smaller id goes on: it ignores the other's, and the other gives up its own.
-//! 4. *FIFO without a gap.* Each leg is a link, and the relay passes on what arrives at once. If a leg breaks, the end that
-//!    has it knows, and the relay tells the other ([`Message::Undelivered`]). A piece that does not follow what came before ends the
-//!    session. A session's name is made of a number of each end, never used again.
-//! 5. *No loops.* What was carried once is for the process it reaches, and is never carried on.
-//! 6. *Who may be linked.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when one adopts another
-//!    policy. The relay vouches for who they are by the hello of its links, incarnations included.
-//! 7. *Back.* A direct link that was made anew is proof that both directions pass: its hello was answered. It is used once
-//!    it has been heard for [`Settings::hold`], so that a link that flaps does not. Who speaks on it first ends
-//!    the session; the other follows at the first message that arrives there.
+//! 1. *One link per pair.* To the protocol above, either the direct link stands or a session does. The end
+//!    that begins a session first breaks the direct link. Messages on their way there are lost, which is the
+//!    meaning of `Unlinked`. Frames of an abandoned link are dropped until the host has announced its end.
+//! 2. *A stale `Open` changes nothing.* The answer is `Accept`. Only an opener that still asks under that
+//!    number, and is still deaf, begins the session. So a process that was paused does not lose its links
+//!    because of messages that waited for it.
+//! 3. *Both open at once.* The attempt of the smaller id continues: it ignores the other's, and the other end
+//!    gives up its own.
+//! 4. *FIFO without gaps.* Each leg is a link, and the relay passes every message on at once. If a leg
+//!    breaks, its end notices, and the relay tells the other end ([`Message::Undelivered`]). A piece that
+//!    does not continue the earlier ones ends the session. A session's name consists of one number of each
+//!    end, never used again.
+//! 5. *No loops.* A carried message is for the process that it reaches, and is never carried further.
+//! 6. *Permission.* Both ends judge the other's pass ([`Policy`]) when a session begins, and when an end
+//!    adopts another policy. The relay vouches for their identities, incarnations included, by the hello of
+//!    its links.
+//! 7. *Return.* A new direct link proves that both directions work, because its hello was answered. It is
+//!    used once it has been heard for [`Settings::hold`], so that a flapping link is not. The end that first
+//!    speaks on it ends the session; the other follows at the first message that arrives there.
 //!
-//! **Bounds.** `stream::WINDOW_BYTES` of a session are under way in each direction, so a relay holds at most that for each; more
-//! waits at the sender, up to what a neighbour that does not read may owe. A relay remembers the pairs that it carries
-//! for, of neighbours only. An attempt that comes to nothing is repeated at another router, and then ever more rarely, up to
-//! `RETRY_MAX`: a dead process costs its peers a small message a second until it is a member no more.
+//! **Bounds.** At most `stream::WINDOW_BYTES` of a session are in transit in each direction, so a relay holds
+//! at most that. More waits at the sender, up to the limit for a neighbour that does not read. A relay
+//! remembers the pairs that it serves, which are neighbours only. A failed attempt is repeated at another
+//! router, and then at growing intervals up to `RETRY_MAX`. So a dead process costs its peers one small
+//! message a second until it is a member no longer.
 //!
-//! **What it costs.** While no session stands, a message is passed on after one comparison; neighbours exchange six or seven small
-//! messages a second, at instants that all processes of a machine have in common ([`Time::next_multiple`]).
+//! **Cost.** While no session stands, a message is passed on after one comparison. Neighbours exchange six or
+//! seven small messages a second, at instants that all processes of a machine share
+//! ([`Time::next_multiple`]).
 
 mod ends;
 mod links;
@@ -84,23 +97,23 @@ use crate::{
     wire::Wire,
 };
 
-pub use self::message::{Envelope, Message, Parcel};
+pub use self::message::{EndMessage, Envelope, Message};
 use stream::Stream;
 
-/// How patient a relay is.
+/// Settings of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How often neighbours send a sign of life.
+    /// Interval of signs of life between neighbours.
     pub interval: Duration,
-    /// No neighbour counts as out of hearing sooner.
+    /// Minimum silence before a neighbour counts as unheard.
     pub silence_min: Duration,
-    /// A silent neighbour counts as out of hearing no later.
+    /// Silence after which a neighbour always counts as unheard.
     pub silence_max: Duration,
-    /// How long a link that is wanted may be broken.
+    /// Time for which a wanted link may be broken.
     pub unlinked_max: Duration,
-    /// How long an attempt may take.
+    /// Maximum duration of an attempt.
     pub answer_max: Duration,
-    /// How long a direct link must be heard before it is used again.
+    /// Time for which a direct link must be heard before it is used again.
     pub hold: Duration,
 }
 
@@ -126,43 +139,44 @@ pub trait Relayed: Protocol {
     /// Whether this process is a router.
     fn is_router(&self) -> bool;
 
-    /// The routers that it knows of, those that should relay first.
+    /// Returns the routers that the process knows, in the order in which they should relay.
     fn routers(&self) -> Vec<ProcessId>;
 
-    /// When any of these routers gave its last sign of life on a link to this process: told at each [interval](Settings::interval), as long as such
-    /// a link stands. A link on which nothing comes may stand for ten seconds, and no router relays what does not reach one.
+    /// Notes the last sign of life of any of these routers on a link to this process. Called at each
+    /// [interval](Settings::interval) while such a link stands. A silent link may stand for ten seconds, and
+    /// no router relays for a process that does not reach one.
     fn routers_heard(&mut self, last: Time) {
         let _ = last;
     }
 
-    /// An event is about to be told: the moment to put the relay's figures into it.
-    fn figure(event: &mut Self::Event, figures: Figures) {
-        let _ = (event, figures);
+    /// Lets the protocol put the relay's counters into an event that it is about to emit.
+    fn add_counters(event: &mut Self::Event, counters: Counters) {
+        let _ = (event, counters);
     }
 }
 
-/// What a relay has done.
+/// Counters of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Figures {
-    /// Sessions of this process that stand.
+pub struct Counters {
+    /// Number of standing sessions of this process.
     pub sessions: u64,
-    /// Sessions of this process that began.
+    /// Number of sessions of this process that have begun.
     pub begun: u64,
-    /// Pairs that it carries for.
+    /// Number of pairs for which this router relays.
     pub pairs: u64,
-    /// Bytes that it carried.
+    /// Bytes relayed.
     pub carried_bytes: u64,
-    /// Messages that made no sense.
+    /// Number of invalid messages.
     pub refused: u64,
 }
 
-/// A protocol, and the links below it.
+/// A protocol, with the links below it.
 pub struct Relay<P: Protocol> {
     inner: P,
     ends: Ends<P::Message>,
 }
 
-/// All of a relay but the protocol above it.
+/// A relay without the protocol above it.
 struct Ends<M> {
     settings: Settings,
     /// Whether this process is a router.
@@ -170,69 +184,69 @@ struct Ends<M> {
     policy: Arc<dyn Policy>,
     /// Direct links that stand.
     direct: BTreeMap<ProcessId, Direct>,
-    /// Direct links that were given up, of which the world has not told the end yet.
-    severed: BTreeSet<ProcessId>,
-    /// Links that the protocol above wants, and where they lead.
+    /// Direct links that were given up and whose end the host has not announced yet.
+    abandoned: BTreeSet<ProcessId>,
+    /// Links that the protocol above wants, with their addresses.
     wanted: BTreeMap<ProcessId, String>,
     detector: Detector,
     /// Attempts and sessions.
-    detours: BTreeMap<ProcessId, Detour>,
-    /// Pairs that this router carries for.
+    relay_states: BTreeMap<ProcessId, RelayState>,
+    /// Pairs for which this router relays.
     carried: BTreeSet<(ProcessId, ProcessId)>,
-    /// Who was heard last, and when: of many messages of a turn the first counts.
+    /// The process heard last, and when. Of several messages in a turn only the first is noted.
     heard: Option<(ProcessId, Time)>,
     tick_at: Time,
     /// The number of the last attempt.
     number: u32,
-    /// What the protocol above is to be told.
-    up: VecDeque<Up<M>>,
-    figures: Figures,
+    /// News for the protocol above.
+    events: VecDeque<RelayEvent<M>>,
+    counters: Counters,
 }
 
 /// A direct link.
 struct Direct {
     session: Session,
-    /// Since when it has stood and been heard.
+    /// Time since which the link has stood and been heard.
     since: Time,
     heard: Time,
 }
 
-/// How a peer is reached by way of a router, or may be.
+/// The way to a peer through a router, present or attempted.
 #[derive(Default)]
-struct Detour {
-    asking: Option<Asking>,
-    offer: Option<Offer>,
-    road: Option<Road>,
-    /// The router that was tried last.
+struct RelayState {
+    attempt: Option<SessionAttempt>,
+    accepted: Option<AcceptedAttempt>,
+    relayed: Option<RelayedSession>,
+    /// The router that was last tried.
     tried: Option<ProcessId>,
     failures: u32,
-    /// No attempt before.
+    /// Time before which no further attempt is made.
     again: Time,
-    /// A session ended without a direct link in its place: there is nothing to wait for.
+    /// Whether a session ended without a direct link in its place, so that there is no reason to wait.
     urgent: bool,
 }
 
 /// An attempt of this process.
-struct Asking {
+struct SessionAttempt {
     via: ProcessId,
     number: u32,
     until: Time,
 }
 
-/// An attempt of the other end that was accepted.
-struct Offer {
+/// An accepted attempt of the other end.
+struct AcceptedAttempt {
     via: ProcessId,
     session: Session,
-    /// What the other end shows.
+    /// The other end's pass.
     pass: Bytes,
     until: Time,
 }
 
 /// A session that stands.
-struct Road {
+struct RelayedSession {
     via: ProcessId,
     session: Session,
-    /// What the other end shows.
+    /// The other end's pass.
     pass: Bytes,
     /// Whether this end began it.
     opener: bool,
@@ -240,7 +254,7 @@ struct Road {
 }
 
 /// News for the protocol above.
-enum Up<M> {
+enum RelayEvent<M> {
     Linked { peer: ProcessId, session: Session },
     Unlinked { peer: ProcessId },
     Message { from: ProcessId, message: M },
@@ -251,7 +265,7 @@ impl<P: Relayed> Relay<P>
 where
     P::Message: Wire,
 {
-    /// A protocol that begins.
+    /// Creates a relay below a protocol that begins.
     pub fn new(inner: P, settings: Settings) -> Self {
         let detector = Detector::new(detector::Settings {
             interval: settings.interval,
@@ -264,16 +278,16 @@ where
             router: inner.is_router(),
             policy: inner.policy(),
             direct: BTreeMap::new(),
-            severed: BTreeSet::new(),
+            abandoned: BTreeSet::new(),
             wanted: BTreeMap::new(),
             detector,
-            detours: BTreeMap::new(),
+            relay_states: BTreeMap::new(),
             carried: BTreeSet::new(),
             heard: None,
             tick_at: Time::ZERO,
             number: 0,
-            up: VecDeque::new(),
-            figures: Figures::default(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
         };
         Relay { inner, ends }
     }
@@ -283,9 +297,9 @@ where
         &self.inner
     }
 
-    /// What it has done.
-    pub fn figures(&self) -> Figures {
-        self.ends.figures()
+    /// Returns the relay's counters.
+    pub fn counters(&self) -> Counters {
+        self.ends.counters()
     }
 
     fn give(&mut self, cx: &mut Context<'_>, input: Input<P>, out: &mut dyn Sink<Self>) {
@@ -294,28 +308,28 @@ where
         inner.handle(cx, input, &mut Above { ends, out, me, now });
     }
 
-    /// Tells the protocol above what there is to tell.
+    /// Hands all news to the protocol above.
     fn tell(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        while let Some(news) = self.ends.up.pop_front() {
+        while let Some(news) = self.ends.events.pop_front() {
             let input = match news {
-                Up::Linked { peer, session } => Input::Linked { peer, session },
-                Up::Unlinked { peer } => Input::Unlinked { peer },
-                Up::Message { from, message } => Input::Receive { from, message },
-                Up::Progress { peer } => Input::Progress { peer },
+                RelayEvent::Linked { peer, session } => Input::Linked { peer, session },
+                RelayEvent::Unlinked { peer } => Input::Unlinked { peer },
+                RelayEvent::Message { from, message } => Input::Receive { from, message },
+                RelayEvent::Progress { peer } => Input::Progress { peer },
             };
             self.give(cx, input, out);
         }
     }
 
-    /// A message of the protocol above came by a direct link, while some session stands or a link was given up.
+    /// Handles a direct message for the protocol above while some session stands or a link was given up.
     fn sift(&mut self, cx: &mut Context<'_>, from: ProcessId, message: P::Message, out: &mut dyn Sink<Self>) {
         if from != cx.me && !self.ends.direct.contains_key(&from) {
-            // It comes from a link that was given up.
+            // The message comes from a link that was given up.
             return;
         }
         // The other end speaks directly again.
         self.ends.follow(cx.me, cx.now, from, out);
-        self.ends.up.push_back(Up::Message { from, message });
+        self.ends.events.push_back(RelayEvent::Message { from, message });
     }
 }
 
@@ -339,13 +353,14 @@ where
                     self.sift(cx, from, message, out);
                 }
             }
-            // It says nothing of the links: it went beside them.
+            // A cast proves nothing about links, because it does not use them.
             Input::Cast { from, message: Envelope::Plain(message) } => {
-                if self.ends.is_plain() || self.ends.direct.contains_key(&from) || self.ends.has_road(from) {
+                if self.ends.is_plain() || self.ends.direct.contains_key(&from) || self.ends.has_relayed(from)
+                {
                     self.give(cx, Input::Cast { from, message }, out);
                 }
             }
-            Input::Cast { message: Envelope::Relay(_), .. } => self.ends.figures.refused += 1,
+            Input::Cast { message: Envelope::Relay(_), .. } => self.ends.counters.refused += 1,
             Input::Receive { from, message: Envelope::Relay(message) } => {
                 self.ends.receive(me, now, from, message, &self.inner, out);
             }
@@ -367,7 +382,7 @@ where
             Input::Unlinked { peer } => self.ends.unlinked(me, now, peer, out),
             Input::Progress { peer } => {
                 self.ends.hear(peer, now);
-                if !self.ends.has_road(peer) {
+                if !self.ends.has_relayed(peer) {
                     self.give(cx, Input::Progress { peer }, out);
                 }
             }
@@ -415,7 +430,7 @@ where
     }
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
-        // What goes by way of a router has one lane.
+        // A session has a single lane.
         if self.ends.are_direct() {
             return self.out.send_aside(to, Envelope::Plain(message));
         }
@@ -425,7 +440,7 @@ where
     }
 
     fn cast(&mut self, to: Destination, message: P::Message) {
-        // Datagrams hardly pass between two without a direct link.
+        // Datagrams rarely pass between processes without a direct link.
         if self.ends.are_direct() {
             return self.out.cast(to, Envelope::Plain(message));
         }
@@ -462,7 +477,7 @@ where
     }
 
     fn emit(&mut self, mut event: P::Event) {
-        P::figure(&mut event, self.ends.figures());
+        P::add_counters(&mut event, self.ends.counters());
         self.out.emit(event);
     }
 

@@ -1,7 +1,9 @@
-//! The bytes of one relayed session, in both directions: messages as frames, frames as pieces, pieces against credit.
+//! The bytes of one relayed session, in both directions: messages in frames, frames in pieces, pieces against
+//! credit.
 //!
-//! A frame holds whole messages, as many as one turn produced. It is cut into pieces, so that a large message does not hold
-//! up what else the relay carries. At most [`WINDOW_BYTES`] are under way in one direction: so much may lie at the relay.
+//! A frame holds whole messages, as many as one turn produced. It is cut into pieces, so that a large message
+//! does not delay other relayed traffic. At most [`WINDOW_BYTES`] are in transit in one direction, and so at
+//! the relay.
 
 use std::collections::VecDeque;
 
@@ -12,37 +14,37 @@ use crate::{
     wire::{FRAME_BYTES_MAX, Wire},
 };
 
-/// A piece has no more bytes.
+/// Maximum size of a piece in bytes.
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
-/// So many bytes may be under way that the other end has not taken.
+/// Maximum number of bytes that are sent and that the other end has not taken.
 pub(super) const WINDOW_BYTES: u64 = 1 << 20;
-/// So many may wait for credit: as many as for a neighbour that does not read.
+/// Maximum number of bytes that wait for credit: as many as for a neighbour that does not read.
 pub(super) const QUEUE_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
-/// An open frame that has grown to this size is closed.
+/// Size in bytes at which an open frame is closed.
 const FRAME_BYTES_FULL: usize = 256 << 10;
 
-/// What ends a session: its other end breaks the rules, or does not read.
+/// The session must end, because its other end breaks the rules or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
 /// One end of a session.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
-    /// Messages of the frame that is open.
+    /// Messages of the open frame.
     tail: BytesMut,
-    /// The last record that they wait for.
+    /// The last record for which the messages wait.
     after: Option<Ticket>,
     queue: VecDeque<Piece>,
     queued: usize,
     sent: u64,
     taken: u64,
-    /// Pieces of the frame that comes in.
+    /// Pieces of the arriving frame.
     incoming: BytesMut,
     received: u64,
     told: u64,
 }
 
-/// Something to be sent.
+/// A piece to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) at: u64,
@@ -53,6 +55,10 @@ pub(super) struct Piece {
 
 impl Stream {
     /// Appends a message to the open frame.
+    ///
+    /// # Errors
+    ///
+    /// The queue is full, because the other end does not read.
     pub(super) fn push(&mut self, message: &impl Wire, after: Option<Ticket>) -> Result<(), Broken> {
         message.encode(&mut self.tail);
         self.after = self.after.max(after);
@@ -73,7 +79,7 @@ impl Stream {
         }
     }
 
-    /// The next piece that may go.
+    /// Returns the next piece, if the window permits one.
     pub(super) fn next(&mut self) -> Option<Piece> {
         if self.sent - self.taken >= WINDOW_BYTES {
             return None;
@@ -85,7 +91,7 @@ impl Stream {
         Some(piece)
     }
 
-    /// The other end has taken so many bytes.
+    /// Notes that the other end has taken `bytes` in total.
     pub(super) fn credit(&mut self, bytes: u64) -> Result<(), Broken> {
         if bytes < self.taken || bytes > self.sent {
             return Err(Broken);
@@ -94,7 +100,7 @@ impl Stream {
         Ok(())
     }
 
-    /// A piece arrived. Returns the frame that it completes.
+    /// Takes a piece. Returns the frame that it completes.
     pub(super) fn take(&mut self, at: u64, last: bool, bytes: &Bytes) -> Result<Option<Bytes>, Broken> {
         let gap = at != self.received;
         let long = bytes.len() > PIECE_BYTES_MAX
@@ -110,7 +116,7 @@ impl Stream {
         Ok(last.then(|| self.incoming.split().freeze()))
     }
 
-    /// What the other end is to be told about bytes taken, once it is worth a message.
+    /// Returns the number of bytes taken, if it has grown enough to be worth a message.
     pub(super) fn taken(&mut self) -> Option<u64> {
         if self.received - self.told < WINDOW_BYTES / 4 {
             return None;
@@ -138,7 +144,7 @@ mod tests {
         }
     }
 
-    /// Moves what may go from one end to the other.
+    /// Moves permitted pieces from one end to the other.
     fn pump(from: &mut Stream, to: &mut Stream, found: &mut Vec<Text>) -> usize {
         let mut moved = 0;
         while let Some(piece) = from.next() {

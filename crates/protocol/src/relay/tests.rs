@@ -1,5 +1,5 @@
-//! Ends and routers in a small world: links that stall when a direction is cut, break when they are given up, and are made
-//! anew when both directions pass.
+//! Ends and routers in a small world. A link stalls when a direction is cut, breaks when it is given up, and
+//! is made again when both directions work.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,27 +12,28 @@ use crate::{
     wire::{WireError, take_u64},
 };
 
-/// A process that tells each of its links a number more every 20 ms, and checks what it is told.
+/// A process that sends the next number on each of its links every 20 ms, and checks the numbers that it
+/// receives.
 struct Chat {
     router: bool,
     routers: Vec<ProcessId>,
-    /// Whom it wants links to.
+    /// Peers to which it wants links.
     wants: Vec<ProcessId>,
     links: BTreeMap<ProcessId, Talk>,
     speak_at: Time,
-    /// When each peer was heard last, and the longest silences since that was asked.
+    /// Time at which each peer was last heard, and the longest silence of each since the last question.
     heard: BTreeMap<ProcessId, Time>,
     longest: BTreeMap<ProcessId, Duration>,
     sessions: BTreeSet<(ProcessId, Session)>,
     club: Option<u8>,
-    /// When it was told that a router had been heard last.
+    /// Time at which a router was last heard, as the relay reported.
     router_heard: Option<Time>,
 }
 
 enum Do {
-    /// Want the links that it wants.
+    /// Asks for the wanted links.
     Reach,
-    /// Be choosy from now on.
+    /// Restricts links to this club from now on.
     Adopt(u8),
 }
 
@@ -131,7 +132,7 @@ impl Relayed for Chat {
     }
 
     fn routers_heard(&mut self, last: Time) {
-        // A link that stands anew may know less than the one that has ended.
+        // A new link may know less than the one that has ended.
         self.router_heard = self.router_heard.max(Some(last));
     }
 }
@@ -142,7 +143,7 @@ struct Link {
     up: bool,
     number: u64,
     wanted: [bool; 2],
-    /// What is under way to either end.
+    /// Bytes in transit to either end.
     under_way: [VecDeque<(Time, Bytes)>; 2],
 }
 
@@ -161,7 +162,7 @@ struct World {
     paused: BTreeSet<usize>,
     numbers: u64,
     chance: u64,
-    /// Parcels that passed a router, by their debug form's first word.
+    /// Parcels that passed a router, counted by the first word of their debug form.
     carried: BTreeMap<String, u64>,
 }
 
@@ -192,7 +193,8 @@ fn id(index: usize) -> ProcessId {
     ProcessId { node: index as u64, incarnation: Incarnation(7) }
 }
 
-/// Routers first, then others. Everybody wants links to the routers before it, and others to those behind them.
+/// Builds a world with routers first, then others. Each process wants links to the routers before it, and
+/// others also to those behind them.
 fn world(routers: usize, others: usize) -> World {
     let all: Vec<ProcessId> = (0..routers).map(id).collect();
     let chat = |index: usize| Chat {
@@ -308,9 +310,9 @@ impl World {
     }
 
     fn send(&mut self, from: usize, to: usize, message: &Envelope<Word>) {
-        if let Envelope::Relay(Message::Carried { parcel, .. }) = message {
+        if let Envelope::Relay(Message::Carried { end_message, .. }) = message {
             assert!(from < 3, "only routers carry");
-            let kind = format!("{parcel:?}").split([' ', '{']).next().unwrap().to_owned();
+            let kind = format!("{end_message:?}").split([' ', '{']).next().unwrap().to_owned();
             *self.carried.entry(kind).or_default() += 1;
         }
         let at = self.now + Duration::from_millis(1);
@@ -347,7 +349,7 @@ impl World {
         self.inboxes[index].clear();
     }
 
-    /// Cuts both directions, or one.
+    /// Cuts one direction, or both.
     fn cut(&mut self, from: usize, to: usize, both: bool) {
         self.cuts.insert((from, to));
         if both {
@@ -365,7 +367,7 @@ impl World {
         (self.chance >> 33) % below
     }
 
-    /// The longest silence between these two since the last call.
+    /// Returns the longest silence between these two since the last call, in milliseconds.
     #[track_caller]
     fn silence(&mut self, one: usize, other: usize) -> u64 {
         let mut longest = Duration::ZERO;
@@ -379,17 +381,17 @@ impl World {
     }
 
     fn sessions(&self) -> u64 {
-        self.processes.iter().flatten().map(|process| process.figures().sessions).sum()
+        self.processes.iter().flatten().map(|process| process.counters().sessions).sum()
     }
 
-    /// Everybody talks with everybody directly, and remembers no cut.
+    /// Asserts that all talk directly, and that no cut is remembered.
     #[track_caller]
     fn assert_direct(&self) {
         for (index, process) in self.processes.iter().enumerate() {
             let Some(process) = process else { continue };
             let ends = &process.ends;
-            assert_eq!(ends.figures().sessions, 0, "{index} still has a session");
-            assert!(ends.severed.is_empty() && ends.carried.is_empty(), "{index} remembers a cut");
+            assert_eq!(ends.counters().sessions, 0, "{index} still has a session");
+            assert!(ends.abandoned.is_empty() && ends.carried.is_empty(), "{index} remembers a cut");
             for other in (0..self.processes.len()).filter(|other| *other != index) {
                 if self.processes[other].is_some() {
                     let session = process.inner().links.get(&id(other)).map(|talk| talk.session);
@@ -406,7 +408,7 @@ impl World {
 
 #[test]
 fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() {
-    // A router and a member, both ways round; two members; one direction and both.
+    // A router and a member, in both orders, and two members; one direction, and both.
     for (from, to) in [(0, 4), (4, 0), (3, 4), (4, 3)] {
         for both in [false, true] {
             let mut world = world(3, 3);
@@ -417,7 +419,7 @@ fn a_pair_that_is_cut_talks_by_way_of_a_router_and_directly_again_once_it_can() 
             assert!((450..700).contains(&silence), "{from} {to} {both}: {silence} ms");
             assert_eq!(world.sessions(), 2, "both ends of one session");
             assert_eq!(world.carried["Begin"], 1, "{:?}", world.carried);
-            // Others noticed nothing.
+            // The others noticed nothing.
             assert!(world.silence(1, 5) < 50 && world.silence(0, 5) < 50 && world.silence(1, 4) < 50);
             world.cuts.clear();
             world.run(3_000);
@@ -435,9 +437,9 @@ fn a_pause_that_ends_tears_nobody_from_its_links() {
     world.run(7_000);
     world.paused.clear();
     world.run(3_000);
-    // What somebody asked long ago arrives only now.
-    let open = Parcel::Open { number: 1 << 20, router: false, pass: Bytes::new() };
-    world.send(0, 4, &Envelope::Relay(Message::Carried { from: id(3), parcel: open }));
+    // An old request arrives only now.
+    let open = EndMessage::Open { number: 1 << 20, router: false, pass: Bytes::new() };
+    world.send(0, 4, &Envelope::Relay(Message::Carried { from: id(3), end_message: open }));
     world.run(2_000);
     assert_eq!(world.carried["Accept"], 1, "{:?}", world.carried);
     assert!(!world.carried.contains_key("Begin"), "nothing comes of it: {:?}", world.carried);
@@ -446,7 +448,7 @@ fn a_pause_that_ends_tears_nobody_from_its_links() {
     world.assert_direct();
 }
 
-/// Admits whoever shows its own number.
+/// Admits every process that shows its own number.
 #[derive(Debug)]
 struct Club(u8);
 
@@ -520,7 +522,8 @@ fn a_session_outlives_its_relay() {
     world.cut(3, 4, false);
     world.run(2_000);
     let via = |world: &World| {
-        world.processes[3].as_ref().unwrap().ends.detours[&id(4)].road.as_ref().unwrap().via.node as usize
+        world.processes[3].as_ref().unwrap().ends.relay_states[&id(4)].relayed.as_ref().unwrap().via.node
+            as usize
     };
     let first = via(&world);
     world.silence(3, 4);
@@ -529,7 +532,7 @@ fn a_session_outlives_its_relay() {
     assert_ne!(via(&world), first);
     let silence = world.silence(3, 4);
     assert!(silence < 250, "{silence} ms");
-    // A relay that cannot hear one of them either is passed over.
+    // A relay that also cannot hear one of them is skipped.
     let second = via(&world);
     world.cut(second, 4, false);
     world.run(3_000);
@@ -610,31 +613,31 @@ fn the_byte_form_is_pinned_and_no_prefix_or_change_of_it_panics() {
     let pass = Bytes::from_static(b"abc");
     let session = Session(0x0102_0304_0506_0708);
     let peer = ProcessId { node: 3, incarnation: Incarnation(0x33) };
-    let carry = |parcel| Message::Carry { to: peer, parcel };
+    let carry = |end_message| Message::Carry { to: peer, end_message };
     let process = "030000000000000033000000000000000000000000000000";
     let shown = "03000000616263";
     let name = "0807060504030201";
-    let data = Parcel::Data { session, at: 9, last: true, bytes: Bytes::from_static(b"ab") };
+    let data = EndMessage::Data { session, at: 9, last: true, bytes: Bytes::from_static(b"ab") };
     for (message, pinned) in [
         (Message::Beat, "f000".to_owned()),
         (Message::Return, "f001".to_owned()),
         (
-            carry(Parcel::Open { number: 4, router: true, pass: pass.clone() }),
+            carry(EndMessage::Open { number: 4, router: true, pass: pass.clone() }),
             format!("f002{process}000400000001{shown}"),
         ),
         (
-            carry(Parcel::Accept { number: 4, own: 7, pass }),
+            carry(EndMessage::Accept { number: 4, own: 7, pass }),
             format!("f002{process}010400000007000000{shown}"),
         ),
-        (carry(Parcel::Refuse { number: 4 }), format!("f002{process}0204000000")),
-        (carry(Parcel::Begin { session }), format!("f002{process}03{name}")),
+        (carry(EndMessage::Refuse { number: 4 }), format!("f002{process}0204000000")),
+        (carry(EndMessage::Begin { session }), format!("f002{process}03{name}")),
         (
-            Message::Carried { from: peer, parcel: data },
+            Message::Carried { from: peer, end_message: data },
             format!("f003{process}04{name}090000000000000001020000006162"),
         ),
-        (carry(Parcel::Taken { session, bytes: 8 }), format!("f002{process}05{name}0800000000000000")),
-        (carry(Parcel::Alive { session }), format!("f002{process}06{name}")),
-        (carry(Parcel::Close { session }), format!("f002{process}07{name}")),
+        (carry(EndMessage::Taken { session, bytes: 8 }), format!("f002{process}05{name}0800000000000000")),
+        (carry(EndMessage::Alive { session }), format!("f002{process}06{name}")),
+        (carry(EndMessage::Close { session }), format!("f002{process}07{name}")),
         (Message::Undelivered { to: peer }, format!("f004{process}")),
     ] {
         let mut out = BytesMut::new();

@@ -1,4 +1,4 @@
-//! The configuration: who is a member, who holds what, which tables there are (002 §6.3, algorithm 3).
+//! The configuration: members, ranges of each storage process, and tables (002 §6.3, algorithm 3).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Control, DataHeader, DataKind, Keeps, MadeUpIds, Range, RequestId, Role, control::Removal,
+    Control, DataHeader, DataKind, KeptRows, MadeUpIds, Range, RequestId, Role, control::Removal,
     placement::Segment,
 };
 use crate::{
@@ -20,104 +20,108 @@ use crate::{
     wire::{decode_body, take_u8},
 };
 
-/// The version of this logic; a domain's configuration says which one its members agreed to use (S8).
+/// The version of this routing logic. The configuration of a domain names the version that its members agreed
+/// to use (S8).
 pub const ROUTING_VERSION: u32 = 1;
 
-/// No ring is larger: a write to all of it still has a bit per destination in its groups
-/// ([`Destinations::groups`]).
+/// The largest number of places on a ring. A write to the whole ring has one bit per destination in each of
+/// its groups ([`Destinations::groups`]), and a group has 64 bits.
 pub const RING_MAX: usize = 64;
 
-/// Reasons of [`Refusal`] that are no range.
+/// Reasons of a [`Refusal`].
 pub mod refusal {
     use crate::ecast::Refusal;
 
-    /// The placement had changed since the message was made.
+    /// The placement changed after the message was made.
     pub const PLACEMENT_CHANGED: Refusal = Refusal(1);
-    /// A table of this name exists.
+    /// A table of this name exists already.
     pub const TABLE_EXISTS: Refusal = Refusal(2);
-    /// No such table.
+    /// No table has this number.
     pub const NO_SUCH_TABLE: Refusal = Refusal(3);
-    /// The process is no standby, not on the ring, or not what the message takes it for.
+    /// The process is not in the state that the message assumes: no standby, or not on the ring.
     pub const WRONG_STATE: Refusal = Refusal(4);
     /// The sender's role does not allow this message.
     pub const NOT_ALLOWED: Refusal = Refusal(5);
     /// The message does not decode.
     pub const MALFORMED: Refusal = Refusal(6);
-    /// There is no ring yet.
+    /// The ring has not been founded yet.
     pub const NO_RING: Refusal = Refusal(7);
-    /// The request's session is over, or its number was forgotten.
+    /// The request's session has ended, or its number was forgotten.
     pub const EXPIRED: Refusal = Refusal(8);
-    /// The request's id is that of another statement.
+    /// The request's id belongs to another statement.
     pub const OTHER_STATEMENT: Refusal = Refusal(9);
-    /// More ids that applications made up are open than routers remember.
+    /// Routers already remember the maximum number of open made-up ids.
     pub const TOO_MANY_IDS: Refusal = Refusal(10);
     /// Another process of the sender's node is a member.
     pub const NODE_IN_USE: Refusal = Refusal(11);
-    /// The domain was founded with other terms than the sender's.
+    /// The domain was founded with other terms than the sender assumes.
     pub const OTHER_TERMS: Refusal = Refusal(12);
-    /// A range has no complete replica that can be reached; the low end of the range, with the top bit of the reason
-    /// space set apart by [`range`].
+    /// Mark, in the lower 9 bits, of a refusal because no complete replica of a range can be reached. The
+    /// upper bits are those of the range's lowest key. See [`range`].
     const RANGE: u64 = 256;
 
-    /// The refusal that names a range by its lowest key (rounded down to a multiple of 512 to fit beside the others).
+    /// Returns the refusal that names a range by its lowest key, rounded down to a multiple of 512.
     pub fn range(low: u64) -> Refusal {
         Refusal(RANGE | (low & !511))
     }
 
-    /// The lowest key of the range that was refused, rounded down to a multiple of 512.
+    /// Returns the lowest key of the refused range, rounded down to a multiple of 512.
     pub fn as_range(refusal: Refusal) -> Option<u64> {
         (refusal.0 & 511 == RANGE).then_some(refusal.0 & !511)
     }
 }
 
-/// A member.
+/// A member's entry in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberInfo {
-    /// What it does: one of those [of tables](Role::is_of_tables).
+    /// The member's role: one of those [of tables](Role::is_of_tables).
     pub role: Role,
-    /// Its name, for people.
+    /// The member's name, for people.
     pub name: String,
-    /// Where it listens.
+    /// The address at which the member listens, as `host:port`.
     pub address: String,
 }
 
-/// Where a storage process stands.
+/// The state of a storage process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageState {
-    /// In reserve: holds nothing.
+    /// In reserve, without rows.
     Standby,
-    /// On the ring, importing what the change at this position gave it; takes writes, serves no reads.
+    /// On the ring, and importing the ranges that a placement change gave it; takes writes, serves no reads.
     Receiving {
-        /// Which change.
+        /// The position of the placement change.
         change: Position,
     },
     /// On the ring and complete.
     Active,
-    /// On the ring, suspected, and without a complete replica of some range that is not: waited for (S14). What it
-    /// replicates takes no writes meanwhile, so that it has missed nothing when it returns.
+    /// On the ring and suspected, while some range has no other complete, unsuspected replica. The cluster
+    /// waits for it (S14). Its ranges take no writes meanwhile, so that it has missed nothing when it
+    /// returns.
     Unreachable,
-    /// On no ring: it keeps the rows of a former life until others have them ([keeping](super::keeping)).
-    Keeping(Keeps),
-    /// It stopped for a moment, of its own will, and comes back from its disk ([away](super::away)). It takes writes, which
-    /// routers keep for it, and serves no reads.
+    /// Not on the ring: it keeps the rows of its former life until others have them
+    /// ([keeping](super::keeping)).
+    Keeping(KeptRows),
+    /// Stopped for a moment, of its own will; it will come back from its disk ([away](super::away)). It takes
+    /// writes, which routers store for it, and serves no reads.
     Away {
-        /// On the ring, and complete once it has caught up. Otherwise in reserve.
+        /// Whether the member is on the ring, and complete after it has caught up. Otherwise it is in
+        /// reserve.
         on_ring: bool,
     },
 }
 
-/// A table.
+/// A table's entry in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableEntry {
-    /// Its name.
+    /// The name, unique among tables.
     pub name: String,
-    /// Its definition, opaque here.
+    /// The table's definition, opaque here.
     pub definition: Bytes,
-    /// Where it was created.
+    /// The position at which the table was created.
     pub created: Position,
 }
 
-/// The routing configuration, with the ring's segments worked out.
+/// The routing configuration: the agreed state, and the ring's segments derived from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(from = "State", into = "State")]
 pub struct Config {
@@ -125,33 +129,33 @@ pub struct Config {
     segments: Vec<Segment>,
 }
 
-/// What is agreed upon.
+/// The part of a configuration that the members agree on; the rest is computed from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
-    /// Which logic the members agreed to use.
+    /// The version of the routing logic that the members agreed to use.
     pub routing: u32,
-    /// Bumped by every change.
+    /// Number of changes so far.
     pub version: u64,
-    /// Bumped by changes of storage processes and keyspace.
+    /// Number of changes of storage processes and keyspace so far.
     pub placement: u64,
-    /// How many replicas each range has, the ring permitting.
+    /// Number of replicas of each range, if the ring has that many places.
     pub replicas: u8,
-    /// How many storage processes the ring is founded with.
+    /// Number of storage processes with which the ring is founded.
     pub wanted_storage: u32,
-    /// How many routers the domain keeps.
+    /// Number of routers that the domain keeps.
     pub wanted_routers: u32,
-    /// Everyone who was not removed.
+    /// All members.
     pub members: BTreeMap<ProcessId, MemberInfo>,
-    /// Storage processes that are members; dead ones stay on the ring without a state here.
+    /// Storage processes that are members. A dead process stays on the ring but has no state here.
     pub storage: BTreeMap<ProcessId, StorageState>,
-    /// Members that a super suspects and that have not refuted it, with the position of the suspicion.
+    /// Members that a super suspects and that have not refuted the suspicion, with the suspicion's position.
     pub suspected: BTreeMap<ProcessId, Position>,
-    /// Ring id → process.
+    /// Process at each place of the ring, by ring id.
     pub ring: BTreeMap<u64, ProcessId>,
-    /// Sessions whose replies are remembered, with the number below which they are forgotten (S6). A session opens when
-    /// its gateway joins and outlives it.
+    /// Sessions whose replies are remembered. Replies to numbers below the value are forgotten (S6). A
+    /// session opens when its gateway joins, and outlives the gateway.
     pub sessions: BTreeMap<u128, u64>,
-    /// Single numbers below those, which are remembered all the same.
+    /// Numbers below that value whose replies are remembered nevertheless.
     pub kept: BTreeMap<u128, BTreeSet<u64>>,
     /// Tables by number.
     pub tables: BTreeMap<u32, TableEntry>,
@@ -181,12 +185,12 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// The configuration of a new domain with so many replicas, and otherwise the usual terms.
+    /// Returns the configuration of a new domain with this many replicas, and with default terms otherwise.
     pub fn new(replicas: u8) -> Config {
         Config::founded(Terms { replicas, ..Terms::default() })
     }
 
-    /// The configuration of a new domain.
+    /// Returns the configuration of a new domain.
     pub fn founded(terms: Terms) -> Config {
         let Terms { replicas, wanted_storage, wanted_routers } = terms;
         assert!(replicas >= 1, "a range has at least one replica");
@@ -213,23 +217,24 @@ impl Config {
         &self.segments
     }
 
-    /// Members of a role, in id order.
+    /// Returns the members of a role, in id order.
     pub fn role(&self, role: Role) -> impl Iterator<Item = ProcessId> + '_ {
         self.members.iter().filter(move |(_, info)| info.role == role).map(|(&process, _)| process)
     }
 
-    /// A table by name.
+    /// Returns a table by name.
     pub fn table(&self, name: &str) -> Option<(u32, &TableEntry)> {
         self.tables.iter().find(|(_, entry)| entry.name == name).map(|(&table, entry)| (table, entry))
     }
 
-    /// Whether the ring id of `process` is without a living holder.
+    /// Whether `process` is no storage process of the configuration: its place on the ring needs a new
+    /// holder.
     pub fn is_dead(&self, process: ProcessId) -> bool {
         !self.storage.contains_key(&process)
     }
 
-    /// Whether `copy` gives `new` all rows of its ranges, each from a process that has them. A range that is lost has
-    /// none, and begins empty.
+    /// Checks that `copy` gives `new` all rows of its ranges, each from a process that has them. A lost range
+    /// without a keeper has no source and begins empty.
     fn check_copy(&self, new: ProcessId, copy: &[(Range, ProcessId)]) -> Result<(), Refusal> {
         for segment in self.segments().iter().filter(|segment| segment.replicas.contains(&new)) {
             let mut sources = copy.iter().filter(|(range, _)| *range == segment.range);
@@ -245,13 +250,13 @@ impl Config {
         Ok(())
     }
 
-    /// Whether the ranges remember nothing under this id any more: it is refused.
+    /// Whether the ranges have forgotten this id. Routers refuse such a request.
     pub(super) fn is_forgotten(&self, RequestId { session, number }: RequestId) -> bool {
         let kept = || self.kept.get(&session).is_some_and(|kept| kept.contains(&number));
         self.sessions.get(&session).is_none_or(|below| number < *below && !kept())
     }
 
-    /// Changes in progress: the positions whose receivers are not complete.
+    /// Returns each storage process that is still importing, with the position of its placement change.
     pub fn receiving(&self) -> impl Iterator<Item = (ProcessId, Position)> + '_ {
         self.storage.iter().filter_map(|(&process, state)| match state {
             StorageState::Receiving { change } => Some((process, *change)),
@@ -261,13 +266,14 @@ impl Config {
 }
 
 impl State {
-    /// What the domain was founded with.
+    /// Returns the terms with which the domain was founded.
     pub fn terms(&self) -> Terms {
         let State { replicas, wanted_storage, wanted_routers, .. } = *self;
         Terms { replicas, wanted_storage, wanted_routers }
     }
 
-    /// The member of this node, unless it is unreachable: the node is its own.
+    /// Returns the member of this node, unless the cluster waits for that member: such a member does not
+    /// block a new process of its node.
     fn of_node(&self, node: u64) -> Option<(ProcessId, &MemberInfo)> {
         let first = ProcessId { node, incarnation: Incarnation(0) };
         let last = ProcessId { node, incarnation: Incarnation(u128::MAX) };
@@ -275,8 +281,8 @@ impl State {
         of_node.rfind(|(process, _)| !self.is_waited_for(*process))
     }
 
-    /// Whether `process` is out of reach and belongs to the cluster all the same, since nobody else may have its rows: it may
-    /// return, or an operator declares it lost. It is unreachable, or a suspected keeper.
+    /// Whether the cluster waits for `process`, which is out of reach, because nobody else may have its rows.
+    /// It is unreachable, or a suspected keeper. It returns, or an operator declares it lost.
     pub fn is_waited_for(&self, process: ProcessId) -> bool {
         match self.storage.get(&process) {
             Some(StorageState::Unreachable) => true,
@@ -285,7 +291,7 @@ impl State {
         }
     }
 
-    /// Whether every range that `process` replicates has another complete replica that nobody suspects.
+    /// Whether every range of `process` has another complete replica that nobody suspects.
     pub(super) fn can_lose(&self, process: ProcessId) -> bool {
         let active = |replica: &ProcessId| {
             *replica != process
@@ -299,13 +305,13 @@ impl State {
     }
 }
 
-/// One change of a configuration.
-struct Change {
+/// A change of a configuration, in progress.
+struct ConfigChange {
     state: State,
     placement: bool,
 }
 
-impl Change {
+impl ConfigChange {
     fn finish(mut self) -> Config {
         self.state.version += 1;
         self.state.placement += u64::from(self.placement);
@@ -318,7 +324,7 @@ impl Change {
         self.placement |= self.state.storage.remove(&process).is_some();
     }
 
-    /// Takes `process` out, or, while that would lose rows (S14), only calls it unreachable, which it may refute.
+    /// Removes `process`. If that would lose rows (S14), marks it unreachable instead, which it may refute.
     fn depart(&mut self, process: ProcessId, at: Position) {
         match self.state.storage.get(&process) {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true })
@@ -333,11 +339,12 @@ impl Change {
     }
 }
 
-/// Whether a process that joins takes the place of a member of its node, which it need not wait to see removed. Supers do:
-/// they keep nothing, and where all of them died at once nobody else could remove them. Clients keep nothing either, and do
-/// so at the address of the member: two processes that live cannot listen there both. A storage process waits, since
-/// whether its former life can be missed is for supers to judge. Routers turn the joiner away while the member has a link to
-/// them.
+/// Whether a joining process takes the place of the member of its node at once, instead of waiting for that
+/// member's removal. A super does: it stores nothing, and if all supers died at once, nobody else could
+/// remove them. A gateway does if it listens at the member's address: it stores nothing either, and two live
+/// processes cannot listen there. A storage process waits, because supers must judge whether the cluster can
+/// do without its former life. While the member has a link to the routers, they refuse the joining process in
+/// any case.
 fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     match (role, member.role) {
         (Role::Super, Role::Super) => true,
@@ -346,10 +353,10 @@ fn is_next_life(role: Role, address: &str, member: &MemberInfo) -> bool {
     }
 }
 
-/// The routing logic that Rubberband plugs into E-Cast.
+/// Rubberband's routing logic, which E-Cast calls.
 pub struct Rubberband;
 
-/// What all messages of tables in the order begin with.
+/// First byte of all ordered messages of tables.
 pub(super) const TAG: u8 = Rubberband::TAG;
 
 impl Part for Rubberband {
@@ -385,7 +392,7 @@ impl Routing for Rubberband {
         let control = Control::decode(body).ok_or(refusal::MALFORMED)?;
         let role = config.members.get(&sender).map(|info| info.role);
         let only = |allowed: Role| if role == Some(allowed) { Ok(()) } else { Err(refusal::NOT_ALLOWED) };
-        let mut change = Change { state: config.state.clone(), placement: false };
+        let mut change = ConfigChange { state: config.state.clone(), placement: false };
         let state = &mut change.state;
         match control {
             Control::Join { role, .. } if !role.is_of_tables() => return Err(refusal::MALFORMED),
@@ -411,7 +418,8 @@ impl Routing for Rubberband {
                     state.sessions.insert(sender.incarnation.0, 0);
                 }
                 if role == Role::Storage {
-                    // Rows of a life that is no member any more, at a place that there is.
+                    // Accepts rows of a former life only if that life is no member and its place on the ring
+                    // exists.
                     let keeps = keeps.filter(|keeps| {
                         state.ring.contains_key(&keeps.place)
                             && !state.members.contains_key(&keeps.former)
@@ -448,7 +456,7 @@ impl Routing for Rubberband {
                     return Err(refusal::NOT_ALLOWED);
                 }
                 for Removal { process, suspected, .. } in removals {
-                    // A keeper that is needed stays, suspected: nobody else has its rows.
+                    // A keeper that is needed stays in spite of the suspicion: nobody else has its rows.
                     let due = change.state.suspected.get(&process) == Some(&suspected);
                     if due && !config.is_needed(process) {
                         change.depart(process, at);
@@ -495,7 +503,7 @@ impl Routing for Rubberband {
                 state.ring.insert(key, new);
                 state.storage.insert(new, StorageState::Receiving { change: at });
                 if let Some(stands) = state.storage.get_mut(&old) {
-                    *stands = StorageState::Keeping(Keeps { former: old, place: key, through: at });
+                    *stands = StorageState::Keeping(KeptRows { former: old, place: key, through: at });
                 }
                 change.placement = true;
                 let changed = change.finish();
@@ -516,7 +524,7 @@ impl Routing for Rubberband {
                 }
                 change.remove(process);
             }
-            // A table that is on no ring could be neither read nor written.
+            // Without a ring, nobody could read or write the table.
             Control::CreateTable { .. } if state.ring.is_empty() => return Err(refusal::NO_RING),
             Control::CreateTable { name, definition } => {
                 if config.table(&name).is_some() {
@@ -548,7 +556,7 @@ impl Routing for Rubberband {
                     state.kept.remove(&session);
                 }
             }
-            // Routers keep what expires beside the configuration.
+            // The routers' ledger applies the message; the configuration does not change.
             Control::Expire { .. } => {
                 if role != Some(Role::Gateway) {
                     only(Role::Super)?;
@@ -600,7 +608,7 @@ impl Routing for Rubberband {
         body: &Bytes,
     ) -> Result<Destinations, Refusal> {
         if class == Class::Control {
-            // Everyone keeps the configuration.
+            // All members keep the configuration.
             return Ok(Destinations {
                 processes: config.members.keys().copied().collect(),
                 ..Destinations::default()

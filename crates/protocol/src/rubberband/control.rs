@@ -3,129 +3,136 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Keeps, Range, Role, config::TAG};
+use super::{KeptRows, Range, Role, config::TAG};
 use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
-/// A control message. Submitted by the process that it is about, by a super, or (tables) by a gateway.
+/// A control message. The process that it concerns submits it, or a super, or (for tables) a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Control {
-    /// The sender becomes a member; a storage process joins as standby.
+    /// The sender becomes a member. A storage process joins as a standby.
     Join {
-        /// As what.
+        /// The sender's role.
         role: Role,
-        /// Its name, for people.
+        /// The sender's name, for people.
         name: String,
-        /// Where it listens.
+        /// The address at which the sender listens, as `host:port`.
         address: String,
-        /// What it takes the domain to be founded with; none if it does not say.
+        /// The terms with which the sender assumes the domain was founded; `None` if it accepts any.
         terms: Option<Terms>,
-        /// Rows that its former life was removed with, and that it has still ([keeping](super::keeping)).
-        keeps: Option<Keeps>,
+        /// Rows that the sender's former life had when it was removed, and that the sender still has
+        /// ([keeping](super::keeping)).
+        keeps: Option<KeptRows>,
     },
-    /// The sender stops being a member of its own will.
+    /// The sender leaves the domain of its own will.
     Leave,
-    /// A super believes that these have failed ([suspicion](crate::suspicion)). They stay, but nobody is removed on the
-    /// ground that one of them has its rows.
+    /// A super believes that these processes have failed ([suspicion](crate::suspicion)). They remain
+    /// members, but no longer count as holders of a range when another process is to be removed.
     Suspect {
-        /// Who.
+        /// The suspected processes.
         processes: Vec<ProcessId>,
     },
-    /// The first ring: every key from nothing to a set of storage processes.
+    /// Founds the ring: gives all keys to a set of storage processes.
     Place {
-        /// The placement version that the super saw; another one voids the message.
+        /// The placement version that the super saw; the message has no effect on another version.
         expected: u64,
-        /// Ring id and process.
+        /// Ring id and process of each place.
         ring: Vec<(u64, ProcessId)>,
     },
-    /// A standby takes the ring id of a process that is dead or in the way. One that lives keeps its rows until the standby is
-    /// complete ([keeping](super::keeping)).
+    /// A standby takes the ring id of a process that is dead or has to make way. A live process keeps its
+    /// rows until the standby is complete ([keeping](super::keeping)).
     Replace {
-        /// The placement version that the super saw; another one voids the message.
+        /// The placement version that the super saw; the message has no effect on another version.
         expected: u64,
-        /// Who goes.
+        /// The process that loses its place.
         old: ProcessId,
         /// The standby.
         new: ProcessId,
-        /// Where the standby copies from, range by range; others may be asked when a sender dies.
+        /// The process from which the standby copies each range. If a sender dies, the standby copies from
+        /// another replica.
         copy: Vec<(Range, ProcessId)>,
     },
-    /// The sender has imported all that the placement change at this position gave it.
+    /// The sender has imported all ranges that a placement change gave it.
     Complete {
-        /// Which change.
+        /// The position of the placement change.
         change: Position,
     },
-    /// The sender, which is suspected, lives: the suspicion is over, and if it was unreachable it is active as before.
+    /// The sender, which is suspected, is alive. The suspicion ends, and an unreachable sender is active
+    /// again.
     Refute {
-        /// Where the suspicion was ordered; of no effect on another.
+        /// The position of the suspicion; the message has no effect on a later suspicion.
         suspected: Position,
     },
-    /// An operator says that an unreachable process will not return: what only it held is gone.
+    /// An operator declares that an unreachable process will not return. Rows that only this process had are
+    /// lost.
     DeclareLost {
-        /// Who.
+        /// The lost process.
         process: ProcessId,
     },
-    /// A table begins to exist.
+    /// Creates a table.
     CreateTable {
-        /// Its name, unique.
+        /// The name, unique among tables.
         name: String,
-        /// Its definition, opaque here.
+        /// The definition, opaque here.
         definition: Bytes,
     },
-    /// A table ceases to exist.
+    /// Drops a table.
     DropTable {
-        /// Its number.
+        /// The table's number.
         table: u32,
     },
-    /// Replies to a session's requests below a number are forgotten, and such requests refused (S6). Submitted by the
-    /// session's gateway, or by a super for a session whose gateway is gone; then `below` may be `u64::MAX`: it is over.
+    /// The ranges forget their replies to a session's requests below a number, and refuse such requests (S6).
+    /// The session's gateway submits it. For a session whose gateway is gone, a super does; `below` is then
+    /// `u64::MAX` and ends the session.
     Forget {
-        /// Which session.
+        /// The session.
         session: u128,
-        /// Numbers below are forgotten.
+        /// The first number that is not forgotten.
         below: u64,
-        /// But for these, in order: their fate is open. What was forgotten before is not given back.
+        /// Numbers below that are remembered nevertheless, in ascending order, because their outcome is
+        /// unknown. A number that was forgotten earlier stays forgotten.
         kept: Vec<u64>,
     },
-    /// A super removes processes that are suspected, or, where rows would be lost, calls them unreachable.
+    /// A super removes suspected processes. A process whose removal would lose rows becomes unreachable
+    /// instead.
     Remove {
-        /// Whom; each is removed or not on its own.
+        /// The processes; each is removed or not, independently of the others.
         removals: Vec<Removal>,
     },
-    /// Made-up ids first used up to a position are over: repetitions are refused, and replies forgotten. Submitted by supers
-    /// after a while, and by gateways that use many.
+    /// Expires the made-up ids that were first used up to a position: repetitions are refused, and replies
+    /// forgotten. Supers submit it after a while, and gateways that use many such ids.
     Expire {
-        /// Up to where.
+        /// The last position of a first use that expires.
         through: Position,
     },
-    /// Others have the rows of a keeper: it drops them, and is a standby ([keeping](super::keeping)).
+    /// A keeper, whose rows others have, drops them and becomes a standby ([keeping](super::keeping)).
     Dismiss {
-        /// Which.
+        /// The keeper.
         process: ProcessId,
     },
-    /// The sender, a storage process with a disk, stops for a moment and comes back ([away](super::away)). Of no effect where
-    /// a range would be without another complete replica.
+    /// The sender, a storage process with a disk, stops for a moment and comes back ([away](super::away)).
+    /// Has no effect if a range would keep no other complete replica.
     Away,
-    /// The sender, which is away, runs again. With `caught_up` it has all that was delivered before, and serves as before;
-    /// without, this only tells it how far the order is.
+    /// The sender, which is away, runs again. If `caught_up`, it has executed all that it missed and serves
+    /// again. If not, the message only marks the position up to which it has to catch up.
     Back {
-        /// Whether it has caught up.
+        /// Whether the sender has caught up.
         caught_up: bool,
     },
 }
 
-/// One process that is to be removed.
+/// A process to be removed, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
-    /// Which.
+    /// The suspected process.
     pub process: ProcessId,
-    /// Where the suspicion was ordered; without effect once that was refuted.
+    /// The position of the suspicion; the removal has no effect if that suspicion was refuted.
     pub suspected: Position,
-    /// Routers and other supers that do not hear it either, in id order; at least one.
+    /// Routers and other supers that do not hear the process either, in id order; at least one.
     pub witnesses: Vec<ProcessId>,
 }
 
 impl Removal {
-    /// Whether `accuser` has others on its side.
+    /// Whether the removal has witnesses, all other than `accuser` and the accused.
     pub(super) fn is_witnessed(&self, accuser: ProcessId) -> bool {
         let other = |witness: &ProcessId| *witness != accuser && *witness != self.process;
         !self.witnesses.is_empty()
@@ -135,12 +142,12 @@ impl Removal {
 }
 
 impl Control {
-    /// The byte form.
+    /// Encodes the message.
     pub fn encode(&self) -> Bytes {
         postcard::to_extend(self, vec![TAG]).expect("our own types always serialise").into()
     }
 
-    /// From bytes; `None` when they are no control message.
+    /// Decodes a message; `None` if the bytes are no control message.
     pub fn decode(body: &[u8]) -> Option<Control> {
         let (&TAG, body) = body.split_first()? else { return None };
         match postcard::take_from_bytes(body) {

@@ -1,92 +1,115 @@
-//! Journal: what a storage process writes to its disk, and how it comes back.
+//! Journal: the records that a storage process writes to its disk, and its recovery from them.
 //!
-//! **Promise.** A storage process with a disk that is killed, or loses power, comes back as the process that it was, with every
-//! row, reply and verdict of what was durable; the routers send what came after. What a client was told is kept: also if all
-//! processes lose power at once, as long as a majority of the routers' disks and one holder's disk of each range are good.
+//! **Promise.** A storage process with a disk that is killed, or loses power, comes back under the same id,
+//! with every durable row, reply and verdict. The routers send the messages that came later. Answers to
+//! clients stay true, even if all processes lose power at once, as long as the disks of a majority of the
+//! routers and of one replica of each range are good.
 //!
-//! **Source.** 002 §5.6 says that recovery from disk "could be added", and no more. The form is that of Gray and Reuter (1993, ch. 11):
-//! a redo journal of what was executed, which is deterministic, and checkpoints taken while the work goes on. That the order
-//! keeps what is not durable where it is executed, so that no answer waits for a second disk, is ours.
+//! **Source.** 002 §5.6 says only that recovery from disk "could be added". The form is that of Gray and
+//! Reuter (1993, ch. 11): a redo journal of the executed messages, whose execution is deterministic, and
+//! checkpoints that are taken while the work goes on. Our own addition: routers keep each message until it is
+//! durable at its executors, so that no answer waits for a second disk.
 //!
-//! **Roles.** Routers keep a message until every destination that lives has it durable. A storage process writes down what
-//! is delivered, and now and then all that it has.
+//! **Roles.** Routers keep a message until it is durable at every live destination. A storage process writes
+//! down each message that is delivered to it, and from time to time a checkpoint of its whole state.
 //!
 //! ```text
-//!  routers                storage process                       disk
-//!    ├── Deliver @7, @8 ────▶│ Delivered @7, @8 ──────────────────▶│
-//!    │◀─ Confirm 8, dur. 4 ──┤ executes, answers                   │ sync
-//!    │                       │◀────────────────────────────────────┤ durable through @8
-//!    │◀─ Confirm 8, dur. 8 ──┤                                     │
-//!    │  may forget @7, @8    │ Began @8 ──────────────────────────▶│ a checkpoint
-//!    │                       │ Fragments, Outline, …, Replies, Ended ─▶│ of what is before Began, only the fragments
-//!    │                       │                                     │ that the outline names are needed
-//!
+//!  routers                storage process                   disk
+//!    ├── Deliver @7, @8 ────▶│ Delivered @7, @8 ──────────────▶│
+//!    │◀─ Confirm 8, dur. 4 ──┤ executes, answers               │ sync
+//!    │                       │◀────────────────────────────────┤ durable through @8
+//!    │◀─ Confirm 8, dur. 8 ──┤                                 │
+//!    │  may forget @7, @8    │ Began @8 ──────────────────────▶│ a checkpoint
+//!    │                       │ Fragments, Outline, … ─────────▶│
+//!    │                       │ Replies, Verdicts, Named, Ended▶│ of the records before Began, only those
+//!    │                       │                                 │ are needed that Named lists
 //!                            ╳ power cut
-//!    │                       │ named fragments, Replies, then what was delivered behind @8, up to @11
-//!    │◀── Confirm through 11 ┤ as the process that it was
+//!    │                       │ reads the named fragments, Replies, and the deliveries @9 … @11
+//!    │◀── Confirm through 11 ┤ under the same id
 //!    ├── Deliver @12, … ────▶│
 //! ```
 //!
-//! **Records** are of what comes in, not of what comes of it: executing is deterministic.
-//! - *Delivered:* a message of the order. Of a read, from which nothing comes, the position alone (*Passed*).
-//! - *Submitted:* a control message of the process's own. It is not sent before it is durable, so that none of its numbers is
-//!   ever used twice (S3).
-//! - *Decided:* the verdict on a write that ranges judge together (S15): those who told it may have forgotten it.
-//! - *Began … Ended:* a checkpoint. Began has the configuration and the position that all of it is of; then come *Fragments* and
-//!   *Outline*, what ranges remember (S6) and decisions. It is of a version that the engine keeps meanwhile, and goes to disk piece
-//!   by piece, each once the one before is durable: neither protocol nor engine waits. Other records come between its pieces.
-//! - *Fragments* are columns of blocks and runs of dictionaries, as the engine has them, loads included; only those that have changed
-//!   since they were written before. The *Outline* names all that make up the version, whichever record they are in. *Named*,
-//!   right before Ended, says which records these are. Fragments of which few neighbours are named are written again, so that the
-//!   journal stays short (`storage/shelf`).
-//! - *Rows:* the form of checkpoints of earlier versions, which is read and not written.
+//! **Records** hold inputs, not results, because execution is deterministic.
+//! - *Delivered:* an ordered message. For a read, which changes nothing, only its position (*Passed*).
+//! - *Submitted:* a control message that the process itself submits. It is sent only once it is durable, so
+//!   that the process never uses its number for another message (S3).
+//! - *Decided:* the decision on a write that several ranges judge together (S15). The processes that sent
+//!   their verdicts may have forgotten them.
+//! - *Began … Ended:* a checkpoint. *Began* holds the configuration and the position of the checkpoint.
+//!   *Fragments* and *Outline* follow, then the ranges' memory of replies (S6) and the decisions. The engine
+//!   pins the checkpoint's version meanwhile. The process writes one piece after the other, each once the
+//!   piece before is durable, so neither protocol nor engine waits. Other records come between the pieces.
+//! - *Fragments:* columns of blocks and runs of dictionaries in the engine's form, loads included. Only
+//!   fragments that changed since they were last written are written. The *Outline* names all fragments of
+//!   the version, in whichever records they lie. *Named*, just before *Ended*, lists those records. Fragments
+//!   in a record of which the outline names few are written again, so that the journal stays short
+//!   (`storage/fragment_index`).
+//! - *Rows:* the form of checkpoints of earlier versions. The process reads it and never writes it.
 //!
 //! **Invariants.**
-//! - *What is executed can be executed again.* All that the engine did is in the last whole checkpoint, or was delivered
-//!   behind its position and is in the journal, or comes from the routers again.
-//! - *An answer waits for no disk of a storage process.* What was delivered is chosen, and so durable at a majority of the
-//!   routers, who keep it.
-//! - *Durable is said of positions, cumulatively:* everything destined here up to it can be read again. Reads count, too: a
-//!   message that was said to be durable is never sent again, and the next one names it as the one before (S4).
-//! - *Complete is said behind a checkpoint.* Rows that come from other processes are in no record until the next checkpoint. A process
-//!   with a disk says that it has taken ranges over once such a one is durable.
-//! - *Fragments are kept by name.* A record of fragments may be collected once a whole checkpoint is durable that does not name it, and
-//!   never before: the one that names it is the one to come back from. So fragments of a checkpoint that did not become whole
-//!   stay until the next does, and may be named by it.
-//! - *Nothing is missing.* From Began on, tickets follow each other, and every record that Named lists is there. Before Began
-//!   there may be gaps. Whoever lacks a record is another process ([`Unrecoverable::Missing`]).
-//! - *As itself or not at all.* If not all that was durable can be read, or rows from others were still coming in, the process is
-//!   another one: it joins, and is fed by replicas ([`Unrecoverable`]).
+//! - *All that was executed can be executed again.* An effect on the engine is in the last whole checkpoint,
+//!   or its message is in the journal behind it, or the routers send the message again.
+//! - *An answer waits for no disk of a storage process.* A delivered message is chosen, and therefore durable
+//!   at a majority of the routers, which keep it.
+//! - *Durability is cumulative.* "Durable through a position" means that every message for this process up to
+//!   it can be read back. Reads count, too: a message that was reported durable is never sent again, and the
+//!   next message names it as its predecessor (S4).
+//! - *`Complete` follows a checkpoint.* Rows from other processes are in no record until the next checkpoint.
+//!   So a process with a disk reports that it has taken over ranges only when such a checkpoint is durable.
+//! - *Fragments stay while a checkpoint may need them.* A record of fragments is collected only once a whole,
+//!   durable checkpoint does not name it. Until then, recovery starts from a checkpoint that names it. So
+//!   fragments of an unfinished checkpoint stay until the next one is whole, which may name them.
+//! - *No gap is overlooked.* From *Began* on, tickets are consecutive, and every record that *Named* lists is
+//!   present. Before *Began* there may be gaps. A process that lacks a record comes back as another process
+//!   ([`Unrecoverable::Missing`]).
+//! - *The same process, or another one.* A durable record may be unreadable, or rows from others may still
+//!   have been arriving. Then the process comes back as another process, joins, and is fed by replicas
+//!   ([`Unrecoverable`]).
 //!
-//! **When.** A checkpoint begins when as much was written down as the last one took, and no less than a stated number of bytes: disks write
-//! everything twice, at most. Executing takes many times longer than reading what came of it, so a disk that has had little to do
-//! does not wait for that: a quarter of the bytes is enough once the last checkpoint, spread over the time since then, comes
-//! to a small pace. What was read back after a crash counts as written, or a process that crashes often would read more each time.
+//! **When.** A checkpoint begins when the journal has grown by the size of the last checkpoint, and by at
+//! least a fixed number of bytes. So disks write everything at most twice. Executing a message takes many
+//! times longer than reading its effect, so an idle disk does not wait that long. A quarter of the bytes
+//! suffices if the last checkpoint, spread over the time since then, costs the disk only a small rate. Bytes
+//! read back after a crash count as written; otherwise a process that crashes often would read more each
+//! time.
 //!
-//! **Recovery.** The newest whole checkpoint is read; its fragments go to the engine, which takes them as they are, column by column, then
-//! what was delivered behind its position is executed as it was. Clients are answered, and hear nothing, since no link stands. Meanwhile the process joins nobody: it *is* a member,
-//! tells the leader how far it has come, and is sent what is behind that. If the others voted it out, it hears so, and goes
-//! the way of every process that was cut off ([`keeping`](super::keeping)).
+//! **Recovery.** The process reads the newest whole checkpoint. The engine takes its fragments column by
+//! column, as they are. Then the process executes again the messages delivered behind that position. It
+//! produces answers for clients, but no link exists yet, so nobody receives them. It does not join meanwhile:
+//! it *is* a member. It reports its position to the leader, which sends what follows. If the others have
+//! voted it out, it learns so, and takes the way of every process that was cut off
+//! ([`keeping`](super::keeping)).
 //!
-//! **A checkpoint waits** while the process takes ranges over or keeps a version for one that does, keeps rows of a former life, or
-//! has passed over a submission. None of it lasts: until then the journal grows.
+//! **A checkpoint waits** while the process takes over ranges, or pins a version for a process that does. It
+//! also waits while the process keeps rows of a former life, or has skipped one of its own submissions. None
+//! of these lasts; until they end, the journal grows.
 //!
 //! **Attacks considered.**
-//! - *Confirmed, and lost in the crash:* the leader has it still, since it was not durable here. It hears that less is here than was
-//!   confirmed, and sends from there. A new leader sends all that the log does not call stable, which is said of what is durable
-//!   everywhere.
-//! - *The power fails in a checkpoint:* the one before is whole, and what came since is there, because it is collected only when the
-//!   next is durable. Fragments that it had written already are there, too, and none has a number that is given again: numbers go on
-//!   behind all that are found.
-//! - *Rot in a fragment that nobody names:* it is in a segment that is kept, and rot is rot: another process. Only in the last records
-//!   of a segment behind which others were collected the journal does not tell rot from a torn tail. Then a named record
-//!   is missing, or nothing is.
-//! - *A process that is out keeps its engine and begins an empty journal:* what its engine knows to be on disk is not on this
-//!   one. The new life says from which number on records count, and its first checkpoint writes everything.
-//! - *Two crashes at once, one of them with rot:* who has rot is a new process and is fed. A range whose last holder's disk
-//!   has rot is lost, as one whose last holder dies without a disk.
-//! - *A held write whose verdicts were known before the crash:* Decided is read, or the write was not settled durably; then the others
-//!   are asked, who remember it or evaluate it again, alike.
+//! - *A message is confirmed, and lost in the crash:* the leader still has it, because it was not durable
+//!   here. The process reports a lower position than it had confirmed, and the leader sends from there. A new
+//!   leader sends every message that the log does not call stable; the log calls a message stable only when
+//!   it is durable everywhere.
+//! - *The power fails during a checkpoint:* the previous checkpoint is whole, and all later records are
+//!   there, because they are collected only when the next checkpoint is durable. Fragments of the unfinished
+//!   checkpoint are there, too. No later record gets one of their numbers, because numbering continues behind
+//!   the highest number found.
+//! - *A fragment that no outline names is damaged:* its segment is still kept, and any damage there makes the
+//!   process another one. Only in the last records of a segment whose successors were collected can the
+//!   journal not tell damage from a torn tail. In that case either a named record is missing, which is
+//!   noticed, or nothing needed is.
+//! - *A process that was voted out keeps its engine and begins an empty journal:* the fragments that the
+//!   engine knows as written are not in this journal. The new life states from which number on records count,
+//!   and its first checkpoint writes everything.
+//! - *Two processes crash at once, one with a damaged disk:* that one comes back as a new process, and
+//!   replicas feed it. A range whose last replica has a damaged disk is lost, like a range whose last replica
+//!   dies without a disk.
+//! - *A held write's verdicts were known before the crash:* either *Decided* is read, or the decision was not
+//!   durable. In the second case the process asks the others, which remember the decision or evaluate the
+//!   write again, with the same result. Each of them keeps a decision until every member reports that it has
+//!   the decision on disk, however long this process was gone and however many writes came meanwhile.
+//! - *Clients cause long, or many, reasons of failures:* each reason has a bound in bytes where it enters,
+//!   and all reasons together have one. No record grows with the history: a checkpoint writes its decisions
+//!   in pieces.
 
 use std::collections::VecDeque;
 
@@ -105,101 +128,100 @@ use crate::{
     },
 };
 
-/// What a process of a domain of tables writes to its disk.
+/// A record on the disk of a process of a domain of tables.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A router: of its log.
+    /// A record of a router's log.
     Log(paxos::Record),
-    /// This process submits this control message, behind all before.
+    /// A control message that this process submits, after all earlier ones.
     Submitted {
-        /// Its own name for it.
+        /// The process's own token for the submission.
         token: u64,
-        /// The message.
+        /// The encoded control message.
         body: Bytes,
     },
-    /// The order delivered this here.
+    /// An ordered message that was delivered here.
     Delivered {
-        /// Where.
+        /// The position.
         at: Position,
-        /// Which message.
+        /// The message's name.
         id: MessageId,
-        /// Its class.
+        /// The message's class.
         class: Class,
-        /// What routing added to it.
+        /// Data that routing added to the message.
         attachment: Option<Bytes>,
-        /// The message.
+        /// The message's bytes.
         body: Bytes,
     },
-    /// The order delivered something here from which nothing comes.
+    /// A delivered message that changes nothing here.
     Passed {
-        /// Where.
+        /// The position.
         at: Position,
     },
-    /// All ranges have judged the write at this position.
+    /// All ranges have judged a write.
     Decided {
-        /// Where it is.
+        /// The write's position.
         at: Position,
-        /// Why it failed, if it did.
+        /// The reason of the failure, `None` if the write took effect.
         failure: Option<Bytes>,
     },
-    /// A checkpoint begins.
+    /// The beginning of a checkpoint.
     Began(Box<Began>),
-    /// Rows of a checkpoint, as earlier versions wrote them.
+    /// Rows of a checkpoint, in the form of earlier versions.
     Rows(Bytes),
     /// Fragments of a version of the engine.
     Fragments {
-        /// Its number, which no other has.
+        /// The number of the record among all records of fragments.
         number: u64,
-        /// How many there are.
+        /// Number of fragments in the record.
         count: u32,
-        /// The fragments.
+        /// The fragments, encoded.
         fragments: Bytes,
     },
-    /// A piece of what says which fragments a checkpoint is made of.
+    /// A piece of the list of fragments that make up a checkpoint.
     Outline(Bytes),
-    /// The records whose fragments a checkpoint is made of, and how many of each.
+    /// The records that hold a checkpoint's fragments, as pairs of record number and count of fragments.
     Named(Vec<(u64, u32)>),
-    /// What ranges remember as of a checkpoint.
+    /// The ranges' memory of replies, as of a checkpoint.
     Replies(Bytes),
-    /// Verdicts on writes up to a checkpoint, as told to those who ask.
+    /// A piece of the decisions on writes up to a checkpoint, in the form in which they are sent to others.
     Verdicts(Bytes),
-    /// The checkpoint is whole.
+    /// The end of a checkpoint, which is whole.
     Ended,
 }
 
-/// What a checkpoint begins with: all that a storage process has, but for its engine and what its ranges remember.
+/// The head of a checkpoint: the whole state of a storage process, except its engine and the ranges' memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Began {
-    /// What was delivered up to here is in it, and nothing behind.
+    /// Last position whose effects the checkpoint contains.
     pub(super) at: Position,
-    /// The configuration.
     pub(super) config: Config,
-    /// Own messages up to this number are over.
+    /// The process's own messages up to this number have an outcome.
     pub(super) passed: u64,
-    /// Own messages behind, with their tokens.
+    /// The process's later messages without an outcome, each with its token.
     pub(super) submitted: Vec<(u64, Bytes)>,
-    /// Where a member departed last.
+    /// Position at which a member last departed.
     pub(super) departed: Position,
-    /// The change whose rows are all here.
+    /// The placement change whose rows have all been imported, if there was one.
     pub(super) received: Option<Position>,
 }
 
-/// Why no process can go on from a journal as the one that wrote it.
+/// The reason why no process can continue from a journal under the same id.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unrecoverable {
     /// A record does not decode.
     #[error("record {0} is malformed: {1}")]
     Malformed(usize, WireError),
-    /// One contradicts those before it.
+    /// A record contradicts earlier ones.
     #[error("record {0} does not follow from those before it")]
     Disconnected(usize),
-    /// The others know the process elsewhere.
+    /// The others know the process at another address.
     #[error("the others know this process at {0}")]
     Moved(String),
-    /// A record that is needed is not there.
+    /// A needed record is missing.
     #[error("a record that was durable is missing")]
     Missing,
-    /// Rows were coming in from others, or were kept from a former life, and are in no record.
+    /// Rows from others, or rows kept from a former life, are in no record yet.
     #[error("it ended while it had rows that it had not written down yet")]
     Unfinished,
 }
@@ -210,7 +232,7 @@ impl From<paxos::Record> for Record {
     }
 }
 
-// Tags of the log's records are below.
+// The tags below 64 are those of the log's records.
 const SUBMITTED: u8 = 64;
 const DELIVERED_DATA: u8 = 65;
 const DELIVERED_CONTROL: u8 = 66;
@@ -337,7 +359,7 @@ fn take_option(input: &mut Bytes) -> Result<Option<Bytes>, WireError> {
     }
 }
 
-/// Reads records, all of each.
+/// Decodes all records, each completely.
 pub(super) fn read(records: Vec<(Ticket, Bytes)>) -> Result<Vec<(Ticket, Record)>, Unrecoverable> {
     let read = |(number, (ticket, bytes)): (usize, (Ticket, Bytes))| {
         let record = decode_all(bytes).map_err(|error| Unrecoverable::Malformed(number, error))?;
@@ -346,25 +368,28 @@ pub(super) fn read(records: Vec<(Ticket, Bytes)>) -> Result<Vec<(Ticket, Record)
     records.into_iter().enumerate().map(read).collect()
 }
 
-/// What is delivered here goes to the journal; how much of it is durable.
+/// The bookkeeping of a process's journal: which deliveries were written, and which are durable.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
-    /// What is delivered was read from the journal, and what comes of it was submitted before.
+    /// Whether deliveries come from the journal. Submissions that follow from them were made in the earlier
+    /// life.
     pub(super) replaying: bool,
-    /// Submitted, and not written down yet.
-    pub(super) unsaid: Vec<(u64, Bytes)>,
-    /// Delivered, and not written down because nothing comes of it.
+    /// Submissions that have not been written yet, with their tokens.
+    pub(super) unwritten_submissions: Vec<(u64, Bytes)>,
+    /// Position of the last delivery that changed nothing and has not been written yet.
     pub(super) passed: Option<Position>,
-    /// Written, and not known to be durable: the records of deliveries.
+    /// Records of deliveries that are not known to be durable, in the order of writing.
     pub(super) written: VecDeque<(Ticket, Position)>,
-    /// Bytes written since the last checkpoint began, in earlier lives too: as many are executed again after a crash.
+    /// Bytes written since the last checkpoint began, earlier lives included. A crash has to execute this
+    /// much again.
     pub(super) bytes: u64,
     /// Bytes written in this life.
     pub(super) all_bytes: u64,
 }
 
 impl Journal {
-    /// Everything up to this record is durable: up to which position, if that is news.
+    /// Notes that all records up to `ticket` are durable. Returns the new durable position, if it has
+    /// advanced.
     pub(super) fn persisted(&mut self, ticket: Ticket) -> Option<Position> {
         let mut durable = None;
         while let Some((_, at)) = self.written.pop_front_if(|(written, _)| *written <= ticket) {
@@ -373,12 +398,12 @@ impl Journal {
         durable
     }
 
-    /// Notes a delivery that an earlier life wrote down.
+    /// Counts a delivery that was read back from the journal.
     pub(super) fn read(&mut self, bytes: usize) {
         self.bytes += bytes as u64 + RECORD_BYTES;
     }
 
-    /// Notes a record of a delivery.
+    /// Counts a record of a delivery that was written just now.
     pub(super) fn wrote(&mut self, record: Ticket, at: Position, bytes: usize) {
         self.passed = None;
         self.written.push_back((record, at));
@@ -387,11 +412,11 @@ impl Journal {
     }
 }
 
-/// A record takes so many bytes beside its message.
+/// Estimated overhead of a record in bytes, in addition to its message.
 const RECORD_BYTES: u64 = 80;
 
 impl Record {
-    /// About how many bytes it takes.
+    /// Returns the approximate size of the record in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let content = match self {
             Record::Submitted { body, .. } | Record::Delivered { body, .. } => body.len(),
@@ -407,7 +432,7 @@ impl Record {
 }
 
 impl Began {
-    /// Own messages that may have to be sent again.
+    /// Returns the process's own messages that may have to be sent again.
     pub(super) fn submissions(&self) -> Submissions {
         Submissions { passed: self.passed, messages: self.submitted.clone() }
     }
@@ -433,7 +458,7 @@ mod tests {
         assert!(read(bytes.freeze()).is_err(), "{record:?} and one byte more");
     }
 
-    /// What is on disk is read by later builds.
+    /// Later builds read today's disks, so the bytes of a record must not change.
     #[test]
     fn records_have_their_bytes() {
         let (at, bytes) = (Position(7), Bytes::from_static(b"ab"));

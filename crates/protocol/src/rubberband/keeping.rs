@@ -1,14 +1,17 @@
 //! Keeping: a storage process that was removed keeps its rows until others have them.
 //!
-//! **Promise.** A process that lives and was complete when it was removed does not drop a range's rows while nobody else has
-//! them. If all other replicas of the range are gone, and an operator says so, the range goes on from the rows that are kept.
-//! Nothing that was acknowledged is given up silently: only an operator's word takes rows up that may be behind.
+//! **Promise.** A live process that was complete when it was removed does not drop a range's rows while
+//! nobody else has them. If all other replicas of the range are gone and an operator declares them lost, the
+//! range continues from the kept rows. Acknowledged writes are never given up silently: only an operator's
+//! declaration lets the range continue from rows that may be old.
 //!
-//! **Source.** None that we know. Viewstamped Replication (Liskov and Cowling, 2012, §4.3) and ZooKeeper's leader election both
-//! prefer, among survivors, the one whose log ends last; they count a majority, which a range with few replicas lacks.
+//! **Source.** None that we know. Viewstamped Replication (Liskov and Cowling, 2012, §4.3) and ZooKeeper's
+//! leader election both prefer the survivor whose log ends last. Both count a majority, which a range with
+//! few replicas lacks.
 //!
-//! **Roles.** A *keeper* is the next life of a storage process that was removed while it was complete, or unreachable. It has
-//! the same engine, the same memory of replies and a new id. Supers dismiss it, or have a standby copy from it.
+//! **Roles.** A *keeper* is the next life of a storage process that was removed while it was complete or
+//! unreachable. It has the same engine, the same memory of replies and a new id. Supers dismiss it, or let a
+//! standby copy from it.
 //!
 //! ```text
 //!  P (removed)          routers           super            standby E
@@ -24,97 +27,111 @@
 //! ```
 //!
 //! **Rules.**
-//! - *The position.* A keeper has every write of its ranges up to `through`, the last position that it delivered, and none behind
-//!   it. What of that waited in its queue it still executes. Writes behind may have been acknowledged by others.
-//! - *When it counts.* `apply` has a range copied from a keeper only while no replica of it is active or unreachable: as long
-//!   as one is unreachable it may return, and knows more or as much. The keeper with the last position is taken, and no other.
-//! - *One copy at a time.* While a range without a complete replica is received by one process, no second one begins: they could
-//!   have begun with different rows, for keepers come and go.
-//! - *When it is over.* A super dismisses a keeper once every range of its place has a complete replica that nobody suspects
-//!   and that is heard at that moment, and nobody is taking the place. `apply` checks all but that they are heard, and so no
-//!   keeper leaves before.
-//! - *Who seems to have failed* while it is needed is not removed. It stays, suspected, as an unreachable replica does: it returns and
-//!   refutes, or an operator declares it lost, too. Its node may have another life beside it meanwhile, which is a standby.
-//! - *Who makes way.* A process whose place an operator gives to a standby keeps its rows in the same way, under the id that it
-//!   has: so a move lowers the number of complete replicas for no longer than it takes (S15).
-//! - *What is remembered* goes along: replies, so that a repetition is answered (S6), and verdicts, so that a write that waits for
-//!   them is decided as it was. Sessions that ended meanwhile, and numbers that may be forgotten, are forgotten as it joins.
-//! - *Not across generations.* What was delivered may be no part of a later generation's history. A process that was cut off as
-//!   one began ends, as before.
+//! - *Its position.* A keeper has every write of its ranges up to `through`, the last position that it
+//!   delivered, and no later write. It still executes delivered writes that wait in its queue. Others may
+//!   have acknowledged later writes.
+//! - *When it counts.* `apply` lets a standby copy a range from a keeper only if no replica of the range is
+//!   active or unreachable. An unreachable replica may return and knows at least as much. If there are
+//!   several keepers, only the one with the highest position serves.
+//! - *One copy at a time.* While one process receives a range that has no complete replica, no second process
+//!   may begin to. Keepers come and go, so the two could begin with different rows.
+//! - *When it ends.* A super dismisses a keeper when every range of its place has a complete, unsuspected
+//!   replica that the super hears at that moment, and nobody is receiving the place. `apply` checks all of
+//!   this except hearing, so no keeper leaves earlier.
+//! - *A needed keeper is not removed* when it seems to have failed. It stays, suspected, like an unreachable
+//!   replica. It returns and refutes, or an operator declares it lost as well. Meanwhile its node may run
+//!   another process, which is a standby.
+//! - *A process that makes way* for a standby, because an operator wants so, keeps its rows in the same
+//!   manner, under its old id. So the number of complete replicas is low only while the move lasts (S15).
+//! - *Memory moves along:* replies, so that a repetition is answered (S6), and verdicts, so that a write that
+//!   waits for them gets the same decision. When the keeper joins, it forgets sessions that ended meanwhile
+//!   and numbers that may be forgotten.
+//! - *Not across generations.* Messages that the process delivered may be missing from the history of a
+//!   later generation. A process that was cut off when a generation began ends and keeps nothing. The same
+//!   holds for a keeper: if the routers go on as another generation without it, it ends, and its rows end
+//!   with it.
 //!
-//! **Why an operator decides.** Nobody who is left knows whether a write behind `through` was acknowledged: the routers know
-//! that it was ordered and for whom, and the lead router alone which confirmations it told. So the safe rule is that rows
-//! are taken up only when the last replica that may know more has been declared lost, and the operator is shown both what
-//! is given up and the position at which the keeper stands. If nothing was acknowledged behind it, nothing is lost.
+//! **Why an operator decides.** No survivor knows whether a write behind `through` was acknowledged. The
+//! routers know that it was ordered and for whom, and only the lead router knows which confirmations it
+//! reported. So the safe rule is: the range continues from kept rows only after the last replica that may
+//! know more was declared lost. The operator sees both what is given up and the keeper's position. If
+//! nothing was acknowledged behind that position, nothing is lost. But no process can find out whether
+//! anything was: the keeper's rows may lack acknowledged writes, and look the same if they lack none.
 //!
 //! **Attacks considered.**
-//! - *Two keepers of a range at different positions:* the later is taken. Writes are refused as long as no replica is complete, so
-//!   that neither falls back further. Of a place whose other ranges have replicas that live, only the lost range is copied from
-//!   the keeper; the others come from where they are newer.
-//! - *The offer races with the return of the last replica:* both are ordered. Behind the return it is active, and the keeper is
-//!   dismissed; a copy that was composed before names another placement version and is void.
-//! - *The offer races with the declaration:* a keeper that joins before the range is received by anybody is taken up. One
-//!   that joins later finds a range that is being received, or complete and empty: its rows stay until that one is complete
-//!   and are dropped then. The declaration was the operator's word that nobody has them.
-//! - *The declared process lives and returns:* it is a keeper like any other, with a later position.
-//! - *The keeper dies while it sends:* an operator declares it lost; the receiver ends, and comes back empty; the next keeper is
-//!   taken, or the range is lost. The receiver had acknowledged nothing, since a range without a complete replica takes no writes.
-//! - *The keeper is cut off while it sends:* the receiver waits, and goes on asking where it was once the keeper is back. (It used to
-//!   be removed. What had been declared lost was another process; the range began empty, though its rows were there.)
-//! - *The keeper is cut off when it is not needed:* it is removed, and joins anew with the same rows and position.
-//! - *A migration for which it was a source:* its pins are released, and the receiver reads elsewhere. One that it received itself
-//!   is void: a process that was not complete keeps nothing.
-//! - *A write that waits for verdicts:* the keeper asks for them, and answers; those who wait for its former life's verdict wait
-//!   for the keeper's, if it delivered the write. If it comes too late for them, theirs was published: as in
-//!   `verdicts`, what the write did in the lost range is lost.
-//! - *Staged rows* belong to a session and stay while that is open. A part that was staged behind `through` is missed when the load is
-//!   published, since its rows are counted.
-//! - *A statement's id* that was used behind `through` is not known to the keeper: a repetition is executed. Its effect was
-//!   lost with the range, so it takes effect once.
+//! - *Two keepers of a range at different positions:* the later one serves. The range refuses writes while no
+//!   replica is complete, so neither keeper falls back further. If other ranges of the place have live
+//!   replicas, the standby copies those from the replicas, which are newer, and only the lost range from the
+//!   keeper.
+//! - *The offer races with the return of the last replica:* both are ordered. After the return the replica is
+//!   active, and supers dismiss the keeper. A copy that was planned before names an old placement version and
+//!   has no effect.
+//! - *The offer races with the declaration:* if the keeper joins before anybody receives the range, the range
+//!   continues from its rows. If it joins later, the range is being received, or complete and empty. The
+//!   keeper holds its rows until the range is complete and then drops them: the operator declared that nobody
+//!   has them.
+//! - *The process that was declared lost returns:* it is a keeper like any other, with a later position.
+//! - *The keeper dies while it sends:* an operator declares it lost. The receiver ends, and comes back empty.
+//!   The next keeper serves, or the range is lost. The receiver had acknowledged nothing, because a range
+//!   without a complete replica takes no writes.
+//! - *The keeper is cut off while it sends:* the receiver waits, and continues the transfer when the keeper
+//!   is back. (Earlier, the keeper was removed. Another process was then declared lost, and the range began
+//!   empty although its rows existed.)
+//! - *The keeper is cut off when nobody needs it:* it is removed, and joins again with the same rows and
+//!   position.
+//! - *The process was a source of a migration:* its pins are released, and the receiver reads elsewhere. A
+//!   migration that it was receiving has no effect, because a process that was not complete keeps nothing.
+//! - *A write waits for verdicts:* the keeper asks for them, and answers. Processes that wait for the verdict
+//!   of its former life get the keeper's verdict if the keeper delivered the write. If it comes too late, the
+//!   others have published theirs: as in `verdicts`, the write's effect in the lost range is lost.
+//! - *Staged rows* belong to a session and stay while it is open. Publishing a load counts its rows, so it
+//!   notices a part that was staged behind `through`.
+//! - *A statement's id was used behind `through`:* the keeper does not know it, so a repetition is executed.
+//!   The first effect was lost with the range, so the write takes effect once.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Config, Range, StorageState, placement::Segment};
 use crate::{ecast::Position, id::ProcessId};
 
-/// The rows that a keeper has.
+/// The rows of a keeper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Keeps {
-    /// The life that was removed.
+pub struct KeptRows {
+    /// The former life, which was removed.
     pub former: ProcessId,
-    /// Its place on the ring, whose ranges they are.
+    /// The former life's ring id, whose ranges the rows belong to.
     pub place: u64,
-    /// They contain every write up to here, and none behind.
+    /// Last position whose writes the rows contain.
     pub through: Position,
 }
 
 impl Config {
-    /// What `process` keeps, if it is a keeper.
-    pub fn keeps(&self, process: ProcessId) -> Option<Keeps> {
+    /// Returns the rows that `process` keeps, if it is a keeper.
+    pub fn keeps(&self, process: ProcessId) -> Option<KeptRows> {
         match self.storage.get(&process) {
             Some(StorageState::Keeping(keeps)) => Some(*keeps),
             _ => None,
         }
     }
 
-    /// All keepers.
-    pub fn keepers(&self) -> impl Iterator<Item = (ProcessId, Keeps)> + '_ {
+    /// Returns all keepers with their rows.
+    pub fn keepers(&self) -> impl Iterator<Item = (ProcessId, KeptRows)> + '_ {
         self.storage.keys().filter_map(|&process| Some((process, self.keeps(process)?)))
     }
 
-    /// The ranges of a place on the ring.
+    /// Returns the ranges of a place on the ring.
     pub fn ranges_at(&self, place: u64) -> Vec<Range> {
         self.ring.get(&place).map(|holder| self.ranges_of(*holder)).unwrap_or_default()
     }
 
-    /// The segments of what a keeper keeps.
-    pub(super) fn kept_by(&self, keeps: Keeps) -> impl Iterator<Item = &Segment> {
+    /// Returns the segments of which a keeper has rows.
+    pub(super) fn kept_by(&self, keeps: KeptRows) -> impl Iterator<Item = &Segment> {
         let holder = self.ring.get(&keeps.place);
         self.segments().iter().filter(move |segment| holder.is_some_and(|it| segment.replicas.contains(it)))
     }
 
-    /// Whether `process` is a keeper, and some range of its place has no complete replica that nobody suspects, or its
-    /// successor there is not complete.
+    /// Whether `process` is a keeper that must stay. It must if a range of its place has no complete,
+    /// unsuspected replica, or if its successor there is still receiving.
     pub(super) fn is_needed(&self, process: ProcessId) -> bool {
         let Some(keeps) = self.keeps(process) else { return false };
         let successor = self.ring.get(&keeps.place).and_then(|holder| self.storage.get(holder));
@@ -126,16 +143,16 @@ impl Config {
         !self.kept_by(keeps).all(spared)
     }
 
-    /// The keeper from whose rows a segment goes on that no replica has, or will have again: the one that delivered most.
-    pub fn keeper(&self, segment: &Segment) -> Option<(ProcessId, Keeps)> {
-        let keeps = |(_, keeps): &(ProcessId, Keeps)| {
+    /// Returns the keeper from whose rows a lost segment continues: the keeper that delivered most.
+    pub fn keeper(&self, segment: &Segment) -> Option<(ProcessId, KeptRows)> {
+        let keeps = |(_, keeps): &(ProcessId, KeptRows)| {
             self.ring.get(&keeps.place).is_some_and(|holder| segment.replicas.contains(holder))
         };
         let keepers = self.keepers().filter(|_| self.is_lost(segment)).filter(keeps);
         keepers.max_by_key(|(process, keeps)| (keeps.through, *process))
     }
 
-    /// Whether `new` may copy a segment from `source`, or begin with nothing.
+    /// Whether `new` may copy a segment from `source`, or, if `source` is `None`, begin it empty.
     pub(super) fn may_copy(&self, segment: &Segment, new: ProcessId, source: Option<ProcessId>) -> bool {
         if !self.is_lost(segment) {
             return source.is_some_and(|source| self.complete(segment).any(|replica| replica == source));
@@ -143,7 +160,7 @@ impl Config {
         !self.is_received(segment, new) && self.keeper(segment).map(|(keeper, _)| keeper) == source
     }
 
-    /// Whether somebody else than `new` receives a segment.
+    /// Whether a process other than `new` receives a segment.
     pub(super) fn is_received(&self, segment: &Segment, new: ProcessId) -> bool {
         let receives = |replica: &ProcessId| {
             *replica != new && matches!(self.storage.get(replica), Some(StorageState::Receiving { .. }))
@@ -151,8 +168,8 @@ impl Config {
         segment.replicas.iter().any(receives)
     }
 
-    /// Whether a keeper will still tell what its former life, which was concerned by a write at `at`, makes of it.
-    pub(super) fn is_kept_of(&self, former: ProcessId, at: Position) -> bool {
+    /// Whether a keeper will still send the verdict of its former life on the write at `at`.
+    pub(super) fn has_keeper_of(&self, former: ProcessId, at: Position) -> bool {
         self.keepers().any(|(_, keeps)| keeps.former == former && at <= keeps.through)
     }
 }

@@ -1,30 +1,33 @@
-//! Ids that applications make up: which statement each is for, and which have expired (S6).
+//! Made-up ids: ids that applications choose themselves. For each id, routers know its statement and whether
+//! it has expired (S6).
 //!
-//! **Promise.** A write under an id that an application made up takes effect once, through whichever gateways it is sent
-//! and however often, until the id expires. After that it is refused, and whether it was applied is no longer known.
-//! Another statement under the id is refused.
+//! **Promise.** A write under a made-up id takes effect once, however often and through whichever gateways
+//! the application sends it, until the id expires. After that it is refused, and nobody knows whether it was
+//! applied. Another statement under the id is refused.
 //!
-//! **How.** A number that a gateway gives out belongs to a session that its joining opened. A made-up id belongs to
-//! nobody: any gateway may send it first. So the write itself opens it, at its place in the order. Routers keep what they
-//! judge it by: the statement that the id was first used for. They admit a further write under the id as a repetition,
-//! which the ranges answer from memory, or refuse it. Members keep nothing, and no message is spent on opening.
+//! **How.** A number that a gateway gives out belongs to a session, which opened when the gateway joined. A
+//! made-up id belongs to no gateway: any gateway may be the first to send it. So the first write under the id
+//! opens it, at the write's position. Routers then remember the hash of its statement. They admit a further
+//! write under the id as a repetition, which the ranges answer from memory, or refuse it. Members store
+//! nothing, and opening costs no message.
 //!
-//! **Expiry.** [`Control::Expire`](super::Control::Expire) names a position. Ids first used up to there expire, and ranges
-//! forget what writes under made-up ids did up to there. A super sends it for a position that it had delivered
-//! [`SuperSettings::retention`](super::SuperSettings::retention) ago, by its own clock. A gateway sends it when
-//! [`SENT_MAX`] later writes of its own were made under such ids, so an application that makes up a million of them is
-//! remembered for less long and takes no more memory.
+//! **Expiry.** [`Control::Expire`](super::Control::Expire) names a position. Ids first used up to it expire,
+//! and ranges forget their replies to writes under made-up ids up to it. A super sends the message for a
+//! position that it delivered [`SuperSettings::retention`](super::SuperSettings::retention) ago, by its own
+//! clock. A gateway sends it after [`SENT_MAX`] later writes of its own under made-up ids. So an application
+//! that makes up a million ids uses no more memory; its writes are remembered for a shorter time.
 //!
-//! **Why it is safe.** A range forgets a write that it executed at or before the position. Its id was admitted at or
-//! before it was executed, so the same message expires the id, and no repetition is routed from there on. The message may
-//! come twice, late, or from two supers at once: it never gives back anything.
+//! **Why it is safe.** A range forgets a write that it executed at or before the position. The id of that
+//! write was admitted no later than it was executed, so the same message expires the id, and routers route no
+//! repetition after it. The message may come twice, late, or from two supers at once: it never reopens an id.
 //!
-//! - *Two gateways send one id at once.* One write is first in the order. The other is a repetition, or refused.
-//! - *The first write is refused by its range, or lost.* The id is open, and nothing is remembered. A repetition is
-//!   executed as the first.
-//! - *An expired id comes again.* Routers remember the marks of the last [`EXPIRED_MAX`] expired ids. Two ids with one mark
-//!   only mean that one is refused for nothing.
-//! - *An id comes again when its mark is forgotten as well.* It is taken for a new one. `docs/limits.md` says so.
+//! - *Two gateways send one id at once.* One write is first in the order. The other is a repetition, or
+//!   refused.
+//! - *The first write is refused by its range, or lost.* The id is open, and no range remembers it. A
+//!   repetition is executed as if it were the first write.
+//! - *An expired id comes again.* Routers remember the marks of the last [`EXPIRED_MAX`] expired ids. If two
+//!   ids share a mark, one of them is refused without need.
+//! - *An id comes again after its mark is forgotten.* It counts as a new id. `docs/limits.md` says so.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,35 +37,35 @@ use serde::{Deserialize, Serialize};
 use super::{RequestId, WriteName, refusal};
 use crate::ecast::{Position, Refusal};
 
-/// A gateway has the ranges remember so many of its writes under made-up ids.
+/// Number of a gateway's latest writes under made-up ids that the ranges remember.
 pub(super) const SENT_MAX: usize = 65_536;
-/// Ids that are open at once; further ones are refused until some expire.
+/// Maximum number of open ids; further ids are refused until some expire.
 const OPEN_MAX: usize = 1 << 20;
-/// Expired ids whose marks are kept.
+/// Maximum number of expired ids whose marks are kept.
 const EXPIRED_MAX: usize = 1 << 20;
 
-/// What routers know of made-up ids.
+/// The routers' knowledge of made-up ids.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Parts", into = "Parts")]
+#[serde(from = "MadeUpIdsWire", into = "MadeUpIdsWire")]
 pub struct MadeUpIds {
-    /// The statement's print and the position of the first use.
+    /// Open ids, with their statement's hash and the position of their first use.
     open: BTreeMap<RequestId, (u64, Position)>,
-    /// In the order of their first use.
+    /// Open ids in the order of their first use.
     order: VecDeque<(Position, RequestId)>,
-    /// Marks of expired ids, oldest first, and the same as a set.
+    /// Marks of expired ids, oldest first. `marks` is the same as a set.
     expired: VecDeque<u64>,
     marks: FxHashSet<u64>,
 }
 
-/// What of it is handed on.
+/// The serialised form of [`MadeUpIds`].
 #[derive(Serialize, Deserialize)]
-struct Parts {
+struct MadeUpIdsWire {
     open: VecDeque<(RequestId, u64, Position)>,
     expired: VecDeque<u64>,
 }
 
-impl From<Parts> for MadeUpIds {
-    fn from(parts: Parts) -> MadeUpIds {
+impl From<MadeUpIdsWire> for MadeUpIds {
+    fn from(parts: MadeUpIdsWire) -> MadeUpIds {
         MadeUpIds {
             order: parts.open.iter().map(|(id, _, at)| (*at, *id)).collect(),
             open: parts.open.into_iter().map(|(id, print, at)| (id, (print, at))).collect(),
@@ -72,15 +75,15 @@ impl From<Parts> for MadeUpIds {
     }
 }
 
-impl From<MadeUpIds> for Parts {
-    fn from(ids: MadeUpIds) -> Parts {
+impl From<MadeUpIds> for MadeUpIdsWire {
+    fn from(ids: MadeUpIds) -> MadeUpIdsWire {
         let open = ids.order.iter().map(|(at, id)| (*id, ids.open[id].0, *at));
-        Parts { open: open.collect(), expired: ids.expired }
+        MadeUpIdsWire { open: open.collect(), expired: ids.expired }
     }
 }
 
 impl MadeUpIds {
-    /// A write under a made-up id stands at `at`.
+    /// Admits or refuses the write under a made-up id that is ordered at `at`.
     pub(super) fn admit(&mut self, at: Position, name: WriteName) -> Result<(), Refusal> {
         let id = name.request;
         assert!(id.is_made_up(), "{id:?} was given out by a gateway");
@@ -97,7 +100,7 @@ impl MadeUpIds {
         }
     }
 
-    /// Ids first used up to `through` are over.
+    /// Expires the ids first used up to `through`.
     pub(super) fn expire(&mut self, through: Position) {
         while let Some((_, id)) = self.order.pop_front_if(|(at, _)| *at <= through) {
             self.open.remove(&id);
@@ -113,7 +116,7 @@ impl MadeUpIds {
     }
 }
 
-/// What is kept of an expired id. Ids are digests, so any part of one will do.
+/// Returns the part of an expired id that is remembered. Ids are digests, so any 64 bits of them serve.
 fn mark(id: RequestId) -> u64 {
     id.number
 }
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(ids.admit(Position(5), name(7, 1)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(6), name(7, 2)), Err(refusal::EXPIRED));
         assert_eq!(ids.admit(Position(7), name(8, 1)), Ok(()));
-        // A snapshot knows the same; an old message about expiry gives nothing back.
+        // A snapshot carries the same knowledge; an old expiry message reopens no id.
         let bytes = postcard::to_stdvec(&ids).expect("our own types always serialise");
         let mut copy: MadeUpIds = postcard::from_bytes(&bytes).expect("our own bytes decode");
         assert_eq!(copy, ids);
@@ -152,7 +155,7 @@ mod tests {
         let count = OPEN_MAX as u64 + EXPIRED_MAX as u64 + 10;
         let mut refused = 0;
         for id in 0..count {
-            // An id is a digest: neighbours have nothing in common.
+            // Ids are digests, so consecutive test ids must not be similar.
             let digest = u128::from(id).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
             let admitted = ids.admit(Position(id), name(digest, 1));
             if admitted == Err(refusal::TOO_MANY_IDS) {

@@ -1,4 +1,5 @@
-//! What clients, storage processes and supers have in common: membership, the configuration's replica, signs of life.
+//! The common part of clients, storage processes and supers: membership, the copy of the configuration, signs
+//! of life.
 
 use std::collections::VecDeque;
 
@@ -6,7 +7,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, Keeps, Message, Record, Role, Rubberband, config::TAG,
+    Config, Control, DataHeader, DataKind, Direct, KeptRows, Message, Record, Role, Rubberband, config::TAG,
     journal::Journal,
 };
 use crate::{
@@ -21,46 +22,47 @@ use crate::{
     wire::encode_body,
 };
 
-/// What the order hands to a role.
+/// An item that the order hands to a role.
 #[derive(Debug)]
 pub(super) enum Delivered {
-    /// The configuration has changed (or was handed over on joining): `before` is what it was.
+    /// A control message, already applied to [`Membership::config`]. `before` is the configuration before it,
+    /// or `None` on joining.
     Control { at: Position, sender: ProcessId, control: Control, before: Option<Config> },
     /// A data message.
     Data { at: Position, id: MessageId, header: DataHeader, operation: Bytes },
-    /// A data message past the log, stamped `at`.
+    /// A data message that bypassed the log, with the position `at` as its stamp.
     Injected { at: Position, sender: ProcessId, header: DataHeader, operation: Bytes, fits: bool },
-    /// What became of a submission.
+    /// The outcome of a submission.
     Outcome { token: u64, outcome: Outcome },
     /// A submission that was never sent.
     NotSent { token: u64 },
-    /// An injection that went nowhere.
+    /// An injection that no router accepted.
     NotInjected { token: u64 },
-    /// Nobody leads the routers, as far as is heard, or somebody does again.
+    /// Whether no router in reach knows a leader.
     Adrift(bool),
-    /// The end of the command to leave.
+    /// The result of the command to leave.
     Left { id: CommandId, result: Result<(), LeaveRefusal> },
-    /// This process is no member any more.
+    /// This process is no longer a member.
     Wedged,
 }
 
-/// Why a process that was asked to leave its domain does not, or not for certain.
+/// The reason why a process did not leave its domain, or may not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LeaveRefusal {
-    /// It is a member still: some rows are nowhere else.
+    /// The process is still a member, because nobody else has some of its rows.
     #[error("the others need it: some rows are nowhere else")]
     Needed,
-    /// All that were to confirm it have failed.
+    /// All processes that could confirm the departure have failed.
     #[error("it may be out: all processes that could tell have failed")]
     Unknown,
-    /// It was asked before, and that has not ended.
+    /// An earlier command to leave has not ended.
     #[error("it is leaving already")]
     Already,
 }
 
-/// Tokens of a role's own submissions have this bit; a user's do not.
+/// Bit that marks the tokens of a role's own submissions; a user's tokens do not have it.
 pub(super) const INTERNAL: u64 = 1 << 63;
-/// The token of a message that has this process leave.
+/// Token of the message by which this process leaves.
 const LEAVE: u64 = INTERNAL | 1 << 61;
 
 pub(super) struct Membership {
@@ -68,32 +70,32 @@ pub(super) struct Membership {
     role: Role,
     pub(super) member: Member,
     config: Option<Config>,
-    /// What the order told and the role has not taken yet.
+    /// Events of the order that the role has not taken yet.
     events: VecDeque<MemberEvent>,
     alive_every: Duration,
     alive_at: Time,
     wedged: bool,
-    /// The command to leave that has not ended.
+    /// The command to leave that is in progress.
     leaving: Option<CommandId>,
-    /// Delivered next, before what else the order told.
+    /// An item that is handed over before `events`.
     further: Option<Delivered>,
-    /// What it writes down, if it has a disk.
+    /// The journal, if the process has a disk.
     journal: Option<Journal>,
     refused: u64,
 }
 
-/// What a process comes back with from its disk.
+/// The state with which a process comes back from its disk.
 pub(super) struct Past {
-    /// The configuration that what is to be replayed begins with.
+    /// The configuration before the first replayed delivery.
     pub(super) config: Option<Config>,
-    /// The last position of what is to be replayed.
+    /// Position of the last delivery to replay.
     pub(super) delivered: Position,
     pub(super) submissions: Submissions,
     pub(super) generation: Generation,
 }
 
 impl Membership {
-    /// A process that asks to be admitted as soon as it finds a router.
+    /// Creates a process that asks for admission as soon as it finds a router.
     pub(super) fn new(
         me: Peer,
         role: Role,
@@ -101,7 +103,7 @@ impl Membership {
         settings: MemberSettings,
         alive_every: Duration,
         terms: Option<Terms>,
-        keeps: Option<Keeps>,
+        keeps: Option<KeptRows>,
     ) -> Self {
         let mut membership = Membership {
             me: me.id,
@@ -122,7 +124,8 @@ impl Membership {
         membership
     }
 
-    /// A process that comes back, and is a member as far as it knows. What was delivered to it is to be replayed.
+    /// Creates a process that comes back from its disk and still counts as a member. The caller then replays
+    /// its deliveries.
     pub(super) fn recovered(
         me: ProcessId,
         role: Role,
@@ -147,20 +150,20 @@ impl Membership {
         }
     }
 
-    /// Has it write down what it needs to come back.
+    /// Makes the process write the records that it needs to come back.
     pub(super) fn persist(mut self) -> Self {
         self.member.persist();
         let submitted = self.member.submissions().expect("nothing was sent yet");
-        self.journal.get_or_insert_default().unsaid = submitted.messages;
+        self.journal.get_or_insert_default().unwritten_submissions = submitted.messages;
         self
     }
 
-    /// What it writes down, if it has a disk.
+    /// Returns the journal, if the process has a disk.
     pub(super) fn journal(&mut self) -> Option<&mut Journal> {
         self.journal.as_mut()
     }
 
-    /// Looks for all members that it knows of.
+    /// Asks for links to all members that this process seeks.
     pub(super) fn meet_all<P>(&self, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -170,13 +173,12 @@ impl Membership {
         }
     }
 
-    /// What was delivered before a crash is delivered once more.
+    /// Queues a delivery from before the crash, to be delivered again.
     pub(super) fn replay(&mut self, event: MemberEvent) {
         self.events.push_back(event);
     }
 
-    /// All that was delivered before the crash was delivered once more: what is suspected of this process may have been
-    /// neither refuted nor left.
+    /// Ends the replay. Refutes a suspicion of this process, because its former life may not have done so.
     pub(super) fn replayed(&mut self) {
         if let Some(journal) = &mut self.journal {
             journal.replaying = false;
@@ -190,7 +192,7 @@ impl Membership {
         self.journal.as_ref().is_some_and(|journal| journal.replaying)
     }
 
-    /// Submits of its own accord. Nobody waits for what becomes of it.
+    /// Submits a message of the role's own. No caller awaits its outcome.
     pub(super) fn say(&mut self, control: Control) {
         if !self.is_replaying() {
             let body = control.encode();
@@ -201,17 +203,18 @@ impl Membership {
 
     fn note_submission(&mut self, token: u64, body: &Bytes) {
         if let Some(journal) = &mut self.journal {
-            journal.unsaid.push((token, body.clone()));
+            journal.unwritten_submissions.push((token, body.clone()));
         }
     }
 
-    /// Writes down what was submitted, before it is sent, and at the end of a batch that something was passed over.
+    /// Writes submissions to the journal, which come before their sending. At the end of a batch (`drained`)
+    /// also writes the last position that was skipped.
     pub(super) fn write_down<P>(&mut self, drained: bool, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
     {
         let Some(journal) = &mut self.journal else { return };
-        for (token, body) in journal.unsaid.drain(..) {
+        for (token, body) in journal.unwritten_submissions.drain(..) {
             let record = out.persist(Record::Submitted { token, body });
             self.member.send_after(record);
         }
@@ -221,7 +224,7 @@ impl Membership {
         }
     }
 
-    /// Writes down what was delivered.
+    /// Writes a delivery to the journal.
     fn write_delivery<P>(&mut self, event: &MemberEvent, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -244,12 +247,12 @@ impl Membership {
         journal.wrote(record, at, bytes);
     }
 
-    /// The configuration at the last delivered position, once admitted.
+    /// Returns the configuration at the last delivered position, `None` before admission.
     pub(super) fn config(&self) -> Option<&Config> {
         self.config.as_ref()
     }
 
-    /// As if the order had handed it over.
+    /// Sets the configuration as if the order had handed it over.
     #[cfg(test)]
     pub(super) fn know(&mut self, config: Config) {
         self.config = Some(config);
@@ -263,7 +266,7 @@ impl Membership {
         self.refused + self.member.refused()
     }
 
-    /// Hands an input to the member. What comes of it is to be taken with [`Membership::next`].
+    /// Hands an input to the member. The caller takes the results with [`Membership::next`].
     pub(super) fn handle<P>(&mut self, cx: &mut Context<'_>, input: Input<Member>, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -285,7 +288,8 @@ impl Membership {
         member.handle(cx, input, &mut lift);
     }
 
-    /// What the order hands over next. One at a time, so that [`Membership::config`] is that of the very position.
+    /// Returns the next item of the order. Items come one at a time, so that [`Membership::config`] belongs
+    /// to the item's position.
     pub(super) fn next<P>(&mut self, out: &mut dyn Sink<P>) -> Option<Delivered>
     where
         P: Protocol<Message = Message, Record = Record>,
@@ -302,7 +306,8 @@ impl Membership {
         }
     }
 
-    /// Submits through the order. What becomes of it is delivered; of a wedged process nothing becomes.
+    /// Submits a message through the order. The outcome arrives by [`Membership::next`]; a wedged process
+    /// gets none.
     pub(super) fn submit<P>(
         &mut self,
         cx: &mut Context<'_>,
@@ -320,7 +325,8 @@ impl Membership {
         self.handle(cx, Input::Command(MemberCommand::Submit { token, class, body }), out);
     }
 
-    /// Has this process leave. Returns the end of the command if it ends at once; otherwise that is delivered.
+    /// Starts to leave. Returns the result if it is known at once; otherwise [`Membership::next`] delivers
+    /// it.
     pub(super) fn leave<P>(
         &mut self,
         cx: &mut Context<'_>,
@@ -341,13 +347,14 @@ impl Membership {
         None
     }
 
-    /// The command to leave ends.
+    /// Ends the command to leave.
     fn left(&mut self, result: Result<(), LeaveRefusal>) -> Option<Delivered> {
         self.leaving.take().map(|id| Delivered::Left { id, result })
     }
 
-    /// The message that has this process leave has an outcome. Whether the process is out, other news tells: that of its being
-    /// wedged, or the message itself, which is delivered to members alone.
+    /// Handles the outcome of the message by which this process leaves. `Stable` and `Wedged` decide nothing.
+    /// When the process is wedged, it learns that it is out. When the message is delivered to it, it learns
+    /// that it is still needed, because only members get deliveries.
     fn leave_ended(&mut self, outcome: Outcome) -> Option<Delivered> {
         match outcome {
             _ if self.member.is_wedged() => None,
@@ -394,7 +401,7 @@ impl Membership {
             MemberEvent::Adrift(adrift) => return Some(Delivered::Adrift(adrift)),
             MemberEvent::Wedged => {
                 self.wedged = true;
-                // Why it is out, nobody asks.
+                // The result of `Leave` is that the process is out, whatever wedged it.
                 let left = self.left(Ok(()));
                 self.further = left.is_some().then_some(Delivered::Wedged);
                 return left.or(Some(Delivered::Wedged));
@@ -420,7 +427,7 @@ impl Membership {
         };
         let before = self.config.take();
         let after = match (&before, attachment) {
-            // What others join with is no news to a member that has the configuration already.
+            // A member that has the configuration needs no attachment, which is for the process that joins.
             (Some(before), _) => match Rubberband::apply(before, at, id.sender, &body) {
                 Ok(changed) => changed.unwrap_or_else(|| before.clone()),
                 Err(refusal) => {
@@ -453,7 +460,7 @@ impl Membership {
         Some(Delivered::Control { at, sender: id.sender, control, before })
     }
 
-    /// Whether a process of role `other` is one that we talk to without being asked first.
+    /// Whether this process opens the link to processes of role `other`.
     fn seeks(&self, other: Role) -> bool {
         matches!((self.role, other), (_, Role::Super) | (Role::Gateway | Role::Storage, Role::Storage))
     }
@@ -475,7 +482,7 @@ impl Membership {
         }
     }
 
-    /// Sends a sign of life to every super when it is time.
+    /// Sends a sign of life to every super when it is due.
     pub(super) fn tick<P>(&mut self, now: Time, executed: Position, out: &mut dyn Sink<P>)
     where
         P: Protocol<Message = Message, Record = Record>,

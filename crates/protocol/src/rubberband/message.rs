@@ -1,4 +1,5 @@
-//! What clients and storage processes send through E-Cast (data) and to each other directly.
+//! The messages of clients and storage processes: data messages, which go through E-Cast, and direct
+//! messages.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
@@ -17,64 +18,65 @@ use crate::{
     },
 };
 
-/// What a write is sent under: its id, and what tells it from another write under the same id.
+/// The name under which a write is sent: its id, and the hash that tells it from another write under the same
+/// id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteName {
     /// The id.
     pub request: RequestId,
-    /// A hash of the statement. The ranges remember it, and refuse another statement under a known id.
+    /// Hash of the statement. The ranges remember it, and refuse another statement under a known id.
     pub print: u64,
-    /// Whether the id may have been used before. The number of a write that is not repeated was given out by its own
-    /// gateway for this write alone, so nothing that is known of that number is about it.
+    /// Whether an earlier attempt may have used the id. If not, the gateway gave the number to this write
+    /// alone, so memory that a range has of the number cannot concern this write.
     pub repeated: bool,
 }
 
 impl WriteName {
-    /// The name of a write that nobody can repeat, under an id given out for it.
+    /// Returns a name that nobody can repeat, under an id that was given out for this write.
     pub fn nameless(request: RequestId) -> WriteName {
         WriteName { request, print: 0, repeated: false }
     }
 }
 
-/// What a data message does.
+/// The effect of a data message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DataKind {
-    /// Reads.
+    /// A read.
     Read,
-    /// Writes, and can not fail at run time.
+    /// A write that cannot fail at run time.
     Write,
-    /// Writes, and can fail at run time: verdicts are exchanged when it spans ranges (S15).
+    /// A write that can fail at run time: if it spans several ranges, these exchange verdicts (S15).
     FallibleWrite,
 }
 
-/// What stands before the operation in a data message: all that routing needs.
+/// The part of a data message before its operation: all that routing needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataHeader {
-    /// What it does.
+    /// The effect of the operation.
     pub kind: DataKind,
-    /// What the client calls it; answers carry it.
+    /// The attempt of the client that sends the message; answers carry the same number.
     pub token: u64,
-    /// A write's name; of no meaning for reads.
+    /// The name of a write; without meaning for reads.
     pub name: WriteName,
-    /// Which replica answers, among equals.
+    /// Number that selects, among the complete replicas of each range, the one that answers.
     pub offset: u32,
-    /// The table, or [`DataHeader::NO_TABLE`].
+    /// Number of the table, or [`DataHeader::NO_TABLE`].
     pub table: u32,
-    /// The ring keys concerned; disjoint.
+    /// The ring keys that the operation touches; disjoint.
     pub ranges: SmallVec<[Range; 2]>,
 }
 
 const HEADER_BYTES: usize = 1 + 1 + 8 + 16 + 8 + 8 + 4 + 4 + 4;
-/// Where the session begins: behind tag, kind and token.
+/// Offset in bytes of the session in a message: behind tag, kind and token.
 const SESSION_AT: usize = 1 + 1 + 8;
-/// Beside the kind, in one byte: the write is repeated.
+/// Flag in the kind's byte: the write is a repetition.
 const REPEATED: u8 = 1 << 7;
 
 impl DataHeader {
-    /// For messages about no table.
+    /// The table number of messages that concern no table.
     pub const NO_TABLE: u32 = 0;
 
-    /// A data message: header and operation.
+    /// Encodes a data message: this header, then the operation.
     pub fn encode(&self, operation: &[u8]) -> Bytes {
         let mut out = BytesMut::with_capacity(HEADER_BYTES + self.ranges.len() * 16 + operation.len());
         let kind = match self.kind {
@@ -99,7 +101,7 @@ impl DataHeader {
         out.freeze()
     }
 
-    /// Takes the header off the front; what is left is the operation.
+    /// Takes the header off the front of `body`, which then is the operation.
     pub fn take(body: &mut Bytes) -> Result<DataHeader, WireError> {
         match take_u8(body)? {
             TAG => {}
@@ -132,7 +134,8 @@ impl DataHeader {
         Ok(DataHeader { kind, token, name, offset, table, ranges })
     }
 
-    /// The name of a write under a made-up id; `None` of all other messages, at the cost of a look at eight bytes.
+    /// Returns the name of a write under a made-up id, `None` for all other messages. Reads eight bytes of
+    /// most messages, so that routers can call it on each.
     pub(super) fn peek_made_up(body: &Bytes) -> Option<WriteName> {
         let upper = body.get(SESSION_AT + 8..SESSION_AT + 16)?;
         if upper != &((MADE_UP >> 64) as u64).to_le_bytes()[..] {
@@ -142,147 +145,150 @@ impl DataHeader {
         (header.kind != DataKind::Read).then_some(header.name)
     }
 
-    /// Whether no key is named twice; a write would take effect there twice.
+    /// Whether no key is listed twice; a write would take effect twice there.
     pub(super) fn is_disjoint(&self) -> bool {
         let mut ranges = self.ranges.clone();
         ranges.sort_unstable();
         ranges.windows(2).all(|pair| pair[0].high < pair[1].low)
     }
 
-    /// The header of a message, or `None` if it has none.
+    /// Returns the header of a message, or `None` if it has none.
     pub fn peek(body: &Bytes) -> Option<DataHeader> {
         DataHeader::take(&mut body.clone()).ok()
     }
 }
 
-/// A message of a Rubberband process: of the ordering layer, or direct.
+/// A message of a Rubberband process: through the routers, or direct.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// To or from a router, or between routers.
+    /// A message to or from a router.
     Order(ecast::Message),
-    /// Past the routers.
+    /// A message that bypasses the routers.
     Direct(Direct),
 }
 
 /// A direct message between a client and a storage process, between storage processes, or to a super.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Direct {
-    /// Anyone → super: alive; and what it has executed, for the operators.
+    /// Anyone → super: a sign of life, with the sender's progress for operators.
     Alive {
-        /// The last position executed.
+        /// The last position that the sender executed.
         executed: Position,
     },
-    /// Client → storage: a read of what this replica has, valid under one placement only.
+    /// Client → storage: a read of this replica's current rows, valid under one placement only.
     Basic {
-        /// The read's name.
+        /// The client's attempt, which answers carry.
         token: u64,
-        /// The placement version that the client computed the ranges with.
+        /// The placement version with which the client computed the ranges.
         placement: u64,
-        /// What to read.
+        /// The ring keys to read.
         ranges: SmallVec<[Range; 2]>,
-        /// The operation.
+        /// The operation, opaque here.
         operation: Bytes,
     },
-    /// Storage → client: part of an answer.
+    /// Storage → client: a piece of an answer.
     Reply(Reply),
-    /// Client → storage: this many bytes of the answers to `token` have been consumed; go on.
+    /// Client → storage: the user has consumed this much of the answers to `token`; send more.
     Consumed {
-        /// Which request.
+        /// The client's attempt.
         token: u64,
-        /// Bytes consumed in all.
+        /// Bytes consumed since the answer's beginning.
         bytes: u64,
     },
-    /// Client → storage: nobody waits for the answer to `token` any more.
+    /// Client → storage: nobody waits for the answer to `token` any longer.
     Cancel {
-        /// Which request.
+        /// The client's attempt.
         token: u64,
     },
-    /// Client → storage: the answer to this write did not come; what became of it here?
+    /// Client → storage: the answer to this write is missing; answer it from memory.
     Ask {
-        /// Which write.
+        /// The write's name.
         name: WriteName,
-        /// What the client calls it.
+        /// The client's attempt.
         token: u64,
         /// The ranges that lack an answer.
         ranges: SmallVec<[Range; 2]>,
     },
-    /// Client → storage: there is no news of this read; is it waiting or under way here?
+    /// Client → storage: this read has no news; does it wait or run here?
     AskRead {
-        /// The read's name.
+        /// The client's attempt.
         token: u64,
     },
-    /// Storage → storage: how a fallible write fared here.
+    /// Storage → storage: the sender's verdict on a fallible write.
     Verdict {
-        /// Its position.
+        /// The write's position.
         at: Position,
-        /// What was evaluated.
+        /// The ranges that the sender evaluated.
         ranges: Vec<Range>,
-        /// Why it failed (the answer's byte form); `None` if it did not. Without bytes: the id is another statement's.
+        /// The reason of the failure (an answer's byte form), `None` if the write can take effect. Empty if
+        /// the id belongs to another statement.
         failure: Option<Bytes>,
+        /// The sender has all its decisions up to this position on disk, and asks for none of them again.
+        settled: Position,
     },
-    /// Storage → storage: how did the write at this position fare, or how was it settled?
+    /// Storage → storage: asks for the receiver's verdict on a write, or for the decision.
     AskVerdict {
-        /// Which write.
+        /// The write's position.
         at: Position,
-        /// Its name, by which it may be remembered from an earlier position.
+        /// The write's name. The receiver may remember the write from an earlier position.
         name: WriteName,
     },
-    /// Standby → storage: the next rows of these ranges as of a pinned position.
+    /// Standby → storage: asks for the next rows of these ranges, as of a pinned position.
     Fetch {
         /// The placement change that gave the ranges to the sender.
         change: Position,
-        /// Which.
+        /// The ranges.
         ranges: Vec<Range>,
-        /// Where to go on.
+        /// The place from which the transfer continues.
         cursor: TransferCursor,
     },
-    /// Storage → standby: some rows, or some of what the ranges remember.
+    /// Storage → standby: some rows, or a part of the ranges' memory of writes.
     Chunk {
         /// The placement change.
         change: Position,
-        /// The cursor that it answers.
+        /// The cursor of the request that this answers.
         asked: TransferCursor,
-        /// What was asked for, opaque here.
+        /// The rows or the memory, opaque here.
         content: Bytes,
-        /// Where to go on; `None` when this was the last.
+        /// The place from which the transfer continues, `None` if it is complete.
         next: Option<TransferCursor>,
     },
-    /// Storage → standby: it can not send (it does not hold the pinned position).
+    /// Storage → standby: the sender cannot send, because it does not hold the pinned position.
     FetchRefused {
         /// The placement change.
         change: Position,
     },
-    /// Storage → storage: beyond the verdicts told before, nothing is known of the write, by one that has delivered so much.
+    /// Storage → storage: the sender knows nothing of a write beyond the verdicts it has sent.
     NoVerdict {
-        /// Where the write is.
+        /// The write's position.
         at: Position,
-        /// What the sender has delivered.
+        /// The last position that the sender has delivered.
         through: Position,
     },
-    /// Super → super: do you hear this member?
+    /// Super → super: asks whether the receiver hears this member.
     AskOpinion {
-        /// Whom the question is about.
+        /// The member in question.
         about: ProcessId,
-        /// The asker's name for this hearing.
-        hearing: u64,
+        /// The asker's number for this second opinion.
+        second_opinion: u64,
     },
-    /// Super → super: the answer.
+    /// Super → super: answers [`Direct::AskOpinion`].
     Opinion {
-        /// Whom it is about.
+        /// The member in question.
         about: ProcessId,
-        /// The hearing in which it was asked for.
-        hearing: u64,
-        /// What the sender can say.
+        /// The number of the second opinion, from the question.
+        second_opinion: u64,
+        /// The sender's opinion.
         opinion: Opinion,
     },
 }
 
-/// Where the transfer of a range goes on: first its rows, then what it remembers of writes.
+/// The place at which the transfer of a range continues. Rows come first, then the range's memory of writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TransferCursor {
-    /// At these rows; `None` is the first.
+    /// The transfer continues at these rows; `None` means the first.
     Rows(Option<Bytes>),
-    /// Behind these replies; `None` is the first.
+    /// The transfer continues after these replies; `None` means the first.
     Replies(Option<Bytes>),
 }
 
@@ -292,31 +298,31 @@ impl TransferCursor {
     }
 }
 
-/// Part of an answer.
+/// A piece of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The request, as its client calls it.
+    /// The client's attempt.
     pub token: u64,
-    /// The position that the answer stands for. Parts with different positions are never combined.
+    /// The position of which the answer is valid. The client never combines pieces with different positions.
     pub at: Position,
-    /// What the answer covers.
+    /// The ranges that the answer covers.
     pub ranges: SmallVec<[Range; 2]>,
-    /// Which piece of this process's answer, counted from 0.
+    /// The number of this piece within the process's answer, counted from 0.
     pub piece: u32,
-    /// Whether it is the last piece.
+    /// Whether this is the process's last piece.
     pub last: bool,
-    /// What it cost.
-    pub spent: Spent,
-    /// What it says.
+    /// The read's cost here.
+    pub spent: ReadCost,
+    /// The content.
     pub content: ReplyContent,
 }
 
-/// How long a read took at a storage process, to the microsecond.
+/// Time that a read took at a storage process, sent in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
-    /// From its arrival until the batch that it was part of began.
+pub struct ReadCost {
+    /// Time from the read's arrival to the start of its batch.
     pub waited: Duration,
-    /// That batch.
+    /// Duration of the batch that executed the read.
     pub took: Duration,
 }
 
@@ -328,29 +334,30 @@ fn take_micros(input: &mut Bytes) -> Result<Duration, WireError> {
     Ok(Duration::from_micros(u64::from(take_u32(input)?)))
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyContent {
     /// The operation's answer, or a piece of it; opaque here.
     Answer(Bytes),
-    /// Not answered: another placement, another position. Ask anew.
+    /// The read was not answered, because the placement or the position differs. The client tries again.
     Retry,
-    /// Not answered: the request's session is over.
+    /// The request was not answered, because its session has ended.
     Expired,
-    /// The request is not known here (asked about).
+    /// The storage process does not know the request that the client asked about.
     Unknown,
-    /// The read waits here, or is under way, and will be answered (asked about).
+    /// The read that the client asked about waits or runs here, and will be answered.
     Underway,
-    /// Not executed: the id is that of another statement.
+    /// The write was not executed, because the id belongs to another statement.
     OtherStatement,
-    /// The write took effect, or failed and changed nothing; what it answered is no longer known.
+    /// The write took effect, or failed and changed nothing; its answer is no longer known.
     Forgotten {
-        /// Whether it took effect.
+        /// Whether the write took effect.
         applied: bool,
     },
-    /// The read was done, and its answer dropped: too much is held here for clients that are slow.
+    /// The read was executed, but its answer was dropped: unsent answers for slow clients fill the memory
+    /// here.
     NoRoom,
-    /// The rest of the answer was dropped: the client did not take it in time.
+    /// The rest of the answer was dropped, because the client did not take it in time.
     Untaken,
 }
 
@@ -453,11 +460,12 @@ impl Wire for Direct {
                 out.put_u64_le(*token);
                 put_ranges(out, ranges);
             }
-            Direct::Verdict { at, ranges, failure } => {
+            Direct::Verdict { at, ranges, failure, settled } => {
                 out.put_u8(7);
                 out.put_u64_le(at.0);
                 put_ranges(out, ranges);
                 put_option(out, failure.as_ref());
+                out.put_u64_le(settled.0);
             }
             Direct::AskVerdict { at, name } => {
                 out.put_u8(8);
@@ -486,15 +494,15 @@ impl Wire for Direct {
                 out.put_u8(13);
                 out.put_u64_le(*token);
             }
-            Direct::AskOpinion { about, hearing } => {
+            Direct::AskOpinion { about, second_opinion } => {
                 out.put_u8(14);
                 put_process(out, *about);
-                out.put_u64_le(*hearing);
+                out.put_u64_le(*second_opinion);
             }
-            Direct::Opinion { about, hearing, opinion } => {
+            Direct::Opinion { about, second_opinion, opinion } => {
                 out.put_u8(15);
                 put_process(out, *about);
-                out.put_u64_le(*hearing);
+                out.put_u64_le(*second_opinion);
                 put_opinion(out, *opinion);
             }
         }
@@ -516,7 +524,7 @@ impl Wire for Direct {
                 ranges: take_ranges(input)?,
                 piece: take_u32(input)?,
                 last: take_u8(input)? != 0,
-                spent: Spent { waited: take_micros(input)?, took: take_micros(input)? },
+                spent: ReadCost { waited: take_micros(input)?, took: take_micros(input)? },
                 content: match take_u8(input)? {
                     0 => ReplyContent::Answer(take_bytes(input)?),
                     1 => ReplyContent::Retry,
@@ -540,6 +548,7 @@ impl Wire for Direct {
                 at: Position(take_u64(input)?),
                 ranges: take_ranges(input)?,
                 failure: take_option(input)?,
+                settled: Position(take_u64(input)?),
             },
             8 => Direct::AskVerdict { at: Position(take_u64(input)?), name: take_name(input)? },
             9 => {
@@ -553,10 +562,10 @@ impl Wire for Direct {
             11 => Direct::FetchRefused { change: Position(take_u64(input)?) },
             12 => Direct::NoVerdict { at: Position(take_u64(input)?), through: Position(take_u64(input)?) },
             13 => Direct::AskRead { token: take_u64(input)? },
-            14 => Direct::AskOpinion { about: take_process(input)?, hearing: take_u64(input)? },
+            14 => Direct::AskOpinion { about: take_process(input)?, second_opinion: take_u64(input)? },
             15 => Direct::Opinion {
                 about: take_process(input)?,
-                hearing: take_u64(input)?,
+                second_opinion: take_u64(input)?,
                 opinion: take_opinion(input)?,
             },
             tag => return Err(WireError::Tag(tag)),

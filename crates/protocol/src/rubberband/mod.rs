@@ -1,17 +1,17 @@
 //! Rubberband: elastic, replicated tables on E-Cast.
 //!
-//! **Promise.** Data lives on a ring of keys, replicated at `f` storage processes that follow each other. A write takes
-//! effect at one position of the total order at every replica of every range it touches, or at none; it is answered
-//! once, per range, by a replica that executed it. A read at `sequential` strength happens at one position, a `snapshot`
-//! read between two, a `basic` read per replica. Storage processes that die are replaced by standbys while reads and
-//! writes go on.
+//! **Promise.** Rows live on a ring of keys. Each range of the ring is replicated at `f` storage processes
+//! that follow each other. A write takes effect at one position of the total order at every replica of every
+//! range it touches, or nowhere; one replica per range answers it, once. A read of strength `sequential`
+//! happens at one position, a `snapshot` read between two positions, a `basic` read at each replica for
+//! itself. Standbys replace storage processes that die, while reads and writes go on.
 //!
-//! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous reconfiguration
-//! by instructions (§6.4), isolation of reads (§6.7).
+//! **Source.** 002 §6: ring and successor replication (§6.2), routing (§6.3, algorithm 3), asynchronous
+//! reconfiguration by instructions (§6.4), isolation of reads (§6.7).
 //!
-//! **Roles.** [`Storage`] holds ranges and executes; [`Client`] (a gateway) submits and collects answers; [`Super`]
-//! watches everyone, announces failures and changes the placement. All three are members of E-Cast and keep a replica of
-//! the [`Config`], which changes only by [`Control`] messages in the total order.
+//! **Roles.** [`Storage`] holds ranges and executes; [`Client`] (a gateway) submits and collects answers;
+//! [`Super`] watches all members, announces failures and changes the placement. All three are members of
+//! E-Cast and keep a copy of the [`Config`], which only [`Control`] messages in the total order change.
 //!
 //! ```text
 //!  client            routers            replica A        replica B        standby E
@@ -27,53 +27,82 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *One configuration.* Members apply the same control messages at the same positions, so a storage process computes
-//!   for a message the very assignment of ranges that the routers used.
-//! - *S14.* A process is removed in two ordered steps, between which it may [refute](crate::suspicion). It is not removed where
-//!   a range would keep no complete replica that is unsuspected: it becomes unreachable, and the range refuses writes until
-//!   it returns or is declared lost. A process that was removed [keeps](keeping) its rows until others have them.
-//! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position; verdicts are exchanged;
-//!   it is published where all are favourable and voided everywhere otherwise. Answers with different stamps are never
-//!   combined.
-//! - *Migration.* Every replica of a moving range pins the position of the change until the receiver is complete, so any
-//!   of them can send, and a sender's death costs a retry.
-//! - *S6.* A write carries a request id and the print of its statement. Its ranges remember the answer until an ordered
-//!   message allows them to forget; a repetition is answered from memory, and another statement under the id is refused. The
-//!   memory moves with the range, in sections, and is bounded in bytes. A range that remembers a write takes part in the
-//!   exchange of verdicts on its repetition by what it remembers. A made-up id is opened by its first write, and
-//!   expires by an ordered message (`made_up`). What a client is told of a repetition is definite only if it is about the
-//!   id: that this attempt was not sent, or refused, says nothing of an earlier one ([`ClientError::of_repetition`]).
-//! - *Reads end.* A read ends in one answer, however long it takes. It is never asked of a second replica because it is
-//!   slow: after a while without news the client asks those it was sent to whether they are at it. They say so
-//!   at once, since the engine works beside the protocol, and are waited for. Only who is gone, unlinked, refuses, knows
-//!   nothing of it or is silent when asked (a process that is stopped) is replaced: the read begins anew, elsewhere, and
-//!   those who were at it are told to give it up. The client gathers the answer until all of it has begun; a read of which its
-//!   user has the beginning is not begun anew, but fails ([`ClientError::Broken`]).
-//! - *No read takes the last replica.* A read at which a process died is asked of one more replica of each range, and only
-//!   where a further complete one would remain; at the second death it fails (`client::read`).
-//! - *S8.* Placement has a version of its own, bumped by storage and keyspace changes only; basic reads and plans compare
-//!   it.
+//! - *One configuration.* All members apply the same control messages at the same positions. So a storage
+//!   process computes, for each message, the same assignment of ranges as the routers did.
+//! - *S14.* A process is removed in two ordered steps; between them it may [refute](crate::suspicion) the
+//!   first. If a range would keep no complete, unsuspected replica, the process is not removed but becomes
+//!   unreachable. Its ranges then refuse writes until it returns or an operator declares it lost. A removed
+//!   process [keeps](keeping) its rows until others have them.
+//! - *S15.* A write that can fail and spans ranges is evaluated by each replica at its position. The replicas
+//!   exchange verdicts. They publish the write if all verdicts are favourable and void it everywhere
+//!   otherwise. Answers with different stamps are never combined.
+//! - *Migration.* Every replica of a moving range pins the version at the position of the change until the
+//!   receiver is complete. So any of them can send, and the death of a sender costs one retry.
+//! - *S6.* A write carries a request id and the hash of its statement. Its ranges remember the answer until
+//!   an ordered message lets them forget it. They answer a repetition from memory and refuse another
+//!   statement under the same id. This memory moves with the range, in sections, and is bounded in bytes. A
+//!   range that remembers a write takes part in the exchange of verdicts on its repetition with the verdict
+//!   it remembers. The first write under a made-up id opens the id; an ordered message expires it
+//!   (`made_up`). After a repetition, an error is definite only if it concerns the id: that *this* attempt
+//!   was not sent, or was refused, says nothing about an earlier attempt ([`ClientError::of_repetition`]).
+//! - *Reads end.* A read ends in one answer, however long it takes. The client never sends it to a second
+//!   replica merely because it is slow. After a while without news it asks the processes that should answer
+//!   whether they still execute the read. A process that does says so at once, because the engine works on
+//!   another thread than the protocol, and the client goes on waiting. The client replaces a process only if
+//!   it is gone, has no link, refuses, does not know the read, or does not reply (a stopped process). Then
+//!   the client starts the read again elsewhere and cancels it at the others. The client holds the answer
+//!   back until every part of it has begun. A read whose beginning the user has seen is not started again but
+//!   fails ([`ClientError::Broken`]).
+//! - *No read takes the last replica.* If a process dies while it executes a read, the client sends the read
+//!   to one more replica of each range. It does so only if a further complete replica would remain. At the
+//!   second death the read fails (`client::read`).
+//! - *S8.* The placement has a version of its own, which only changes of storage processes and of the
+//!   keyspace raise. Basic reads and plans compare it.
 //!
 //! **Where we differ, and why.**
-//! - All replicas execute a write, one per range answers: chosen by the message's offset, as for reads. A client that
-//!   misses an answer because its replica died asks the others, who remember it.
-//! - The paper's storage engine can not go back in time, so a migration whose sender dies fails; ours pins the position.
-//! - The dead stay on the ring until replaced, but not in the membership, as in the paper; who is *unreachable* stays in
-//!   both.
+//! - All replicas execute a write, and one per range answers. The message's offset chooses that replica, as
+//!   for reads. If it dies before its answer arrives, the client asks the other replicas, which remember the
+//!   answer.
+//! - The paper's storage engine cannot go back in time, so a migration whose sender dies fails there. Ours
+//!   pins the position.
+//! - A dead process stays on the ring until it is replaced, but leaves the membership, as in the paper. An
+//!   *unreachable* process stays in both.
 //! - Expand, contract and rebalance are not here yet; `Place` founds a ring once.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `config`, `control`, `placement` | the configuration, what changes it, and who holds which range by it |
-//! | [`away`] | a process that stops of its own will, and comes back from its disk |
+//! | `config`, `control`, `placement` | configuration, messages that change it, ranges of each process |
+//! | [`away`] | a process that stops of its own will and comes back from its disk |
 //! | [`keeping`] | a process that was removed keeps its rows until others have them |
 //! | `made_up` | ids that applications make up: one statement each, until they expire |
-//! | `message` | what travels in the order and beside it |
-//! | `membership` | what all members do: join, apply control messages, give signs of life |
+//! | `message` | the messages in the order and outside it |
+//! | `membership` | the common part of all members: join, apply control messages, give signs of life |
 //! | `client` | a gateway's end: reads, writes, and how each request ends |
-//! | `storage` | a storage process: steps, batches, verdicts, what is remembered, moving ranges |
+//! | `storage` | a storage process: steps, batches, verdicts, memory of replies, moving ranges |
 //! | [`suspicion`](crate::suspicion) | from one process's guess to a removal |
-//! | `superior` | a super: watching, and replacement |
+//! | `super_process` | a super: watching, and replacement |
+//!
+//! **The ids of one write.** A write travels under eight names. Each layer needs one with its own lifetime:
+//!
+//! | id | made by | compared by | lives until |
+//! |---|---|---|---|
+//! | `RequestName` (SQL) | SQL session or application | SQL session (statement) | the application drops it |
+//! | `session::Request` (SQL) | SQL session, per sending | nobody | the write is answered |
+//! | [`WriteName`] | SQL session | ranges (statement) | ranges forget the `RequestId` |
+//! | `RequestId` | [`Client`], or a digest | routers, ranges | `Forget` or `Expire` is ordered |
+//! | token | user of the [`Client`] | [`Client`] | `Done` or `Failed` |
+//! | attempt | [`Client`], per sending | [`Client`] | the next attempt, or the end |
+//! | `MessageId` | `Member` of E-Cast | routers, members | its outcome is known |
+//! | `Position` | lead router | everybody | for ever; never used twice |
+//!
+//! - A SQL client repeats its write under its `RequestName`. A `session::Request` pairs that name with the
+//!   `WriteName` that is sent.
+//! - A `WriteName` adds a hash of the statement to the `RequestId`, so that ranges refuse another statement.
+//! - A token tells a user's requests apart. An attempt tells answers apart: the client drops those to old
+//!   attempts.
+//! - A `MessageId` lets routers drop a copy of a message that was sent again; a repeated write has a new one.
+//!
+//! The `token` of a [`DataHeader`] and of a [`Reply`] is the client's attempt.
 
 pub mod away;
 mod client;
@@ -89,24 +118,26 @@ mod placement;
 #[cfg(test)]
 mod sample;
 mod storage;
-mod superior;
+mod super_process;
 
 use crate::{id::RequestId, role::Role};
 
 pub use self::{
-    client::{Answered, Client, ClientCommand, ClientError, ClientEvent, ClientSettings},
+    client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
     config::{Config, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState, TableEntry, refusal},
     control::{Control, Removal},
     journal::{Began, Record, Unrecoverable},
-    keeping::Keeps,
+    keeping::KeptRows,
     made_up::MadeUpIds,
     membership::LeaveRefusal,
-    message::{DataHeader, DataKind, Direct, Message, Reply, ReplyContent, Spent, TransferCursor, WriteName},
+    message::{
+        DataHeader, DataKind, Direct, Message, ReadCost, Reply, ReplyContent, TransferCursor, WriteName,
+    },
     operator::{SuperCommand, SuperEvent, SuperRefusal},
     placement::{Assignment, Range, Segment},
     storage::{
-        PauseRefusal, Remains, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task,
+        Handover, PauseRefusal, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task,
         TaskKind, TaskResult,
     },
-    superior::{Super, SuperSettings},
+    super_process::{Super, SuperSettings},
 };

@@ -1,7 +1,7 @@
-//! What is asked of a super, what it tells, and what operators asked until it has come about or will not.
+//! A super's commands and events, and the operators' commands that have not ended.
 //!
-//! An operator's command ends in exactly one [`SuperEvent::Ended`]: when what was submitted for it has an outcome in the
-//! order.
+//! A command ends in exactly one [`SuperEvent::Ended`], when the message submitted for it has an outcome in
+//! the order.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -20,27 +20,27 @@ use crate::{
 /// Commands of a super.
 #[derive(Clone, Debug)]
 pub enum SuperCommand {
-    /// An operator says that an unreachable storage process will not return. Not to be given while there is a
-    /// [`Super::hearer`](super::Super::hearer). Ends in [`SuperEvent::Ended`].
+    /// An operator declares that an unreachable storage process will not return. Must not be given while
+    /// [`Super::hearer`](super::Super::hearer) returns a process. Ends in [`SuperEvent::Ended`].
     DeclareLost {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// Which.
+        /// The unreachable process.
         process: ProcessId,
     },
-    /// An operator wants a standby in the place of this storage process, which becomes a standby itself. Ends in
-    /// [`SuperEvent::Ended`].
+    /// An operator wants a standby to take the place of this storage process, which becomes a standby itself.
+    /// Ends in [`SuperEvent::Ended`].
     Replace {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// Which.
+        /// The process that makes way.
         process: ProcessId,
     },
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster. Ends in [`SuperEvent::Ended`].
+    /// Leaves the cluster. Ends in [`SuperEvent::Ended`].
     Leave {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
     },
 }
@@ -50,80 +50,85 @@ pub enum SuperCommand {
 pub enum SuperEvent {
     /// A new configuration.
     Config(Arc<Config>),
-    /// It suspects this process, and asks others.
+    /// The super suspects this process, and asks others about it.
     Suspected(ProcessId),
-    /// It has this process removed, or called unreachable: others do not hear it either.
+    /// The super submits the removal of this process, because others do not hear it either. The process may
+    /// become unreachable instead.
     Removing {
         /// The process.
         process: ProcessId,
         /// The others that do not hear it.
         witnesses: Vec<ProcessId>,
     },
-    /// It has a standby take the place of a dead process.
+    /// The super submits that a standby takes the place of a dead process.
     Replacing {
-        /// The process that goes.
+        /// The dead process.
         old: ProcessId,
-        /// The process that comes.
+        /// The standby.
         new: ProcessId,
     },
-    /// The end of a command: it has come about, or the reason why it does not.
+    /// The end of a command.
     Ended {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The outcome.
+        /// The result: done, or the reason why not.
         result: Result<(), SuperRefusal>,
     },
-    /// This process is out and must stop; it may come back as a new one.
+    /// This process is no longer a member and must stop; it may come back under a new id.
     Wedged,
 }
 
-/// Why what an operator asked of a super does not come about, or not for certain.
+/// The reason why an operator's command had no effect, or may have had none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SuperRefusal {
-    /// It is no member of the domain.
+    /// This super is no member of the domain.
     #[error("this super has not joined yet")]
     NotJoined,
-    /// The process holds nothing, no standby is well, or a range has nobody to copy from.
+    /// The process holds no place, no healthy standby exists, or a range has no source to copy from.
     #[error(
         "no standby can take its place now: it holds nothing, no standby is well, or a range has no complete replica"
     )]
     NoReplacement,
-    /// It was ordered behind something with which it does not agree.
+    /// Messages ordered earlier contradict the command.
     #[error(
         "something else was ordered first, and this has no effect any more: look at the status, and ask again"
     )]
     Overtaken,
-    /// All that were to confirm it have failed.
+    /// All processes that could confirm the command have failed.
     #[error("it may have come about: all processes that could tell have failed")]
     Unknown,
-    /// It was not sent.
+    /// The message was not sent.
     #[error("it was not sent: no router leads")]
     NotSent,
     /// The super was cut off.
     #[error("this super was cut off")]
     Wedged,
-    /// Too many commands are under way.
+    /// The maximum number of commands is in progress.
     #[error("too many commands are under way")]
     TooMany,
-    /// It does not leave.
+    /// The super does not leave.
     #[error(transparent)]
     Leave(#[from] LeaveRefusal),
 }
 
-/// Commands that were submitted and have not ended, by the tokens of their submissions.
+/// Commands in progress, by the tokens of their submissions.
 #[derive(Debug, Default)]
 pub(super) struct Commands {
     submitted: BTreeMap<u64, CommandId>,
     last: u64,
 }
 
-/// Tokens of operators' commands have this bit and that of internal ones.
+/// Bits that mark the tokens of operators' commands.
 const OPERATOR: u64 = INTERNAL | 1 << 62;
-/// No more wait for their outcome.
+/// Maximum number of commands in progress.
 const COMMANDS_MAX: usize = 64;
 
 impl Commands {
-    /// A token for what is about to be submitted for a command.
+    /// Returns a token for the message of a command.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperRefusal::TooMany`] if [`COMMANDS_MAX`] commands are in progress.
     pub(super) fn begin(&mut self, id: CommandId) -> Result<u64, SuperRefusal> {
         if self.submitted.len() >= COMMANDS_MAX {
             return Err(SuperRefusal::TooMany);
@@ -134,7 +139,8 @@ impl Commands {
         Ok(token)
     }
 
-    /// What was submitted has an outcome, or (none) was never sent.
+    /// Ends the command with this token. `outcome` is that of its message, `None` if the message was never
+    /// sent.
     pub(super) fn end(
         &mut self,
         token: u64,
@@ -151,7 +157,7 @@ impl Commands {
         Some((id, result))
     }
 
-    /// The super is out: nothing that was submitted has an outcome here.
+    /// Takes all commands: the super is out, so their messages will have no outcome here.
     pub(super) fn take_all(&mut self) -> Vec<CommandId> {
         std::mem::take(&mut self.submitted).into_values().collect()
     }

@@ -1,4 +1,4 @@
-//! The ring: who holds which range, and who answers for it.
+//! The ring: the replicas of each range, and the replica that answers for it.
 
 use std::collections::BTreeMap;
 
@@ -8,53 +8,53 @@ use smallvec::SmallVec;
 use super::config::{Config, StorageState};
 use crate::{ecast::Destinations, id::ProcessId};
 
-/// A closed range of ring keys, `low <= key <= high`; never wraps.
+/// A closed range of ring keys, `low <= key <= high`. It never wraps around zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Range {
-    /// First key.
+    /// The first key.
     pub low: u64,
-    /// Last key.
+    /// The last key.
     pub high: u64,
 }
 
 impl Range {
-    /// The whole ring.
+    /// All keys.
     pub const ALL: Range = Range { low: 0, high: u64::MAX };
 
-    /// The common part.
+    /// Returns the keys that both ranges contain.
     pub fn intersect(self, other: Range) -> Option<Range> {
         let (low, high) = (self.low.max(other.low), self.high.min(other.high));
         (low <= high).then_some(Range { low, high })
     }
 
-    /// How many keys it has, less one (the whole ring would not fit otherwise).
+    /// The number of keys minus one. The number of all keys would not fit `u64`.
     pub fn span(self) -> u64 {
         self.high - self.low
     }
 }
 
-/// A stretch of the ring between two neighbouring ids, and its replicas in ring order.
+/// The keys between two neighbouring ring ids, and their replicas in ring order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The keys; a segment that wraps around zero is listed as two.
+    /// The keys. A segment that wraps around zero is listed as two.
     pub range: Range,
-    /// Its primary and successors, dead ones included.
+    /// The primary and its successors, dead processes included.
     pub replicas: SmallVec<[ProcessId; 4]>,
 }
 
-/// Which parts of a message's ranges one process is concerned with.
+/// The share of one process in a message's ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
-    /// What it holds of the message's ranges; for reads, what it is to read.
+    /// The parts of the message's ranges that the process holds; for a read, the parts it reads.
     pub held: Vec<Range>,
-    /// What it answers for.
+    /// The parts for which the process answers.
     pub answers: Vec<Range>,
 }
 
 impl Segment {
-    /// The segments of a ring in key order.
+    /// Returns the segments of a ring in key order.
     pub(super) fn of_ring(ring: &BTreeMap<u64, ProcessId>, factor: u8) -> Vec<Segment> {
         let ids: Vec<(u64, ProcessId)> = ring.iter().map(|(&key, &process)| (key, process)).collect();
         let Some(&(first, _)) = ids.first() else { return Vec::new() };
@@ -62,7 +62,7 @@ impl Segment {
         let replicas = |primary: usize| (0..factor).map(|step| ids[(primary + step) % ids.len()].1).collect();
         let mut segments = Vec::with_capacity(ids.len() + 1);
         if first > 0 {
-            // The part of the last id's segment that wraps around zero.
+            // The last id's segment wraps around zero: this is its lower part.
             segments.push(Segment {
                 range: Range { low: 0, high: first - 1 },
                 replicas: replicas(ids.len() - 1),
@@ -77,19 +77,19 @@ impl Segment {
 }
 
 impl Config {
-    /// The ranges that `process` replicates.
+    /// Returns the ranges that `process` replicates.
     pub fn ranges_of(&self, process: ProcessId) -> Vec<Range> {
         let held = self.segments().iter().filter(|segment| segment.replicas.contains(&process));
         held.map(|segment| segment.range).collect()
     }
 
-    /// The keys of the segment that has this one.
+    /// Returns the range of the segment that contains `key`.
     pub(super) fn segment_of(&self, key: u64) -> Range {
         let behind = self.segments().partition_point(|segment| segment.range.low <= key);
         self.segments()[behind - 1].range
     }
 
-    /// The replicas of a segment that have all its rows and may be reached.
+    /// Returns the replicas of a segment that have all its rows and may be reached.
     pub fn complete<'a>(&'a self, segment: &'a Segment) -> impl Iterator<Item = ProcessId> + 'a {
         segment.replicas.iter().copied().filter(|replica| self.is_complete(*replica))
     }
@@ -98,7 +98,8 @@ impl Config {
         matches!(self.storage.get(&process), Some(StorageState::Active))
     }
 
-    /// Whether writes to `process` are delivered: it is complete, or will be once its import is done, or it is back.
+    /// Whether `process` gets the writes to its ranges: it is complete, or importing, or away from its place
+    /// on the ring.
     fn takes_writes(&self, process: ProcessId) -> bool {
         let takes = |state: &StorageState| {
             matches!(
@@ -109,25 +110,27 @@ impl Config {
         self.storage.get(&process).is_some_and(takes)
     }
 
-    /// Whether every segment that one of `risked` replicates has a complete replica beside them and those that have `died`.
-    pub(super) fn can_spare(&self, risked: &[ProcessId], died: &[ProcessId]) -> bool {
+    /// Whether each segment that one of `risked` replicates has a complete replica outside `risked` and
+    /// `died`.
+    pub(super) fn survives_loss_of(&self, risked: &[ProcessId], died: &[ProcessId]) -> bool {
         let further = |process: &ProcessId| !risked.contains(process) && !died.contains(process);
         let concerned = |segment: &&Segment| segment.replicas.iter().any(|replica| risked.contains(replica));
         self.segments().iter().filter(concerned).all(|segment| self.complete(segment).any(|it| further(&it)))
     }
 
-    /// The segments that `range` touches.
+    /// Returns the segments that `range` touches.
     fn touched(&self, range: Range) -> impl Iterator<Item = &Segment> {
         let first = self.segments().partition_point(|segment| segment.range.high < range.low);
         self.segments()[first..].iter().take_while(move |segment| segment.range.low <= range.high)
     }
 
-    /// How many segments `range` touches.
+    /// Returns the number of segments that `range` touches.
     pub fn count_segments(&self, range: Range) -> usize {
         self.touched(range).count()
     }
 
-    /// Whether no replica of a segment has its rows, or will have them again: an operator declared the last one lost.
+    /// Whether no replica of a segment has its rows or will have them again, because an operator declared the
+    /// last one lost.
     pub(super) fn is_lost(&self, segment: &Segment) -> bool {
         let waits = |replica| {
             let has_rows = |state: &StorageState| {
@@ -141,12 +144,12 @@ impl Config {
         !segment.replicas.iter().any(waits)
     }
 
-    /// Whether some part of `ranges` has no replica that has its rows, or will have them again.
+    /// Whether a segment that `ranges` touch is lost.
     pub(super) fn any_lost(&self, ranges: &[Range]) -> bool {
         ranges.iter().any(|range| self.touched(*range).any(|segment| self.is_lost(segment)))
     }
 
-    /// All living replicas of `ranges`.
+    /// Returns all replicas of `ranges` that are members.
     pub(super) fn replicas_of(&self, ranges: &[Range]) -> Vec<ProcessId> {
         let mut replicas: Vec<ProcessId> = ranges
             .iter()
@@ -159,8 +162,12 @@ impl Config {
         replicas
     }
 
-    /// Where a write to `ranges` goes: every replica of every segment, a group per segment. `Err`: the first range
-    /// without a complete replica.
+    /// Returns the destinations of a write to `ranges`: every replica of every segment, and one group per
+    /// segment.
+    ///
+    /// # Errors
+    ///
+    /// The first range that has no complete replica, or an unreachable one.
     pub fn write_destinations(&self, ranges: &[Range]) -> Result<Destinations, Range> {
         let mut found = Destinations::default();
         for range in ranges {
@@ -194,8 +201,11 @@ impl Config {
         Ok(found)
     }
 
-    /// Splits a write's ranges over all replicas; who answers follows from `offset`. `Err`: the first range without a
-    /// complete replica.
+    /// Splits a write's ranges over all replicas; `offset` selects the replica of each segment that answers.
+    ///
+    /// # Errors
+    ///
+    /// The first range that has no complete replica.
     pub fn assign_write(&self, ranges: &[Range], offset: u32) -> Result<Vec<Assignment>, Range> {
         let mut assignments: Vec<Assignment> = Vec::new();
         for range in ranges {
@@ -220,9 +230,13 @@ impl Config {
         Ok(assignments)
     }
 
-    /// Splits a read's ranges over the processes that hold them: of each segment the replica that `offset` names. So
-    /// reads with one offset divide the table evenly, and a process sees all of them and the same few rows each time,
-    /// which is what makes a shared scan cheap. `Err`: the first range without a complete replica.
+    /// Splits a read's ranges over the processes that read them: `offset` selects one replica of each
+    /// segment. So reads with one offset divide the table evenly, and each process gets the same small share
+    /// of every such read, which makes a shared scan cheap.
+    ///
+    /// # Errors
+    ///
+    /// The first range that has no complete replica.
     pub fn assign_read(&self, ranges: &[Range], offset: u32) -> Result<Vec<Assignment>, Range> {
         let mut assignments: Vec<Assignment> = Vec::new();
         for range in ranges {
@@ -238,7 +252,7 @@ impl Config {
         Ok(assignments)
     }
 
-    /// Who answers a read of these ranges, in the order of their ids: the processes of [`Config::assign_read`].
+    /// Returns the processes of [`Config::assign_read`], in id order.
     pub fn readers(&self, ranges: &[Range], offset: u32) -> Result<SmallVec<[ProcessId; 4]>, Range> {
         let mut readers = SmallVec::new();
         for range in ranges {
@@ -253,7 +267,7 @@ impl Config {
         Ok(readers)
     }
 
-    /// The replica of a segment that reads with this offset go to.
+    /// Returns the replica of a segment that serves reads with this offset.
     fn reader(&self, segment: &Segment, offset: u32) -> Option<ProcessId> {
         let count = self.complete(segment).count();
         self.complete(segment).nth(offset as usize % count.max(1))
@@ -284,7 +298,7 @@ pub(super) fn covers(parts: &[Range], whole: Range) -> bool {
     }
 }
 
-/// The keys of `whole` that none of `parts` contains.
+/// Returns the keys of `whole` that none of `parts` contains.
 pub(super) fn uncovered(parts: &[Range], whole: Range) -> Vec<Range> {
     let mut parts: Vec<Range> = parts.iter().filter_map(|part| part.intersect(whole)).collect();
     parts.sort_unstable();

@@ -1,4 +1,4 @@
-//! Small rings for the tests of this folder.
+//! Small rings and a recording sink, for the tests of this folder.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ use crate::{
     seam::{Destination, Protocol, Sink, Ticket},
 };
 
-/// The super of a [`town`].
+/// The node of the super in `town`.
 pub(super) const SUPER: u64 = 9;
 
 pub(super) fn process(node: u64) -> ProcessId {
@@ -24,8 +24,8 @@ pub(super) fn range(low: u64, high: u64) -> Range {
     Range { low, high }
 }
 
-/// A ring of processes 1, 2, 3, … at `keys`, each in the state that its letter names: `A`ctive, `R`eceiving,
-/// `U`nreachable, `S`tandby, a`W`ay, or `D`ead.
+/// Builds a ring of processes 1, 2, 3, … at `keys`. A letter per process gives its state: `A`ctive,
+/// `R`eceiving, `U`nreachable, `S`tandby, a`W`ay, or `D`ead.
 pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
     assert_eq!(keys.len(), states.len(), "a state for each key");
     let mut state = State::from(Config::new(factor));
@@ -45,7 +45,7 @@ pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
     Config::from(state)
 }
 
-/// A ring with everybody on it a member, and a super.
+/// Builds a ring whose storage processes are all members, and adds a super.
 pub(super) fn town(factor: u8, keys: &[u64], states: &str) -> Config {
     let mut state = State::from(ring(factor, keys, states));
     let info = |role| MemberInfo { role, name: String::new(), address: String::new() };
@@ -54,7 +54,7 @@ pub(super) fn town(factor: u8, keys: &[u64], states: &str) -> Config {
     Config::from(state)
 }
 
-/// The header of a client's write, number 1 of session 77, to these ranges.
+/// Returns the header of a client's write, number 1 of session 77, to these ranges.
 pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
     DataHeader {
         kind: DataKind::FallibleWrite,
@@ -66,22 +66,22 @@ pub(super) fn write_header(ranges: &[Range], repeated: bool) -> DataHeader {
     }
 }
 
-/// What a role sends, and tells its user.
-pub(super) struct Said<P: Protocol> {
+/// Records the output of a role.
+pub(super) struct RecordingSink<P: Protocol> {
     pub(super) sent: Vec<(ProcessId, P::Message)>,
     pub(super) events: Vec<P::Event>,
-    /// What it wrote down, from ticket 1 on, and what of that it needs no more.
+    /// Records written so far; the first has ticket 1. The next two fields are the last call of `collect`.
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
     pub(super) kept: Vec<Ticket>,
-    /// Links that it wants, and those that it wants no more.
+    /// Peers that the role asked to link, and peers whose links it gave up.
     pub(super) reached: Vec<ProcessId>,
     pub(super) forgotten: Vec<ProcessId>,
 }
 
-impl<P: Protocol> Default for Said<P> {
+impl<P: Protocol> Default for RecordingSink<P> {
     fn default() -> Self {
-        Said {
+        RecordingSink {
             sent: Vec::new(),
             events: Vec::new(),
             records: Vec::new(),
@@ -93,7 +93,7 @@ impl<P: Protocol> Default for Said<P> {
     }
 }
 
-impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for Said<P> {
+impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for RecordingSink<P> {
     fn send(&mut self, to: Destination, message: Message, _: Option<Ticket>) {
         let to = match to {
             Destination::One(one) => vec![one],
@@ -125,12 +125,11 @@ impl<P: Protocol<Message = Message, Record = Record>> Sink<P> for Said<P> {
     }
 }
 
-/// Bytes of a text.
 pub(super) fn bytes(text: &'static str) -> Bytes {
     Bytes::from_static(text.as_bytes())
 }
 
-/// A range as text; the end of the ring is `end`.
+/// Formats a range; the end of the ring is `end`.
 pub(super) fn text(range: Range) -> String {
     match range.high {
         u64::MAX => format!("{}-end", range.low),
@@ -138,7 +137,7 @@ pub(super) fn text(range: Range) -> String {
     }
 }
 
-/// Ranges as text.
+/// Formats ranges.
 pub(super) fn texts(ranges: &[Range]) -> String {
     ranges.iter().map(|range| text(*range)).collect::<Vec<_>>().join(" ")
 }

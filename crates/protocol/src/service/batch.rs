@@ -1,4 +1,4 @@
-//! A payload of the log: instances that were executed one after another in one reign.
+//! A payload of the log: instances that one leader executed one after another in one reign.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -8,59 +8,61 @@ use crate::{
     wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u64},
 };
 
-/// Instances in a row.
+/// Consecutive instances of one reign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The reign in which they were executed.
+    /// The ballot of the reign in which the leader executed them.
     pub ballot: Ballot,
-    /// The number of the first one. Its change rests on the state behind the one before.
+    /// The number of the first instance. Its change rests on the state after the instance before it.
     pub first: u64,
     /// The instances.
     pub instances: Vec<Instance>,
 }
 
-/// One instance: a request that was executed, what it answered and what it changed (003 §VI.A.2).
+/// An executed request: its reply and its change (003 §VI.A.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Instance {
-    /// A session begins. It is named after the instance's number.
+    /// A session begins. The instance's number becomes its name.
     Open,
     /// A session ends.
     Close(SessionId),
     /// A call.
     Call {
-        /// Which.
+        /// The name of the call.
         id: CallId,
-        /// The session's answers below this number are needed no more; of a call with a key, the print of its request.
+        /// The number below which the client no longer needs the session's answers. For a call with a key,
+        /// the hash of its request.
         done: u64,
-        /// The reply, which nobody can compute again.
+        /// The reply, which no other replica can compute.
         reply: Bytes,
-        /// The change, if there is one; as the log mode has it. A whole state is empty if a later one in its batch takes its place.
+        /// The change, if there is one, in the form of the log mode. A whole state is empty if a later one in
+        /// the same batch replaces it.
         change: Option<Bytes>,
     },
     /// A transaction that was committed.
     Transaction {
-        /// The call that committed it.
+        /// The call that committed the transaction.
         id: CallId,
-        /// The session's answers below this number are needed no more.
+        /// The number below which the client no longer needs the session's answers.
         done: u64,
-        /// Its changes, in the order in which they were made.
+        /// The transaction's changes, in the order in which they were made.
         changes: Vec<Bytes>,
     },
 }
 
-/// A batch that grows.
+/// A batch that is being built.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     bytes: BytesMut,
     count: u32,
-    /// Where the last change stands, if it is a whole state, and how long it is.
+    /// The place and the length, in bytes, of the last change, if it is a whole state.
     state: Option<(usize, usize)>,
 }
 
-/// Where the count of instances stands: behind the ballot and the first number.
+/// The offset of the count of instances: behind the ballot and the first number.
 const COUNT_AT: usize = 32 + 8;
 
-/// The length before the bytes of a change.
+/// The bytes of the length before a change.
 const LENGTH_BYTES: usize = 4;
 
 const OPEN: u8 = 0;
@@ -70,7 +72,7 @@ const CLOSE: u8 = 3;
 const TRANSACTION: u8 = 4;
 
 impl Builder {
-    /// Begins with the instance of this number.
+    /// Begins a batch with the instance of this number, unless one is being built.
     fn begin(&mut self, ballot: Ballot, first: u64) {
         if self.count == 0 {
             self.bytes.clear();
@@ -82,7 +84,7 @@ impl Builder {
         self.count += 1;
     }
 
-    /// The change that was added last is a whole state, and takes the place of the one before.
+    /// Replaces the previous whole state by the change that was added last, of `bytes` bytes.
     pub(super) fn supersede(&mut self, bytes: usize) {
         let end = self.bytes.len();
         if let Some((at, length)) = self.state.take() {
@@ -141,7 +143,8 @@ impl Builder {
         changes.iter().for_each(|change| put_bytes(&mut self.bytes, change));
     }
 
-    /// The bytes of the instances so far, and none from now on.
+    /// Returns the bytes of the instances so far, and empties the builder. Returns `None` if there are no
+    /// instances.
     pub(super) fn finish(&mut self) -> Option<Bytes> {
         let count = std::mem::take(&mut self.count);
         if count == 0 {
@@ -151,9 +154,14 @@ impl Builder {
         Some(self.bytes.split().freeze())
     }
 
-    /// How many bytes the instances so far take.
+    /// Returns the memory of the instances so far, in bytes.
     pub(super) fn bytes(&self) -> usize {
         if self.count == 0 { 0 } else { self.bytes.len() }
+    }
+
+    /// Returns the same without the last whole state, which the next one replaces.
+    pub(super) fn bytes_apart_from_state(&self) -> usize {
+        self.bytes() - self.state.filter(|_| self.count > 0).map_or(0, |(_, length)| length)
     }
 }
 
@@ -245,7 +253,7 @@ mod tests {
             ];
             match round {
                 0 => assert_eq!(found, expected),
-                // The next batch begins anew.
+                // The next batch begins empty.
                 _ => assert_eq!(found, [(&b"six"[..], Some(&b"fourth"[..]))]),
             }
             builder.call(ballot, 6, id(6), 0, b"six", Some(b"fourth"));

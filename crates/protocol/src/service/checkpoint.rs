@@ -1,8 +1,9 @@
-//! Checkpoints: taken of the host and the table of sessions, given to joiners or written to the disk, and restored.
+//! Checkpoints of the host's state and the table of sessions: taking, giving and restoring them.
 //!
-//! A checkpoint is cheap to take and slow to read: it is taken when all that the host has applied is chosen, and its parts are read
-//! while the replica works. What travels, and what is on the disk, is a sequence of pieces, each of the table or of the host.
-//! Without a disk the leader hands pieces on as they are wanted; with one, any replica gathers them.
+//! A checkpoint is cheap to take and slow to read. The replica takes it when all changes that the host has
+//! applied are chosen, and reads its parts while it works. On links and on disk it is a sequence of pieces,
+//! each of the table or of the host. Without a disk the leader hands pieces to a joiner on request. With a
+//! disk any replica gathers them.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -13,24 +14,26 @@ use crate::{
     wire::{WireError, put_bytes, take_bytes, take_u8, take_u64},
 };
 
-/// A checkpoint on its way out: the table of sessions first, then what the host gives.
+/// A checkpoint on its way out: first the table of sessions, then the host's parts.
 #[derive(Debug)]
-pub(super) struct Giving {
+pub(super) struct OutgoingCheckpoint {
     checkpoint: u64,
     slot: Slot,
     table: Bytes,
-    /// With a disk all of it is gathered.
+    /// All pieces so far, if they are gathered for a disk.
     whole: Option<BytesMut>,
-    /// The host's part, if the host need not be asked.
+    /// The host's whole state, if the host need not be asked for it.
     state: Option<Bytes>,
+    /// Whether the host was asked for a part that it has not given.
+    awaits_host: bool,
 }
 
-/// The first byte of a piece: of what it is one. Its length and its bytes come behind.
+/// The first byte of a piece, which says whose it is. Its length and its bytes follow.
 const TABLE: u8 = 0;
 const HOST: u8 = 1;
 
 impl Replica {
-    /// Takes a checkpoint, if one is wanted and all that the host has applied is chosen.
+    /// Takes a checkpoint, if one is wanted and all changes that the host has applied are chosen.
     pub(super) fn checkpoint(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(reign) = &mut self.reign else { return };
         if !reign.pausing || !reign.is_quiet() {
@@ -42,7 +45,7 @@ impl Replica {
         self.drive(cx, Input::Command(command), out);
     }
 
-    /// Has the host take a checkpoint of what is chosen, which is all that it has applied.
+    /// Orders the host to take a checkpoint of its state, all of which is chosen.
     pub(super) fn begin_checkpoint(&mut self, out: &mut dyn Sink<Self>) -> paxos::Command {
         self.checkpoints += 1;
         let checkpoint = self.checkpoints;
@@ -52,7 +55,9 @@ impl Replica {
             put_piece(whole, TABLE, &table);
             out.emit(Event::CheckpointPartWanted { checkpoint, bytes: self.settings.log.chunk_bytes });
         }
-        self.giving = Some(Giving { checkpoint, slot: self.slot, table, whole, state: None });
+        let awaits_host = self.on_disk();
+        self.giving =
+            Some(OutgoingCheckpoint { checkpoint, slot: self.slot, table, whole, state: None, awaits_host });
         match self.on_disk() {
             true => paxos::Command::SnapshotLater { slot: self.slot },
             false => paxos::Command::SnapshotBegins { slot: self.slot },
@@ -67,7 +72,7 @@ impl Replica {
         table.freeze()
     }
 
-    /// Gives the whole state that was chosen last, of which the host need not know.
+    /// Gives the last chosen whole state as a checkpoint, without the host.
     pub(super) fn give_latest(&mut self, state: Bytes) -> paxos::Command {
         let (slot, table) = (self.slot, self.table());
         if self.on_disk() {
@@ -76,15 +81,17 @@ impl Replica {
             put_piece(&mut whole, HOST, &state);
             return paxos::Command::Snapshot { slot, state: whole.freeze() };
         }
-        // Not the host's: parts that it may still give belong to another one.
+        // Parts that the host may still give belong to an earlier checkpoint.
         self.checkpoints += 1;
         let checkpoint = self.checkpoints;
-        self.giving = Some(Giving { checkpoint, slot, table, whole: None, state: Some(state) });
+        let state = Some(state);
+        self.giving =
+            Some(OutgoingCheckpoint { checkpoint, slot, table, whole: None, state, awaits_host: false });
         paxos::Command::SnapshotBegins { slot }
     }
 
-    /// The host gives a part of its checkpoint.
-    pub(super) fn part_given(
+    /// Takes a part of the host's checkpoint.
+    pub(super) fn take_host_part(
         &mut self,
         checkpoint: u64,
         bytes: &[u8],
@@ -93,6 +100,7 @@ impl Replica {
     ) -> Option<paxos::Command> {
         let giving = self.giving.as_mut().filter(|giving| giving.checkpoint == checkpoint)?;
         let slot = giving.slot;
+        giving.awaits_host = giving.whole.is_some() && !last;
         let Some(whole) = &mut giving.whole else {
             return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, bytes), last });
         };
@@ -125,11 +133,18 @@ impl Replica {
             return Some(paxos::Command::SnapshotPart { slot, bytes: piece(HOST, &some), last });
         }
         if giving.table.is_empty() {
+            giving.awaits_host = true;
             out.emit(Event::CheckpointPartWanted { checkpoint: giving.checkpoint, bytes });
             return None;
         }
         let some = giving.table.split_to(bytes.clamp(1, giving.table.len()));
         Some(paxos::Command::SnapshotPart { slot, bytes: piece(TABLE, &some), last: false })
+    }
+
+    /// Whether a part of a checkpoint waits until the log goes on. The host executes nothing more before
+    /// that, and the part's request stands behind requests that the host was given earlier.
+    pub(super) fn part_waits_for_room(&self) -> bool {
+        self.giving.as_ref().is_some_and(|giving| giving.awaits_host) && self.holds_too_much()
     }
 
     pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
@@ -138,17 +153,17 @@ impl Replica {
         }
     }
 
-    /// Pieces of another replica's state came.
-    pub(super) fn part_came(&mut self, first: bool, mut bytes: Bytes, out: &mut dyn Sink<Self>) {
+    /// Takes pieces of another replica's state.
+    pub(super) fn take_part(&mut self, first: bool, mut bytes: Bytes, out: &mut dyn Sink<Self>) {
         if first {
             self.coming.clear();
-            self.parts_come = false;
+            self.has_incoming = false;
         }
         while !bytes.is_empty() {
             match take_piece(&mut bytes) {
                 Ok((TABLE, piece)) => self.coming.extend_from_slice(&piece),
                 Ok((HOST, bytes)) => {
-                    let first = !std::mem::replace(&mut self.parts_come, true);
+                    let first = !std::mem::replace(&mut self.has_incoming, true);
                     out.emit(Event::RestorePart { first, bytes });
                 }
                 Ok((tag, _)) => return self.fail(WireError::Tag(tag), out),

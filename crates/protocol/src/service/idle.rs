@@ -1,28 +1,30 @@
 //! Sessions that end by time (rule S6).
 //!
-//! **Promise.** A session of which the leader has heard nothing for [`Settings::session_idle`](super::Settings::session_idle)
-//! ends, everywhere at the same instance; one of which it hears does not end by time.
+//! **Promise.** If the leader has heard nothing of a session for
+//! [`Settings::session_idle`](super::Settings::session_idle), the session ends, everywhere at the same
+//! instance. A session that the leader hears of does not end by time.
 //!
-//! A session ends by an instance of the log, like everything that changes the state. The leader's clock only says when it
-//! proposes one, so nothing that is kept or forgotten rests on a clock. Clients that have nothing to say send a message without
-//! calls now and then.
+//! An instance of the log ends a session, like everything that changes the state. The leader's clock only
+//! decides when the leader proposes the instance, so nothing that is kept or forgotten rests on a clock.
+//! Clients without calls send a message without calls now and then.
 //!
 //! **Attacks considered.**
 //!
-//! - *A new leader has heard of nobody.* It counts from the moment at which it looked first.
-//! - *The leader sleeps, and all sessions seem idle when it wakes.* A look that comes late discards what was counted before, as a
-//!   detector does (rule S11).
-//! - *A call comes while the end of its session is on its way.* It takes effect behind that end and is answered, and nothing
-//!   remembers it: a repetition is told that the session is over, as is one of a session that ended for want of room.
-//! - *Two leaders in turn end one session.* The second end finds nothing.
-//! - *Sessions are made up to fill the leader's memory.* Only those that there are count.
+//! - *A new leader has heard of no session.* It counts from its first look.
+//! - *The leader sleeps, and all sessions seem idle when it wakes.* A look that comes late discards the times
+//!   counted earlier, as a detector does (rule S11).
+//! - *A call comes while the end of its session is on its way.* It takes effect behind that end and is
+//!   answered, and no table remembers it. A repetition is answered *expired*, as in a session that ended for
+//!   want of room.
+//! - *Two leaders in turn end one session.* The second end finds no session.
+//! - *Sessions are made up to fill the leader's memory.* Only existing sessions count.
 
 use std::collections::BTreeMap;
 
 use super::SessionId;
 use crate::time::{Duration, Time};
 
-/// When the leader heard of each session last.
+/// The time at which the leader last heard of each session.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
     heard: BTreeMap<SessionId, Time>,
@@ -30,12 +32,12 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// A session, one that there is, was heard of.
+    /// Records that the leader heard of an existing session.
     pub(super) fn heard(&mut self, session: SessionId, now: Time) {
         self.heard.insert(session, now);
     }
 
-    /// The sessions that are to end, of those that there are.
+    /// Returns the existing sessions that are to end.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -62,7 +64,7 @@ impl Idle {
     }
 }
 
-/// So often is looked in the time after which a session ends.
+/// The number of looks during the time after which a session ends.
 const LOOKS: u32 = 8;
 
 #[cfg(test)]

@@ -1,65 +1,70 @@
 //! Locks of transactions (003 §VI.A.4), and the requests that wait for them.
 //!
-//! **Promise.** What a transaction has touched nobody else changes, and what it has changed nobody else sees, until it ends.
-//! A request that has to wait is granted in the end, if transactions end; one that would wait for itself is told so.
+//! **Promise.** Until a transaction ends, no other request changes the keys that it touched, or sees the keys
+//! that it changed. If transactions end, every waiting request is granted in the end. A request that would
+//! wait for itself is refused.
 //!
-//! A request touches some keys, or everything. Reads share what they touch, writes have it alone. A transaction holds what
-//! its requests touched until it ends; a plain request holds nothing, since it is executed in one step, but waits for what others hold.
+//! A request touches some keys, or everything. Reads share the keys that they touch, and writes have them
+//! alone. A transaction holds the keys that its requests touched until it ends. A plain request holds
+//! nothing, since it is executed in one step, but it waits for keys that transactions hold.
 //!
-//! **Order.** Requests wait in the order in which they came, and none overtakes an earlier one with which it conflicts: a writer
-//! is not starved by readers. The exception is a request of a transaction for which the earlier one waits, itself or by way
-//! of others: that one has to wait for the end of the transaction anyway.
+//! **Order.** Requests wait in the order in which they came. No request overtakes an earlier one with which
+//! it conflicts, so readers do not starve a writer. There is one exception: an earlier request may wait for a
+//! transaction, directly or through others. A later request of that transaction overtakes it, because the
+//! earlier one has to wait for the end of the transaction anyway.
 //!
-//! **Deadlocks.** A waiting request waits for the transactions that hold what it conflicts with, and for the earlier requests that it may
-//! not overtake. Those are fixed when it begins to wait. Later edges of this graph lead to a transaction that is granted something, which
-//! waits for nothing at that moment. So a circle closes only through a request that begins to wait, and it suffices
-//! to look there: among the transactions that hold what it conflicts with, one waits for the transaction that asks. The order of the
-//! queue does not close one, because requests that wait for the transaction are overtaken. The transaction that would close a circle is
-//! aborted.
+//! **Deadlocks.** A waiting request waits for the transactions that hold conflicting keys, and for the
+//! earlier requests that it may not overtake. Both are fixed when it begins to wait. Later edges of this
+//! graph lead to a transaction that is granted a lock, which waits for nothing at that moment. So only a
+//! request that begins to wait can close a circle, and the check at that moment suffices: does one of the
+//! transactions that hold conflicting keys wait for the asking transaction? The order of the queue closes no
+//! circle, because the asking transaction overtakes the requests that wait for it. A transaction whose
+//! request would close a circle is aborted.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::TransactionId;
 
-/// What a request touches.
+/// The keys that a request touches, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Touch {
-    /// None: everything.
+pub(super) struct LockRequest {
+    /// The keys. Empty if the request touches everything.
     pub(super) keys: Vec<u64>,
-    /// Nobody else may touch it.
-    pub(super) alone: bool,
+    /// Whether no other request may touch these keys at the same time.
+    pub(super) exclusive: bool,
 }
 
-impl Touch {
-    fn conflicts(&self, other: &Touch) -> bool {
+impl LockRequest {
+    fn conflicts(&self, other: &LockRequest) -> bool {
         let all = self.keys.is_empty() || other.keys.is_empty();
-        (self.alone || other.alone) && (all || self.keys.iter().any(|key| other.keys.contains(key)))
+        (self.exclusive || other.exclusive) && (all || self.keys.iter().any(|key| other.keys.contains(key)))
     }
 }
 
-/// Locks that are held, and requests that wait for some.
+/// Locks that transactions hold, and requests that wait for locks.
 #[derive(Debug)]
 pub(super) struct Locks<R> {
-    held: BTreeMap<TransactionId, Vec<Touch>>,
-    /// In the order in which they came.
+    held: BTreeMap<TransactionId, Vec<LockRequest>>,
+    /// The waiting requests, in the order in which they came.
     waiting: VecDeque<Waiter<R>>,
-    /// Requests that have begun to wait.
+    /// The number of requests that have begun to wait.
     waited: u64,
 }
 
 #[derive(Debug)]
 struct Waiter<R> {
-    /// Its number among all that have begun to wait.
+    /// The request's number among all requests that have begun to wait.
     number: u64,
     by: Option<TransactionId>,
-    touch: Touch,
-    /// Earlier requests with which it conflicts and that waited for its transaction when it came.
+    touch: LockRequest,
+    /// The numbers of earlier conflicting requests that it overtakes, because they waited for its transaction
+    /// when it came.
     overtakes: Vec<u64>,
     request: R,
 }
 
 impl<R> Waiter<R> {
-    /// Whether it may not overtake an earlier one.
+    /// Whether the request may not overtake an earlier request.
     fn is_behind(&self, earlier: &Waiter<R>) -> bool {
         earlier.number < self.number
             && earlier.touch.conflicts(&self.touch)
@@ -69,14 +74,14 @@ impl<R> Waiter<R> {
 
 /// The answer to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Granting<R> {
-    /// It may be executed.
+pub(super) enum LockOutcome<R> {
+    /// The request may be executed.
     Granted(R),
-    /// It will be told when it may.
+    /// The request waits, and [`Locks::next`] returns it once it may be executed.
     Waits,
-    /// It would wait for itself.
+    /// The request would wait for itself.
     Deadlock(R),
-    /// Too many wait.
+    /// Too many requests wait.
     Full(R),
 }
 
@@ -87,13 +92,20 @@ impl<R> Default for Locks<R> {
 }
 
 impl<R> Locks<R> {
-    /// Whether nobody holds anything and nobody waits: every request is granted.
+    /// Whether no transaction holds a lock and no request waits, so that every request is granted.
     pub(super) fn are_free(&self) -> bool {
         self.held.is_empty() && self.waiting.is_empty()
     }
 
-    /// A request of a transaction, or a plain one.
-    pub(super) fn ask(&mut self, by: Option<TransactionId>, touch: Touch, request: R) -> Granting<R> {
+    /// Asks for the locks of a request, of a transaction or plain. A plain request that would have to wait is
+    /// refused unless it `may_wait`.
+    pub(super) fn ask(
+        &mut self,
+        by: Option<TransactionId>,
+        touch: LockRequest,
+        may_wait: bool,
+        request: R,
+    ) -> LockOutcome<R> {
         let number = self.waited + 1;
         let mut waiter = Waiter { number, by, touch, overtakes: Vec::new(), request };
         if self.is_blocked(&waiter)
@@ -101,7 +113,7 @@ impl<R> Locks<R> {
         {
             let for_us = self.waiting_for(transaction);
             if self.holders(by, &waiter.touch).any(|holder| for_us.values().any(|by| *by == Some(holder))) {
-                return Granting::Deadlock(waiter.request);
+                return LockOutcome::Deadlock(waiter.request);
             }
             let ahead = self.waiting.iter().filter(|earlier| waiter.is_behind(earlier));
             let ahead = ahead.map(|earlier| earlier.number).filter(|number| for_us.contains_key(number));
@@ -109,24 +121,24 @@ impl<R> Locks<R> {
         }
         if !self.is_blocked(&waiter) {
             self.hold(by, waiter.touch);
-            return Granting::Granted(waiter.request);
+            return LockOutcome::Granted(waiter.request);
         }
-        if by.is_none() && self.waiting.len() >= WAITING_MAX {
-            return Granting::Full(waiter.request);
+        if by.is_none() && (!may_wait || self.waiting.len() >= WAITING_MAX) {
+            return LockOutcome::Full(waiter.request);
         }
         self.waited = number;
         self.waiting.push_back(waiter);
-        Granting::Waits
+        LockOutcome::Waits
     }
 
-    /// A transaction has ended. Gives back what it still waited with.
+    /// Releases the locks of a transaction that has ended. Returns its waiting request, if it has one.
     pub(super) fn release(&mut self, transaction: TransactionId) -> Option<R> {
         self.held.remove(&transaction);
         let place = self.waiting.iter().position(|waiter| waiter.by == Some(transaction))?;
         self.waiting.remove(place).map(|waiter| waiter.request)
     }
 
-    /// The first request that waits no more.
+    /// Removes and returns the first waiting request that may be executed.
     pub(super) fn next(&mut self) -> Option<R> {
         let place = self.waiting.iter().position(|waiter| !self.is_blocked(waiter))?;
         let waiter = self.waiting.remove(place).expect("it was found there");
@@ -134,12 +146,12 @@ impl<R> Locks<R> {
         Some(waiter.request)
     }
 
-    /// The requests that wait.
+    /// Returns the waiting requests.
     pub(super) fn requests(&self) -> impl Iterator<Item = &R> {
         self.waiting.iter().map(|waiter| &waiter.request)
     }
 
-    fn hold(&mut self, by: Option<TransactionId>, touch: Touch) {
+    fn hold(&mut self, by: Option<TransactionId>, touch: LockRequest) {
         if let Some(transaction) = by {
             let held = self.held.entry(transaction).or_default();
             if !held.contains(&touch) {
@@ -154,17 +166,18 @@ impl<R> Locks<R> {
             || self.waiting.iter().any(|earlier| waiter.is_behind(earlier))
     }
 
-    /// The transactions that hold what conflicts with a request.
+    /// Returns the other transactions that hold keys in conflict with a request.
     fn holders<'a>(
         &'a self,
         by: Option<TransactionId>,
-        touch: &'a Touch,
+        touch: &'a LockRequest,
     ) -> impl Iterator<Item = TransactionId> + 'a {
         let others = self.held.iter().filter(move |(other, _)| Some(**other) != by);
         others.filter(|(_, held)| held.iter().any(|it| it.conflicts(touch))).map(|(other, _)| *other)
     }
 
-    /// The requests that wait for a transaction, themselves or by way of others: their numbers, and whose they are.
+    /// Returns the numbers of the requests that wait for a transaction, directly or through others, each with
+    /// its own transaction.
     fn waiting_for(&self, transaction: TransactionId) -> BTreeMap<u64, Option<TransactionId>> {
         let holds = |by: TransactionId, waiter: &Waiter<R>| {
             let held = self.held.get(&by).map(Vec::as_slice).unwrap_or_default();
@@ -185,7 +198,7 @@ impl<R> Locks<R> {
     }
 }
 
-/// Plain requests that wait beyond this are refused.
+/// The most plain requests that wait. Further ones are refused.
 const WAITING_MAX: usize = 1024;
 
 #[cfg(test)]
@@ -197,21 +210,21 @@ mod tests {
         TransactionId { session: SessionId(1), number }
     }
 
-    fn read(keys: &[u64]) -> Touch {
-        Touch { keys: keys.to_vec(), alone: false }
+    fn read(keys: &[u64]) -> LockRequest {
+        LockRequest { keys: keys.to_vec(), exclusive: false }
     }
 
-    fn write(keys: &[u64]) -> Touch {
-        Touch { keys: keys.to_vec(), alone: true }
+    fn write(keys: &[u64]) -> LockRequest {
+        LockRequest { keys: keys.to_vec(), exclusive: true }
     }
 
-    /// Asks, by transaction 0 for a plain request; the request is named by the given number.
-    fn ask(locks: &mut Locks<u32>, by: u64, touch: Touch, name: u32) -> &'static str {
-        match locks.ask((by > 0).then(|| id(by)), touch, name) {
-            Granting::Granted(_) => "granted",
-            Granting::Waits => "waits",
-            Granting::Deadlock(_) => "deadlock",
-            Granting::Full(_) => "full",
+    /// Asks for locks, for a plain request if `by` is 0. `name` identifies the request.
+    fn ask(locks: &mut Locks<u32>, by: u64, touch: LockRequest, name: u32) -> &'static str {
+        match locks.ask((by > 0).then(|| id(by)), touch, true, name) {
+            LockOutcome::Granted(_) => "granted",
+            LockOutcome::Waits => "waits",
+            LockOutcome::Deadlock(_) => "deadlock",
+            LockOutcome::Full(_) => "full",
         }
     }
 
@@ -292,7 +305,7 @@ mod tests {
         assert_eq!(ask(&mut locks, 2, write(&[1]), 2), "waits", "for 1");
         assert_eq!(ask(&mut locks, 1, write(&[3]), 0), "granted", "the plain one waits for 2, and 2 for 1");
         assert_eq!(ask(&mut locks, 1, write(&[2]), 1), "deadlock");
-        // The transaction that was refused is aborted, and the other one goes on.
+        // The refused transaction is aborted, and the other one goes on.
         assert_eq!(locks.release(id(1)), None);
         assert_eq!(all_next(&mut locks), [2]);
         locks.release(id(2));
@@ -311,7 +324,7 @@ mod tests {
         assert_eq!(all_next(&mut locks), [10, 1]);
     }
 
-    /// The one through which another one waited for the transaction is gone.
+    /// The request through which another one waited for the transaction is gone.
     #[test]
     fn what_is_overtaken_is_settled_when_a_request_begins_to_wait() {
         let mut locks = Locks::default();

@@ -1,9 +1,9 @@
-//! The messages between clients and replicas of a service, and their bytes.
+//! The messages between clients and replicas of a service, and their byte form.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::{CallId, GroupId, SessionId, locks::Touch};
+use super::{CallId, GroupId, SessionId, locks::LockRequest};
 use crate::{
     id::{Peer, ProcessId},
     paxos::{self, Ballot},
@@ -13,10 +13,11 @@ use crate::{
     },
 };
 
-/// A message of one replica set. A process of another set, founded under the same name or not, does not listen to it (rule S1).
+/// A message of one replica set. A process of another set ignores it, even if that set was founded under the
+/// same name (rule S1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The set.
+    /// The replica set.
     pub group: GroupId,
     /// The content.
     pub body: Body,
@@ -25,46 +26,47 @@ pub struct Message {
 /// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
-    /// Between replicas: of their log.
+    /// A message of the log, between replicas.
     Paxos(paxos::Message),
     /// A client asks for a session.
     Open {
-        /// Comes back in the answer.
+        /// A number of the client's choice, which the answer repeats.
         nonce: u64,
     },
     /// The answer to [`Body::Open`].
     Opened {
-        /// As it was asked.
+        /// The number of the request.
         nonce: u64,
         /// The session.
         session: SessionId,
     },
-    /// A client calls.
+    /// A client calls the service.
     Calls {
-        /// Its session.
+        /// The client's session.
         session: SessionId,
         /// The client has the answers to all calls with lower numbers.
         done: u64,
-        /// The calls, in rising order.
+        /// The calls, by ascending numbers.
         calls: Vec<Call>,
     },
-    /// A client tells a replica that does not lead of reads that it has called for at the leader (003 §VI.A.3).
+    /// A client tells a replica that does not lead which reads it has called at the leader (003 §VI.A.3).
     Reads {
-        /// Its session.
+        /// The client's session.
         session: SessionId,
         /// The numbers of the calls.
         numbers: Vec<u64>,
     },
-    /// A replica tells the leader that it followed this ballot, and had promised no higher one, after it was told of these reads.
+    /// A replica confirms told reads to the leader: after it learned of them it followed this ballot, and had
+    /// promised no higher one.
     Told {
         /// The leader's ballot.
         ballot: Ballot,
         /// The reads.
         reads: Vec<CallId>,
     },
-    /// A client wants nothing more of transactions that it has begun.
+    /// A client gives up transactions that it has begun.
     Abandon {
-        /// Its session.
+        /// The client's session.
         session: SessionId,
         /// The transactions.
         transactions: Vec<u64>,
@@ -73,15 +75,17 @@ pub enum Body {
     Answers {
         /// The session.
         session: SessionId,
-        /// Number and outcome of each.
+        /// The number and the outcome of each call.
         answers: Vec<(u64, Outcome)>,
     },
-    /// The leader tells a client which the replicas are: when the client calls it first, and when they change.
+    /// The leader tells a client which processes are the replicas: at the client's first call, and at every
+    /// change.
     Members {
         /// The replicas.
         members: Vec<Peer>,
     },
-    /// The sender does not lead, or no longer: what it was sent and has not answered is to be sent to the leader.
+    /// The sender does not lead, or no longer does. The client should send its unanswered calls to the
+    /// leader.
     Redirect {
         /// The leader, if the sender knows it.
         leader: Option<ProcessId>,
@@ -93,49 +97,52 @@ pub enum Body {
 /// One call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Its number in the session. Sent again it keeps it.
+    /// The call's number in the session. Each repetition has the same number.
     pub number: u64,
-    /// What it may do.
+    /// The effects that the call may have.
     pub kind: Kind,
-    /// What it touches, and the transaction of which it is a part; none: everything, and no transaction.
+    /// The keys that the call touches, and its transaction. `None`: it touches everything, and belongs to no
+    /// transaction.
     pub scope: Option<Box<Scope>>,
-    /// The request; opaque here.
+    /// The request, which only the service understands.
     pub request: Bytes,
 }
 
-/// What a call touches, and where it belongs.
+/// The keys and the transaction of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Names of what it touches: two requests that have none in common may be executed in any order. None: everything.
+    /// The names of what the call touches. Two requests that share no name may be executed in any order. If
+    /// there is no name, the call touches everything.
     pub keys: Vec<u64>,
-    /// The transaction of which it is a part.
+    /// The call's place in a transaction, if it belongs to one.
     pub part: Option<Part>,
 }
 
 /// The place of a call in a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The transaction, as the client counts them.
+    /// The number that the client gave the transaction.
     pub transaction: u64,
-    /// Whether the transaction begins with it.
+    /// Whether the transaction begins with this call.
     pub first: bool,
 }
 
-/// What a call may do, and how it is known that the leader may answer it.
+/// The effects that a call may have, and how the leader learns that it may answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may change the state.
+    /// The call may change the state.
     Write,
-    /// It changes nothing. The leader asks the replicas whether its reign stands.
+    /// The call changes nothing. The leader asks the replicas whether its reign stands.
     Read,
-    /// It changes nothing. The client has told the replicas of it, and they tell the leader that its reign stands.
+    /// The call changes nothing. The client has announced it to the replicas, and they confirm to the leader
+    /// that its reign stands.
     ToldRead,
-    /// It ends its transaction, whose changes take effect together. It has no request.
+    /// The call ends its transaction, whose changes take effect together. It has no request.
     Commit,
 }
 
 impl Kind {
-    /// Whether it changes nothing.
+    /// Whether the call changes nothing.
     pub fn is_read(self) -> bool {
         matches!(self, Kind::Read | Kind::ToldRead)
     }
@@ -144,35 +151,37 @@ impl Kind {
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It took effect once, and this is the reply.
+    /// The call took effect once, with this reply.
     Done(Bytes),
-    /// The service refused it. Nothing was changed.
+    /// The service refused the call, with this reason. Nothing was changed.
     Rejected(Bytes),
-    /// The session is over, and what it did is forgotten. This attempt changed nothing; an earlier one may have.
+    /// The session has ended, and its calls are forgotten. This attempt changed nothing, but an earlier one
+    /// may have.
     Expired,
     /// The replica has no room. Nothing was changed.
     Full,
     /// The call's key was used for another request. Nothing was changed.
     Reused,
-    /// The call's transaction is over: nothing of it has taken effect, and nothing ever will.
+    /// The call's transaction has ended without effect, and never takes effect.
     Aborted(Abort),
 }
 
-/// Why a transaction came to nothing.
+/// Why a transaction was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abort {
-    /// The leader does not know it: it is of another reign, or was idle for too long, or a checkpoint was taken.
+    /// The leader does not know the transaction: it belongs to another reign, was idle for too long, or had
+    /// to make way for a checkpoint.
     Gone,
-    /// It and others would have waited for each other.
+    /// The transaction and others would have waited for each other.
     Deadlock,
-    /// Its changes are too many bytes.
+    /// The bytes of the transaction's changes exceed a limit.
     TooLarge,
-    /// It was called while a call of it was under way.
+    /// The client sent a call of it while another one was under way.
     Misused,
 }
 
 impl Outcome {
-    /// How much of a message it takes, about, in bytes.
+    /// Returns the outcome's approximate length in a message, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let reply = match self {
             Outcome::Done(reply) | Outcome::Rejected(reply) => reply.len(),
@@ -182,27 +191,27 @@ impl Outcome {
     }
 }
 
-/// Number, tag and length of an outcome, in bytes.
+/// The bytes of an outcome's number, tag and length.
 const OUTCOME_BYTES: usize = 13;
 
 impl Call {
-    /// Its name.
+    /// Returns the call's name.
     pub(super) fn id(&self, session: SessionId) -> CallId {
         CallId { session, number: self.number }
     }
 
-    /// Where it belongs.
+    /// Returns the call's place in a transaction.
     pub(super) fn part(&self) -> Option<Part> {
         self.scope.as_ref().and_then(|scope| scope.part)
     }
 
-    /// What it touches.
-    pub(super) fn touch(&self) -> Touch {
+    /// Returns the keys that the call touches, and how.
+    pub(super) fn touch(&self) -> LockRequest {
         let keys = self.scope.as_ref().map(|scope| scope.keys.clone()).unwrap_or_default();
-        Touch { keys, alone: !self.kind.is_read() }
+        LockRequest { keys, exclusive: !self.kind.is_read() }
     }
 
-    /// Its memory beside that of a call without a scope, about, in bytes.
+    /// Returns the approximate memory of the call's scope, in bytes.
     pub(super) fn scope_bytes(&self) -> usize {
         self.scope.as_ref().map_or(0, |scope| size_of::<Scope>() + 8 * scope.keys.len())
     }
@@ -219,7 +228,7 @@ const WRITE: u8 = 0;
 const READ: u8 = 1;
 const TOLD_READ: u8 = 2;
 const COMMIT: u8 = 3;
-/// In the same byte: keys follow, a transaction follows, and the transaction begins.
+/// Flags in the byte of the kind: keys follow, a transaction follows, and the transaction begins.
 const KEYS: u8 = 0x10;
 const PART: u8 = 0x20;
 const FIRST: u8 = 0x40;
@@ -236,7 +245,7 @@ const DEADLOCK: u8 = 1;
 const TOO_LARGE: u8 = 2;
 const MISUSED: u8 = 3;
 
-/// The messages that are small and rare. New ones go to the end.
+/// The messages that are small and rare. New variants go to the end, so that old bytes keep their meaning.
 #[derive(Serialize, Deserialize)]
 enum Rare {
     Open(u64),
@@ -408,7 +417,7 @@ fn take_call(input: &mut Bytes) -> Result<Call, WireError> {
     let kind = match tag & !(KEYS | PART | FIRST) {
         WRITE => Kind::Write,
         READ => Kind::Read,
-        // A read of a transaction is confirmed when that commits.
+        // Told reads are refused in a transaction: its commit confirms its reads.
         TOLD_READ if part.is_none() => Kind::ToldRead,
         COMMIT if part.is_some() => Kind::Commit,
         _ => return Err(WireError::Tag(tag)),

@@ -1,21 +1,22 @@
-//! Replicated services that need not be deterministic: the leader executes, the log carries what came of it.
+//! Replicated services that need not be deterministic: the leader executes, and the log carries the results.
 //!
-//! **Promise.** A service that uses clock, chance or threads behaves towards its clients as one that never fails: calls are
-//! linearizable, and each takes effect exactly once as long as its session lasts. That holds while a majority of the replicas lives and is linked;
-//! while it does not, calls wait. All replicas have the same state behind the same instance, though only one of them computed it.
+//! **Promise.** A service that uses clock, chance or threads behaves towards its clients like one that never
+//! fails: calls are linearizable, and each takes effect exactly once as long as its session lasts. That holds
+//! while a majority of the replicas lives and is linked. While no majority does, calls wait. All replicas
+//! have the same state after the same instance, though only one of them computed it.
 //!
-//! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI: primary-backup Paxos (§VI.A.2), X-Paxos for reads
-//! (§VI.A.3), T-Paxos for transactions (§VI.A.4; `transactions`) and their proof (§VI.B).
+//! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI: primary-backup Paxos (§VI.A.2),
+//! X-Paxos for reads (§VI.A.3), T-Paxos for transactions (§VI.A.4; `transactions`) and their proof (§VI.B).
 //!
-//! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`]); no router stands in the way. One
-//! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients* ([`Client`]) call the leader. A *host* runs the
-//! user's code for a replica, on whatever thread: this module tells it what to do ([`Event`]) and takes the results back
-//! ([`Command`]), in the same turn or later.
+//! **Roles.** *Replicas* are the acceptors of a log of their own ([`paxos`]), without any router. One replica
+//! is the *leader* (the primary): it executes. The others, its *backups*, apply changes. *Clients*
+//! ([`Client`]) call the leader. A *host* runs the user's code for a replica, on any thread: this module
+//! gives it orders ([`Event`]) and takes the results back ([`Command`]), in the same turn or later.
 //!
 //! ```text
 //!  client            leader                 backups
 //!    ├── Calls ────────▶│                       │
-//!    │                  │ Execute, Executed     │  the host executes and applies, before anything is proposed
+//!    │                  │ Execute, Executed     │  the host executes and applies, before any proposal
 //!    │                  ├── Accept [batch] ────▶│  instances ⟨call, reply, change⟩, bound to the reign
 //!    │                  │◀─────────── Accepted ─┤
 //!    │                  │ chosen                │
@@ -32,87 +33,148 @@
 //! **Invariants.** Asserted where they could first break.
 //!
 //! - *One line of primaries* (lemma 1): ballots never fall from one batch of the log to the next.
-//! - *A change rests on the state that it was computed in* (lemma 3): the batch that a replica learns begins with the number
-//!   behind the last instance it learned. A change of a lost reign would carry a number that others have used.
-//! - *Nothing of a lost reign is proposed*: proposals are bound to the ballot in which they were executed.
+//! - *A change rests on the state that it was computed in* (lemma 3): the batch that a replica learns begins
+//!   with the number behind the last instance it learned. A change of a lost reign would carry a number that
+//!   others have used.
+//! - *No result of a lost reign is proposed*: proposals are bound to the ballot in which they were executed.
 //! - *A call takes effect once*: no instance names a call that an earlier one named, while its session lasts.
-//! - *Answers are chosen*: a write is answered when its instance is chosen; a read, and a refusal, when every change that
-//!   it saw is chosen and a majority followed the ballot after it was called for (rule S16; `reads`).
+//! - *Answers are chosen*: a write is answered when its instance is chosen. A read or a refusal is answered
+//!   when every change that it saw is chosen, and a majority followed the ballot after the call (rule S16;
+//!   `reads`).
 //! - *A new leader executes nothing before it is settled* (§VI.B, *New leader*).
-//! - *A checkpoint holds what is chosen*: the leader takes one only when nothing that it applied is unchosen, or of an open transaction.
+//! - *A checkpoint holds chosen changes only*: the leader takes a checkpoint only when all changes that it
+//!   applied are chosen and none belongs to an open transaction.
 //!
-//! **Speculation.** The source proposes one instance at a time: should instance *i* be chosen and *i − 1* not, the state of *i*
-//! makes no sense. Here a log is taken over from its beginning and without gaps, so of what a reign proposed only a prefix can survive.
-//! So the leader goes on executing on what it has applied, chosen or not, and proposes what came of it in batches. A reign that
-//! ends takes the rest back: the host reverts every change that was not chosen, the latest first, before it is told anything of
-//! the next reign. [`Pipelining::OneAtATime`] is the source's way, to be compared with.
+//! **Speculation.** The source proposes one instance at a time: if instance *i* were chosen and *i − 1* not,
+//! the state of *i* would make no sense. Here a new leader takes a log over from its beginning and without
+//! gaps, so only a prefix of a reign's proposals can survive. So the leader executes on everything that it
+//! has applied, chosen or not, and proposes the results in batches. When a reign ends, the host reverts every
+//! change that was not chosen, the latest first, before it gets any order of the next reign.
+//! [`Pipelining::OneAtATime`] is the source's way, for comparison.
 //!
-//! **What an instance carries.** The call's id, the reply and the change. The source has the request and the state; the reply is there
-//! because nobody can compute it again, and a call that is repeated at the next leader must get the same one. The change is opaque here: a
-//! *delta*, a whole *state*, or a *witness* (the request, with the clock and the random bits that it was given) that
-//! backups execute again.
+//! **Content of an instance.** The call's id, the reply and the change. The source has the request and the
+//! state. The reply is here because no other replica can compute it, and a call that is repeated at the next
+//! leader must get the same one. The change is opaque here: a *delta*, a whole *state*, or a *witness* (the
+//! request, with the clock and the random bits of its execution) that backups execute again.
 //!
-//! **Whole states** ([`Settings::whole_states`]). Of a batch's states the last alone is carried, and applied. A chosen state is a
-//! checkpoint: a replica keeps the latest, and gives that to those that lag, without waiting for its host or for what is not
-//! chosen. So little of the log behind it is kept, and with one proposal at a time what a candidate is told holds one state that it may
-//! lack (003 §VI.A.2). A state holds what open transactions have changed. So they lock everything, whatever the keys of calls: then no
-//! state is proposed while another transaction than the one that commits has changed anything.
+//! **Whole states** ([`Settings::whole_states`]). Of a batch's states only the last is carried and applied. A
+//! chosen state is a checkpoint: a replica keeps the latest, and gives it to replicas that lag, without
+//! waiting for its host or for unchosen changes. So it keeps little of the log behind the state. With one
+//! proposal at a time, a candidate learns of at most one state that it may lack (003 §VI.A.2). A state holds
+//! the changes of open transactions. So transactions lock everything, whatever the keys of their calls: no
+//! state is proposed while a transaction other than the committing one has changed anything.
+//!
+//! **Waits for room.** Each bound makes something wait. No wait is for ever: each of these waits only for
+//! others below it, and the one exception, in 4, is broken.
+//!
+//! 1. *A call waits for room in flight* ([`Settings::in_flight_bytes_max`]). Room comes when the host has
+//!    executed requests (2), when results are chosen (4), and when replies to reads are given (3).
+//! 2. *The host waits while the replica holds too many results* ([`Settings::results_held_max`]): replies to
+//!    reads (3), and results that are not in the log (4). It waits before it executes a request of the reign,
+//!    and nowhere else. Without a reign a replica holds no results.
+//! 3. *A reply to a read waits* until a majority has confirmed the reign, which takes no room, and until the
+//!    changes that it saw are chosen. All of these were executed before the reply was made (4).
+//! 4. *A result waits for room in the log*, behind earlier results. An empty log takes any batch. A batch in
+//!    the log is chosen as soon as a majority holds it. A replica accepts without its host, unless it lacks a
+//!    checkpoint. Then the leader's host has to give parts, and that may be the host that waits (2). So the
+//!    leader stands back if nothing was chosen for ten ticks, and holds no results while it does. Without a
+//!    majority the reign ends, and with it all of these waits.
+//! 5. *A checkpoint waits until all results are chosen* (4), and is taken after ten seconds anyway.
+//!
+//! A call that waits for locks waits for transactions to end. Their requests and commits wait as in 1. A
+//! silent client loses its transaction ([`Settings::transaction_idle`]). No other call waits for calls that
+//! wait for locks: they are not in flight, and take at most half of the memory for waiting calls. A call that
+//! finds no such memory is refused ([`Outcome::Full`]).
+//!
+//! A replica looks again for room at each result, at each message, when records are durable, and at each
+//! tick.
 //!
 //! **Attacks considered.**
 //!
-//! - *A leader deposed with a full pipeline.* It is told before it learns anything else. It reverts what was not chosen, also what the
-//!   host is still executing: the host takes everything in the order in which it is told. Results that come afterwards belong to
-//!   no reign and are dropped. A prefix of what it proposed may come back as the next leader's log, and is applied like anybody's.
-//! - *A reply is lost and the call repeated at the next leader.* The instance carries the reply into every replica's table of
-//!   sessions. The new leader has all that may be chosen before it looks there, for it looks only once it is settled.
-//! - *The same call twice at one leader.* While the first one is under way the second adds nothing; it is answered once, over
-//!   whatever link the client has then.
-//! - *A call is repeated by another client, because the first one died.* It may bear a key of the user's choice. Such calls are of one
-//!   session, which is everybody's and never ends, and are named by a print of the key. The instance carries a print of the request, too: a key
-//!   that comes again with another request is refused. So many are remembered as [`Settings::keyed_max`] says, the latest.
-//! - *A call whose session ended while it was executed.* It takes effect and is answered. A repetition is told that the session is over: it
-//!   is for the client to know whether it had sent the call before.
-//! - *An opening that is repeated.* Each opens a session of its own, named by its instance; what nobody uses is forgotten. So a stale
-//!   opening can never bring a session back that is over.
-//! - *A read that saw an unchosen change.* It waits for that change. If the reign ends first, it is not answered.
-//! - *Two leaders.* The older one cannot have anything chosen, nor a ballot confirmed in a round that began after the newer one had something
-//!   chosen. Its clients are sent away when it hears of the other.
-//! - *A change that is forwarded.* Nothing is: what a replica does not lead for it refuses. A forwarded proposal from another replica
-//!   is counted and dropped.
-//! - *A joiner that dies in its checkpoint.* Parts are dropped with it; the log behind is kept only as long as one is under way.
-//! - *A slow host gives a part of a checkpoint when the next one is being given.* Checkpoints are numbered, and parts of another one
-//!   are dropped: a part in the place of another would make the joiner differ (a random schedule found that).
-//! - *A snapshot is wanted of a busy leader.* It stops executing until what it has applied is chosen, which takes one round,
-//!   takes a checkpoint and goes on; the parts are read while it works.
-//! - *A snapshot is wanted while calls wait at a host that executes in any order* ([`Settings::any_order`]). They may wait for long, and be
-//!   executed at any moment. So the host is told to rest. Its answer stands behind all results of before; when these are chosen the checkpoint is
-//!   taken, and the calls wait on.
-//! - *Replies that are large together.* One message of answers ends at 256 KiB, however many come of a turn, unless one reply is longer.
-//! - *A snapshot is wanted by those whose acceptance is missing.* What the leader has applied would never be chosen without them, and they
-//!   would never get a checkpoint. After some ticks the leader stands back: it reverts what is not chosen, takes the checkpoint, learns what it
-//!   had proposed like a backup, and executes again when all of that is chosen (random schedules found that).
-//! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at founding.
+//! - *A leader deposed with a full pipeline.* It learns that first of all. It reverts the changes that were
+//!   not chosen, even those that the host is still executing: the host handles orders in their sequence.
+//!   Later results belong to no reign and are dropped. A prefix of its proposals may come back as the next
+//!   leader's log, and is applied like any.
+//! - *A reply is lost and the call repeated at the next leader.* The instance carries the reply into every
+//!   replica's table of sessions. The new leader has every instance that may be chosen before it looks there,
+//!   for it looks only once it is settled.
+//! - *The same call twice at one leader.* While the first one is under way the second has no effect. The
+//!   leader answers once, over whatever link the client has then.
+//! - *Another client repeats a call, because the first client died.* The call may bear a key of the user's
+//!   choice. Such calls belong to one session, which all clients share and which never ends. A hash of the
+//!   key names the call. The instance also carries a hash of the request: a key that comes again with another
+//!   request is refused. The latest [`Settings::keyed_max`] calls are remembered.
+//! - *A call whose session ended while it was executed.* It takes effect and is answered. A repetition is
+//!   answered *expired*: the client must know whether it had sent the call before.
+//! - *An opening that is repeated.* Each opens a session of its own, named by its instance, and unused
+//!   sessions are forgotten. So a stale opening can never bring back a session that has ended.
+//! - *A read that saw an unchosen change.* It waits for that change. If the reign ends first, it is not
+//!   answered.
+//! - *Two leaders.* Once the newer one has something chosen, the older one can have nothing chosen, and no
+//!   ballot confirmed in a later round. It redirects its clients when it hears of the other.
+//! - *A call at a replica that does not lead.* The replica redirects the client, and forwards nothing. A
+//!   proposal that another replica forwards is counted and dropped.
+//! - *A joiner that dies during its checkpoint.* Its parts are dropped with it, and the log behind the
+//!   checkpoint is kept only as long as one is under way.
+//! - *A slow host gives a part of a checkpoint while the next one is being given.* Checkpoints are numbered,
+//!   and parts of another one are dropped. Such a part would make the joiner differ (a random schedule found
+//!   that).
+//! - *A snapshot is wanted from a busy leader.* It stops executing until all changes that it has applied are
+//!   chosen, which takes one round. It takes a checkpoint and goes on, and the parts are read while it works.
+//! - *A snapshot is wanted while calls wait at a host that executes in any order* ([`Settings::any_order`]).
+//!   They may wait for long, and be executed at any moment. So the leader orders the host to rest. The host
+//!   answers behind all its earlier results. When these are chosen the checkpoint is taken, and the calls
+//!   wait on.
+//! - *Replies that are large together.* One message of answers ends at 256 KiB, however many a turn brings,
+//!   unless one reply is longer.
+//! - *A snapshot is wanted by the replicas whose acceptance is missing.* Without them the leader's results
+//!   would never be chosen, and so they would never get a checkpoint. If nothing was chosen for ten ticks the
+//!   leader stands back. It reverts unchosen changes, takes the checkpoint, learns its own proposals like a
+//!   backup, and executes again when all of them are chosen (random schedules found that).
+//! - *A checkpoint is wanted while a slow host has much to execute.* As long as results are chosen the leader
+//!   waits for the host, for ten seconds at most, and reverts nothing.
+//! - *Results are longer than their requests, and come faster than the log takes them.* The log must not
+//!   refuse a result while the reign goes on: later results rest on it. So the leader keeps back a batch for
+//!   which the log has no room ([`Settings::in_flight_bytes_max`]), and all batches behind it. The host
+//!   should execute nothing more while too much is kept back ([`Settings::results_held_max`]). If the log
+//!   refuses a batch all the same, the leader reverts unchosen changes, as at the end of a reign, before it
+//!   executes again.
+//! - *A part of a checkpoint is wanted by the replicas whose acceptance is missing, from a host that may
+//!   execute nothing more.* The part stands behind requests, the requests wait for room, and the room waits
+//!   for the acceptance. If nothing was chosen for ten ticks the leader stands back. Then it holds no
+//!   results, and the host goes on (a script shows it). The checkpoint itself stays valid, because its
+//!   content was chosen.
+//! - *A deposed leader gets a call in a session that began at the next leader.* It does not know the session,
+//!   and must not answer at once that it has ended, because that answer depends on the state. So it answers
+//!   when its reign was confirmed, as for a read.
+//! - *A client acknowledges nothing, and its replies are long.* Its oldest replies are forgotten first
+//!   ([`Settings::session_bytes_max`]), and repetitions of these calls are answered *expired*. Other clients'
+//!   sessions go on.
+//! - *A joiner of an older set of the same name.* Every message names its set by the random number drawn at
+//!   founding.
 //!
-//! - *A change cannot be applied at the leader.* It is never proposed. Its request is refused, which tells of the state like a read. So
-//!   the leader goes on for a moment without executing ([`Command::Resign`]): until what it had executed is chosen and the refusal is
-//!   confirmed, or ten ticks have passed. Then it leaves the set, without a disk, so that the others elect at once and a spare takes
-//!   its place. With a disk it only ends: made again from its records it has a whole state.
+//! - *A change cannot be applied at the leader.* It is never proposed. Its request is refused, and the
+//!   refusal depends on the state like a read. So the leader goes on for a moment without executing
+//!   ([`Command::Resign`]): until its results are chosen and the refusal is confirmed, or ten ticks have
+//!   passed. Then, without a disk, it leaves the set, so that the others elect at once and a spare takes its
+//!   place. With a disk it only ends: its records give the next process a whole state.
 //!
-//! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader has a call's
-//! bytes unless the log mode carries them: backups need what came of a call, not the call. The accept phase of a new
-//! leader needs no instance of its own: a log counts as accepted in a ballot only as a whole, so a majority that accepted it, empty or
-//! not, ends the phase ([`paxos::Event::Settled`]). Clients send writes to the leader alone; the
-//! others would only drop them.
+//! **Where we differ, and why.** Batches, speculation and the reply in the instance (above). Only the leader
+//! has a call's bytes unless the log mode carries them: backups need the result of a call, not the call. The
+//! accept phase of a new leader needs no instance of its own: a log counts as accepted in a ballot only as a
+//! whole. So a majority that accepted it, empty or not, ends the phase ([`paxos::Event::Settled`]). Clients
+//! send writes to the leader alone, because the others would only drop them.
 //!
-//! **Disk.** A set whose replicas have disks outlives the loss of power of all: its log is durable at a majority before a call is
-//! answered, and a replica goes on from its records ([`Replica::recover`]). Each replica, whether it leads or not, has its host
-//! take a checkpoint now and then, and gathers its parts while the log goes on; written in one record, it takes the place of the
-//! log before. What the host of a leader had applied, and was not chosen, is gone with the process, as it is when a reign ends. A
-//! confirmation waits for the promise of the replica that gives it.
+//! **Disk.** A set whose replicas have disks survives a power cut of all: its log is durable at a majority
+//! before a call is answered, and a replica continues its records ([`Replica::recover`]). From time to time
+//! each replica, leader or not, has its host take a checkpoint, and gathers its parts while the log goes on.
+//! The checkpoint, in one record, replaces the log before it. Changes that a leader's host had applied, and
+//! that were not chosen, end with the process, as at the end of a reign. A confirmation waits until the
+//! promise of its replica is durable.
 //!
-//! **Speed.** Requests share the memory of the message that they came in, and replies that of the batch. All that one batch of
-//! inputs brings is one proposal, one round of confirming, and one message of answers for each session. A write alone takes four hops: call,
-//! accept, accepted, answer.
+//! **Speed.** Requests share the memory of the message in which they came, and replies that of the batch.
+//! Each batch of inputs leads to one proposal, one round of confirming, and one message of answers for each
+//! session. A write alone takes four hops: call, accept, accepted, answer.
 
 mod batch;
 mod checkpoint;
@@ -141,7 +203,8 @@ use crate::{
     time::Duration,
 };
 
-/// A replica set: random bits drawn when it is founded, so that a set which is founded anew is another.
+/// The id of a replica set: random bits, drawn at its founding, so that a set which is founded again has
+/// another id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GroupId(pub u64);
 
@@ -150,16 +213,16 @@ pub struct GroupId(pub u64);
 pub struct SessionId(pub u64);
 
 impl SessionId {
-    /// Calls that bear keys of their users' choice. It is always open, and every client's.
+    /// The session of calls with keys of their users' choice. It is always open, and all clients share it.
     pub const KEYED: SessionId = SessionId(0);
 }
 
-/// The name of a call: sent again it keeps it.
+/// The name of a call. Each repetition has the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallId {
     /// The session.
     pub session: SessionId,
-    /// The client's count; of a call with a key, the print of the key.
+    /// The client's count of calls. For a call with a key, the hash of the key.
     pub number: u64,
 }
 
@@ -168,51 +231,62 @@ pub struct CallId {
 pub struct TransactionId {
     /// The session.
     pub session: SessionId,
-    /// The client's count.
+    /// The client's count of transactions.
     pub number: u64,
 }
 
-/// How a replica set behaves.
+/// The settings of a replica set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Of its log; with a disk, too. Either all replicas of a set have disks or none has.
+    /// The settings of the replica's log, including its disk. Either all replicas of a set have disks or none
+    /// has.
     pub log: paxos::Settings,
-    /// How writes follow each other.
+    /// The way in which writes follow each other.
     pub pipelining: Pipelining,
-    /// Whether each change is the whole state that it comes to, in the bytes of a checkpoint: the latest takes the place of all before
-    /// it. The same at all replicas.
+    /// Whether each change is the whole state after it, in the bytes of a checkpoint. Then the latest change
+    /// replaces all earlier ones. The same at all replicas.
     pub whole_states: bool,
-    /// Whether the host executes requests in any order: then they may wait at it for long, and it is told to [rest](Event::Rest) when a
-    /// checkpoint is wanted. The same at all replicas.
+    /// Whether the host executes requests in any order. Then requests may wait at it for long, and it is
+    /// ordered to [rest](Event::Rest) when a checkpoint is wanted. The same at all replicas.
     pub any_order: bool,
-    /// Requests, and what came of them until it is chosen, beyond which calls wait, in bytes.
+    /// The most bytes of requests at the host, of results until they are chosen, and of replies to reads
+    /// until they are given. Calls beyond it wait. Results beyond it are kept back until the log has room.
     pub in_flight_bytes_max: usize,
-    /// Calls that wait beyond this are refused, in bytes.
+    /// The most bytes of results that a replica holds and its log does not. Beyond it the host should execute
+    /// nothing more ([`Replica::results_held`]).
+    pub results_held_max: usize,
+    /// The most bytes of waiting calls. Further calls are refused.
     pub waiting_bytes_max: usize,
-    /// Sessions beyond which the one used least recently ends.
+    /// The most sessions. Beyond it the least recently used one ends.
     pub sessions_max: usize,
-    /// A session ends when the leader has heard nothing of it for so long.
+    /// The time after which a session that the leader has not heard of ends.
     pub session_idle: Duration,
-    /// Remembered replies beyond which the session used least recently ends, in bytes.
+    /// The most bytes of remembered replies of one session. Beyond it the session's oldest replies are
+    /// forgotten.
+    pub session_bytes_max: usize,
+    /// The most bytes of remembered replies of all sessions. Beyond it the session that holds most loses its
+    /// oldest replies.
     pub replies_bytes_max: usize,
-    /// Calls with keys beyond which the oldest is forgotten.
+    /// The most remembered calls with keys. Beyond it the oldest is forgotten.
     pub keyed_max: usize,
-    /// Their replies beyond which the oldest is forgotten, in bytes.
+    /// The most bytes of their replies. Beyond it the oldest is forgotten.
     pub keyed_bytes_max: usize,
-    /// Open transactions; those that would begin beyond wait.
+    /// The most open transactions. Further ones wait to begin.
     pub transactions_max: usize,
-    /// A transaction ends when its client has said nothing for so long.
+    /// The time after which a transaction whose client is silent is aborted.
     pub transaction_idle: Duration,
-    /// Changes of a transaction, in bytes.
+    /// The most bytes of a transaction's changes. A transaction with more is aborted.
     pub transaction_bytes_max: usize,
+    /// The most bytes of the changes of all open transactions. The transaction that exceeds it is aborted.
+    pub transactions_bytes_max: usize,
 }
 
-/// How writes follow each other.
+/// The way in which writes follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipelining {
     /// The leader executes on its unchosen state, and proposes batches.
     Speculative,
-    /// The leader executes a write when the one before is chosen (003 §VI.A.2).
+    /// The leader executes a write when the previous one is chosen (003 §VI.A.2).
     OneAtATime,
 }
 
@@ -224,166 +298,177 @@ impl Default for Settings {
             whole_states: false,
             any_order: false,
             in_flight_bytes_max: 32 << 20,
+            results_held_max: 32 << 20,
             waiting_bytes_max: 64 << 20,
             sessions_max: 65_536,
             session_idle: Duration::from_secs(600),
+            session_bytes_max: 16 << 20,
             replies_bytes_max: 64 << 20,
             keyed_max: 65_536,
             keyed_bytes_max: 64 << 20,
             transactions_max: 1024,
             transaction_idle: Duration::from_secs(5),
             transaction_bytes_max: 1 << 20,
+            transactions_bytes_max: 64 << 20,
         }
     }
 }
 
-/// Results from the host, and wishes of an operator.
+/// Results from the host, and requests of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// The answer to [`Event::Execute`]: in any order, which becomes that of the instances.
+    /// The answer to [`Event::Execute`] or [`Event::Commit`]. The order of these answers becomes that of the
+    /// instances.
     Executed {
-        /// Which.
+        /// The number of the work.
         work: u64,
         /// The result.
         result: Executed,
     },
-    /// The answer to [`Event::Rest`], behind all results of before.
+    /// The answer to [`Event::Rest`], behind all results of earlier works.
     Rests {
-        /// Which.
+        /// The number of the rest.
         rest: u64,
     },
     /// The answer to [`Event::CheckpointPartWanted`].
     CheckpointPart {
-        /// Of which.
+        /// The number of the checkpoint.
         checkpoint: u64,
-        /// The bytes behind those given before.
+        /// The bytes that follow the parts given earlier.
         bytes: Bytes,
-        /// Whether these are the last.
+        /// Whether these bytes are the last.
         last: bool,
     },
-    /// Make this process, which must be joining, a replica, beyond the wanted number too.
+    /// Makes this process, which must be joining, a replica, even beyond the wanted number.
     AddReplica(Peer),
-    /// Remove this replica, which may be this one.
+    /// Removes this replica, which may be this process.
     RemoveReplica(ProcessId),
-    /// More processes to ask for admission, while joining: those that were found where replicas should be.
+    /// Tells a joining process further processes that it can ask for admission.
     Seeds(Vec<Peer>),
-    /// The host can do nothing more: nobody knows what its state is. The replica executes nothing from now on. What it has
-    /// executed is agreed on, and what it has refused is told to its client, if that comes soon. Ends in [`Event::Resigned`].
+    /// The host can do nothing more, because its state is unknown. The replica executes nothing from now on.
+    /// For a short time it goes on to agree on its results and to answer its refusals. Ends in
+    /// [`Event::Resigned`].
     Resign,
 }
 
 /// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Executed {
-    /// Nothing was changed.
+    /// The request changed nothing.
     Unchanged {
         /// The reply.
         reply: Bytes,
     },
-    /// The host has applied a change to its state, and can revert it until it is chosen.
+    /// The host has applied a change to its state. It can revert the change until that is chosen.
     Changed {
         /// The reply.
         reply: Bytes,
-        /// The change, as backups apply it.
+        /// The change, in the form that backups apply.
         change: Bytes,
     },
-    /// The request was refused, and nothing was changed.
+    /// The service refused the request, which changed nothing.
     Rejected {
-        /// For the client.
+        /// The reason, for the client.
         reason: Bytes,
     },
 }
 
-/// Orders to the host, to be carried out in this order, and news.
+/// Orders to the host, which it carries out in their sequence, and news.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Execute a request on the present state, and apply what it changes. Ends in [`Command::Executed`], whose result is
-    /// ignored if the reign is over by then.
+    /// Execute a request on the present state, and apply its changes. Ends in [`Command::Executed`], whose
+    /// result is ignored if the reign is over by then.
     Execute {
-        /// Counts up.
+        /// The number of the work, ascending.
         work: u64,
         /// The request.
         request: Bytes,
-        /// It must change nothing.
+        /// Whether the request must change nothing.
         read: bool,
-        /// The transaction to which its change belongs: it is not chosen, and not reverted, with those of other works.
+        /// The transaction to which the change belongs. Such a change is neither chosen nor reverted with
+        /// those of other works.
         transaction: Option<TransactionId>,
     },
-    /// The changes of a transaction belong to this work from now on. Ends in [`Command::Executed`], unchanged and without a reply.
+    /// From now on the changes of a transaction belong to this work. Ends in [`Command::Executed`], unchanged
+    /// and without a reply.
     Commit {
-        /// Counts up with the others.
+        /// The number of the work. Works of both kinds have ascending numbers.
         work: u64,
-        /// Which.
+        /// The transaction.
         transaction: TransactionId,
     },
     /// Revert the changes of a transaction, the latest first.
     Abort {
-        /// Which.
+        /// The transaction.
         transaction: TransactionId,
     },
-    /// The changes of the works that were executed up to this one, in the order in which [`Command::Executed`] came, are chosen, but for those of open
-    /// transactions: they will not be reverted.
+    /// Some changes are chosen and will not be reverted: those of this work and of all works whose
+    /// [`Command::Executed`] came before its own, except those of open transactions.
     Chosen {
-        /// The last work.
+        /// The last of these works.
         work: u64,
     },
     /// Revert every change of works that are not chosen, the latest first.
     Revert,
-    /// Apply the changes of a batch, which another leader executed.
+    /// Apply the changes of a batch that another leader executed.
     Apply {
         /// The number of the batch's last instance.
         through: u64,
-        /// In this order.
+        /// The changes, to be applied in this order.
         changes: Vec<Bytes>,
     },
-    /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be reverted. Told to hosts that execute in any order.
+    /// Execute nothing, and answer with [`Command::Rests`], until a checkpoint was taken or changes are to be
+    /// reverted. Sent only to hosts that execute in any order.
     Rest {
-        /// Counts up.
+        /// The number of the rest, ascending.
         rest: u64,
     },
-    /// Take a checkpoint of the present state, all of which is chosen, and drop an earlier one. Its parts are asked for one by one.
+    /// Take a checkpoint of the present state, all of which is chosen, and drop an earlier one. The replica
+    /// asks for its parts one by one.
     Checkpoint {
-        /// Counts up.
+        /// The number of the checkpoint, ascending.
         checkpoint: u64,
     },
-    /// The next part of the checkpoint is wanted, of about so many bytes.
+    /// Give the next part of the checkpoint.
     CheckpointPartWanted {
-        /// Of which.
+        /// The number of the checkpoint.
         checkpoint: u64,
-        /// How many.
+        /// The approximate length of the part, in bytes.
         bytes: usize,
     },
-    /// The checkpoint is needed no more.
+    /// Drop the checkpoint, which is no longer needed.
     CheckpointUnwanted,
-    /// A part of another replica's checkpoint. Nothing is replaced yet.
+    /// Keep a part of another replica's checkpoint. The state changes only with `Restore`.
     RestorePart {
-        /// Parts that came before are void.
+        /// Whether this is the first part, which makes earlier ones void.
         first: bool,
-        /// As [`Command::CheckpointPart`] gave it somewhere.
+        /// The bytes of [`Command::CheckpointPart`] at the other replica.
         bytes: Bytes,
     },
-    /// The parts are the state from now on.
+    /// Replace the state by the parts.
     Restore {
-        /// The last instance that it holds.
+        /// The last instance that the new state holds.
         through: u64,
     },
-    /// The leader, as far as this replica knows.
+    /// The leader that this replica knows, if it knows one.
     Leader(Option<ProcessId>),
-    /// This replica executes calls from now on: all that earlier leaders may have had chosen is chosen and applied.
+    /// This replica executes calls from now on: it has applied all changes that earlier leaders may have had
+    /// chosen.
     Serving,
-    /// From now on these are the replicas.
+    /// These are the replicas from now on.
     Members(Vec<Peer>),
-    /// This process was a replica and is one no more.
+    /// This process was a replica and no longer is.
     Removed,
-    /// A change of the replicas will not be.
+    /// A change of the replicas was refused.
     ChangeRefused {
-        /// What.
+        /// The change.
         change: Change,
-        /// Why.
+        /// The reason.
         reason: ChangeRefusal,
     },
     /// The log or a checkpoint does not decode: this replica cannot go on.
     Corrupt(String),
-    /// This replica has told all that it could, as [`Command::Resign`] asks. It is to be taken away.
+    /// This replica has given all answers that it could, as [`Command::Resign`] asks. Its user should remove
+    /// it.
     Resigned,
 }

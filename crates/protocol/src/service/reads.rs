@@ -1,64 +1,73 @@
 //! Answers that rest on the leader's state alone (003 §VI.A.3; rule S16).
 //!
-//! **Promise.** A read sees everything that was answered before it was called for.
+//! **Promise.** A read sees every change that was answered before the read was called.
 //!
-//! A leader that was deposed does not know it. So an answer waits until a majority, whole incarnations of members and of those
-//! that an open change would make, is known to have followed the leader's ballot after the read was called for. A later
-//! leader has the promises of a majority before it has anything chosen, and a replica that follows this ballot has
-//! promised it nothing: one replica is in both, so whatever the later leader answered, it answered after the
-//! read was called for. All that was answered before is of this reign or of earlier ones, and the leader is settled: it has it.
-//! The answer also waits until all that the read saw is chosen; it would be gone with the reign otherwise.
+//! A deposed leader does not know that it is deposed. So an answer waits until a majority is known to have
+//! followed the leader's ballot after the read was called. The majority counts incarnations of members, and
+//! also those of the set that an open change would make. A later leader has the promises of a majority before
+//! it has anything chosen, and a replica that follows this ballot has promised it nothing. One replica is in
+//! both majorities. So the later leader answered everything after the read was called. All earlier answers
+//! belong to this reign or to former ones, and the leader is settled, so it has their changes. The answer
+//! also waits until all changes that the read saw are chosen: otherwise they would vanish with the reign.
 //!
-//! There are two ways of knowing, and each costs where the other is cheap.
+//! A leader learns this in two ways, and each is cheap where the other costs much.
 //!
 //! ```text
-//!  asked   client ── Calls ──▶ leader ── Confirm ──▶ backups ── Confirmed ──▶ leader ── Answers ──▶ client     4 hops
-//!  told    client ── Calls ──▶ leader (executes meanwhile)
-//!             └───── Reads ──▶ backups ── Told ─────────────────────────────▶ leader ── Answers ──▶ client     3 hops
+//!  asked   client ─ Calls ─▶ leader ─ Confirm ─▶ backups ─ Confirmed ─▶ leader ─ Answers ─▶ client  4 hops
+//!  told    client ─ Calls ─▶ leader (executes meanwhile)
+//!             └──── Reads ─────────────────────▶ backups ─ Told ──────▶ leader ─ Answers ─▶ client  3 hops
 //! ```
 //!
-//! *Asked*: the leader asks, once for all reads that came in a batch of inputs: many reads cost one round. *Told* is the
-//! source's: the client tells all replicas, and each that does not lead confirms to the leader that it follows. A hop less, and
-//! as many messages for each read: for few reads.
+//! *Asked*: the leader asks once for all reads of a batch of inputs, so many reads cost one round. *Told* is
+//! the source's way: the client tells all replicas, and each that does not lead confirms to the leader that
+//! it follows. That saves a hop and costs messages for each read, so it suits few reads.
 //!
 //! **Attacks on told reads.**
 //!
-//! - *A confirmation overtakes its read.* It is kept for a while, and not more than so many are.
-//! - *A backup does not follow, or the client's word does not reach it*: one direction is cut. A read that is not confirmed two
-//!   ticks later is asked for, like any other. If that is in vain too, the reign ends.
-//! - *Two leaders.* Each backup confirms to the one that it follows when its batch ends. The older leader gets at most what was said
-//!   before the newer one was promised anything.
-//! - *A confirmation of an earlier attempt is counted for a later one of the same read.* The call was made before either.
-//! - *A backup confirms, ends, and comes back as another process*: it was alive after the read was called for, and had promised
-//!   nobody else. As a process that is no member it counts for nothing from the change on that takes it out.
-//! - *The members change between two confirmations.* They are counted for the members of the moment at which the last one comes,
-//!   as those of a round are (`paxos::confirm`).
+//! - *A confirmation overtakes its read.* The leader keeps it for a while, up to a bound.
+//! - *A backup does not follow, or the client's message does not reach it*: one direction is cut. If a read
+//!   is not confirmed two ticks later, the leader asks for it like for any other. If that fails too, the
+//!   reign ends.
+//! - *Two leaders.* Each backup confirms to the leader that it follows when its batch ends. The older leader
+//!   gets at most confirmations that were sent before any promise to the newer one.
+//! - *A confirmation of an earlier attempt is counted for a later attempt of the same read.* The call was
+//!   made before either attempt.
+//! - *A backup confirms, ends, and comes back as another process*: it was alive after the read was called,
+//!   and had promised no other leader. As a process that is no member it counts for nothing once a change has
+//!   taken it out.
+//! - *The members change between two confirmations.* They are counted for the members at the moment of the
+//!   last one, like those of a round (`paxos::confirm`).
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::{CallId, Outcome};
 use crate::id::ProcessId;
 
-/// Answers that wait until what they saw is chosen, and until the reign is known to have stood after the call came.
+/// Answers that wait until the changes that they saw are chosen, and until the reign is known to have stood
+/// after the call.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    waiting: VecDeque<Waiting>,
-    /// The last question that was put to the log.
+    waiting: VecDeque<WaitingRead>,
+    /// The number of the last question to the log.
     asked: u64,
     /// Whether calls have come that no question covers.
     uncovered: bool,
-    /// The last question that was answered.
+    /// The number of the last question that the log confirmed.
     confirmed: u64,
-    /// Reads that the replicas were told of, until the reign is known to have stood and they are executed.
-    told: BTreeMap<CallId, Told>,
-    /// Confirmations of reads that have not come: since the last tick, and since the one before.
-    early: [BTreeMap<CallId, Vec<ProcessId>>; 2],
-    /// Answers that wait for what they saw alone.
-    sure: VecDeque<Waiting>,
+    /// Told reads (their client has announced them to the replicas), until they are executed and the reign is
+    /// known to have stood.
+    told: BTreeMap<CallId, ToldRead>,
+    /// Confirmations of told reads that have not come yet: those since the last tick, and those since the
+    /// tick before.
+    early_confirmations: [BTreeMap<CallId, Vec<ProcessId>>; 2],
+    /// Answers that wait only until the changes that they saw are chosen.
+    confirmed_reads: VecDeque<WaitingRead>,
+    /// The memory of all waiting answers, in bytes.
+    bytes: usize,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     /// The last instance whose change it saw.
     seen: u64,
     /// The question that covers it.
@@ -68,27 +77,27 @@ struct Waiting {
     outcome: Outcome,
 }
 
-/// A read that the replicas were told of.
+/// A told read: the client has announced it to the replicas.
 #[derive(Debug, Default)]
-struct Told {
-    /// The last instance whose change it saw, the client, and the answer.
+struct ToldRead {
+    /// The last instance whose change it saw, the client, and the answer. `None` until it is executed.
     result: Option<(u64, ProcessId, Outcome)>,
-    /// Replicas that followed after they were told of it.
+    /// The replicas that confirmed this read.
     by: Vec<ProcessId>,
-    /// Whether a tick came since it did.
+    /// Whether a tick has passed since it came.
     old: bool,
-    /// The question that covers it, once it was too long in coming.
+    /// The question that covers it. Set if confirmations took too long.
     question: Option<u64>,
 }
 
 impl Reads {
-    /// A call came: the question that will cover it.
+    /// Returns the question that will cover a call that came now.
     pub(super) fn cover(&mut self) -> u64 {
         self.uncovered = true;
         self.asked + 1
     }
 
-    /// The question to be put at the end of a batch of inputs, if there is one.
+    /// Returns the question to be asked at the end of a batch of inputs, if calls need one.
     pub(super) fn question(&mut self) -> Option<u64> {
         std::mem::take(&mut self.uncovered).then(|| {
             self.asked += 1;
@@ -96,32 +105,44 @@ impl Reads {
         })
     }
 
-    /// The last question that was put.
+    /// Returns the memory of the waiting answers, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the number of the last question.
     pub(super) fn asked(&self) -> u64 {
         self.asked
     }
 
-    /// Questions up to this one were put before, in the same ballot.
+    /// Continues the questions of the same ballot behind number `asked`.
     pub(super) fn go_on_behind(&mut self, asked: u64) {
         assert!(self.asked == 0, "it has asked nothing itself");
         (self.asked, self.confirmed) = (asked, asked);
     }
 
-    /// A read came that the replicas were told of. Says whether it is the first of its name.
+    /// Expects confirmations of a told read. Returns whether this is the first call of its name.
     pub(super) fn expect(&mut self, id: CallId) -> bool {
         if self.told.contains_key(&id) {
             return false;
         }
-        let by = self.early.iter_mut().filter_map(|early| early.remove(&id)).flatten().collect();
-        self.told.insert(id, Told { by, ..Told::default() });
+        let by = self
+            .early_confirmations
+            .iter_mut()
+            .filter_map(|early_confirmations| early_confirmations.remove(&id))
+            .flatten()
+            .collect();
+        self.told.insert(id, ToldRead { by, ..ToldRead::default() });
         true
     }
 
-    /// A replica followed after it was told of this read.
+    /// Counts a replica's confirmation of a told read.
     pub(super) fn follows(&mut self, from: ProcessId, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
         let by = match self.told.get_mut(&id) {
             Some(told) => &mut told.by,
-            None if self.early[0].len() < EARLY_MAX => self.early[0].entry(id).or_default(),
+            None if self.early_confirmations[0].len() < EARLY_MAX => {
+                self.early_confirmations[0].entry(id).or_default()
+            }
             None => return,
         };
         if !by.contains(&from) {
@@ -130,7 +151,7 @@ impl Reads {
         self.close(id, majority);
     }
 
-    /// A read that the replicas were told of was executed behind instance `seen`.
+    /// Records the answer of a told read, executed behind instance `seen`.
     pub(super) fn executed_told(
         &mut self,
         seen: u64,
@@ -140,24 +161,25 @@ impl Reads {
         majority: impl Fn(&[ProcessId]) -> bool,
     ) {
         let told = self.told.get_mut(&id).expect("a read is expected until it is executed and confirmed");
+        self.bytes += WAITING_BYTES + outcome.bytes();
         told.result = Some((seen, client, outcome));
         self.close(id, majority);
     }
 
-    /// Looks whether a read waits for nothing any more but what it saw.
+    /// If a told read is confirmed and executed, lets it wait only for the changes that it saw.
     fn close(&mut self, id: CallId, majority: impl Fn(&[ProcessId]) -> bool) {
-        if let Some(Told { result: Some(_), by, question, .. }) = self.told.get(&id)
+        if let Some(ToldRead { result: Some(_), by, question, .. }) = self.told.get(&id)
             && (majority(by) || question.is_some_and(|question| question <= self.confirmed))
-            && let Some(Told { result: Some((seen, client, outcome)), .. }) = self.told.remove(&id)
+            && let Some(ToldRead { result: Some((seen, client, outcome)), .. }) = self.told.remove(&id)
         {
-            self.sure.push_back(Waiting { seen, question: 0, client, id, outcome });
+            self.confirmed_reads.push_back(WaitingRead { seen, question: 0, client, id, outcome });
         }
     }
 
-    /// Time has passed: reads of which the replicas have not said enough are asked for.
+    /// Handles a tick: told reads that lack confirmations are covered by a question.
     pub(super) fn tick(&mut self) {
-        self.early.swap(0, 1);
-        self.early[0].clear();
+        self.early_confirmations.swap(0, 1);
+        self.early_confirmations[0].clear();
         let question = self.asked + 1;
         for told in self.told.values_mut() {
             if std::mem::replace(&mut told.old, true) && told.question.is_none() {
@@ -167,7 +189,7 @@ impl Reads {
         }
     }
 
-    /// A call was executed behind instance `seen`.
+    /// Records the answer of a call, executed behind instance `seen`.
     pub(super) fn executed(
         &mut self,
         seen: u64,
@@ -176,34 +198,39 @@ impl Reads {
         id: CallId,
         outcome: Outcome,
     ) {
-        self.waiting.push_back(Waiting { seen, question, client, id, outcome });
+        self.bytes += WAITING_BYTES + outcome.bytes();
+        self.waiting.push_back(WaitingRead { seen, question, client, id, outcome });
     }
 
-    /// Whether there are answers that wait.
+    /// Whether answers wait.
     pub(super) fn owe(&self) -> bool {
         let executed = self.told.values().any(|told| told.result.is_some());
-        executed || !self.waiting.is_empty() || !self.sure.is_empty()
+        executed || !self.waiting.is_empty() || !self.confirmed_reads.is_empty()
     }
 
-    /// The reign stood when the questions up to this one were put.
+    /// Records that the reign stood when the questions up to `through` were asked.
     pub(super) fn confirmed(&mut self, through: u64) {
         self.confirmed = self.confirmed.max(through);
-        let covered = |told: &Told| told.question.is_some_and(|question| question <= through);
+        let covered = |told: &ToldRead| told.question.is_some_and(|question| question <= through);
         let covered = self.told.iter().filter(|(_, told)| covered(told)).map(|(id, _)| *id);
         for id in covered.collect::<Vec<_>>() {
             self.close(id, |_| false);
         }
     }
 
-    /// Takes the next answer that may be given, with everything up to instance `chosen` chosen.
+    /// Removes and returns the next answer that may be given, if all instances up to `chosen` are chosen.
     pub(super) fn next(&mut self, chosen: u64) -> Option<(ProcessId, CallId, Outcome)> {
-        let may = |read: &mut Waiting| read.seen <= chosen && read.question <= self.confirmed;
-        let read = self.waiting.pop_front_if(may).or_else(|| self.sure.pop_front_if(may))?;
+        let may = |read: &mut WaitingRead| read.seen <= chosen && read.question <= self.confirmed;
+        let read = self.waiting.pop_front_if(may).or_else(|| self.confirmed_reads.pop_front_if(may))?;
+        self.bytes -= WAITING_BYTES + read.outcome.bytes();
         Some((read.client, read.id, read.outcome))
     }
 }
 
-/// Reads whose confirmations came first that are remembered between two ticks.
+/// The memory of a waiting answer in addition to the answer itself, in bytes.
+const WAITING_BYTES: usize = 72;
+
+/// The most early confirmations that are kept between two ticks.
 const EARLY_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -253,7 +280,7 @@ mod tests {
         for number in 0..2 * EARLY_MAX as u64 {
             reads.follows(process(2), id(100 + number), one_other);
         }
-        assert_eq!(reads.early[0].len(), EARLY_MAX);
+        assert_eq!(reads.early_confirmations[0].len(), EARLY_MAX);
     }
 
     #[test]

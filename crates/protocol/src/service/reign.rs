@@ -1,4 +1,4 @@
-//! One reign of a replica: what it was called for, what it executes, what it has proposed.
+//! One reign of a replica: the calls that wait, the works at the host, and the proposals.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,7 +8,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, TransactionId,
-    batch::Builder, idle::Idle, locks::Granting, reads::Reads, sessions::Known, transactions::Transactions,
+    batch::Builder, idle::Idle, locks::LockOutcome, reads::Reads, sessions::CallRecord,
+    transactions::Transactions,
 };
 use crate::{
     id::ProcessId,
@@ -17,88 +18,103 @@ use crate::{
     time::Time,
 };
 
-/// One reign.
+/// The state of one reign.
 #[derive(Debug)]
 pub(super) struct Reign {
     pub(super) ballot: Ballot,
-    /// Slots behind this one are its own.
+    /// The last slot before the reign's own slots.
     pub(super) start: Slot,
-    /// Whether all that it began with is chosen.
+    /// Whether everything that the reign began with is chosen.
     pub(super) settled: bool,
-    /// Whether a checkpoint is to be taken, so that nothing is executed before all is chosen.
+    /// Whether a checkpoint is wanted, so that nothing is executed before all results are chosen.
     pub(super) pausing: bool,
-    /// The rest that its host was told to take for that, and whether it does.
+    /// The number of the rest that the host was ordered to take for the checkpoint, and whether the host
+    /// rests.
     rest: Option<(u64, bool)>,
-    /// Ticks since then.
+    /// Ticks for which a wanted checkpoint has waited.
     paused_ticks: u32,
-    /// Whether the host can do nothing more.
+    /// Ticks since the last of its proposals was chosen, while something is not chosen and a checkpoint waits
+    /// for it.
+    stuck_ticks: u32,
+    /// Whether the host has stopped executing for good.
     stopped: bool,
-    /// Calls that have not been looked at.
-    waiting: VecDeque<Asked>,
+    /// Requests of clients that were not handled yet.
+    waiting: VecDeque<ClientRequest>,
     waiting_bytes: usize,
+    /// The memory of requests that wait for locks, in bytes.
+    locked_bytes: usize,
     /// Works at the host.
-    executing: VecDeque<Work>,
+    executing: VecDeque<HostedCall>,
     /// Whether changes are whole states.
     whole_states: bool,
-    /// Instances that gather for a proposal.
+    /// Instances that gather for the next proposal.
     builder: Builder,
-    gathering: Vec<Entry>,
-    /// Proposals that are not chosen, and who is to be answered for them.
-    proposed: VecDeque<Vec<Entry>>,
-    /// Writes executed and not chosen.
+    gathering: Vec<ExecutedEntry>,
+    /// Batches for which the log had no room, the oldest first, with their entries.
+    kept_back: VecDeque<(Bytes, Vec<ExecutedEntry>)>,
+    kept_back_bytes: usize,
+    /// Proposals that are not chosen, the oldest first, with the entries to be answered.
+    proposed: VecDeque<Vec<ExecutedEntry>>,
+    /// Writes that were given to the host and are not chosen.
     pub(super) under_way: FxHashSet<CallId>,
     pub(super) transactions: Transactions,
-    /// Requests at the host and what came of others, in bytes.
+    /// The memory of requests at the host and of unchosen results, in bytes.
     in_flight_bytes: usize,
     /// The number of the next instance.
     next: u64,
     pub(super) reads: Reads,
     pub(super) idle: Idle,
-    /// Clients that have called, and were told of the replicas, while they are linked.
+    /// Linked clients that have called, and to which this leader has sent the list of replicas.
     pub(super) callers: BTreeSet<ProcessId>,
 }
 
-/// A client's wish.
+/// A client's request to the leader.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ClientRequest {
     pub(super) client: ProcessId,
-    pub(super) wish: Wish,
+    pub(super) wish: RequestBody,
 }
 
 #[derive(Debug)]
-pub(super) enum Wish {
+pub(super) enum RequestBody {
     Open { nonce: u64 },
     Call { session: SessionId, done: u64, call: Call },
 }
 
-/// A call, and where it came from.
+/// A call, with its client and session.
 #[derive(Debug)]
-pub(super) struct Called {
+pub(super) struct PendingCall {
     pub(super) client: ProcessId,
     pub(super) session: SessionId,
-    /// The session's answers below this number are needed no more; of a call with a key, the print of its request.
+    /// The number below which the client no longer needs the session's answers. For a call with a key, the
+    /// hash of its request.
     pub(super) done: u64,
     pub(super) call: Call,
 }
 
-impl Called {
+impl PendingCall {
     pub(super) fn id(&self) -> CallId {
         self.call.id(self.session)
     }
+
+    /// Returns the call's memory, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        ASKED_BYTES + self.call.request.len() + self.call.scope_bytes()
+    }
 }
 
-impl Wish {
+impl RequestBody {
     fn bytes(&self) -> usize {
         match self {
-            Wish::Open { .. } => ASKED_BYTES,
-            Wish::Call { call, .. } => ASKED_BYTES + call.request.len() + call.scope_bytes(),
+            RequestBody::Open { .. } => ASKED_BYTES,
+            RequestBody::Call { call, .. } => ASKED_BYTES + call.request.len() + call.scope_bytes(),
         }
     }
 }
 
-/// A request at the host.
+/// A request that the host is executing.
 #[derive(Debug)]
-struct Work {
+struct HostedCall {
     number: u64,
     client: ProcessId,
     id: CallId,
@@ -107,31 +123,31 @@ struct Work {
     bytes: usize,
 }
 
-/// What a call may do, and how it is known that it may be answered.
+/// The effects that a work may have, and how the leader learns that it may answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     Write,
-    /// A read, and the question that covers it.
+    /// A read, with the question that covers it.
     Asked(u64),
-    /// A read of which the replicas were told.
+    /// A told read: the client has announced it to the replicas.
     Told,
     /// A request of a transaction.
     Part(TransactionId),
-    /// The end of one.
+    /// The commit of a transaction.
     Commit(TransactionId),
 }
 
-/// An instance that is not chosen.
+/// An executed instance that is not chosen.
 #[derive(Debug)]
-pub(super) struct Entry {
-    /// The client that is told; of the end of a session nobody is.
+pub(super) struct ExecutedEntry {
+    /// The client that gets the answer. `None` for the end of a session.
     pub(super) client: Option<ProcessId>,
-    pub(super) of: EntryOf,
+    pub(super) of: EntryContent,
     bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum EntryOf {
+pub(super) enum EntryContent {
     Open { nonce: u64 },
     Close,
     Call { id: CallId, work: u64 },
@@ -147,12 +163,16 @@ impl Reign {
             pausing: false,
             rest: None,
             paused_ticks: 0,
+            stuck_ticks: 0,
             stopped: false,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            locked_bytes: 0,
             executing: VecDeque::new(),
             builder: Builder::default(),
             gathering: Vec::new(),
+            kept_back: VecDeque::new(),
+            kept_back_bytes: 0,
             proposed: VecDeque::new(),
             under_way: FxHashSet::default(),
             transactions: Transactions::default(),
@@ -164,10 +184,20 @@ impl Reign {
         }
     }
 
-    /// Takes a wish; gives it back if there is no room.
-    pub(super) fn ask(&mut self, asked: Asked, settings: &Settings) -> Result<(), Asked> {
+    /// Counts a request that has begun to wait for locks.
+    pub(super) fn begin_to_wait(&mut self, bytes: usize) {
+        self.locked_bytes += bytes;
+    }
+
+    /// Counts a request that no longer waits for locks.
+    pub(super) fn end_waiting(&mut self, called: &PendingCall) {
+        self.locked_bytes -= called.bytes();
+    }
+
+    /// Queues a client's request. Gives it back if there is no room.
+    pub(super) fn ask(&mut self, asked: ClientRequest, settings: &Settings) -> Result<(), ClientRequest> {
         let bytes = asked.wish.bytes();
-        if self.waiting_bytes + bytes > settings.waiting_bytes_max {
+        if self.waiting_bytes + self.locked_bytes + bytes > settings.waiting_bytes_max {
             return Err(asked);
         }
         self.waiting_bytes += bytes;
@@ -175,38 +205,43 @@ impl Reign {
         Ok(())
     }
 
-    /// The host executes nothing more, not even what it was given.
+    /// Stops executing for good: the host does not even execute the requests that it was given.
     pub(super) fn stop_executing(&mut self) {
         self.stopped = true;
         self.executing.clear();
     }
 
-    /// Whether all that was executed is chosen, and all refusals and reads of it are told.
-    pub(super) fn is_through(&self) -> bool {
+    /// Whether all results are chosen, and all refusals and reads of them are answered.
+    pub(super) fn has_answered_all(&self) -> bool {
         self.is_quiet() && !self.reads.owe()
     }
 
-    /// Everything before `next` is chosen, and the reign may begin to execute.
+    /// Settles the reign: instances up to `chosen` are chosen, and the reign may begin to execute.
     pub(super) fn settle(&mut self, chosen: u64) {
         self.settled = true;
         self.next = chosen + 1;
     }
 
-    /// Time has passed. Says whether a checkpoint has been waited for in vain.
-    pub(super) fn tick(&mut self) -> bool {
+    /// Counts a tick. Returns whether a checkpoint that is wanted, or a part of one that waits for room, has
+    /// waited for too long.
+    pub(super) fn tick(&mut self, part_waits_for_room: bool) -> bool {
         self.reads.tick();
-        self.paused_ticks =
-            if self.settled && self.pausing && !self.stopped { self.paused_ticks + 1 } else { 0 };
-        self.paused_ticks >= PAUSED_TICKS_MAX
+        if !self.settled || self.stopped || !self.pausing && !part_waits_for_room {
+            (self.paused_ticks, self.stuck_ticks) = (0, 0);
+            return false;
+        }
+        self.paused_ticks = if self.pausing { self.paused_ticks + 1 } else { 0 };
+        self.stuck_ticks = if self.has_unchosen() { self.stuck_ticks + 1 } else { 0 };
+        self.stuck_ticks >= STUCK_TICKS_MAX || self.paused_ticks >= PAUSED_TICKS_MAX
     }
 
-    /// Proposals that are not chosen.
+    /// Returns the number of proposals that are not chosen.
     pub(super) fn proposals(&self) -> usize {
         self.proposed.len()
     }
 
-    /// A work that the host has done. Most hosts do them in their order.
-    fn take_work(&mut self, number: u64) -> Option<Work> {
+    /// Removes and returns a work that the host has done. Most hosts do works in their order.
+    fn take_work(&mut self, number: u64) -> Option<HostedCall> {
         if let Some(work) = self.executing.pop_front_if(|work| work.number == number) {
             return Some(work);
         }
@@ -214,7 +249,7 @@ impl Reign {
         self.executing.remove(place)
     }
 
-    /// A checkpoint is wanted. A host that is to rest for it is told so once.
+    /// Pauses for a checkpoint. Returns `rest` if the host is to be ordered to rest, which happens once.
     pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.pausing, true);
         let told = rest.filter(|_| is_first)?;
@@ -222,25 +257,30 @@ impl Reign {
         Some(told)
     }
 
-    /// The host executes nothing more for now.
+    /// Records that the host rests.
     pub(super) fn rests(&mut self, rest: u64) {
         if let Some((told, rests)) = &mut self.rest {
             *rests |= *told == rest;
         }
     }
 
-    /// A checkpoint was taken.
+    /// Ends the pause after a checkpoint was taken.
     pub(super) fn go_on_behind_checkpoint(&mut self) {
         (self.pausing, self.rest) = (false, None);
     }
 
-    /// Whether everything that the host has applied is chosen.
+    /// Whether all changes that the host has applied are chosen.
     pub(super) fn is_quiet(&self) -> bool {
         let executes = !self.executing.is_empty() && !matches!(self.rest, Some((_, true)));
-        !executes && self.gathering.is_empty() && self.proposed.is_empty()
+        !executes && !self.has_unchosen()
     }
 
-    /// The last instance whose change the state holds, beside those of transactions.
+    /// Whether any result is not chosen.
+    fn has_unchosen(&self) -> bool {
+        !self.gathering.is_empty() || !self.kept_back.is_empty() || !self.proposed.is_empty()
+    }
+
+    /// Returns the last instance whose change the state holds. Changes of open transactions come on top.
     pub(super) fn seen(&self) -> u64 {
         self.next - 1
     }
@@ -248,24 +288,63 @@ impl Reign {
     pub(super) fn has_room(&self, settings: &Settings) -> bool {
         match settings.pipelining {
             _ if self.stopped => false,
-            Pipelining::Speculative => self.in_flight_bytes < settings.in_flight_bytes_max,
+            Pipelining::Speculative => {
+                self.in_flight_bytes + self.reads.bytes() < settings.in_flight_bytes_max
+            }
             Pipelining::OneAtATime => self.is_quiet(),
         }
     }
 
-    /// The instances that gather, as one proposal.
-    pub(super) fn propose(&mut self) -> Option<Bytes> {
+    /// Returns the next proposal: the oldest batch that was kept back, or else the gathering instances.
+    /// Returns `None` if there is none or the log has no room for it. No batch overtakes an earlier one.
+    pub(super) fn propose(&mut self, has_room: impl Fn(usize) -> bool) -> Option<Bytes> {
+        if let Some((payload, _)) = self.kept_back.front() {
+            if !has_room(payload.len()) {
+                return None;
+            }
+            let (payload, entries) = self.kept_back.pop_front()?;
+            self.kept_back_bytes -= payload.len();
+            self.proposed.push_back(entries);
+            return Some(payload);
+        }
+        if !has_room(self.builder.bytes()) {
+            return None;
+        }
         let payload = self.builder.finish()?;
         self.proposed.push_back(std::mem::take(&mut self.gathering));
         Some(payload)
     }
 
-    /// The oldest proposal was chosen.
-    pub(super) fn chosen(&mut self) -> Vec<Entry> {
+    /// Ends the gathering batch, and keeps it until the log has room.
+    pub(super) fn keep_back(&mut self) {
+        if let Some(payload) = self.builder.finish() {
+            self.kept_back_bytes += payload.len();
+            self.kept_back.push_back((payload, std::mem::take(&mut self.gathering)));
+        }
+    }
+
+    /// Whether batches wait until the log has room.
+    pub(super) fn keeps_back(&self) -> bool {
+        !self.kept_back.is_empty()
+    }
+
+    /// Removes the last proposal, which the log refused for good.
+    pub(super) fn refused(&mut self) {
+        self.proposed.pop_back().expect("the log refuses what was proposed");
+    }
+
+    /// Returns the bytes of results that are not in the log: gathering ones, and those that were kept back.
+    pub(super) fn results_held(&self) -> usize {
+        self.builder.bytes() + self.kept_back_bytes
+    }
+
+    /// Removes the oldest proposal, which was chosen, and returns its entries.
+    pub(super) fn chosen(&mut self) -> Vec<ExecutedEntry> {
         let entries = self.proposed.pop_front().expect("a reign's slots hold what it proposed");
+        self.stuck_ticks = 0;
         for entry in &entries {
             self.in_flight_bytes -= entry.bytes;
-            if let EntryOf::Call { id, .. } = entry.of {
+            if let EntryContent::Call { id, .. } = entry.of {
                 self.under_way.remove(&id);
             }
         }
@@ -274,7 +353,7 @@ impl Reign {
 }
 
 impl Replica {
-    /// Executes what waits, as far as there is room.
+    /// Handles waiting requests, as far as there is room.
     pub(super) fn go_on(&mut self, out: &mut dyn Sink<Self>) {
         self.grant(out);
         while let Some(reign) = &mut self.reign
@@ -286,22 +365,24 @@ impl Replica {
             reign.waiting_bytes -= asked.wish.bytes();
             let client = asked.client;
             match asked.wish {
-                Wish::Open { nonce } => {
+                RequestBody::Open { nonce } => {
                     reign.builder.open(reign.ballot, reign.next);
                     reign.next += 1;
                     reign.in_flight_bytes += ASKED_BYTES;
-                    let of = EntryOf::Open { nonce };
-                    reign.gathering.push(Entry { client: Some(client), of, bytes: ASKED_BYTES });
+                    let of = EntryContent::Open { nonce };
+                    reign.gathering.push(ExecutedEntry { client: Some(client), of, bytes: ASKED_BYTES });
                 }
-                Wish::Call { session, done, call } if call.part().is_some() => {
-                    self.part(Called { client, session, done, call }, out);
+                RequestBody::Call { session, done, call } if call.part().is_some() => {
+                    self.part(PendingCall { client, session, done, call }, out);
                 }
-                Wish::Call { session, done, call } => self.call(Called { client, session, done, call }, out),
+                RequestBody::Call { session, done, call } => {
+                    self.call(PendingCall { client, session, done, call }, out)
+                }
             }
         }
     }
 
-    fn call(&mut self, mut called: Called, out: &mut dyn Sink<Self>) {
+    fn call(&mut self, mut called: PendingCall, out: &mut dyn Sink<Self>) {
         let reign = self.reign.as_mut().expect("a leader is called");
         let (client, id) = (called.client, called.id());
         let is_read = called.call.kind.is_read();
@@ -313,30 +394,41 @@ impl Replica {
         };
         match known {
             _ if is_read => {}
-            Known::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
-            Known::Forgotten => return self.answer(client, id, Outcome::Expired),
-            Known::Reused => return self.answer(client, id, Outcome::Reused),
+            CallRecord::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
+            // The attempt that is under way will be answered, although no table will record it.
+            CallRecord::Forgotten if reign.under_way.contains(&id) => return,
+            // This answer depends on the state, like a read: a deposed leader may not have learned that the
+            // session began.
+            CallRecord::Forgotten => {
+                let (seen, question) = (reign.seen(), reign.reads.cover());
+                return reign.reads.executed(seen, question, client, id, Outcome::Expired);
+            }
+            CallRecord::Reused => return self.answer(client, id, Outcome::Reused),
             // The attempt that is under way will be answered.
-            Known::New if !reign.under_way.insert(id) => return,
-            Known::New => {}
+            CallRecord::New if !reign.under_way.insert(id) => return,
+            CallRecord::New => {}
         }
         let locks = &mut reign.transactions.locks;
         if locks.are_free() {
             return self.execute(called, out);
         }
-        match locks.ask(None, called.call.touch(), called) {
-            Granting::Granted(called) => self.execute(called, out),
-            Granting::Waits => {}
-            Granting::Full(_) => {
+        // The other half of the memory is for holders of locks, who could never end their transactions
+        // without it.
+        let bytes = called.bytes();
+        let may_wait = reign.locked_bytes + bytes <= self.settings.waiting_bytes_max / 2;
+        match locks.ask(None, called.call.touch(), may_wait, called) {
+            LockOutcome::Granted(called) => self.execute(called, out),
+            LockOutcome::Waits => reign.begin_to_wait(bytes),
+            LockOutcome::Full(_) => {
                 reign.under_way.remove(&id);
                 self.answer(client, id, Outcome::Full);
             }
-            Granting::Deadlock(_) => unreachable!("a plain call holds nothing that others wait for"),
+            LockOutcome::Deadlock(_) => unreachable!("a plain call holds nothing that others wait for"),
         }
     }
 
-    /// A plain call conflicts with nothing.
-    pub(super) fn execute(&mut self, called: Called, out: &mut dyn Sink<Self>) {
+    /// Executes a plain call that conflicts with no lock.
+    pub(super) fn execute(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
         let reign = self.reign.as_mut().expect("a leader is called");
         let access = match called.call.kind {
             Kind::Write => Access::Write,
@@ -347,10 +439,10 @@ impl Replica {
         self.order(called, access, out);
     }
 
-    /// Gives a request to the host.
-    pub(super) fn order(&mut self, called: Called, access: Access, out: &mut dyn Sink<Self>) {
+    /// Gives a call to the host.
+    pub(super) fn order(&mut self, called: PendingCall, access: Access, out: &mut dyn Sink<Self>) {
         let (id, read) = (called.id(), called.call.kind.is_read());
-        let Called { client, done, call: Call { request, .. }, .. } = called;
+        let PendingCall { client, done, call: Call { request, .. }, .. } = called;
         let transaction = match access {
             Access::Part(transaction) => Some(transaction),
             _ => None,
@@ -359,7 +451,7 @@ impl Replica {
         out.emit(Event::Execute { work, request, read, transaction });
     }
 
-    /// Counts a work that the host is given.
+    /// Counts a work that the host is given. Returns its number.
     pub(super) fn work(
         &mut self,
         client: ProcessId,
@@ -372,15 +464,17 @@ impl Replica {
         let reign = self.reign.as_mut().expect("a leader is called");
         let bytes = ASKED_BYTES + bytes;
         reign.in_flight_bytes += bytes;
-        reign.executing.push_back(Work { number: self.works, client, id, done, access, bytes });
+        reign.executing.push_back(HostedCall { number: self.works, client, id, done, access, bytes });
         self.works
     }
 
-    /// The host has executed a request.
+    /// Handles a result of the host.
     pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut dyn Sink<Self>) {
-        // A result of a reign that is over is nobody's: the host was told to revert it.
+        // A result from a reign that has ended counts no longer: the host was ordered to revert it.
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
-        let Some(Work { client, id, done, access, bytes, .. }) = reign.take_work(number) else { return };
+        let Some(HostedCall { client, id, done, access, bytes, .. }) = reign.take_work(number) else {
+            return;
+        };
         reign.in_flight_bytes -= bytes;
         let seen = reign.seen();
         let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));
@@ -394,7 +488,7 @@ impl Replica {
                 reign.reads.executed(seen, question, client, id, read(result));
             }
             (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
-            // A refusal tells of the state, like a read.
+            // A refusal depends on the state, like a read.
             (Access::Write, Executed::Rejected { reason }) => {
                 reign.under_way.remove(&id);
                 let question = reign.reads.cover();
@@ -413,7 +507,7 @@ impl Replica {
         self.go_on(out);
     }
 
-    /// Ends the sessions of which nothing was heard for long.
+    /// Ends the sessions that have been idle for too long.
     pub(super) fn end_idle_sessions(&mut self, now: Time) {
         let Replica { reign: Some(reign), sessions, settings, .. } = self else { return };
         if reign.settled && !reign.pausing && reign.has_room(settings) {
@@ -423,7 +517,7 @@ impl Replica {
         }
     }
 
-    /// Gives the answers that waited, and may be given.
+    /// Gives the answers whose waits are over.
     pub(super) fn answer_reads(&mut self) {
         while let Some(reign) = &mut self.reign
             && let Some((client, id, outcome)) = reign.reads.next(self.chosen)
@@ -451,10 +545,15 @@ impl Reign {
         self.next += 1;
         let bytes = ASKED_BYTES + reply.len() + change.map_or(0, <[u8]>::len);
         self.in_flight_bytes += bytes;
-        self.gathering.push(Entry { client: Some(client), of: EntryOf::Call { id, work }, bytes });
+        self.gathering.push(ExecutedEntry {
+            client: Some(client),
+            of: EntryContent::Call { id, work },
+            bytes,
+        });
     }
 
-    /// Adds a transaction to the next proposal; from now on its changes are seen like those of any write that is not chosen.
+    /// Adds a transaction to the next proposal. From now on other requests see its changes, like those of any
+    /// unchosen write.
     fn gather_commit(
         &mut self,
         work: u64,
@@ -474,7 +573,11 @@ impl Reign {
         self.next += 1;
         let bytes = ASKED_BYTES + changes.iter().map(Bytes::len).sum::<usize>();
         self.in_flight_bytes += bytes;
-        self.gathering.push(Entry { client: Some(client), of: EntryOf::Call { id, work }, bytes });
+        self.gathering.push(ExecutedEntry {
+            client: Some(client),
+            of: EntryContent::Call { id, work },
+            bytes,
+        });
     }
 
     /// Adds the end of a session to the next proposal.
@@ -482,17 +585,27 @@ impl Reign {
         self.builder.close(self.ballot, self.next, session);
         self.next += 1;
         self.in_flight_bytes += ASKED_BYTES;
-        self.gathering.push(Entry { client: None, of: EntryOf::Close, bytes: ASKED_BYTES });
+        self.gathering.push(ExecutedEntry { client: None, of: EntryContent::Close, bytes: ASKED_BYTES });
     }
 
-    /// Bytes of the instances that gather.
-    pub(super) fn gathered(&self) -> usize {
+    /// Returns the bytes of the gathering instances.
+    pub(super) fn results_gathered(&self) -> usize {
         self.builder.bytes()
+    }
+
+    /// Returns the same without the last whole state, which the next one replaces.
+    pub(super) fn gathered(&self) -> usize {
+        self.builder.bytes_apart_from_state()
     }
 }
 
-/// For so many ticks a leader waits until all that it has applied is chosen and a checkpoint can be taken.
-const PAUSED_TICKS_MAX: u32 = 10;
+/// The number of ticks without a chosen proposal after which a leader that is to give a checkpoint, or a part
+/// of one, reverts what is not chosen: the replicas that should accept may need the checkpoint first.
+const STUCK_TICKS_MAX: u32 = 10;
 
-/// The memory of a call beside its bytes, about, in bytes.
+/// The number of ticks, ten seconds, after which a leader whose checkpoint is wanted reverts in any case.
+/// Until then its host may execute the requests that it was given.
+const PAUSED_TICKS_MAX: u32 = 200;
+
+/// The approximate memory of a call in addition to its bytes.
 const ASKED_BYTES: usize = 96;

@@ -1,4 +1,4 @@
-//! One replica: its log, its sessions, and the reign it leads, if it leads.
+//! One replica: its log, its sessions, and its reign while it leads.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,8 +7,8 @@ use bytes::{Bytes, BytesMut};
 use super::{
     Abort, Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
     TransactionId,
-    checkpoint::Giving,
-    reign::{Asked, EntryOf, Reign, Wish},
+    checkpoint::OutgoingCheckpoint,
+    reign::{ClientRequest, EntryContent, Reign, RequestBody},
     sessions::Sessions,
 };
 use crate::{
@@ -25,91 +25,95 @@ pub struct Replica {
     group: GroupId,
     pub(super) settings: Settings,
     pub(super) paxos: Paxos,
-    /// Events of the log that nobody has looked at.
+    /// Events of the log that were not handled yet.
     events: VecDeque<paxos::Event>,
     pub(super) reign: Option<Reign>,
-    standing_back: Option<StandingBack>,
+    standing_back: Option<ExecutionPause>,
+    /// Whether the log has refused a proposal of the present reign.
+    has_hole: bool,
     pub(super) sessions: Sessions,
-    /// The last slot learned.
+    /// The last slot that was learned.
     pub(super) slot: Slot,
-    /// The last instance chosen.
+    /// The number of the last chosen instance.
     pub(super) chosen: u64,
-    /// The reign of that instance.
+    /// The ballot of the reign that executed that instance.
     pub(super) ballot: Ballot,
-    /// Works that the host was given, in this reign and before.
+    /// The number of works that the host was given, over all reigns.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
-    /// Whether the last input was the end of a batch, or only said what that one's records came to.
+    /// Whether the last input ended a batch, or only reported that this batch's records are durable.
     drained: bool,
-    /// Reads that clients told this replica of, for the leader.
+    /// Reads that clients have announced to this replica, and that it has not confirmed to the leader yet.
     told: Vec<CallId>,
-    /// Checkpoints that the host was asked for.
+    /// The number of checkpoints that the host was asked for.
     pub(super) checkpoints: u64,
     /// The checkpoint that is being given.
-    pub(super) giving: Option<Giving>,
-    /// The whole state of the last instance that changed it, if it is known.
+    pub(super) giving: Option<OutgoingCheckpoint>,
+    /// The last chosen whole state, if it is known.
     pub(super) latest: Option<Bytes>,
-    /// Another replica's table of sessions, as far as it came.
+    /// The bytes that have come of another replica's table of sessions.
     pub(super) coming: BytesMut,
     /// Whether parts of another replica's state have come.
-    pub(super) parts_come: bool,
-    /// Messages that no replica of this set is to be sent.
+    pub(super) has_incoming: bool,
+    /// The number of refused messages: openings without room, and messages that no correct process sends
+    /// here.
     refused: u64,
-    /// The log does not decode: nothing is done any more.
+    /// Whether the log does not decode. Then the replica does nothing more.
     pub(super) corrupt: bool,
     resigning: Option<Resigning>,
 }
 
-/// How far a replica is whose host can do nothing more.
+/// The progress of a replica whose host has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resigning {
-    /// So many ticks ago its reign went on without executing.
+    /// The replica's reign goes on without executing. Counts the ticks since then.
     Leading(u32),
-    /// It asks to be removed, since so many ticks.
+    /// The replica has asked the others to remove it. Counts the ticks since then.
     Leaving(u32),
-    /// It has told its host.
+    /// The replica has emitted [`Event::Resigned`].
     Done,
 }
 
-/// A ballot in which a replica leads and executes nothing.
+/// A ballot in which the replica leads and executes nothing.
 #[derive(Debug)]
-struct StandingBack {
+struct ExecutionPause {
     ballot: Ballot,
-    /// Proposals to be learned before it executes again.
+    /// The proposals that must be learned before it executes again.
     left: usize,
-    /// The last question that was put to the log in this ballot.
+    /// The last question to the log in this ballot.
     asked: u64,
 }
 
-/// A replica as it looks from outside.
+/// The state of a replica, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Of the log.
+    /// The state of the replica's log.
     pub log: paxos::Status,
-    /// The last instance chosen.
+    /// The number of the last chosen instance.
     pub chosen: u64,
-    /// Whether it executes calls.
+    /// Whether the replica executes calls.
     pub serving: bool,
-    /// Messages that were refused.
+    /// The number of messages that were refused.
     pub refused: u64,
 }
 
 impl Replica {
-    /// The first replica of a new set (rule S1). To be called once per set, ever; `group` is drawn at random for it.
+    /// Founds a new set with its first replica (rule S1). Callers do this once for each set, ever, and draw
+    /// `group` at random.
     pub fn found(group: GroupId, me: Peer, settings: Settings, now: Time) -> Replica {
         let paxos = Paxos::found(me, settings.log.clone(), now);
         Replica::new(group, paxos, settings)
     }
 
-    /// A replica that asks `seeds` for admission to a set.
+    /// Returns a replica that asks `seeds` for admission to a set.
     pub fn join(group: GroupId, me: Peer, seeds: Vec<Peer>, settings: Settings, now: Time) -> Replica {
         let paxos = Paxos::join(me, seeds, settings.log.clone(), now);
         Replica::new(group, paxos, settings)
     }
 
-    /// A replica that goes on from the records that it wrote before it ended, all of those that were durable
-    /// ([`Paxos::recover`]). `None`: there are none.
+    /// Returns the replica that continues its records, which must be all durable ones ([`Paxos::recover`]).
+    /// Returns `None` if there are none.
     pub fn recover(
         group: GroupId,
         me: Peer,
@@ -123,8 +127,8 @@ impl Replica {
 
     fn new(group: GroupId, paxos: Paxos, settings: Settings) -> Replica {
         assert!(
-            settings.in_flight_bytes_max < settings.log.pending_bytes_max / 2,
-            "what is in flight has room in the log"
+            settings.in_flight_bytes_max <= settings.log.pending_bytes_max,
+            "the log has room for all that a reign hands it"
         );
         Replica {
             group,
@@ -132,6 +136,7 @@ impl Replica {
             events: VecDeque::new(),
             reign: None,
             standing_back: None,
+            has_hole: false,
             sessions: Sessions::new(&settings),
             slot: Slot::ZERO,
             chosen: 0,
@@ -144,7 +149,7 @@ impl Replica {
             giving: None,
             latest: None,
             coming: BytesMut::new(),
-            parts_come: false,
+            has_incoming: false,
             refused: 0,
             corrupt: false,
             resigning: None,
@@ -152,22 +157,55 @@ impl Replica {
         }
     }
 
-    /// Its log.
+    /// Returns the replica's log.
     pub fn log(&self) -> &Paxos {
         &self.paxos
     }
 
-    /// The last instance that it has learned.
+    /// Returns the last instance that the replica has learned.
     pub fn chosen(&self) -> u64 {
         self.chosen
     }
 
-    /// Whether it executes calls.
+    /// Whether the replica executes calls.
     pub fn is_serving(&self) -> bool {
         self.reign.as_ref().is_some_and(|reign| reign.settled)
     }
 
-    /// How it is.
+    /// Returns the bytes of results that this replica holds and its log does not. The replica cannot refuse a
+    /// result. So a host whose results are long executes nothing more while this is above
+    /// [`Settings::results_held_max`]. It falls again without the host: the log goes on, or the reign ends.
+    pub fn results_held(&self) -> usize {
+        self.reign.as_ref().map_or(0, |reign| reign.results_held() + reign.reads.bytes())
+    }
+
+    /// Whether the host should execute nothing more for now ([`Replica::results_held`]).
+    pub fn holds_too_much(&self) -> bool {
+        self.results_held() > self.settings.results_held_max
+    }
+
+    /// Returns the bytes of the replies that it remembers.
+    pub fn remembered(&self) -> usize {
+        self.sessions.bytes()
+    }
+
+    /// Returns the bytes of the remembered replies of the session that holds most.
+    pub fn remembered_of_one(&self) -> usize {
+        self.sessions.bytes_of_one()
+    }
+
+    /// Whether a session is open, as far as this replica has learned.
+    pub fn has_session(&self, session: SessionId) -> bool {
+        self.sessions.is_open(session)
+    }
+
+    /// Returns the open sessions, as far as this replica has learned, each with the number below which its
+    /// calls are forgotten.
+    pub fn sessions(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        self.sessions.forgotten()
+    }
+
+    /// Returns the replica's state.
     pub fn status(&self) -> Status {
         Status {
             log: self.paxos.status(),
@@ -201,10 +239,11 @@ impl Protocol for Replica {
                 self.send_answers(out);
             }
             input => {
+                let part_waits = self.part_waits_for_room();
                 match (&input, &mut self.reign) {
                     (Input::Deadline, Some(reign)) => {
-                        if reign.tick() {
-                            self.stand_back(cx, out);
+                        if reign.tick(part_waits) {
+                            self.revert_for_checkpoint(cx, out);
                         }
                         self.end_idle_sessions(cx.now);
                         self.abort_idle(cx.now, out);
@@ -225,8 +264,12 @@ impl Protocol for Replica {
                 self.drive(cx, input, out);
             }
         }
-        // In memory records are complete at once, behind the end of the batch. A sole replica has its proposals chosen by that.
+        // Without a disk, records count as durable right after the batch. That makes a sole replica's
+        // proposals chosen, so their answers leave here.
         if is_persisted && self.drained {
+            if self.reign.as_ref().is_some_and(Reign::keeps_back) {
+                self.propose(cx, out);
+            }
             self.send_answers(out);
         }
         self.drained = is_drained || self.drained && is_persisted;
@@ -248,13 +291,13 @@ impl Replica {
             return;
         }
         match message.body {
-            // A replica proposes nothing that another one executed.
+            // A replica never proposes results that another one executed.
             Body::Paxos(paxos::Message::Forward { .. }) => self.refused += 1,
             Body::Paxos(message) => self.drive(cx, Input::Receive { from, message }, out),
-            Body::Open { nonce } => self.asked(from, [Wish::Open { nonce }], out),
+            Body::Open { nonce } => self.asked(from, [RequestBody::Open { nonce }], out),
             Body::Calls { session, done, mut calls } => {
                 if self.settings.whole_states {
-                    // A state holds everything.
+                    // A whole state holds everything, so each call must lock everything.
                     calls.iter_mut().filter_map(|call| call.scope.as_mut()).for_each(|it| it.keys.clear());
                 }
                 if let Some(reign) = &mut self.reign {
@@ -263,7 +306,7 @@ impl Replica {
                         reign.idle.heard(session, cx.now);
                     }
                 }
-                let wishes = calls.into_iter().map(|call| Wish::Call { session, done, call });
+                let wishes = calls.into_iter().map(|call| RequestBody::Call { session, done, call });
                 self.asked(from, wishes, out);
             }
             Body::Reads { session, numbers } => {
@@ -283,27 +326,32 @@ impl Replica {
         }
     }
 
-    /// A client wants something.
-    fn asked(&mut self, client: ProcessId, wishes: impl IntoIterator<Item = Wish>, out: &mut dyn Sink<Self>) {
+    /// Takes a client's requests, if this replica leads.
+    fn asked(
+        &mut self,
+        client: ProcessId,
+        wishes: impl IntoIterator<Item = RequestBody>,
+        out: &mut dyn Sink<Self>,
+    ) {
         let Some(reign) = &mut self.reign else { return self.redirect([client], out) };
         if reign.callers.insert(client) {
             self.tell_members([client], out);
         }
         for wish in wishes {
             let reign = self.reign.as_mut().expect("nothing here ends a reign");
-            let Err(asked) = reign.ask(Asked { client, wish }, &self.settings) else { continue };
+            let Err(asked) = reign.ask(ClientRequest { client, wish }, &self.settings) else { continue };
             match asked.wish {
-                Wish::Call { session, call, .. } => {
+                RequestBody::Call { session, call, .. } => {
                     self.answer(client, call.id(session), Outcome::Full);
                 }
-                // It will be asked for again.
-                Wish::Open { .. } => self.refused += 1,
+                // The client asks again.
+                RequestBody::Open { .. } => self.refused += 1,
             }
         }
         self.go_on(out);
     }
 
-    /// A replica followed this ballot after it was told of these reads.
+    /// Counts a replica's confirmation that it followed this ballot after it learned of these reads.
     fn follows(&mut self, from: ProcessId, ballot: Ballot, reads: Vec<CallId>) {
         let Replica { reign: Some(reign), paxos, .. } = self else { return };
         if reign.ballot == ballot {
@@ -314,7 +362,7 @@ impl Replica {
         }
     }
 
-    /// Tells the leader that this replica follows, for all reads that it was told of.
+    /// Confirms all told reads to the leader that this replica follows.
     fn tell(&mut self, out: &mut dyn Sink<Self>) {
         let reads = std::mem::take(&mut self.told);
         if let Some(ballot) = self.paxos.followed()
@@ -337,7 +385,7 @@ impl Replica {
         }
     }
 
-    /// Tells clients which the replicas are now.
+    /// Tells clients which processes are the replicas now.
     fn tell_members(&self, clients: impl IntoIterator<Item = ProcessId>, out: &mut dyn Sink<Self>) {
         for client in clients {
             self.send(client, Body::Members { members: self.paxos.members().to_vec() }, out);
@@ -352,7 +400,7 @@ impl Replica {
         self.answers.entry((client, id.session)).or_default().push((id.number, outcome));
     }
 
-    /// A message without answers tells a client that its calls are under way.
+    /// Sends a message without answers, by which a client learns that its calls are under way.
     pub(super) fn reassured(&mut self, client: ProcessId, session: SessionId) {
         self.answers.entry((client, session)).or_default();
     }
@@ -374,10 +422,7 @@ impl Replica {
         match command {
             Command::Executed { work, result } => {
                 self.executed(work, result, out);
-                let full = self.settings.log.batch_bytes_max;
-                if self.reign.as_ref().is_some_and(|reign| reign.gathered() >= full) {
-                    self.propose(cx, out);
-                }
+                self.propose_full_batch(cx, out);
                 self.checkpoint(cx, out);
             }
             Command::Rests { rest } => {
@@ -387,8 +432,8 @@ impl Replica {
                 self.checkpoint(cx, out);
             }
             Command::CheckpointPart { checkpoint, bytes, last } => {
-                // A slow host may still give parts of an earlier one.
-                if let Some(command) = self.part_given(checkpoint, &bytes, last, out) {
+                // A slow host may still give parts of an earlier checkpoint.
+                if let Some(command) = self.take_host_part(checkpoint, &bytes, last, out) {
                     self.drive(cx, Input::Command(command), out);
                 }
             }
@@ -408,29 +453,48 @@ impl Replica {
         }
     }
 
-    /// Proposes what has gathered.
+    /// Proposes the gathered results, as far as the log has room. Keeps back a batch that the log would
+    /// refuse, and all batches behind it, because later instances rest on it.
     fn propose(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        if let Some(reign) = &mut self.reign
-            && let Some(payload) = reign.propose()
-        {
+        let room = self.settings.in_flight_bytes_max;
+        while let Some(reign) = &mut self.reign {
+            let pending = self.paxos.pending_bytes();
+            let Some(payload) = reign.propose(|bytes| pending == 0 || pending + bytes <= room) else {
+                return;
+            };
             let command = paxos::Command::ProposeIn { ballot: reign.ballot, payload };
             self.drive(cx, Input::Command(command), out);
         }
     }
 
-    /// Time has passed for one that resigns: nobody is waited for without end.
+    /// Once the gathering batch is full, proposes it, or keeps it back.
+    fn propose_full_batch(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        let full = self.settings.log.batch_bytes_max;
+        let is_full = |reign: &Reign| reign.results_gathered() >= full;
+        if !self.reign.as_ref().is_some_and(is_full) {
+            return;
+        }
+        self.propose(cx, out);
+        if let Some(reign) = &mut self.reign
+            && reign.gathered() >= full
+        {
+            reign.keep_back();
+        }
+    }
+
+    /// Counts a tick of resigning, so that the replica waits for no other process without end.
     fn resign_in_time(&mut self) {
         if let Some(Resigning::Leading(ticks) | Resigning::Leaving(ticks)) = &mut self.resigning {
             *ticks += 1;
         }
     }
 
-    /// Leaves, once a reign without a host has nothing more to tell.
+    /// Leaves the set, once this replica's reign, which executes nothing more, has answered all that it can.
     fn leave(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match self.resigning {
             Some(Resigning::Leading(ticks)) => {
-                let is_through = self.reign.as_ref().is_none_or(Reign::is_through);
-                if !is_through && ticks < RESIGNING_TICKS_MAX {
+                let has_answered_all = self.reign.as_ref().is_none_or(Reign::has_answered_all);
+                if !has_answered_all && ticks < RESIGNING_TICKS_MAX {
                     return;
                 }
                 self.resigning = Some(Resigning::Leaving(0));
@@ -452,7 +516,7 @@ impl Replica {
         }
     }
 
-    /// The end of a batch of inputs: one proposal for all that was executed, and one question for all reads.
+    /// Ends a batch of inputs with one proposal for all results, and one question for all reads.
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.propose(cx, out);
         if let Some(reign) = &mut self.reign
@@ -463,7 +527,7 @@ impl Replica {
         }
     }
 
-    /// Hands an input to the log, and takes care of all that comes of it.
+    /// Hands an input to the log, and handles the events that follow.
     pub(super) fn drive(&mut self, cx: &mut Context<'_>, input: Input<Paxos>, out: &mut dyn Sink<Self>) {
         self.give(cx, input, out);
         while !self.corrupt
@@ -472,6 +536,10 @@ impl Replica {
             if let Some(command) = self.told(event, out) {
                 self.give(cx, Input::Command(command), out);
             }
+        }
+        if std::mem::take(&mut self.has_hole) {
+            self.revert_unchosen(out);
+            self.resume_execution(out);
         }
         self.answer_reads();
         self.go_on(out);
@@ -488,7 +556,7 @@ impl Replica {
         paxos.handle(cx, input, &mut lift);
     }
 
-    /// The log tells something; perhaps it is to be given an answer.
+    /// Handles an event of the log. Returns the log's next command, if it needs one.
     fn told(&mut self, event: paxos::Event, out: &mut dyn Sink<Self>) -> Option<paxos::Command> {
         match event {
             paxos::Event::Learned { slot, payloads } => {
@@ -521,15 +589,27 @@ impl Replica {
                 if self.reign.as_ref().is_some_and(|reign| reign.ballot == ballot) {
                     self.resign(out);
                 }
+                // The checkpoint was for a joining replica, and a later leader sends its own. A checkpoint
+                // for the disk is useful to a backup, too.
+                if !self.on_disk() {
+                    self.give_up(out);
+                }
             }
             paxos::Event::Confirmed { ballot, through } => {
                 if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
                     reign.reads.confirmed(through);
                 }
             }
-            // The reign is over, and what it proposed was reverted.
-            paxos::Event::Refused { .. } | paxos::Event::Detour(_) => {}
-            // One that is being gathered for the disk will do.
+            // In a standing reign nothing may be proposed behind a refused proposal, because later results
+            // rest on it. A reign that has ended has reverted its proposals already.
+            paxos::Event::Refused { ballot, .. } => {
+                if let Some(reign) = self.reign.as_mut().filter(|reign| reign.ballot == ballot) {
+                    reign.refused();
+                    self.has_hole = true;
+                }
+            }
+            paxos::Event::Detour(_) => {}
+            // The checkpoint that is being gathered for the disk serves this wish too.
             paxos::Event::SnapshotWanted { .. } if self.on_disk() && self.giving.is_some() => {}
             paxos::Event::SnapshotWanted { .. } if let Some(state) = &self.latest => {
                 let state = state.clone();
@@ -537,7 +617,8 @@ impl Replica {
             }
             paxos::Event::SnapshotWanted { .. } => {
                 if let Some(reign) = &mut self.reign {
-                    // Numbered like works, so that no answer to an earlier one is taken for its own.
+                    // The rest is numbered like works, so that an answer to an earlier rest does not count
+                    // for it.
                     let rest = self.settings.any_order.then_some(self.works + 1);
                     if let Some(rest) = reign.pause(rest) {
                         self.works = rest;
@@ -550,10 +631,10 @@ impl Replica {
             }
             paxos::Event::SnapshotPartWanted { slot, bytes } => return self.part_wanted(slot, bytes, out),
             paxos::Event::SnapshotUnwanted { .. } => self.give_up(out),
-            paxos::Event::InstallPart { number, bytes, .. } => self.part_came(number == 0, bytes, out),
+            paxos::Event::InstallPart { number, bytes, .. } => self.take_part(number == 0, bytes, out),
             paxos::Event::Install { slot, state } => {
                 if !state.is_empty() {
-                    self.part_came(true, state, out);
+                    self.take_part(true, state, out);
                 }
                 self.install(slot, out);
             }
@@ -579,7 +660,7 @@ impl Replica {
         out.emit(Event::Corrupt(error.to_string()));
     }
 
-    /// A batch is chosen.
+    /// Learns a chosen batch: applies it, or answers for it if this reign executed it.
     fn learn(&mut self, slot: Slot, batch: Batch, out: &mut dyn Sink<Self>) {
         assert!(batch.ballot >= self.ballot, "primaries are in one line: {} < {}", batch.ballot, self.ballot);
         assert!(
@@ -601,7 +682,7 @@ impl Replica {
             match instance {
                 Instance::Open => {
                     self.sessions.open(self.chosen);
-                    if let Some((Some(client), EntryOf::Open { nonce })) = entry {
+                    if let Some((Some(client), EntryContent::Open { nonce })) = entry {
                         let session = SessionId(self.chosen);
                         self.send(client, Body::Opened { nonce, session }, out);
                     }
@@ -611,7 +692,7 @@ impl Replica {
                     self.note_state(change.as_ref());
                     self.sessions.record(self.chosen, id, done, reply.clone());
                     match entry {
-                        Some((Some(client), EntryOf::Call { work, .. })) => {
+                        Some((Some(client), EntryContent::Call { work, .. })) => {
                             last_work = Some(work);
                             self.answer(client, id, Outcome::Done(reply));
                         }
@@ -622,7 +703,7 @@ impl Replica {
                     self.note_state(together.last());
                     self.sessions.record(self.chosen, id, done, Bytes::new());
                     match entry {
-                        Some((Some(client), EntryOf::Call { work, .. })) => {
+                        Some((Some(client), EntryContent::Call { work, .. })) => {
                             last_work = Some(work);
                             self.answer(client, id, Outcome::Done(Bytes::new()));
                         }
@@ -645,10 +726,10 @@ impl Replica {
         {
             it.left -= 1;
         }
-        self.step_forward(out);
+        self.resume_execution(out);
     }
 
-    /// An instance is learned, with this change.
+    /// Keeps a chosen whole state.
     fn note_state(&mut self, change: Option<&Bytes>) {
         if self.settings.whole_states
             && let Some(state) = change.filter(|state| !state.is_empty())
@@ -657,45 +738,56 @@ impl Replica {
         }
     }
 
-    /// A checkpoint is wanted, and what was proposed is not chosen: perhaps those who are to accept it need the checkpoint first. So what is
-    /// not chosen is taken back, as if the reign had ended, and the checkpoint is taken at once. What was proposed may be chosen yet,
-    /// and is applied then as a backup does; once all of it is, this replica executes again, in the same ballot.
-    fn stand_back(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        let Some(reign) = &self.reign else { return };
-        let (ballot, left, asked) = (reign.ballot, reign.proposals(), reign.reads.asked());
-        self.standing_back = Some(StandingBack { ballot, left, asked });
-        self.resign(out);
-        let command = self.begin_checkpoint(out);
-        self.drive(cx, Input::Command(command), out);
-        self.step_forward(out);
+    /// Stands back because a checkpoint is wanted and no proposal gets chosen: perhaps the replicas that
+    /// should accept need the checkpoint first. Reverts what is not chosen, as at the end of a reign, and
+    /// takes the checkpoint at once. The proposals may still be chosen, and are then applied as at a backup.
+    /// Once all of them are, this replica executes again, in the same ballot.
+    ///
+    /// If a checkpoint was taken before, and a part of it waits for room at the host, the host has room now.
+    fn revert_for_checkpoint(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        let is_wanted = self.reign.as_ref().is_some_and(|reign| reign.pausing);
+        self.revert_unchosen(out);
+        if is_wanted {
+            let command = self.begin_checkpoint(out);
+            self.drive(cx, Input::Command(command), out);
+        }
+        self.resume_execution(out);
     }
 
-    fn step_forward(&mut self, out: &mut dyn Sink<Self>) {
+    /// Reverts what is not chosen, and executes nothing until all proposals are learned. The log still leads.
+    fn revert_unchosen(&mut self, out: &mut dyn Sink<Self>) {
+        let Some(reign) = &self.reign else { return };
+        let (ballot, left, asked) = (reign.ballot, reign.proposals(), reign.reads.asked());
+        self.standing_back = Some(ExecutionPause { ballot, left, asked });
+        self.resign(out);
+    }
+
+    fn resume_execution(&mut self, out: &mut dyn Sink<Self>) {
         if let Some(it) = self.standing_back.take_if(|it| it.left == 0) {
             let mut reign = Reign::new(it.ballot, self.slot, &self.settings);
             reign.settle(self.chosen);
-            // A confirmation of what was asked before says nothing of calls that come now.
+            if self.resigning.is_some() {
+                reign.stop_executing();
+            }
+            // Confirmations of earlier questions say nothing about calls that come now.
             reign.reads.go_on_behind(it.asked);
             self.reign = Some(reign);
             out.emit(Event::Serving);
         }
     }
 
-    /// The reign is over: what it applied and had not chosen is taken back, and clients are sent away.
+    /// Ends the reign: reverts changes that were applied and not chosen, and redirects clients.
     fn resign(&mut self, out: &mut dyn Sink<Self>) {
         let reign = self.reign.take().expect("a reign ends once");
         out.emit(Event::Revert);
-        // The disk's is of use to a backup, too.
-        if !self.on_disk() {
-            self.give_up(out);
-        }
-        // The chosen ones are answered first.
+        // Answers to chosen calls leave first.
         self.send_answers(out);
         self.redirect(reign.callers, out);
     }
 }
 
-/// How many of these answers one message takes: one if there is any, and no more than stay within [`ANSWERS_BYTES`].
+/// Returns how many of these answers one message takes: at least one if there is any, and at most
+/// [`ANSWERS_BYTES`].
 fn fitting(answers: &[(u64, Outcome)]) -> usize {
     let mut bytes = 0;
     let fit = answers.iter().take_while(|(_, outcome)| {
@@ -705,8 +797,11 @@ fn fitting(answers: &[(u64, Outcome)]) -> usize {
     fit.count().max(1).min(answers.len())
 }
 
-/// For so many ticks a replica without a host waits for the others.
+/// The number of ticks that a replica without a host waits for the others, in each phase of resigning.
 const RESIGNING_TICKS_MAX: u32 = 10;
 
-/// Answers in one message, unless one alone is longer, in bytes.
+/// The most bytes of answers in one message, unless one answer alone is longer.
 const ANSWERS_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests;

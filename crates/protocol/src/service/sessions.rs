@@ -1,12 +1,24 @@
 //! The calls that have taken effect, and their replies: a part of the replicated state (rule S6).
 //!
-//! Every replica makes the same changes to it at the same instance, so that each knows what it may forget. A session keeps
-//! the answers that its client has not acknowledged. When there are too many sessions, or their answers are too many bytes,
-//! the session that was used least recently is over, everywhere at the same instance. Recency is counted coarsely, so that
-//! a call seldom moves its session.
+//! Every replica makes the same changes to it at the same instance, so all agree on what may be forgotten. A
+//! session keeps the answers that its client has not acknowledged. When there are too many sessions, the
+//! least recently used one ends, everywhere at the same instance. Recency is counted coarsely, so that a call
+//! seldom moves its session.
 //!
-//! Calls with keys of their users' choice are of no client's session ([`SessionId::KEYED`]). No client acknowledges their answers: the
-//! oldest are forgotten when there are too many.
+//! **Bytes.** A client may acknowledge nothing for long: its oldest call of open fate pins all later answers.
+//! So a session has a share ([`Settings::session_bytes_max`]), and all sessions have one bound together
+//! ([`Settings::replies_bytes_max`]). Beyond its share a session loses its oldest answers. Beyond the common
+//! bound, the session that holds most loses its oldest answers, or, while all hold little, the least recently
+//! used one. A session that loses answers goes on: its client may call as before. Only a repetition of a
+//! forgotten call, or of an earlier one, is answered *expired*. No session ends because of another one's
+//! answers.
+//!
+//! The leader goes on executing calls of a session beyond its share. An alternative was to make these calls
+//! wait for their client, but the client may leave the oldest call open for good. The wait would protect no
+//! other session, because the session pays with its own answers.
+//!
+//! Calls with keys of their users' choice belong to no client's session ([`SessionId::KEYED`]). No client
+//! acknowledges their answers: when there are too many, the oldest are forgotten.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -16,24 +28,30 @@ use rustc_hash::FxHashMap;
 use super::{CallId, SessionId, Settings};
 use crate::wire::{WireError, put_bytes, take_bytes, take_count, take_u64};
 
-/// The calls of all sessions that are remembered.
+/// The remembered calls of all sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    table: FxHashMap<SessionId, Remembered>,
-    /// The sessions by the instance that used them last, about.
+    table: FxHashMap<SessionId, SessionReplies>,
+    /// The sessions by the instance that used them last, coarsely.
     by_use: BTreeSet<(u64, SessionId)>,
+    /// The sessions that hold answers, in the same order.
+    holders: BTreeSet<(u64, SessionId)>,
+    /// The sessions that hold at least `step_bytes`, ordered by their bytes in steps of `step_bytes`.
+    by_size: BTreeSet<(usize, SessionId)>,
     bytes: usize,
     sessions_max: usize,
+    session_bytes_max: usize,
     bytes_max: usize,
+    step_bytes: usize,
     keyed: Keyed,
 }
 
 /// Calls with keys that have taken effect.
 #[derive(Debug)]
 struct Keyed {
-    /// The print of the request, and the reply.
+    /// The hash of the request and the reply, by the hash of the key.
     table: FxHashMap<u64, (u64, Bytes)>,
-    /// In the order in which they took effect.
+    /// The calls in the order in which they took effect.
     order: VecDeque<u64>,
     bytes: usize,
     calls_max: usize,
@@ -57,17 +75,18 @@ impl Keyed {
 }
 
 #[derive(Debug)]
-struct Remembered {
+struct SessionReplies {
     used: u64,
-    /// The client has the answers to all calls below this number.
+    /// The number below which all answers are acknowledged or forgotten.
     done: u64,
-    /// Answers by number, in rising order.
+    /// Answers by number, ascending.
     replies: VecDeque<(u64, Bytes)>,
     bytes: usize,
 }
 
-impl Remembered {
-    /// Where the answer to a call of this number is, or would be: behind the others, of most calls.
+impl SessionReplies {
+    /// Returns the index of a call's answer, or the index at which it would be inserted. Most calls come
+    /// last.
     fn place(&self, number: u64) -> Result<usize, usize> {
         match self.replies.back() {
             Some((last, _)) if *last >= number => {
@@ -76,18 +95,48 @@ impl Remembered {
             _ => Err(self.replies.len()),
         }
     }
+
+    /// Forgets answers to calls below this number.
+    fn forget_below(&mut self, done: u64) {
+        self.done = self.done.max(done);
+        while let Some((_, gone)) = self.replies.pop_front_if(|(number, _)| *number < self.done) {
+            self.bytes -= REPLY_BYTES + gone.len();
+        }
+    }
+
+    /// Forgets the oldest answer.
+    fn forget_oldest(&mut self) {
+        let (oldest, _) = self.replies.front().expect("a session that holds bytes holds answers");
+        self.forget_below(oldest + 1);
+    }
 }
 
-/// The knowledge about a call.
+/// A session's position in the orders of sessions.
+struct SessionUse {
+    used: u64,
+    bytes: usize,
+    steps: usize,
+}
+
+impl SessionUse {
+    fn of(session: &SessionReplies, step_bytes: usize) -> SessionUse {
+        let bytes = session.bytes;
+        // Most sessions hold little, and a division is slow.
+        let steps = if bytes < step_bytes { 0 } else { bytes / step_bytes };
+        SessionUse { used: session.used, bytes, steps }
+    }
+}
+
+/// The table's knowledge of a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// It has not taken effect.
+pub(super) enum CallRecord {
+    /// The call has not taken effect.
     New,
-    /// It took effect, and this was the reply.
+    /// The call took effect, with this reply.
     Done(Bytes),
-    /// Its session is over, or its client has said that it has the answer.
+    /// The session has ended, or the client has acknowledged the answer, or there was no room for the answer.
     Forgotten,
-    /// Its key was used for another request.
+    /// The call's key was used for another request.
     Reused,
 }
 
@@ -103,60 +152,65 @@ impl Sessions {
         Sessions {
             table: FxHashMap::default(),
             by_use: BTreeSet::new(),
+            holders: BTreeSet::new(),
+            by_size: BTreeSet::new(),
             bytes: 0,
             sessions_max: settings.sessions_max,
+            session_bytes_max: settings.session_bytes_max,
             bytes_max: settings.replies_bytes_max,
+            step_bytes: (settings.replies_bytes_max / STEPS).max(1),
             keyed,
         }
     }
 
-    /// Whether a call with a key has taken effect, whose request has this print.
-    pub(super) fn find_keyed(&self, number: u64, print: u64) -> Known {
+    /// Looks up a call with a key whose request has the hash `print`.
+    pub(super) fn find_keyed(&self, number: u64, print: u64) -> CallRecord {
         match self.keyed.table.get(&number) {
-            None => Known::New,
-            Some((before, reply)) if *before == print => Known::Done(reply.clone()),
-            Some(_) => Known::Reused,
+            None => CallRecord::New,
+            Some((before, reply)) if *before == print => CallRecord::Done(reply.clone()),
+            Some(_) => CallRecord::Reused,
         }
     }
 
-    pub(super) fn find(&self, id: CallId) -> Known {
-        let Some(session) = self.table.get(&id.session) else { return Known::Forgotten };
+    pub(super) fn find(&self, id: CallId) -> CallRecord {
+        let Some(session) = self.table.get(&id.session) else { return CallRecord::Forgotten };
         if id.number < session.done {
-            return Known::Forgotten;
+            return CallRecord::Forgotten;
         }
         match session.place(id.number) {
-            Ok(index) => Known::Done(session.replies[index].1.clone()),
-            Err(_) => Known::New,
+            Ok(index) => CallRecord::Done(session.replies[index].1.clone()),
+            Err(_) => CallRecord::New,
         }
     }
 
-    /// Instance `number` opened a session.
+    /// Opens the session that instance `number` names.
     pub(super) fn open(&mut self, number: u64) {
         let id = SessionId(number);
-        let session = Remembered { used: number, done: 0, replies: VecDeque::new(), bytes: 0 };
+        let session = SessionReplies { used: number, done: 0, replies: VecDeque::new(), bytes: 0 };
         assert!(self.table.insert(id, session).is_none(), "a session is opened once");
         self.by_use.insert((number, id));
-        self.forget_oldest();
+        while self.table.len() > self.sessions_max.max(1) {
+            let (_, oldest) = *self.by_use.first().expect("every session has been used");
+            self.close(oldest);
+        }
     }
 
-    /// Instance `number` was this call. Of one with a key, `done` is the print of the request.
+    /// Records a call that took effect as instance `number`. For a call with a key, `done` is the hash of the
+    /// request.
     pub(super) fn record(&mut self, number: u64, id: CallId, done: u64, reply: Bytes) {
         if id.session == SessionId::KEYED {
             return self.keyed.record(id.number, done, reply);
         }
-        // Sessions end by agreement. One that ended between this call's execution and its choice took no note of it, and
-        // every later attempt is told so.
+        // Sessions end by agreement. If the session ended between the call's execution and its choice, the
+        // table does not record the call, and every later attempt is answered *expired*.
         let Some(session) = self.table.get_mut(&id.session) else { return };
+        let before = SessionUse::of(session, self.step_bytes);
         if number - session.used >= COARSE {
             self.by_use.remove(&(session.used, id.session));
             session.used = number;
             self.by_use.insert((number, id.session));
         }
-        let before = session.bytes;
-        session.done = session.done.max(done);
-        while let Some((_, gone)) = session.replies.pop_front_if(|(number, _)| *number < session.done) {
-            session.bytes -= REPLY_BYTES + gone.len();
-        }
+        session.forget_below(done);
         if id.number >= session.done {
             match session.place(id.number) {
                 Ok(_) => panic!("a call took effect twice: {id:?}"),
@@ -166,38 +220,85 @@ impl Sessions {
                 }
             }
         }
-        self.bytes = self.bytes - before + session.bytes;
-        self.forget_oldest();
+        // The last answer stays, whatever its length.
+        while session.bytes > self.session_bytes_max && session.replies.len() > 1 {
+            session.forget_oldest();
+        }
+        let after = SessionUse::of(session, self.step_bytes);
+        self.note(id.session, before, after);
+        while self.bytes > self.bytes_max && self.forget_answer() {}
     }
 
-    /// A session is over.
-    pub(super) fn close(&mut self, id: SessionId) {
-        if let Some(session) = self.table.remove(&id) {
-            self.by_use.remove(&(session.used, id));
-            self.bytes -= session.bytes;
+    /// Forgets the oldest answer of the session that holds most, or of the least recently used one while none
+    /// holds much. Returns `false` if at most one answer is left.
+    fn forget_answer(&mut self) -> bool {
+        let largest = self.by_size.last().map(|(_, id)| *id);
+        let Some(id) = largest.or_else(|| self.holders.first().map(|(_, id)| *id)) else { return false };
+        let session = self.table.get_mut(&id).expect("it is in the table");
+        if self.holders.len() == 1 && session.replies.len() == 1 {
+            return false;
+        }
+        let before = SessionUse::of(session, self.step_bytes);
+        session.forget_oldest();
+        let after = SessionUse::of(session, self.step_bytes);
+        self.note(id, before, after);
+        true
+    }
+
+    /// Moves a session in the orders after its use or its bytes changed.
+    fn note(&mut self, id: SessionId, before: SessionUse, after: SessionUse) {
+        self.bytes = self.bytes - before.bytes + after.bytes;
+        if (before.used, before.bytes > 0) != (after.used, after.bytes > 0) {
+            self.holders.remove(&(before.used, id));
+            if after.bytes > 0 {
+                self.holders.insert((after.used, id));
+            }
+        }
+        if before.steps != after.steps {
+            self.by_size.remove(&(before.steps, id));
+            if after.steps > 0 {
+                self.by_size.insert((after.steps, id));
+            }
         }
     }
 
-    /// Whether there is this session.
+    /// Ends a session.
+    pub(super) fn close(&mut self, id: SessionId) {
+        if let Some(session) = self.table.remove(&id) {
+            let held = SessionUse::of(&session, self.step_bytes);
+            self.by_use.remove(&(held.used, id));
+            self.holders.remove(&(held.used, id));
+            self.by_size.remove(&(held.steps, id));
+            self.bytes -= held.bytes;
+        }
+    }
+
+    /// Whether this session is open.
     pub(super) fn is_open(&self, id: SessionId) -> bool {
         self.table.contains_key(&id)
     }
 
-    /// All sessions, those that were used least recently first.
+    /// Returns all sessions, the least recently used first.
     pub(super) fn ids(&self) -> impl Iterator<Item = SessionId> {
         self.by_use.iter().map(|(_, id)| *id)
     }
 
-    fn forget_oldest(&mut self) {
-        // The last one stays, whatever it takes: its client's window bounds it.
-        while self.table.len() > 1 && (self.table.len() > self.sessions_max || self.bytes > self.bytes_max) {
-            let (_, id) = self.by_use.pop_first().expect("every session has been used");
-            let session = self.table.remove(&id).expect("it is in the table");
-            self.bytes -= session.bytes;
-        }
+    /// Returns all sessions, each with the number below which its calls are forgotten.
+    pub(super) fn forgotten(&self) -> impl Iterator<Item = (SessionId, u64)> {
+        self.by_use.iter().map(|(_, id)| (*id, self.table[id].done))
     }
 
-    /// Everything, as a checkpoint holds it.
+    /// Returns the bytes of the remembered answers of sessions and of calls with keys.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes + self.keyed.bytes
+    }
+
+    /// Returns the bytes of the remembered answers of the session that holds most.
+    pub(super) fn bytes_of_one(&self) -> usize {
+        self.holders.iter().map(|(_, id)| self.table[id].bytes).max().unwrap_or(0)
+    }
+
+    /// Writes the whole table, for a checkpoint.
     pub(super) fn encode(&self, out: &mut BytesMut) {
         out.put_u32_le(u32::try_from(self.by_use.len()).expect("sessions are bounded"));
         for (used, id) in &self.by_use {
@@ -220,10 +321,12 @@ impl Sessions {
         }
     }
 
-    /// Replaces everything by what a checkpoint holds.
+    /// Replaces the whole table by that of a checkpoint.
     pub(super) fn restore(&mut self, input: &mut Bytes) -> Result<(), WireError> {
         self.table.clear();
         self.by_use.clear();
+        self.holders.clear();
+        self.by_size.clear();
         self.bytes = 0;
         for _ in 0..take_count(input, 28)? {
             let (id, used, done) = (SessionId(take_u64(input)?), take_u64(input)?, take_u64(input)?);
@@ -234,9 +337,11 @@ impl Sessions {
                 bytes += REPLY_BYTES + reply.len();
                 replies.push_back((number, reply));
             }
-            self.bytes += bytes;
+            let session = SessionReplies { used, done, replies, bytes };
             self.by_use.insert((used, id));
-            self.table.insert(id, Remembered { used, done, replies, bytes });
+            let held = SessionUse::of(&session, self.step_bytes);
+            self.note(id, SessionUse { used, bytes: 0, steps: 0 }, held);
+            self.table.insert(id, session);
         }
         self.keyed.table.clear();
         self.keyed.order.clear();
@@ -252,10 +357,13 @@ impl Sessions {
     }
 }
 
-/// So many instances apart are two uses that count as one.
+/// Two uses of a session that are less than this number of instances apart count as one.
 const COARSE: u64 = 1024;
 
-/// The memory of a reply beside its bytes, about, in bytes.
+/// The number of steps into which the common bound of bytes is divided. Coarse steps seldom move a session.
+const STEPS: usize = 1024;
+
+/// The approximate memory of a reply in addition to its bytes.
 const REPLY_BYTES: usize = 48;
 
 #[cfg(test)]
@@ -280,22 +388,22 @@ mod tests {
         let mut sessions = self::sessions(1, 1000);
         let keyed = |number| CallId { session: SessionId::KEYED, number };
         for number in 1..=4 {
-            assert_eq!(sessions.find_keyed(number, 7), Known::New);
+            assert_eq!(sessions.find_keyed(number, 7), CallRecord::New);
             sessions.record(number, keyed(number), 7, reply("r"));
-            assert_eq!(sessions.find_keyed(number, 7), Known::Done(reply("r")));
-            assert_eq!(sessions.find_keyed(number, 8), Known::Reused);
+            assert_eq!(sessions.find_keyed(number, 7), CallRecord::Done(reply("r")));
+            assert_eq!(sessions.find_keyed(number, 8), CallRecord::Reused);
         }
-        assert_eq!(sessions.find_keyed(1, 7), Known::New, "three are remembered");
+        assert_eq!(sessions.find_keyed(1, 7), CallRecord::New, "three are remembered");
         let mut bytes = BytesMut::new();
         sessions.encode(&mut bytes);
         let mut copy = self::sessions(1, 1000);
         copy.record(9, keyed(9), 9, reply("gone"));
         copy.restore(&mut bytes.freeze()).unwrap();
         assert_eq!((&copy.keyed.order, copy.keyed.bytes), (&sessions.keyed.order, sessions.keyed.bytes));
-        assert_eq!(copy.find_keyed(4, 7), Known::Done(reply("r")));
+        assert_eq!(copy.find_keyed(4, 7), CallRecord::Done(reply("r")));
         let long = Bytes::from(vec![0; 380]);
         sessions.record(5, keyed(5), 7, long.clone());
-        assert_eq!(sessions.find_keyed(5, 7), Known::Done(long));
+        assert_eq!(sessions.find_keyed(5, 7), CallRecord::Done(long));
         assert_eq!(
             (sessions.keyed.table.len(), sessions.keyed.bytes),
             (1, 428),
@@ -306,15 +414,15 @@ mod tests {
     #[test]
     fn a_call_is_known_until_its_client_has_the_answer() {
         let mut sessions = self::sessions(10, 1000);
-        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten, "a session must have been opened");
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Forgotten, "a session must have been opened");
         sessions.open(1);
-        assert_eq!(sessions.find(id(1, 0)), Known::New);
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::New);
         sessions.record(2, id(1, 1), 0, reply("b"));
         sessions.record(3, id(1, 0), 0, reply("a"));
-        assert_eq!(sessions.find(id(1, 0)), Known::Done(reply("a")), "out of order is in order");
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Done(reply("a")), "out of order is in order");
         sessions.record(4, id(1, 2), 1, reply("c"));
-        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten);
-        assert_eq!(sessions.find(id(1, 1)), Known::Done(reply("b")));
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Forgotten);
+        assert_eq!(sessions.find(id(1, 1)), CallRecord::Done(reply("b")));
     }
 
     #[test]
@@ -324,13 +432,13 @@ mod tests {
         sessions.open(2);
         sessions.record(2000, id(1, 0), 0, reply("a"));
         sessions.open(2001);
-        assert_eq!(sessions.find(id(2, 0)), Known::Forgotten);
-        assert_eq!(sessions.find(id(1, 0)), Known::Done(reply("a")));
+        assert_eq!(sessions.find(id(2, 0)), CallRecord::Forgotten);
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Done(reply("a")));
         let mut bytes = BytesMut::new();
         sessions.encode(&mut bytes);
         let mut copy = self::sessions(2, 1000);
         copy.restore(&mut bytes.freeze()).unwrap();
-        assert_eq!(copy.find(id(1, 0)), Known::Done(reply("a")));
+        assert_eq!(copy.find(id(1, 0)), CallRecord::Done(reply("a")));
         assert_eq!(copy.bytes, sessions.bytes);
         copy.open(2002);
         sessions.open(2002);
@@ -338,14 +446,77 @@ mod tests {
     }
 
     #[test]
-    fn replies_are_bounded_in_bytes() {
-        let mut sessions = self::sessions(10, 200);
+    fn a_session_beyond_its_share_loses_its_oldest_answers() {
+        let mut sessions = self::sessions(10, 10_000);
+        sessions.session_bytes_max = 200;
         sessions.open(1);
         sessions.open(2);
+        sessions.record(3, id(2, 0), 0, reply("of another"));
         for number in 0..3 {
-            sessions.record(3 + number, id(1, number), 0, reply("0123456789012345678901234567890"));
+            sessions.record(4 + number, id(1, number), 0, reply("0123456789012345678901234567890"));
         }
-        assert_eq!(sessions.find(id(1, 0)), Known::Forgotten, "it took too much, and was opened first");
-        assert_eq!(sessions.bytes, 0);
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Forgotten);
+        assert_eq!(sessions.find(id(1, 1)), CallRecord::Done(reply("0123456789012345678901234567890")));
+        assert_eq!(sessions.find(id(1, 3)), CallRecord::New, "the session goes on");
+        assert_eq!(sessions.find(id(2, 0)), CallRecord::Done(reply("of another")));
+        let long = Bytes::from(vec![0; 300]);
+        sessions.record(7, id(1, 3), 0, long.clone());
+        assert_eq!(sessions.find(id(1, 2)), CallRecord::Forgotten);
+        assert_eq!(sessions.find(id(1, 3)), CallRecord::Done(long), "the last one stays, whatever it takes");
+        assert_eq!(sessions.bytes, 348 + 58);
+    }
+
+    #[test]
+    fn no_session_ends_because_of_anothers_answers() {
+        let mut sessions = self::sessions(10, 64 << 20);
+        sessions.open(1);
+        sessions.open(2);
+        sessions.record(3, id(2, 0), 0, reply("of another"));
+        let long = Bytes::from(vec![0; 2 << 20]);
+        for number in 0..64 {
+            sessions.record(4 + number, id(1, number), 0, long.clone());
+        }
+        assert_eq!(sessions.find(id(2, 0)), CallRecord::Done(reply("of another")));
+        assert!(sessions.is_open(SessionId(1)) && sessions.bytes <= 64 << 20, "{}", sessions.bytes);
+    }
+
+    #[test]
+    fn beyond_the_common_bound_those_that_hold_most_lose_first_and_a_copy_loses_the_same() {
+        let mut sessions = self::sessions(10, 4096);
+        sessions.session_bytes_max = 4096;
+        (1..=4).for_each(|session| sessions.open(session));
+        for (number, session) in [3, 1, 2].into_iter().enumerate() {
+            sessions.record(10 + number as u64, id(session, 0), 0, reply("short"));
+        }
+        let mut bytes = BytesMut::new();
+        sessions.encode(&mut bytes);
+        let mut copy = self::sessions(10, 4096);
+        copy.session_bytes_max = 4096;
+        copy.restore(&mut bytes.freeze()).unwrap();
+        for sessions in [&mut sessions, &mut copy] {
+            for number in 0..20 {
+                sessions.record(20 + number, id(4, number), 0, Bytes::from(vec![0; 500]));
+                assert!(sessions.bytes <= 4096, "{}", sessions.bytes);
+            }
+            for session in 1..=3 {
+                assert_eq!(sessions.find(id(session, 0)), CallRecord::Done(reply("short")), "{session}");
+            }
+        }
+        assert_eq!((&copy.by_size, &copy.holders), (&sessions.by_size, &sessions.holders));
+        assert_eq!((copy.bytes, copy.find(id(4, 12))), (sessions.bytes, sessions.find(id(4, 12))));
+    }
+
+    #[test]
+    fn while_all_hold_little_those_used_least_recently_lose_first() {
+        let mut sessions = self::sessions(4000, 204_800);
+        for session in 1..=2000 {
+            sessions.open(session);
+        }
+        for session in 1..=2000 {
+            sessions.record(10_000 + session, id(session, 0), 0, Bytes::from(vec![0; 100]));
+        }
+        assert!(sessions.bytes <= 204_800 && sessions.table.len() == 2000, "{}", sessions.bytes);
+        assert_eq!(sessions.find(id(1, 0)), CallRecord::Forgotten);
+        assert!(matches!(sessions.find(id(2000, 0)), CallRecord::Done(_)));
     }
 }

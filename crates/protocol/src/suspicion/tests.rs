@@ -5,12 +5,13 @@ fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(0) }
 }
 
-/// What a bench of witnesses 1 to `bench`, all routers but for the last, makes of what they said: `1u` witness 1 is unlinked, `1l` it has a link, `1h` it
-/// hears the suspect, `1x` the link to it broke; `+50` so many milliseconds pass.
+/// Returns the verdict of witnesses 1 to `bench`, of which all but the last are routers. In `said`, `1u`
+/// means that witness 1 is unlinked, `1l` that it has a link, `1h` that it hears the suspect, and `1x` that
+/// the accuser's link to it broke. `+50` lets 50 milliseconds pass.
 fn verdict(bench: u64, said: &str) -> String {
     let patience = Patience::default();
     let mut now = Time::ZERO;
-    let mut hearing = Hearing::new(1, now);
+    let mut second_opinion = SecondOpinion::new(1, now);
     for word in said.split_whitespace() {
         if let Some(millis) = word.strip_prefix('+') {
             now = now + Duration::from_millis(millis.parse().expect("milliseconds"));
@@ -19,15 +20,15 @@ fn verdict(bench: u64, said: &str) -> String {
         let (witness, opinion) = word.split_at(1);
         let witness = process(witness.parse().expect("a witness"));
         match opinion {
-            "u" => hearing.told(witness, Opinion::Unlinked, now),
-            "l" => hearing.told(witness, Opinion::Linked, now),
-            "h" => hearing.told(witness, Opinion::Heard, now),
-            _ => hearing.unlinked(witness),
+            "u" => second_opinion.record(witness, Opinion::Unlinked, now),
+            "l" => second_opinion.record(witness, Opinion::Linked, now),
+            "h" => second_opinion.record(witness, Opinion::Heard, now),
+            _ => second_opinion.unlinked(witness),
         }
     }
     let bench: Vec<ProcessId> = (1..=bench).map(process).collect();
     let bench = bench.split_at(bench.len().saturating_sub(1));
-    match hearing.verdict(bench, now, Duration::from_millis(200), &patience) {
+    match second_opinion.verdict(bench, now, Duration::from_millis(200), &patience) {
         Verdict::Stays => String::from("stays"),
         Verdict::Failed(agreeing) => {
             agreeing.iter().map(|it| it.node.to_string()).collect::<Vec<_>>().join(" ")
@@ -86,12 +87,12 @@ fn a_super_that_hears_it_keeps_it_for_a_while_and_a_router_for_ever() {
 #[test]
 fn who_is_heard_is_known_by_name() {
     let told = |words: &[(u64, Opinion, u64)]| {
-        let mut hearing = Hearing::new(1, Time::ZERO);
+        let mut second_opinion = SecondOpinion::new(1, Time::ZERO);
         for &(witness, opinion, millis) in words {
-            hearing.told(process(witness), opinion, Time(millis * 1_000_000));
+            second_opinion.record(process(witness), opinion, Time(millis * 1_000_000));
         }
         let recent = Duration::from_millis(300);
-        (hearing.hearer(recent).map(|it| it.node), hearing.is_heard(Time(500_000_000), recent))
+        (second_opinion.hearer(recent).map(|it| it.node), second_opinion.is_heard(Time(500_000_000), recent))
     };
     assert_eq!(told(&[]), (None, false));
     assert_eq!(told(&[(1, Opinion::Linked, 400), (2, Opinion::Unlinked, 400)]), (None, false));

@@ -1,4 +1,4 @@
-//! An engine that keeps what it was told: per range the writes in their order.
+//! An engine that keeps the writes of each range in their order.
 
 use std::collections::BTreeMap;
 
@@ -23,25 +23,25 @@ pub(crate) struct Row {
 pub(crate) struct Engine {
     pub(crate) rows: Vec<Row>,
     held: Vec<Row>,
-    /// Versions that are kept, and how many want them.
+    /// Retained versions, each with the number of its holders.
     pub(crate) pins: BTreeMap<Position, (Vec<Row>, usize)>,
     tables: Vec<u32>,
 }
 
-/// An answer of more rows is read page by page.
+/// Longest answer that is not read page by page, in rows.
 const LONG_ROWS: usize = 6;
-/// How many rows an export reads at once.
+/// Number of rows that an export reads at once.
 const CHUNK_ROWS: usize = 3;
 
 impl Engine {
-    /// An operation `!17 name` fails where key 17 is.
+    /// Whether an operation fails. `!17 name` fails in a range that contains key 17.
     fn fails(operation: &str, ranges: &[Range]) -> bool {
         let key = operation.strip_prefix('!').and_then(|rest| rest.split(' ').next());
         let key = key.map(|key| key.parse::<u64>().expect("a key"));
         key.is_some_and(|key| ranges.iter().any(|range| range.low <= key && key <= range.high))
     }
 
-    /// Whether the process does not survive these reads.
+    /// Whether these reads kill the process.
     pub(crate) fn dies(tasks: &[Task]) -> bool {
         tasks.iter().any(|task| {
             let TaskKind::Read { ranges, operation } = &task.kind else { return false };
@@ -53,7 +53,7 @@ impl Engine {
         })
     }
 
-    /// An operation `=170 name` answers so many bytes.
+    /// Returns the answer to an operation. `=170 name` answers 170 bytes.
     fn answer(operation: &str) -> Bytes {
         let bytes = operation.strip_prefix('=').and_then(|rest| rest.split(' ').next());
         let bytes = bytes.map(|bytes| bytes.parse::<usize>().expect("a number"));
@@ -65,7 +65,7 @@ impl Engine {
         *holders += 1;
     }
 
-    /// A read `large` needs a batch without other reads.
+    /// Runs the tasks of a batch. A read `large` needs a batch without other reads.
     pub(crate) fn run_all(&mut self, tasks: &[Task]) -> Vec<TaskResult> {
         let reads = tasks.iter().filter(|task| matches!(task.kind, TaskKind::Read { .. })).count();
         let run = |task: &Task| match &task.kind {
@@ -114,7 +114,7 @@ impl Engine {
                 if operation == "count" || operation.starts_with(b"die") {
                     return TaskResult::Read(vec![Bytes::from(rows.len().to_string())]);
                 }
-                // `pieces 20 10000` answers 20 pieces of so many bytes.
+                // `pieces 20 10000` answers 20 pieces of 10,000 bytes.
                 if let Some(pieces) = operation.strip_prefix(b"pieces ") {
                     let pieces = String::from_utf8_lossy(pieces);
                     let (count, bytes) = pieces.split_once(' ').expect("two numbers");
@@ -182,7 +182,7 @@ impl Engine {
     }
 }
 
-/// The trace of a task.
+/// Returns the trace of a task.
 pub(crate) fn shown(task: &Task, result: &TaskResult) -> String {
     let what = match &task.kind {
         TaskKind::Write { ranges, operation, held } => {
@@ -212,7 +212,8 @@ pub(crate) fn shown(task: &Task, result: &TaskResult) -> String {
     format!("@{} {what}", task.at)
 }
 
-/// What is in these ranges. Writes are kept as parts of segments, so they are inside or outside.
+/// Returns the rows in these ranges. A write is kept in parts, one for each segment, so a part is inside or
+/// outside.
 fn within<'a>(rows: &'a [Row], ranges: &'a [Range]) -> impl Iterator<Item = &'a Row> {
     rows.iter().filter(|row| ranges.iter().any(|range| range.intersect(row.range) == Some(row.range)))
 }

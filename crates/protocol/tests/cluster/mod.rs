@@ -1,5 +1,5 @@
-//! Whole clusters of routers, supers, storage processes and clients: under scripts that a person can read, and under
-//! random schedules.
+//! Whole clusters of routers, supers, storage processes and clients, tested by readable scripts and by random
+//! schedules.
 
 mod engine;
 mod names;

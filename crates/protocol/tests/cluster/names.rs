@@ -1,8 +1,9 @@
-//! Names of processes and ranges, as scripts and traces have them.
+//! Names of processes and ranges in scripts and traces.
 
 use quorate_protocol::{Incarnation, Peer, ProcessId, rubberband::Range};
 
-/// A process by the name that scripts give it: `s2` is the first life of storage process 2, `s2b` the second.
+/// Returns the process with this name in scripts: `s2` is the first life of storage process 2, `s2b` the
+/// second.
 pub(crate) fn process(name: &str) -> ProcessId {
     let base = match name.as_bytes()[0] {
         b'r' => 100,
@@ -26,17 +27,18 @@ pub(crate) fn name(process: ProcessId) -> String {
     format!("{role}{}{life}", process.node % 100)
 }
 
-/// The next life of the same node.
+/// Returns the next life of the same node.
 pub(crate) fn reborn(process: ProcessId) -> ProcessId {
     ProcessId { incarnation: Incarnation(process.incarnation.0 + 1), ..process }
 }
 
-/// All lives of a node listen at the same address.
+/// Returns the address of a process. All lives of a node listen at the same address.
 pub(crate) fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("node{}:1", process.node) }
 }
 
-/// Four storage processes cut the ring into quarters; a range is named by them: `1` is a quarter, `1+5` a key.
+/// Returns the range with this name. Four storage processes cut the ring into quarters: `1` names a quarter,
+/// `1+5` a key in it.
 pub(crate) fn range(text: &str) -> Range {
     if text == "all" {
         return Range::ALL;

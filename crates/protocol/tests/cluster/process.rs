@@ -1,4 +1,4 @@
-//! The processes of a cluster, of four kinds. A storage process has its engine with it.
+//! The four kinds of processes of a cluster. A storage process comes with its engine.
 
 use std::{cell::Cell, convert::identity, rc::Rc, sync::Arc};
 
@@ -23,7 +23,7 @@ pub(crate) enum Role {
     Client(Box<Client>),
 }
 
-/// Commands of all kinds.
+/// Commands to processes of all kinds.
 #[derive(Debug)]
 pub(crate) enum Asked {
     Reach(Vec<Peer>),
@@ -33,15 +33,15 @@ pub(crate) enum Asked {
     Client(ClientCommand),
 }
 
-/// Events of all kinds.
+/// Events of processes of all kinds.
 pub(crate) enum News {
     Router(RouterEvent<Config>),
     Super(SuperEvent),
     Storage(StorageEvent),
     Client(ClientEvent),
-    /// An engine's work, as a trace shows it.
+    /// The trace of an engine's work.
     Engine(String),
-    /// A read was more than the process could bear.
+    /// A read killed the process.
     Died,
 }
 
@@ -135,7 +135,7 @@ impl Protocol for Role {
     }
 }
 
-/// Hands an input to the protocol of a kind.
+/// Passes an input to a process of one kind.
 fn within<C: Protocol<Record: Into<Record>>>(
     kind: &mut C,
     cx: &mut Context<'_>,
@@ -152,9 +152,9 @@ fn within<C: Protocol<Record: Into<Record>>>(
 pub(crate) struct Store {
     pub(crate) storage: Storage,
     pub(crate) engine: Engine,
-    /// How long the engine takes for a batch at most; `None`: it has stopped.
+    /// Longest time that the engine takes for a batch. `None` if the engine stands still.
     work: Rc<Cell<Option<Duration>>>,
-    /// The batch at the engine, and when that will be done.
+    /// The batch at the engine, and the time of its end.
     tasks: Option<(Time, Vec<Task>)>,
 }
 
@@ -163,7 +163,7 @@ impl Store {
         Store { storage, engine, work, tasks: None }
     }
 
-    /// When the engine is done with its batch.
+    /// Returns the time at which the engine ends its batch.
     fn done(&self) -> Option<Time> {
         self.work.get().and(self.tasks.as_ref()).map(|(due, _)| *due)
     }
@@ -200,7 +200,7 @@ impl Store {
         }
     }
 
-    /// The engine does its batch.
+    /// Runs the engine's batch.
     fn run(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Role>) {
         let (_, tasks) = self.tasks.take().expect("it is done");
         if Engine::dies(&tasks) {

@@ -1,7 +1,11 @@
-//! Random schedules: slow messages, broken links, routers, storage processes, clients and supers that crash or are wrongly
-//! suspected and come back as new ones. Checked: routers hold one order; each sender's messages are in it once and without
-//! gaps; every request ends in one event; the replicas of a range did the same writes; what was acknowledged is there and
-//! what failed is not; a read saw exactly the writes up to its position.
+//! Random schedules. Messages are slow, links break, and processes of all kinds crash or are wrongly
+//! suspected, and come back as new ones. The test checks these rules:
+//!
+//! - All routers hold one order. It contains each sender's messages once and without gaps.
+//! - Every request ends in one event.
+//! - All replicas of a range executed the same writes.
+//! - Acknowledged writes took effect, and failed writes did not.
+//! - A read saw exactly the writes up to its position.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +23,7 @@ use super::{
     world::World,
 };
 
-/// What a schedule asked for.
+/// A request of the schedule.
 enum Asked {
     Write { operation: String, ranges: Vec<Range> },
     Read { strength: Strength, ranges: Vec<Range>, before: BTreeSet<(Range, String)> },
@@ -29,7 +33,7 @@ struct Schedule {
     world: World,
     asked: BTreeMap<(ProcessId, u64), Asked>,
     token: u64,
-    /// The present lives.
+    /// The present life of each process.
     lives: BTreeMap<&'static str, ProcessId>,
     /// Whether storage processes crash in this schedule.
     crashes: bool,
@@ -47,7 +51,7 @@ fn run(seed: u64, losses: u64, counts: &mut BTreeMap<&'static str, u64>) {
     }
 }
 
-/// All routers die so many times at once.
+/// Runs a schedule in which all routers die at once `losses` times.
 fn schedule(seed: u64, losses: u64) -> BTreeMap<&'static str, u64> {
     let mut world = World::new(seed);
     world.replicas = 3;
@@ -94,13 +98,13 @@ impl Schedule {
         (!from.is_empty()).then(|| from[(self.world.random() % from.len() as u64) as usize].clone())
     }
 
-    /// The present life of one of these.
+    /// Returns the present life of one of these processes.
     fn one_of(&mut self, names: &[&'static str]) -> ProcessId {
         let name = self.pick(names).expect("there are some");
         self.lives[name]
     }
 
-    /// Those who were wedged live on as others.
+    /// Replaces wedged processes by their next lives.
     fn follow(&mut self) {
         for id in self.lives.values_mut() {
             while !self.world.lives(*id) && self.world.lives(reborn(*id)) {
@@ -124,7 +128,7 @@ impl Schedule {
             52..55 => self.crash_storage(),
             55 => {
                 let id = self.one_of(&["u1", "c1", "c2"]);
-                // Two supers at least; one comes back before the other goes.
+                // There are always two supers: one comes back before another dies.
                 let supers = self.world.everybody().into_iter().filter(|id| id.node / 100 == 2).count();
                 if id.node / 100 != 2 || supers == 2 {
                     self.world.crash(id);
@@ -158,7 +162,7 @@ impl Schedule {
         let client = self.one_of(&["c1", "c2"]);
         self.token += 1;
         let token = self.token;
-        // Some repeat one of the same session, whose fate is open.
+        // Some writes repeat an earlier one of the same session, whose outcome is unknown.
         let open = self.world.told.iter().filter_map(|((id, token), told)| match told.end {
             Some(Err(ClientError::MaybeApplied { request })) if *id == client && request.number > 0 => {
                 Some((*token, request))
@@ -220,7 +224,7 @@ impl Schedule {
         let links = self.world.links();
         let Some((a, b)) = self.pick(&links) else { return };
         match self.chance(8) {
-            // Some members are cut off from everybody, and are removed if it lasts.
+            // Some members are cut off from all others. The cluster removes them if the cut lasts.
             0 if b.node / 100 > 1 => {
                 let others = self.world.world.linked(b);
                 others.into_iter().for_each(|other| self.world.cut(other, b));
@@ -236,7 +240,7 @@ impl Schedule {
             let log = world.router(*id).log();
             log.members().len() == 3 && log.leader().is_some()
         };
-        // No crash before the last one was replaced, everywhere.
+        // No router crashes before the last crashed one was replaced in the logs of all others.
         if routers.len() == 3
             && routers.iter().all(|id| whole(&self.world, id))
             && let Some(id) = self.pick(&routers)
@@ -251,7 +255,8 @@ impl Schedule {
         }
     }
 
-    /// All routers die at once, and the domain goes on from its members. Sometimes so does the first founder, at any moment.
+    /// All routers die at once, and the domain goes on from its members. In half of the cases the first
+    /// founder dies, too, at any moment.
     fn lose_all_routers(&mut self) {
         for id in self.world.routers() {
             self.world.crash(id);
@@ -259,7 +264,7 @@ impl Schedule {
         }
         *self.world.counts.entry("all routers lost").or_default() += 1;
         self.world.heal();
-        // Whoever was told to be removed starts anew before the operator looks who lives.
+        // Members that learned of their removal restart before the operator looks which members live.
         self.world.run(Duration::from_millis(2_000));
         self.follow();
         if self.chance(2) == 0 {
@@ -271,7 +276,7 @@ impl Schedule {
                 let begun = self.world.router(founder).is_leader();
                 let routers = self.world.routers().into_iter();
                 let joined = routers.filter(|id| self.world.router(*id).log().members().len() > 1);
-                // Routers that joined are survivors, which is another matter.
+                // If other routers have joined the founder, they survive it and no member needs to found.
                 if joined.count() == 0 {
                     self.world.crash(founder);
                     self.world.start(reborn(founder));
@@ -284,7 +289,7 @@ impl Schedule {
                 }
             }
         }
-        // An operator tells it again, and others, until one leads.
+        // An operator asks routers to found until one leads.
         for _ in 0..40 {
             if self.world.routers().into_iter().any(|id| self.world.router(id).is_leader()) {
                 return;
@@ -297,7 +302,7 @@ impl Schedule {
         panic!("no generation begins: {}", self.standing());
     }
 
-    /// Tells a router that has just started to go on from the members that live.
+    /// Makes a newly started router go on from the living members.
     fn refound(&mut self) -> ProcessId {
         let routers = self.world.routers();
         let founder = self.pick(&routers).expect("they were started again");
@@ -318,7 +323,7 @@ impl Schedule {
         }
     }
 
-    /// What users know to have taken effect.
+    /// Returns the writes that users know to have taken effect.
     fn acknowledged(&self) -> BTreeSet<(Range, String)> {
         let mut all = BTreeSet::new();
         for (key, asked) in &self.asked {
@@ -346,13 +351,13 @@ impl Schedule {
         self.check();
     }
 
-    /// Requests that have not ended, of clients that live.
+    /// Returns the open requests of living clients.
     fn open(&self) -> Vec<(ProcessId, u64)> {
         let told = self.world.told.iter().filter(|(_, told)| told.end.is_none()).map(|(key, _)| *key);
         told.filter(|(client, _)| self.world.lives(*client)).collect()
     }
 
-    /// Whether everything is stable everywhere and executed.
+    /// Whether all messages are stable and executed everywhere.
     fn is_quiet(&self) -> bool {
         let last = self.world.ghost.last_key_value().map_or(Position(0), |(at, _)| *at);
         self.world.roles().all(|(_, role)| match role {
@@ -360,7 +365,7 @@ impl Schedule {
             Role::Storage(store) => {
                 let status = store.storage.status();
                 let idle = status.executed == status.delivered && status.queued == 0 && status.pins == 0;
-                // The version of every long answer has been given back.
+                // The engine holds no version for a long answer any longer.
                 idle && store.engine.pins.is_empty()
             }
             _ => true,
@@ -402,7 +407,7 @@ impl Schedule {
                         Ok(_) => {
                             assert_eq!(all, parts.iter().all(|part| part.as_ref() == b"ok"), "{operation}")
                         }
-                        // What was repeated may have taken effect by another attempt.
+                        // Another attempt of a repeated write may have taken effect.
                         Err(
                             ClientError::NotSent
                             | ClientError::Rejected(_)
@@ -474,7 +479,7 @@ fn check_read(
     }
 }
 
-/// A write's ranges as the segments cut them.
+/// Cuts a write's ranges at the borders of the segments.
 fn quarters(range: Range) -> Vec<Range> {
     (0..4u64)
         .filter_map(|quarter| {

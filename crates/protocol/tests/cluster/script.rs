@@ -1,4 +1,4 @@
-//! Scripts of whole clusters.
+//! The steps of scripts about whole clusters.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -31,7 +31,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
                 world.run(Duration::ZERO);
             }
         }
-        // Three routers, two supers, four storage processes and a client.
+        // Starts three routers, two supers, four storage processes and a client.
         ["cluster"] => {
             for id in ["r1", "r2", "r3", "u1", "u2", "s1", "s2", "s3", "s4", "c1"] {
                 world.start(process(id));
@@ -41,7 +41,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.trace.clear();
         }
         ["reform", id] => world.reform(process(id)),
-        // Members are all others that live, but for those behind the word.
+        // The members are all living processes that are no routers, except those behind the word.
         ["refound", id, ref without @ ..] => {
             let without: Vec<_> = without.iter().skip(1).map(|id| process(id)).collect();
             let mut members = world.members();
@@ -54,7 +54,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), None, &ranges, &op.join(" "));
         }
-        // The same request once more, by the number it had: of this client, or of the one before the dot.
+        // Repeats a request under the number that it had: a request of this client, or of the client before
+        // the dot.
         ["repeat", id, token, request, ranges, ref op @ ..] => {
             let (session, request) = request.split_once('.').unwrap_or((id, request));
             let again = RequestId { session: process(session).incarnation.0, number: number(request) };
@@ -62,18 +63,19 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(id, number(token), Some(again), &ranges, &op.join(" "));
         }
-        // Under an id that an application made up.
+        // Writes under an id that an application made up.
         ["made-up", id, token, made_up, ranges, ref op @ ..] => {
             let request = RequestId::made_up(number::<u128>(made_up) << 32);
             let ranges: Vec<_> = ranges.split(',').map(range).collect();
             world.write(process(id), number(token), Some(request), &ranges, &op.join(" "));
         }
-        // So many of a client's writes under such ids are remembered.
+        // Number of writes under such ids that the ranges remember for a client.
         ["remember", count] => world.made_up_max = number(count),
         ["retention", span] => {
             world.retention = millis(span);
         }
-        // `die` kills who reads, `die 17` only where key 17 is read; `large` needs a batch without other reads.
+        // `die` kills its reader, `die 17` only where key 17 is read. `large` needs a batch without other
+        // reads.
         ["count", id, token, strength, ranges, ref op @ ..] => {
             let strength = match strength {
                 "basic" => Strength::Basic,
@@ -97,13 +99,13 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["cancel", id, token] => {
             world.command(process(id), Asked::Client(ClientCommand::Cancel { token: number(token) }));
         }
-        // How much a client was told of a read.
+        // Shows the number of bytes of a read that a client has received.
         ["told", id, token] => {
             let parts = &world.told[&(process(id), number(token))].parts;
             let bytes: usize = parts.iter().map(Bytes::len).sum();
             world.say(&format!("{id} {token} has {bytes} bytes"));
         }
-        // It has consumed all of it, from one storage process.
+        // The client has consumed everything that it received from one storage process.
         ["take", id, token, from] => {
             let parts = &world.told[&(process(id), number(token))].parts;
             let bytes = parts.iter().map(|part| part.len() as u64).sum();

@@ -1,7 +1,7 @@
-//! Those who use the processes of a cluster: what they were told, and what is known to be ordered.
+//! The users of a cluster's processes: what they have heard, and the known order.
 //!
-//! The ghost order fixes what a position holds at its first learning anywhere; a router that learned it otherwise fails
-//! the test.
+//! The ghost order records the content of a position when any router first learns it. A router that learned
+//! anything else fails the test.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,7 @@ use quorate_protocol::{
     ecast::{Fence, MessageId, Position, RefoundRefusal, Router, RouterEvent, RouterRefusal, RouterSettings},
     paxos::Paxos,
     rubberband::{
-        Answered, Client, ClientError, ClientEvent, ClientSettings, Config, LeaveRefusal, Remains,
+        Client, ClientError, ClientEvent, ClientSettings, Config, Handover, LeaveRefusal, ProcessAnswer,
         Rubberband, Storage, StorageEvent, StorageSettings, Super, SuperEvent, SuperSettings,
     },
 };
@@ -30,52 +30,52 @@ use crate::world::{Trace, Traced};
 
 pub(crate) type Virtual = quorate_world::World<Role>;
 
-/// The answers that a user was told to one of its requests.
+/// The answers to one request of a user.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Told {
     pub(crate) parts: Vec<Bytes>,
     pub(crate) end: Option<Result<Position, ClientError>>,
 }
 
-/// A process, as its host knows it.
+/// A process from the point of view of its host.
 #[derive(Default)]
 pub(crate) struct Node {
     pub(crate) generation: Generation,
-    /// How much of a router's history was compared.
+    /// The position up to which a router's history was compared with the ghost order.
     compared: Position,
-    /// How often a client has tried reads again.
+    /// Number of times that a client has repeated reads.
     retries: u64,
 }
 
 pub(crate) struct Users {
-    /// By client and token.
+    /// The answers by client and token.
     pub(crate) told: BTreeMap<(ProcessId, u64), Told>,
     pub(crate) nodes: BTreeMap<ProcessId, Node>,
-    /// What positions hold.
+    /// The content of each position.
     pub(crate) ghost: BTreeMap<Position, (MessageId, Bytes)>,
     /// The latest generation that began.
     pub(crate) generation: Generation,
-    /// A router has founded the domain: whichever comes later joins.
+    /// Whether a router has founded the domain, so that later routers join.
     founded: bool,
-    /// Processes that were told that they are out, and stop.
+    /// Processes that have heard that they are out, and that stop.
     out: BTreeSet<ProcessId>,
-    /// Rows that storage processes which were out left to their next lives.
-    keepers: BTreeMap<ProcessId, (Box<Remains>, Engine)>,
-    /// How long engines take for a batch at most; `None`: they have stopped.
+    /// Rows that removed storage processes left to their next lives.
+    keepers: BTreeMap<ProcessId, (Box<Handover>, Engine)>,
+    /// Longest time that engines take for a batch. `None` if they stand still.
     pub(crate) work: Rc<Cell<Option<Duration>>>,
-    /// Whether a process that was wedged or removed starts again as a new one.
+    /// Whether a wedged or removed process starts again as a new one.
     pub(crate) rebirth: bool,
-    /// Replicas per range.
+    /// Number of replicas of each range.
     pub(crate) replicas: u8,
     pub(crate) retention: Duration,
-    /// How many data messages of one client may be under way.
+    /// Number of data messages of one client that may be under way.
     pub(crate) credit: u64,
     pub(crate) made_up_max: usize,
     pub(crate) trace: Trace,
     pub(crate) counts: BTreeMap<&'static str, u64>,
 }
 
-/// The living routers.
+/// Returns the living routers.
 pub(crate) fn routers(world: &Virtual) -> Vec<ProcessId> {
     let mut routers = world.everybody();
     routers.retain(|id| world.process_of(*id).is_some_and(|role| role.router().is_some()));
@@ -130,7 +130,7 @@ impl Environment<Role> for Users {
     }
 
     fn event(&mut self, world: &mut Virtual, machine: usize, news: News) -> Result<(), Violation> {
-        // Nobody hears what a process told behind its end.
+        // Nobody listens to the events that a process emitted after its end.
         let Some(id) = world.id(machine) else { return Ok(()) };
         let now = world.now();
         match news {
@@ -164,8 +164,8 @@ impl Environment<Role> for Users {
         Ok(())
     }
 
-    /// Of two that may not be linked, one is the reason.
-    fn stranger(&mut self, world: &mut Virtual, machine: usize, theirs: &[u8]) {
+    /// Two processes may not be linked. The one of the earlier generation is out.
+    fn policy_mismatch(&mut self, world: &mut Virtual, machine: usize, theirs: &[u8]) {
         let id = world.id(machine).expect("it lives");
         if self.nodes[&id].generation < shown_by(theirs) {
             self.say(world.now(), id, "is of an earlier generation");
@@ -224,7 +224,7 @@ impl Users {
         }
     }
 
-    /// Starts a process, which is told where the routers are.
+    /// Starts a process, and names the routers to it.
     pub(crate) fn begin(&mut self, world: &mut Virtual, id: ProcessId) -> Result<(), Violation> {
         let routers = routers(world).into_iter().map(peer).collect();
         world.begin(self, id, &peer(id).address)?;
@@ -373,8 +373,8 @@ impl Users {
         self.out.insert(id);
     }
 
-    fn told_parts(&mut self, now: Time, id: ProcessId, token: u64, parts: Vec<Answered>) {
-        for Answered { from, pieces, .. } in parts {
+    fn told_parts(&mut self, now: Time, id: ProcessId, token: u64, parts: Vec<ProcessAnswer>) {
+        for ProcessAnswer { from, pieces, .. } in parts {
             for content in pieces {
                 self.told_piece(now, id, token, from, content);
             }
@@ -397,11 +397,11 @@ impl Users {
         told.end = Some(end);
     }
 
-    /// Compares what a router has learned with what is known to be ordered.
+    /// Compares the log of a router with the ghost order.
     fn compare(&mut self, id: ProcessId, router: &Router<Rubberband>) {
         if router.generation() > self.generation {
             let Some(reformed) = router.status().reformed else { return };
-            // What nobody who answered had is no part of the history any more.
+            // Messages that no answering process held are not part of the history now.
             self.generation = router.generation();
             self.ghost.retain(|at, _| *at <= reformed.through);
         }
@@ -422,15 +422,16 @@ impl Users {
     }
 }
 
-/// The generation of a process that shows this.
+/// Returns the generation in the pass of a process.
 fn shown_by(pass: &[u8]) -> Generation {
     Fence::of_pass(pass).expect("it shows its fence").generation
 }
 
-/// Limits, scaled down: what ranges keep of answers, and what of it travels at once.
+/// Scaled-down limits: bytes of answers that a range remembers, and bytes that move in one section.
 const REMEMBERED_BYTES_MAX: usize = 400 << 10;
 const SECTION_BYTES_MAX: usize = 64 << 10;
-/// What of an answer goes at once, what is held of all that are not taken, and for how long.
+/// Bytes of an answer that travel at once, bytes that a process holds of all unconsumed answers, and the
+/// longest time for which it holds them.
 const REPLY_WINDOW: u64 = 40_000;
 const HELD_BYTES_MAX: u64 = 300_000;
 const HELD_MAX: Duration = Duration::from_secs(4);

@@ -1,4 +1,4 @@
-//! A whole cluster, and what must hold in it whatever happens.
+//! A whole cluster, and the rules that hold in it at all times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ use crate::world::{Chance, Rig};
 
 pub(crate) type World = Rig<Role, Users>;
 
-/// A statement's print: any hash will do.
+/// Returns a statement's print. Any hash serves.
 fn print(op: &str) -> u64 {
     op.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
@@ -41,7 +41,7 @@ impl World {
         self.world.alive(id)
     }
 
-    /// The living routers.
+    /// Returns the living routers.
     pub(crate) fn routers(&self) -> Vec<ProcessId> {
         routers(&self.world)
     }
@@ -50,14 +50,14 @@ impl World {
         self.process(id).router().unwrap_or_else(|| panic!("{} is no router", name(id)))
     }
 
-    /// The living that are no routers.
+    /// Returns the living processes that are no routers.
     pub(crate) fn members(&self) -> Vec<ProcessId> {
         let mut members = self.everybody();
         members.retain(|id| self.process(*id).router().is_none());
         members
     }
 
-    /// The living of all kinds.
+    /// Returns all living processes.
     pub(crate) fn roles(&self) -> impl Iterator<Item = (ProcessId, &Role)> {
         self.everybody().into_iter().map(|id| (id, self.process(id)))
     }
@@ -66,13 +66,13 @@ impl World {
         self.process(id).store().unwrap_or_else(|| panic!("{} is no storage process", name(id)))
     }
 
-    /// An operator has a router begin the next generation.
+    /// An operator makes a router begin the next generation.
     pub(crate) fn reform(&mut self, id: ProcessId) {
         let patience = Duration::from_secs(1);
         self.command(id, Asked::Router(RouterCommand::Reform { id: CommandId(1), patience }));
     }
 
-    /// An operator has a router that knows nothing begin the next generation from these members.
+    /// An operator makes a router without a log begin the next generation from these members.
     pub(crate) fn refound(&mut self, id: ProcessId, members: &[ProcessId]) {
         let before = self.everybody().into_iter().map(|id| self.nodes[&id].generation).max();
         let before = before.unwrap_or_default();
@@ -121,16 +121,16 @@ impl World {
         self.request(id, token, write);
     }
 
-    /// The newest configuration that anybody has.
+    /// Returns the newest configuration that any process has.
     pub(crate) fn config(&self) -> Option<&Config> {
         self.roles().filter_map(|(_, role)| role.config()).max_by_key(|config| config.version)
     }
 
-    /// Every sender's messages were ordered as they were submitted, each once, without gaps.
+    /// Checks that the order has each sender's messages once, without gaps, in the order of their submission.
     pub(crate) fn check_senders(&self) {
         let mut next: BTreeMap<ProcessId, u64> = BTreeMap::new();
         if self.generation > Generation::FIRST {
-            // Positions and numbers may have holes; what is there is in order.
+            // Positions and numbers may have holes. The remaining messages are in order.
             for (id, _) in self.ghost.values() {
                 let before = next.insert(id.sender, id.number);
                 assert!(before.is_none_or(|before| before < id.number), "{} out of order", name(id.sender));
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    /// Per segment what its complete replicas hold, which is the same.
+    /// Checks that all complete replicas of a segment hold the same rows. Returns the rows of all segments.
     pub(crate) fn check_replicas(&self) -> Vec<Row> {
         let config = self.config().expect("somebody has a configuration");
         let mut all = Vec::new();
@@ -175,5 +175,5 @@ impl World {
     }
 }
 
-/// The most bytes of a message, scaled down.
+/// Largest message in bytes, scaled down.
 const MESSAGE_BYTES_MAX: usize = 200 << 10;

@@ -1,4 +1,4 @@
-//! A third kind of state: a number that every member of the part has, and may add to.
+//! A third kind of state: a number that every member of the part holds and may add to.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use quorate_protocol::{
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},
 };
 
-/// The part.
+/// The part of the domain that holds the numbers.
 pub(super) struct Counters;
 
-/// What its members submit.
+/// A message that a member of the part submits.
 pub(super) enum Message {
     Join,
     Leave,

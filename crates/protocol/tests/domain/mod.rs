@@ -1,4 +1,4 @@
-//! Parts of one domain beside each other: tables, groups, and a counter that this test adds by one line in a list.
+//! Parts of one domain: tables, groups, and a counter that this test adds by one line in a list.
 
 mod counter;
 
@@ -17,7 +17,7 @@ use quorate_protocol::{
 use counter::{Counters, Message};
 
 quorate_protocol::compose! {
-    /// The domain of a cluster, and counters.
+    /// The domain of a cluster, with counters added.
     pub Trio {
         /// Tables.
         tables: Rubberband,
@@ -32,7 +32,7 @@ fn process(node: u64) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(1) }
 }
 
-/// Orders messages one by one, as routers do, and has counters apply what they are delivered.
+/// Orders messages one by one, as routers do, and lets counters apply their deliveries.
 struct Order {
     config: Config,
     ledger: Ledger,
@@ -46,7 +46,7 @@ impl Order {
         Order { config, ledger, at: 0, values: BTreeMap::new() }
     }
 
-    /// Orders a message. Tells who gets it.
+    /// Orders a message. Returns the nodes that receive it.
     fn submit(&mut self, node: u64, (class, body): (Class, Bytes)) -> Result<Vec<u64>, Refusal> {
         self.at += 1;
         let (at, sender) = (Position(self.at), process(node));
@@ -90,7 +90,7 @@ fn join_group() -> (Class, Bytes) {
     )
 }
 
-/// Two processes of tables, two of groups, two counters.
+/// Returns an order with two processes of each part: tables, groups and counters.
 fn six() -> Order {
     let mut order = Order::new();
     assert_eq!(order.submit(1, join_tables(Role::Super)), Ok(vec![1]));
@@ -146,7 +146,7 @@ fn what_is_of_no_part_is_refused() {
             assert!(matches!(refused, Err(refusal::NO_PART | refusal::OTHER_PART)), "{body:?}: {refused:?}");
         }
     }
-    // Routers that do not know counters refuse them.
+    // Routers that do not know counters refuse their messages.
     let (_, join) = Message::Join.encode();
     let known = quorate_protocol::domain::Config::vacant();
     assert_eq!(Domain::apply(&known, Position(1), process(5), &join), Err(refusal::NO_PART));
@@ -160,7 +160,7 @@ fn a_change_of_one_part_leaves_the_others_where_they_are() {
     let place = |config: &Config| (&raw const *config.tables, &raw const *config.groups);
     assert_eq!(place(&order.config), place(&before));
     assert_ne!(order.config, before);
-    // And all of them outlive a snapshot.
+    // All parts survive a snapshot.
     let mut bytes = BytesMut::new();
     encode_body(&mut bytes, &order.config);
     let read: Config = quorate_protocol::wire::decode_body(&mut bytes.freeze()).unwrap();
@@ -175,7 +175,7 @@ fn each_part_says_how_it_is_paced_and_who_is_of_a_node() {
     }
     assert_eq!(Trio::of_node(&order.config, 2).map(|peer| peer.id), Some(process(2)));
     assert_eq!(Trio::of_node(&order.config, 5), None);
-    // Another process of the storage process's node is told why it is not taken in.
+    // A second process of the storage process's node hears why the routers refuse it.
     let namesake = ProcessId { node: 2, incarnation: Incarnation(9) };
     let (_, body) = join_tables(Role::Storage);
     assert!(Trio::not_admitted(&order.config, namesake, &body).is_some());

@@ -1,4 +1,4 @@
-//! The bytes of what members say to each other, pinned; and bytes from outside, which may be anything.
+//! Pins the bytes of messages between members, and decodes arbitrary bytes from outside.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ fn sender() -> ProcessId {
 
 const SENDER: &str = "0300000000000000ab000000000000000000000000000000";
 
-/// Its bytes are these; it comes back from them; and nothing comes from a part of them.
+/// Checks that the message encodes to `pinned`, that these bytes decode to the message, and that no part of
+/// them decodes.
 fn check(direct: Direct, pinned: &str) {
     let message = Message::Group { group: GroupId(7), view: Position(9), direct };
     let mut bytes = BytesMut::new();
@@ -73,7 +74,7 @@ fn bytes_from_outside_are_refused() {
     for garbage in [&[0u8][..], &[9], &[4, 0], &[4; 18], &[1, 99]] {
         assert!(Message::decode(&mut Bytes::copy_from_slice(garbage)).is_err(), "{garbage:?}");
     }
-    // A count that promises more than is there.
+    // This count promises more entries than follow.
     let mut forged = BytesMut::new();
     let receipts = Direct::Receipts {
         of: Holders::Sender,

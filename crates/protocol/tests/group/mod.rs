@@ -1,4 +1,4 @@
-//! Process groups under scripts that a person can read.
+//! Process groups, tested by readable scripts.
 
 mod bytes;
 mod script;

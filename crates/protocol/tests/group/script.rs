@@ -1,4 +1,4 @@
-//! Scripts of process groups.
+//! The steps of scripts about process groups.
 
 use quorate_protocol::{
     Duration,
@@ -10,7 +10,7 @@ use super::world::{GROUP, World, process, send};
 use crate::world::{play, script::scripts};
 
 fn check(name: &str) {
-    // Nothing is cast unless a script says so.
+    // Members cast nothing unless a script opens the window.
     let settings = Settings { piece_bytes: 150, cast_window_bytes: 0, ..Settings::default() };
     let world = World::new(settings);
     play(world, "group", name, process, perform);
@@ -35,7 +35,7 @@ fn join(world: &mut World, who: &str, forced: bool) {
 
 fn perform(world: &mut World, step: &[&str]) -> bool {
     match *step {
-        // Members that have joined one after the other.
+        // Joins these members, one after the other.
         ["group", "of", ref members @ ..] => {
             world.run(Duration::from_millis(1_000));
             for member in members {
@@ -54,14 +54,49 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |id| Command::Save { id, group: GROUP, last: false });
             world.drain(process(who));
         }
-        // It is about to leave.
+        // The member saves, because it is about to leave.
         ["close", who] => {
             world.ask(who, |id| Command::Save { id, group: GROUP, last: true });
             world.drain(process(who));
         }
-        // Its checkpoints are written, and it never gets to say so.
+        // The member's checkpoints are written, but its disk never reports that.
         ["mute", who] => {
             world.mute.insert(process(who));
+        }
+        // The member's host applies the state, and each later step, when the script says so.
+        ["slow", who] => {
+            world.slow.insert(process(who));
+        }
+        ["applied", who] => {
+            world.ask(who, |_| Command::Progress { group: GROUP });
+            world.drain(process(who));
+        }
+        // A living process quits and joins in one turn.
+        ["quit", "and", "join", who] => {
+            let offer = world.offer(who, false);
+            world.ask(who, |_| Command::Quit { group: GROUP });
+            world.ask(who, |id| Command::Join { id, group: GROUP, name: String::from("group"), offer });
+            world.drain(process(who));
+        }
+        // The members leave the group as if they had failed.
+        ["quit", ref members @ ..] => {
+            for who in members {
+                world.ask(who, |_| Command::Quit { group: GROUP });
+                world.drain(process(who));
+            }
+        }
+        // A living process that was in the group joins again.
+        ["rejoin", who] => {
+            let offer = world.offer(who, false);
+            world.ask(who, |id| Command::Join { id, group: GROUP, name: String::from("group"), offer });
+            world.drain(process(who));
+        }
+        // Bytes that may wait behind a state, for members that join from now on.
+        ["wait", "behind", "a", "state", "for", bytes] => {
+            world.settings.behind_bytes_max = bytes.parse().expect("a number");
+        }
+        ["hand", "over", bytes] => {
+            world.settings.hand_over_bytes = bytes.parse().expect("a number");
         }
         ["file", "of", from, "to", to] => world.hand_over(from, to),
         ["leave", who] => {
@@ -77,28 +112,29 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             world.ask(who, |_| Command::Seats { group: GROUP, seats });
             world.drain(process(who));
         }
-        // Its soft messages stand behind this position from now on.
+        // The member's soft messages follow this position from now on.
         ["follow", who, at] => {
             let at = Position(at.parse().expect("a position"));
             world.ask(who, |_| Command::Follow { group: GROUP, at });
             world.drain(process(who));
         }
-        // All in one turn: `send a soft x ordered y+z`, with a pack of two.
+        // All sends happen in one turn. `send a soft x ordered y+z` sends two messages, the second with a
+        // pack of two.
         ["send", who, ref what @ ..] => {
             for pair in what.chunks(2) {
                 world.ask(who, |id| send(id, strength(pair[0]), pair[1]));
             }
             world.drain(process(who));
         }
-        // For members that join from now on.
+        // Number of receipts that a member reports at once, for members that join from now on.
         ["tell", "at", "once", count] => {
             world.settings.receipts_at_once = count.parse().expect("a number");
         }
-        // As many bytes of messages as this may be unconfirmed, for members that join from now on.
+        // Bytes of messages that may be unconfirmed, for members that join from now on.
         ["cast", bytes] => {
             world.settings.cast_window_bytes = bytes.parse().expect("a number");
         }
-        // The rates of groups are told so often by members that join from now on.
+        // Interval between reports of the groups' rates, for members that join from now on.
         ["rates", "every", millis] => {
             let millis = millis.parse().expect("a number");
             world.settings.rate_interval = Duration::from_millis(millis);
@@ -116,6 +152,15 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
 scripts! { check:
     first_member
     joiner_gets_the_state
+    joiner_is_handed_what_waits_step_by_step
+    joiner_falls_behind
+    slow_joiner_is_whole
+    quits
+    quits_and_joins_in_one_view
+    quits_in_mid_change
+    comes_back_without_its_seats
+    quits_before_it_was_taken_in
+    survivors_late_to_each_other
     strengths_in_one_order
     packed
     flush_waits_for_all

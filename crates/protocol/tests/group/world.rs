@@ -1,4 +1,4 @@
-//! One router and members of one group.
+//! One router, and the members of one group.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::world::{Chance, Rig, Trace, Traced};
 
 pub(crate) const GROUP: group::GroupId = group::GroupId(7);
 
-/// The router is `r`, members are `a`, `b`, `c`.
+/// Returns the process with this name. The router is `r`, members are `a`, `b`, `c`.
 pub(crate) fn process(name: &str) -> ProcessId {
     let node = match name {
         "r" => 0,
@@ -87,12 +87,14 @@ impl Protocol for Role {
 /// The users of the members.
 pub(crate) struct Members {
     pub(crate) settings: Settings,
-    /// What was delivered at each: its state.
+    /// The words delivered to each member, which are its state.
     words: BTreeMap<ProcessId, Vec<String>>,
-    /// The checkpoint of each.
+    /// The checkpoint of each member.
     files: BTreeMap<ProcessId, (Mark, String)>,
-    /// Those whose disks are slow: their checkpoints are never told.
+    /// Members whose disks never report that a checkpoint is written.
     pub(crate) mute: BTreeSet<ProcessId>,
+    /// Members whose hosts apply nothing until a script says so.
+    pub(crate) slow: BTreeSet<ProcessId>,
     commands: u64,
     pub(crate) trace: Trace,
 }
@@ -114,6 +116,13 @@ impl Environment<Role> for Members {
 
     fn event(&mut self, world: &mut Virtual, machine: usize, event: Event) -> Result<(), Violation> {
         let id = world.id(machine).expect("it lives");
+        if let Event::ProgressWanted { group } = event {
+            if self.slow.contains(&id) {
+                self.trace.say(world.now(), &format!("{} applies slowly", name(id)));
+                return Ok(());
+            }
+            return world.ask(self, id, Command::Progress { group });
+        }
         let begins = matches!(event, Event::Restore { state: None, .. });
         let shown = match self.files.get(&id).filter(|_| begins) {
             Some((checkpoint, state)) => format!("begins from {checkpoint}: {state}"),
@@ -184,6 +193,7 @@ impl World {
             words: BTreeMap::new(),
             files: BTreeMap::new(),
             mute: BTreeSet::new(),
+            slow: BTreeSet::new(),
             commands: 0,
             trace: Trace::default(),
         };
@@ -202,33 +212,33 @@ impl World {
         self.command(process(who), Command::Seeds(vec![peer(process("r"))]));
     }
 
-    /// Asks a member something; a batch ends with it, unless several are asked at once.
+    /// Gives a member a command. The command ends its batch unless a script bundles several commands.
     pub(crate) fn ask(&mut self, who: &str, command: impl FnOnce(CommandId) -> Command) {
         self.commands += 1;
         let command = command(CommandId(self.commands));
         self.command(process(who), command);
     }
 
-    /// The checkpoint that this one would begin with.
+    /// Returns the checkpoint that this process offers when it joins.
     pub(crate) fn offer(&self, who: &str, forced: bool) -> Offer {
         let checkpoint = self.files.get(&process(who)).map(|(checkpoint, _)| *checkpoint);
         Offer { checkpoint, forced }
     }
 
-    /// Gives it the checkpoint of another one, which is dead or has left.
+    /// Copies the checkpoint of a process that is dead or has left to another process.
     pub(crate) fn hand_over(&mut self, from: &str, to: &str) {
         let file = self.files[&process(from)].clone();
         self.files.insert(process(to), file);
     }
 
-    /// Says what the router keeps.
+    /// Writes to the trace which messages the router keeps.
     pub(crate) fn show_order(&mut self) {
         let Role::Router(router) = self.process(process("r")) else { unreachable!("it is the router") };
         let (position, base) = (router.position(), router.base());
         self.say(&format!("r is at {position}, and keeps what is behind {base}"));
     }
 
-    /// Says the state of each member.
+    /// Writes the state of each member to the trace.
     pub(crate) fn show(&mut self) {
         for id in self.everybody() {
             let Role::Member(member) = self.process(id) else { continue };
@@ -255,7 +265,7 @@ fn placed(place: Place) -> String {
     }
 }
 
-/// The trace of an event.
+/// Returns the trace of an event.
 fn shown(event: &Event) -> String {
     match event {
         Event::Done { id, result: Ok(outcome) } => {
@@ -273,7 +283,7 @@ fn shown(event: &Event) -> String {
         Event::Restore { state: None, .. } => "begins afresh".to_owned(),
         Event::Restore { state: Some(state), .. } => format!("restores: {}", text(state)),
         Event::View { view, missing, .. } => {
-            let member = |entry: &group::Entry| {
+            let member = |entry: &group::ViewMember| {
                 let mut who = name(entry.peer.id);
                 let seats = view.seats.of(entry.peer.id);
                 if seats != [SeatId(0)] {
@@ -289,6 +299,7 @@ fn shown(event: &Event) -> String {
             let lost = missing.iter().map(|(id, count)| format!(", {count} of {} lost", name(*id)));
             format!("view {}: {}{}", view.number, members.join(" "), lost.collect::<String>())
         }
+        Event::ProgressWanted { .. } => unreachable!("answered above"),
         Event::Keep { checkpoint, .. } => format!("keeps {checkpoint}"),
         Event::CheckpointWanted { view, .. } => format!("gives its state as of view {view}"),
         Event::Deliver { sender, updates, .. } => {
@@ -303,7 +314,7 @@ fn shown(event: &Event) -> String {
     }
 }
 
-/// The trace of what members say to each other, but for receipts.
+/// Returns the trace of a message between members, or `None` for receipts.
 fn said(direct: &Direct) -> Option<String> {
     Some(match direct {
         Direct::Soft { sender, first, messages } => {
@@ -322,7 +333,7 @@ fn said(direct: &Direct) -> Option<String> {
     })
 }
 
-/// A send of a pack of `updates`, with a plus between two.
+/// Returns the command to send a pack. A plus separates its updates.
 pub(crate) fn send(id: CommandId, strength: Strength, updates: &str) -> Command {
     let mut pack = PackWriter::default();
     updates.split('+').for_each(|update| pack.push(update.as_bytes()));

@@ -1,4 +1,4 @@
-//! One router without a world: made in a given state from its records, it hears messages one at a time.
+//! One router without a world. A test builds it from records and gives it one message at a time.
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
@@ -9,7 +9,7 @@ use quorate_protocol::{
 
 use super::world::{peer, process};
 
-/// Outputs of a router during one call.
+/// The outputs of a router during one call.
 #[derive(Default)]
 pub(super) struct Said {
     pub(super) sent: Vec<(Vec<ProcessId>, Message, Option<Ticket>)>,
@@ -17,13 +17,13 @@ pub(super) struct Said {
     pub(super) records: Vec<Record>,
     pub(super) reached: Vec<ProcessId>,
     pub(super) forgotten: Vec<ProcessId>,
-    /// Everything that was written before this one is needless.
+    /// The router needs no record older than this one.
     pub(super) collected: Option<Ticket>,
     ticket: u64,
 }
 
 impl Said {
-    /// The messages to `to`, without the pulses.
+    /// Returns the messages to `to`, except pulses.
     pub(super) fn to(&self, to: &str) -> Vec<&Message> {
         let sent = self.sent.iter().filter(|(all, ..)| all.contains(&process(to)));
         sent.map(|(_, message, _)| message).filter(|message| !matches!(message, Message::Pulse(_))).collect()
@@ -70,12 +70,12 @@ impl Sink<Paxos> for Said {
 pub(super) struct Alone {
     pub(super) paxos: Paxos,
     pub(super) now: Time,
-    /// What its user was told at the first input.
+    /// The events that the router emitted at its first input.
     pub(super) told: Vec<Event>,
     ticket: u64,
 }
 
-/// The ballot of a round, led by a router.
+/// Returns the ballot of a round that `router` leads.
 pub(super) fn ballot(round: u64, router: &str) -> Ballot {
     Ballot { round, router: process(router) }
 }
@@ -88,12 +88,12 @@ pub(super) fn members(names: &str) -> Value {
     Value::Members(peers(names).into())
 }
 
-/// A slot with one payload of so many bytes.
+/// Returns a slot's value with one payload of `bytes` bytes.
 pub(super) fn value(bytes: usize) -> Value {
     Value::Payloads([Bytes::from(vec![b'x'; bytes])].into())
 }
 
-/// What a router had written that accepted `values` behind `chosen` in `ballot`.
+/// Returns the record of a router that has accepted `values` behind `chosen` in `ballot`.
 pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<Value>) -> Record {
     Record::Checkpoint {
         promised: ballot,
@@ -107,7 +107,7 @@ pub(super) fn checkpoint(names: &str, ballot: Ballot, chosen: u64, values: Vec<V
     }
 }
 
-/// Router `me` as its records have it.
+/// Builds router `me` from its records.
 pub(super) fn recovered(
     me: &str,
     settings: &Settings,
@@ -123,7 +123,7 @@ pub(super) fn recovered(
 }
 
 impl Alone {
-    /// Before its first input.
+    /// Wraps a router that has had no input yet.
     pub(super) fn of(paxos: Paxos) -> Alone {
         Alone { paxos, now: Time(1_000_000_000), told: Vec::new(), ticket: 0 }
     }
@@ -134,7 +134,7 @@ impl Alone {
         alone
     }
 
-    /// Router `me` as its record has it, linked to all other members.
+    /// Builds router `me` from one record, and links it to all other members.
     pub(super) fn from(me: &str, settings: &Settings, record: Record) -> Alone {
         let paxos = recovered(me, settings, [record]);
         let mut alone = Alone::new(paxos.expect("the record is whole").expect("there is one"));
@@ -170,7 +170,7 @@ impl Alone {
         self.input(Input::Command(command))
     }
 
-    /// All that was written so far is on disk.
+    /// Reports that everything written so far is on disk.
     pub(super) fn persisted(&mut self) -> Said {
         self.input(Input::Persisted(Ticket(self.ticket)))
     }
@@ -181,7 +181,7 @@ impl Alone {
         self.input(Input::Deadline)
     }
 
-    /// Waits until it stands for leader; says with which ballot.
+    /// Waits until the router stands for leader. Returns its ballot.
     pub(super) fn stand(&mut self) -> Ballot {
         for _ in 0..50 {
             for (_, message, _) in self.wake().sent {

@@ -1,10 +1,11 @@
-//! The bytes of every message, pinned; and bytes from outside, which may be anything.
+//! Pins the bytes of every message, and decodes arbitrary bytes from outside.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::{
     Incarnation, Peer, ProcessId,
     paxos::{
-        Ballot, Better, Change, ChangeRefusal, Contact, Message, Prepare, Pulse, Refusal, Slot, Value, Way,
+        Ballot, Better, Change, ChangeRefusal, Contact, LeaderRoute, Message, Prepare, Pulse, Refusal, Slot,
+        Value,
     },
     wire::Wire,
 };
@@ -21,7 +22,7 @@ fn samples() -> Vec<(Message, &'static str)> {
         round: 2,
         reach: 3,
         led: true,
-        way: Some(Way { ballot, next: router, hops: 1 }),
+        way: Some(LeaderRoute { ballot, next: router, hops: 1 }),
         contacts: vec![Contact { process: router, beat: 4, heard: true }],
     };
     vec![
@@ -196,7 +197,7 @@ fn bytes_from_outside_never_panic() {
             if random().is_multiple_of(4) {
                 broken.put_u64_le(random());
             }
-            // An error or some other message: both are answers.
+            // The result may be an error or another message. Only a panic would be wrong.
             drop(Message::decode(&mut broken.freeze()));
         }
     }

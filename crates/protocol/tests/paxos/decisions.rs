@@ -1,11 +1,12 @@
-//! What a router decides, one message at a time: every answer and refusal whose absence no schedule showed.
+//! Decisions of one router, message by message. They include every answer and refusal that no random schedule
+//! missed when it was taken out.
 
 use bytes::Bytes;
 use quorate_protocol::{
     Input, Peer, Session,
     paxos::{
-        Ballot, Better, Change, ChangeRefusal, Command, Contact, Event, Message, Prepare, Pulse, Record,
-        Refusal, Settings, Slot, StateKind, Value, Way,
+        Ballot, Better, Change, ChangeRefusal, Command, Contact, Event, LeaderRoute, Message, Prepare, Pulse,
+        Record, Refusal, Settings, Slot, StateKind, Value,
     },
 };
 
@@ -14,12 +15,12 @@ use super::{
     world::{peer, process},
 };
 
-/// Router 3 of three. It holds six slots in the ballot of 1 and has learned five.
+/// Returns router 3 of three. It holds six slots in the ballot of 1, and has learned five.
 fn third() -> Alone {
     Alone::from("3", &Settings::default(), checkpoint("1 2 3", ballot(1, "1"), 5, vec![value(9)]))
 }
 
-/// The question of a candidate that holds as much as [`third`].
+/// Returns the question of a candidate that holds as much as [`third`].
 fn question(ballot_asked: Ballot) -> Prepare {
     Prepare { ballot: ballot_asked, accepted: ballot(1, "1"), last: Slot(6), chosen: Slot(5), reach: 3 }
 }
@@ -80,7 +81,8 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
     let said = third().hear("2", Message::Prepare(behind));
     assert!(matches!(said.to("2")[..], [Message::Refused { refusal: Refusal::Behind, .. }]), "collected");
 
-    // A candidate that holds as much, or a later log, lacks nothing. It is told of nothing chosen that is not there to be told.
+    // A candidate with as long a log, or with a log of a later ballot, lacks nothing. The voter does not send
+    // it chosen slots that the voter has collected.
     let later = Prepare { accepted: ballot(2, "2"), last: Slot(5), ..question(ballot(7, "2")) };
     for (prepare, chosen) in [(question(ballot(7, "2")), 4), (later, 4), (question(ballot(7, "2")), 5)] {
         let start = Slot(chosen);
@@ -96,7 +98,7 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
         assert!(values.is_empty());
     }
 
-    // One slot of any size fits, two that are too much for a message do not.
+    // One slot of any size fits into a message. Two slots that exceed a message together do not.
     for (slots, fits) in [(1, true), (2, false)] {
         let large = vec![value(20 << 20); slots];
         let record = checkpoint("1 2 3", ballot(1, "1"), 5, large);
@@ -106,14 +108,15 @@ fn nobody_is_helped_to_lead_without_what_it_lacks() {
         assert_eq!(matches!(said.to("2")[..], [Message::Promise { .. }]), fits, "{slots}");
     }
 
-    // The candidate knows more than this router holds: nothing is lacking.
+    // The candidate knows more than this router, so it lacks nothing.
     let ahead = Prepare { chosen: Slot(8), last: Slot(8), ..question(ballot(7, "2")) };
     assert!(matches!(third().hear("2", Message::Prepare(ahead)).to("2")[..], [Message::Promise { .. }]));
 }
 
 #[test]
 fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
-    // The voter's own log ends in a change, or does not; what does not beat the candidate's is not told.
+    // The voter's log ends in a change or not. The voter describes its log only if that log beats the
+    // candidate's.
     let record = |end| checkpoint("1 2 3", ballot(1, "1"), 5, vec![end]);
     for (end, names) in [(value(9), "1 2 3"), (members("1 2 3 4"), "1 2 3 4")] {
         let mut router = Alone::from("3", &Settings::default(), record(end));
@@ -124,8 +127,9 @@ fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
         assert_eq!(said.to("2"), [&expected]);
     }
 
-    // A candidate whose own change needs a third vote, of one that is gone, counts by the better log that a voter tells of, in
-    // which the change never was; and not by a worse one, nor by members that it knows to be the members no more.
+    // The candidate's own change needs a third vote, from a router that is gone. A voter describes a better
+    // log, in which the change never was, and the candidate counts votes by that log. It ignores a worse log,
+    // and members that it knows to have been replaced.
     let log = |round: u64, last: u64, names| Better {
         accepted: ballot(round, "1"),
         last: Slot(last),
@@ -153,7 +157,7 @@ fn a_pre_vote_tells_of_the_better_log_and_who_counts_in_it() {
 
 #[test]
 fn phase_1_asks_again_whoever_was_asked() {
-    // The change takes 2 out, and 2 may know that it came to nothing.
+    // The change removes 2, and 2 may know that the change failed.
     let mut router = Alone::from(
         "3",
         &Settings::default(),
@@ -168,7 +172,7 @@ fn phase_1_asks_again_whoever_was_asked() {
 
 #[test]
 fn of_two_candidates_one_is_helped() {
-    // Talking with a majority, itself included, is enough to be helped.
+    // A candidate that hears a majority, itself included, gets help.
     let mut router = third();
     let two = Prepare { reach: 2, ..question(ballot(7, "2")) };
     assert!(matches!(router.hear("2", Message::PreVote(two)).to("2")[..], [Message::PreVoted { .. }]));
@@ -180,7 +184,7 @@ fn of_two_candidates_one_is_helped() {
         said.sent
     );
 
-    // A candidate that has begun phase 1 gives way to nobody, however well connected.
+    // A candidate in phase 1 gives way to no other, however well connected.
     let mut router = third();
     let own = router.stand();
     assert!(
@@ -196,7 +200,7 @@ fn of_two_candidates_one_is_helped() {
     );
 }
 
-/// Router 3, in phase 1, with its ballot.
+/// Returns router 3 in phase 1, with its ballot.
 fn candidate() -> (Alone, Ballot) {
     let mut router = third();
     let own = router.stand();
@@ -244,7 +248,7 @@ fn a_promise_of_the_log_with_a_change_asks_those_whom_it_makes() {
     let said = router.hear("2", promise(own, 7, 5, 5, vec![value(9), members("1 2 3 4")]));
     assert_eq!(router.state(), StateKind::Candidate, "two of four");
     assert!(matches!(said.to("4")[..], [Message::Prepare(_)]), "{:?}", said.sent);
-    // And again when it is linked; a process that has no say is asked nothing.
+    // The candidate asks a member again when they are linked. It never asks a process without a vote.
     let linked = |peer| Input::Linked { peer: process(peer), session: Session(1) };
     assert!(matches!(router.input(linked("4")).to("4")[..], [Message::Prepare(_)]));
     assert!(router.input(linked("9")).to("9").is_empty());
@@ -342,15 +346,15 @@ fn a_sync_that_leaves_a_gap_is_asked_for_again() {
     lacks(sync(new, 6, 6, vec![value(9)]));
     lacks(sync(new, 3, 4, vec![value(9)]));
 
-    // In the same ballot it may begin anywhere in what is held.
+    // A sync of the same ballot may begin anywhere in the held log.
     let mut router = third();
     router.hear("1", sync(same, 6, 5, vec![value(9)]));
     assert_eq!(router.last(), 7);
-    // One that brings nothing new costs no record.
+    // A sync without news costs no record.
     assert!(router.hear("1", sync(same, 6, 5, vec![value(9)])).records.is_empty());
     assert!(router.hear("1", sync(same, 7, 5, vec![])).records.is_empty());
 
-    // Members change one at a time, also in a log that replaces ours.
+    // Members change one at a time, also in a log that replaces the router's own.
     let mut router = third();
     router.hear("1", sync(new, 5, 6, vec![members("1 2 3 4 5")]));
     assert_eq!((router.last(), router.paxos.members().len()), (6, 3));
@@ -419,7 +423,7 @@ fn proposals_wait_and_gather_within_their_bounds() {
     };
     let settings =
         Settings { batch_bytes_max: 10, pending_bytes_max: 40, window_max: 3, ..Settings::default() };
-    // Behind its first slot nothing that the founder writes gets to the disk: nothing more is chosen.
+    // After the first slot, none of the founder's records reaches the disk, so nothing more is chosen.
     let mut router = Alone::founder(&settings);
     router.persisted();
     assert_eq!(propose(&mut router, 9), (1, 9), "a batch that is not full waits for the end of the turn");
@@ -458,7 +462,7 @@ fn a_window_closes_while_slots_are_small() {
         router.input(Input::Drained);
         router.paxos.status().window
     };
-    // Half full is four slots in flight.
+    // Four slots in flight fill the window by half.
     for _ in 0..5 {
         assert_eq!(small(&mut router, 1), 8);
     }
@@ -504,7 +508,7 @@ fn commands_that_come_to_nothing_are_answered() {
     assert!(matches!(asked.to("2")[..], [Message::ChangeRefused { reason: ChangeRefusal::AlreadySo, .. }]));
     assert!(router.hear("9", Message::Change(Change::Remove(process("2")))).sent.is_empty(), "a stranger");
 
-    // A router that only follows decides no change of others.
+    // A follower does not decide other routers' requests for changes.
     let mut follower = third();
     follower.hear("1", heartbeat(ballot(1, "1")));
     let asked = follower.hear("2", Message::Change(Change::Remove(process("1"))));
@@ -523,7 +527,7 @@ fn a_next_life_need_not_wait_where_it_listens_at_the_address_of_the_one_before()
         let said = router.hear("2b", Message::Join { peer });
         said.to("2b").iter().any(|message| matches!(message, Message::NodeInUse { .. }))
     };
-    // One to which there is a link stays, whoever asks.
+    // A process with a link stays a member, even if another process asks for its place.
     assert!(asks(&mut router, peer(process("2b"))));
     router.input(Input::Unlinked { peer: process("2") });
     assert!(asks(&mut router, elsewhere));
@@ -540,7 +544,7 @@ fn joiners_are_remembered_by_their_newest_life() {
     assert_eq!((said.forgotten, said.reached), (vec![process("5")], vec![process("5b")]));
     let said = router.hear("6", join("6"));
     assert_eq!((said.forgotten, said.reached), (vec![], vec![process("6")]));
-    // One that it was told of is remembered too. It is not asked before there is a link.
+    // A joiner also remembers processes that others named. It does not ask them before there is a link.
     let refer = Message::Refer { leader: Some(process("7")), members: peers("7 8") };
     let said = router.hear("6", refer);
     assert_eq!(said.reached, [process("7"), process("8")]);
@@ -560,7 +564,7 @@ fn a_follower_looks_for_strangers_for_a_moment() {
     assert_eq!((said.reached, said.forgotten), (vec![process("7")], vec![process("9")]));
 }
 
-fn pulse(beat: u64, way: Option<Way>, contacts: &[&str]) -> Message {
+fn pulse(beat: u64, way: Option<LeaderRoute>, contacts: &[&str]) -> Message {
     let contacts = contacts.iter().map(|name| Contact { process: process(name), beat: 0, heard: true });
     Message::Pulse(Pulse { beat, round: 0, reach: 3, led: false, way, contacts: contacts.collect() })
 }
@@ -579,7 +583,7 @@ fn a_stranger_that_takes_this_router_for_a_member_hears_of_it() {
 
 #[test]
 fn no_way_leads_back_or_in_a_circle() {
-    let way = |leader, next, hops| Some(Way { ballot: ballot(7, leader), next: process(next), hops });
+    let way = |leader, next, hops| Some(LeaderRoute { ballot: ballot(7, leader), next: process(next), hops });
     let settled = |way| {
         let mut router = third();
         for beat in 1..6 {

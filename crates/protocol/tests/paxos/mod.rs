@@ -1,4 +1,4 @@
-//! The log under scripts that a person can read, and under random schedules.
+//! The log, tested by readable scripts and by random schedules.
 
 mod alone;
 mod bytes;

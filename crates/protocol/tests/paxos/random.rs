@@ -1,5 +1,5 @@
-//! Random schedules: links break, processes crash and come back as new ones, messages are slow. Agreement is checked at
-//! every learning (see `world`); in the end the core is healed and everything proposed must be learned, by all.
+//! Random schedules. Links break, processes crash and return as new ones, messages are slow. The world checks
+//! agreement at every learning. In the end the links heal, and all routers must learn every proposal.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ fn router(node: u64, life: u128) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(life) }
 }
 
-/// One run. Prints its seed when it fails.
+/// Runs one schedule. Prints its seed if it fails.
 fn run(seed: u64, counts: &mut BTreeMap<&'static str, u64>) {
     let result = std::panic::catch_unwind(|| schedule(seed));
     match result {
@@ -53,7 +53,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     world.run(Duration::from_millis(500));
     assert!(world.living().all(|(_, paxos, _)| paxos.members().len() == nodes as usize), "it grew");
 
-    // Safety: anything may happen.
+    // Safety must hold whatever happens in these steps.
     for _ in 0..3000 {
         match world.random() % 100 {
             0..70 => {
@@ -87,13 +87,15 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 let asked = ids[(world.random() % ids.len() as u64) as usize];
-                // A command on its way counts on those that were there when it was given: no crashes beside it.
+                // A pending command relies on the processes that were alive when it was given, so these seeds
+                // have no crashes.
                 if seed.is_multiple_of(4) {
                     world.input(asked, Input::Command(Command::RemoveRouter(id)));
                 }
             }
             98 => {
-                // As many may fail as the members bear, and no more before these were replaced.
+                // At most as many processes may fail as the members tolerate, and later ones only after the
+                // first are replaced.
                 let ids = world.everybody();
                 let id = ids[(world.random() % ids.len() as u64) as usize];
                 if !seed.is_multiple_of(4) && bears_loss_of(&world, id) {
@@ -107,7 +109,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
                 }
             }
             _ => {
-                // Who was voted out starts anew.
+                // Routers that were voted out restart as new ones.
                 for id in removed(&world) {
                     restart(&mut world, &mut lives, id);
                 }
@@ -117,7 +119,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
 
     recovery::check(&world);
 
-    // Liveness: all is healed, everybody is there in the end, and knows the same.
+    // Liveness: all links heal, and in the end all routers are members and know the same log.
     world.heal();
     for _ in 0..400 {
         world.relink();
@@ -152,7 +154,7 @@ fn schedule(seed: u64) -> BTreeMap<&'static str, u64> {
     world.environment.counts
 }
 
-/// Those who were voted out.
+/// Returns the routers that were voted out.
 fn removed(world: &World) -> Vec<ProcessId> {
     world.living().filter(|(_, _, node)| node.removed).map(|(id, ..)| id).collect()
 }
@@ -165,8 +167,8 @@ fn restart(world: &mut World, lives: &mut BTreeMap<u64, u128>, id: ProcessId) {
     world.join(router(id.node, *life), &seeds);
 }
 
-/// Whether every set of members that anybody may act under keeps a majority of living ones without `id`: the newest one
-/// learned, and what changes under way would make.
+/// Whether every set of members keeps a majority of living routers without `id`. The sets are the newest
+/// learned set and those that pending changes would make.
 fn bears_loss_of(world: &World, id: ProcessId) -> bool {
     let statuses: Vec<_> = world.living().map(|(_, paxos, _)| paxos.status()).collect();
     let newest = statuses.iter().max_by_key(|status| status.chosen).map(|status| &status.members);

@@ -1,4 +1,4 @@
-//! A router that is made again from its records is the one that wrote them.
+//! A router that is rebuilt from its records equals the router that wrote them.
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
@@ -12,7 +12,7 @@ use super::{
     world::{World, peer, process},
 };
 
-/// Makes every router of `world` again, and compares.
+/// Rebuilds every router of `world` from its records, and compares the two.
 pub(crate) fn check(world: &World) {
     for (id, paxos, node) in world.living() {
         let recovered = Paxos::recover(peer(id), world.settings.clone(), node.records.clone(), world.now());
@@ -25,7 +25,7 @@ pub(crate) fn check(world: &World) {
         assert_eq!(after.accepted, before.accepted, "{id}");
         assert_eq!(after.last, before.last, "{id}");
         assert_eq!(after.known.0, before.known.0, "{id}");
-        // What was learned from the leader's word alone is learned again.
+        // The rebuilt router must learn again what the other one learned from the leader's word alone.
         assert!(after.chosen <= before.chosen, "{id}");
         if after.chosen == before.chosen {
             assert_eq!(after.members, before.members, "{id}");
@@ -35,7 +35,7 @@ pub(crate) fn check(world: &World) {
     }
 }
 
-/// A checkpoint takes the place of everything before it.
+/// A checkpoint replaces all earlier records.
 #[test]
 fn what_a_checkpoint_replaces_is_not_needed() {
     let settings = Settings { checkpoint_bytes: Some(2_000), ..Settings::default() };
@@ -63,7 +63,7 @@ fn what_a_checkpoint_replaces_is_not_needed() {
     assert!(recover(newest + 1).is_err() || newest + 1 == node.records.len());
 }
 
-/// What came of one more entry of a sole member.
+/// Appends one entry to the log of a sole member. Returns the events and the records.
 fn append(alone: &mut Alone) -> (Vec<Event>, Vec<Record>) {
     let payload = Bytes::from_static(b"an entry that makes the journal longer");
     let turns = [
@@ -87,7 +87,8 @@ fn wanted(events: &[Event]) -> Option<Slot> {
     })
 }
 
-/// A user that gathers its state over many turns: the log goes on, and what came behind the state is in the checkpoint.
+/// A user gathers its state over many turns. Meanwhile the log goes on, and the checkpoint contains the
+/// entries behind the state.
 #[test]
 fn a_state_that_takes_its_time_comes_with_the_log_behind_it() {
     let settings = Settings { checkpoint_bytes: Some(2_000), ..Settings::default() };
@@ -146,7 +147,7 @@ fn records_that_do_not_follow_are_refused() {
     assert_eq!(recover(vec![long.freeze()]), Some(Corrupt::Malformed(0, WireError::Trailing(1))));
 }
 
-/// The bytes of every record, pinned: disks keep them.
+/// Pins the bytes of every record, because disks keep them.
 #[test]
 fn records_have_these_bytes() {
     let router = ProcessId { node: 3, incarnation: Incarnation(0xab) };
@@ -232,7 +233,7 @@ fn what_is_known_is_the_newest_log_of_which_a_part_is() {
         chosen: Slot(5),
         members: peers("1 2 3").into(),
         state: Bytes::new(),
-        // A change that would take this router out, in a log that may be dead.
+        // This change would remove the router itself, in a log that may be dead.
         values: vec![members("1 2")],
     };
     let alone = |taught| Alone::from("3", &Settings::default(), record(taught));
@@ -264,7 +265,7 @@ fn a_record_follows_from_those_before_it() {
         members: peers("1 2 3").into(),
         state: Bytes::new(),
     };
-    // Behind a checkpoint with six slots of the ballot b4, five of them chosen.
+    // The record follows a checkpoint with six slots of ballot b4, five of them chosen.
     let follows = |record: Record| {
         let before = checkpoint("1 2 3", ballot(4, "1"), 5, vec![value(9)]);
         recovered("3", &Settings::default(), [before, record]).is_ok()

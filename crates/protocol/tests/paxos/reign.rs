@@ -1,4 +1,5 @@
-//! What a leader makes of newcomers, of those who go, and of what confirms its reign.
+//! A leader's decisions about routers that join, about routers that leave, and about the confirmation of its
+//! reign.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -11,7 +12,8 @@ use super::{
     world::{peer, process},
 };
 
-/// Router 1 of three, just elected. It has learned five slots, and does not know what the others hold.
+/// Returns router 1 of three, just elected. It has learned five slots, and does not know what the others
+/// hold.
 pub(super) fn elected(settings: &Settings) -> (Alone, Ballot) {
     let mut router = Alone::from("1", settings, checkpoint("1 2 3", ballot(1, "1"), 5, vec![]));
     let own = router.stand();
@@ -30,7 +32,7 @@ pub(super) fn elected(settings: &Settings) -> (Alone, Ballot) {
     (router, own)
 }
 
-/// The same, and both others hold its log.
+/// Returns the router of [`elected`], after both others have its log.
 pub(super) fn leading(settings: &Settings) -> (Alone, Ballot) {
     let (mut router, own) = elected(settings);
     for other in ["2", "3"] {
@@ -54,7 +56,7 @@ pub(super) fn join(router: &mut Alone, name: &str) -> Said {
     router.hear(name, Message::Join { peer: peer(process(name)) })
 }
 
-/// A slot with one payload is chosen, by the votes of the leader and of 2.
+/// Chooses a slot with one payload, by the votes of the leader and of router 2.
 pub(super) fn choose(router: &mut Alone, own: Ballot, bytes: usize) {
     router.command(Command::Propose { payload: Bytes::from(vec![b'x'; bytes]) });
     router.input(Input::Drained);
@@ -119,7 +121,7 @@ fn a_newcomer_that_can_never_follow_is_told_so_once_the_leader_has_ground() {
     assert!(!told(&mut router, "9", above), "a stranger is told nothing");
 }
 
-/// Has 3 voted out, and says what its leaving took.
+/// Votes router 3 out with the votes of routers 1 and 2.
 fn remove(router: &mut Alone, own: Ballot) {
     router.command(Command::RemoveRouter(process("3")));
     let said = router.input(Input::Drained);
@@ -137,7 +139,7 @@ fn one_that_was_voted_out_goes_when_a_majority_knows() {
         let said = router.input(Input::Linked { peer: process("3"), session: Session(2) });
         said.to("3").iter().any(is_not_member)
     };
-    // The others may need its vote to find it out, should this leader fail.
+    // The others may need the vote of 3 to learn of the change, should this leader fail.
     assert!(!linked(&mut router));
     assert!(!router.wake().forgotten.contains(&process("3")), "and a link to it");
     let said = follow(&mut router, own, "2", Some(6), 5);
@@ -160,7 +162,7 @@ fn a_command_to_remove_ends_once() {
     };
     remove(&mut router, own);
     assert_eq!(refusals(&router.input(Input::Drained)), [], "it was done");
-    // One that was voted out does not come back.
+    // A router that was voted out does not come back under its id.
     let added = router.command(Command::AddRouter(peer(process("3"))));
     assert_eq!(refusals(&added), [ChangeRefusal::Unreachable]);
     let asked = router.hear("2", Message::Change(Change::Add(peer(process("3")))));
@@ -185,7 +187,7 @@ fn a_command_to_remove_waits_until_the_others_are_heard() {
     assert!(said.to("2").iter().any(|message| matches!(message, Message::Accept { slot: Slot(6), .. })));
 }
 
-/// A log of which a message holds one slot.
+/// Returns the settings of a log in which a message holds one slot.
 pub(super) fn small_messages() -> Settings {
     Settings { chunk_bytes: 10, ..roomy() }
 }
@@ -212,7 +214,7 @@ fn one_that_catches_up_is_fed_on_when_it_has_learned_what_was_sent() {
     assert_eq!(fed(&follow(&mut router, own, "3", Some(6), 6)), [Slot(6)]);
 }
 
-/// A change that ends the log needs a majority of those whom it makes.
+/// A change at the end of the log needs a majority of the members that it makes.
 #[test]
 fn a_reign_is_settled_when_all_that_it_began_with_is_chosen() {
     let record = checkpoint("1 2 3", ballot(1, "1"), 5, vec![members("1 2 3 4")]);
@@ -232,7 +234,7 @@ fn a_reign_is_settled_when_all_that_it_began_with_is_chosen() {
     assert!(settled(follow(&mut router, own, "3", Some(6), 5)));
 }
 
-/// Whether a question that confirms the reign was sent.
+/// Whether the leader sent a question that confirms its reign.
 fn asks(said: &Said, to: &str) -> bool {
     said.to(to).iter().any(|message| matches!(message, Message::Confirm { .. }))
 }

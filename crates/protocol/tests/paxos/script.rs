@@ -1,4 +1,4 @@
-//! Scripts of the log, over routers alone.
+//! The steps of scripts about the log. The only processes are routers.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -20,7 +20,7 @@ fn check(name: &str) {
     play(world, "paxos", name, process, perform);
 }
 
-/// Small numbers, so that scripts stay short. A line `# settings: log_bytes_kept=…` changes them.
+/// Returns small bounds, which keep scripts short. A line `# settings: log_bytes_kept=…` changes them.
 fn settings(text: &str) -> Settings {
     let mut settings = Settings { chunk_bytes: 1000, ..Settings::default() };
     for line in text.lines() {
@@ -41,7 +41,7 @@ fn settings(text: &str) -> Settings {
     settings
 }
 
-/// How often a slow link lets something through.
+/// Interval at which a slow link delivers a message.
 const TICK: Duration = Duration::from_millis(20);
 
 fn perform(world: &mut World, step: &[&str]) -> bool {
@@ -61,7 +61,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             let id = process(id);
             match world.process(id).can_reform() {
                 Ok(()) => {
-                    // As the fence between generations does.
+                    // The fence between generations cuts the router off like this.
                     world.isolate(id);
                     world.begin_anew(id);
                     world.input(id, Input::Command(Command::Reform));
@@ -88,7 +88,8 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["snapshots", "in", "parts", "later"] => (world.parts, world.later) = (true, true),
         ["begin", "snapshot", id] => world.begin_snapshot(process(id)),
         ["show", "reigns"] => world.reigns = true,
-        // In the reign that it was told of last, whether it has ended or not.
+        // The user binds the payloads to the last reign that it heard of, whether that reign has ended or
+        // not.
         ["bind", id, ref payloads @ ..] => {
             let ballot = world.nodes[&process(id)].reign.expect("it has led");
             for payload in payloads {
@@ -111,7 +112,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
                 world.propose(process(id), Bytes::from(vec![b'a' + n % 26; bytes]));
                 world.settle();
             }
-            // What was sent and learned is as many lines again; the count says it.
+            // A list of the messages and learned slots would be as long again. The count replaces it.
             let learned = world.trace.lines().filter(|line| line.contains(" learned ")).count();
             world.trace.clear();
             world.say(&format!("({learned} times a slot is learned)"));

@@ -1,4 +1,4 @@
-//! Snapshots: when the user is asked for one, to whom it is sent, and what is taken of one that comes.
+//! Snapshots: when a router asks its user for one, where the router sends it, and what a receiver accepts.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -20,7 +20,7 @@ fn wanted(said: &Said) -> Vec<Slot> {
     wanted.collect()
 }
 
-/// The offsets of the chunks of a snapshot that were sent to `to`.
+/// Returns the offsets of the snapshot chunks that were sent to `to`.
 fn chunks(said: &Said, to: &str) -> Vec<u64> {
     let chunks = said.to(to).into_iter().filter_map(|message| match message {
         Message::Chunk { offset, .. } => Some(*offset),
@@ -54,7 +54,7 @@ fn what_a_checkpoint_replaces_goes_when_it_is_on_disk() {
     assert!(router.persisted().collected.is_some());
 }
 
-/// A newcomer waits for a snapshot.
+/// Lets a joining router wait for a snapshot.
 fn waiting(router: &mut Alone, own: Ballot, name: &str) -> Said {
     join(router, name);
     router.input(Input::Linked { peer: process(name), session: Session(1) });
@@ -88,7 +88,7 @@ fn a_snapshot_is_sent_as_it_is_taken() {
     assert_eq!(taken(&mut router, 4, 10), [], "of another snapshot");
     assert_eq!(taken(&mut router, 5, 50), [], "more than was sent");
     assert_eq!(taken(&mut router, 5, 10), [40]);
-    // It lost what it had, or has it from another.
+    // The joining router lost its part of the snapshot, or has a snapshot from another router.
     let lacks = Message::Following { ballot: own, through: None, chosen: Slot::ZERO, lacks: true };
     assert_eq!(chunks(&router.hear("4", lacks), "4"), [0, 10, 20, 30]);
     let said = follow(&mut router, own, "4", None, 5);
@@ -106,7 +106,7 @@ fn an_old_snapshot_is_no_use_where_the_log_behind_it_is_gone() {
     }
     let said = waiting(&mut router, own, "6");
     assert_eq!((wanted(&said), chunks(&said, "6")), (vec![Slot(14)], vec![]));
-    // The next one is for all, from its start.
+    // All waiting routers get the next snapshot, from its start.
     let said = snapshot(&mut router, 14, 20);
     assert_eq!((chunks(&said, "4"), chunks(&said, "6")), (vec![0, 10], vec![0, 10]));
 }
@@ -137,7 +137,8 @@ fn a_snapshot_that_everybody_has_is_let_go() {
 
 #[test]
 fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
-    // Without a disk it is the one that was asked for, however late, and nothing is written.
+    // Without a disk, the router takes the state as the requested one, however late it comes, and writes
+    // nothing.
     let (mut router, own) = leading(&small_messages());
     waiting(&mut router, own, "4");
     choose(&mut router, own, 10);
@@ -147,7 +148,7 @@ fn a_state_that_comes_late_is_of_use_where_its_members_are_known() {
     let said = snapshot(&mut router, 5, 20);
     assert_eq!((chunks(&said, "4"), said.records.len()), (vec![0, 10], 0));
 
-    // With one it may have been meant for the disk: the user is asked again.
+    // With a disk, the state may have been meant for the disk, so the router asks its user again.
     let settings = Settings { checkpoint_bytes: Some(1), ..small_messages() };
     let (mut router, own) = leading(&settings);
     waiting(&mut router, own, "4");
@@ -215,7 +216,7 @@ fn the_parts_of_a_snapshot_that_comes_must_follow_each_other() {
             Record::Installed { state, .. } => Some(state.len()),
             _ => None,
         });
-        // What is told of the parts is with the user; a disk is to have them, too.
+        // The user gets the parts. A disk gets them, too.
         assert_eq!((taken(&said), state), (true, Some(if checkpoint_bytes.is_some() { 8 } else { 0 })));
     }
 }

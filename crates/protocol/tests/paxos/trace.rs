@@ -1,4 +1,4 @@
-//! What traces show of messages and members.
+//! The form of messages and members in traces.
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -35,7 +35,7 @@ fn values(values: &[Value]) -> String {
     values.iter().map(value).collect::<Vec<_>>().join(" ")
 }
 
-/// A message as traces show it; `None` for those that come all the time.
+/// Returns the trace of a message, or `None` for messages that are sent all the time.
 pub(crate) fn brief(message: &Message) -> Option<String> {
     let b = |ballot: &Ballot| round(*ballot);
     Some(match message {

@@ -1,6 +1,7 @@
 //! A few routers and their users.
 //!
-//! The ghost log fixes what a slot holds at its first learning anywhere; whoever learns it otherwise fails the test.
+//! The ghost log records the content of a slot when any router first learns it. A router that learns anything
+//! else fails the test.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +15,7 @@ use quorate_world::{Environment, Violation};
 use super::trace::{brief, names, round, texts};
 use crate::world::{Chance, Rig, Trace, Traced};
 
-/// A process by the name that scripts give it: `3` is the first life of node 3, `3b` the second.
+/// Returns the process with this name in scripts: `3` is the first life of node 3, `3b` the second.
 pub(crate) fn process(name: &str) -> ProcessId {
     let digits = name.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let life = name[digits.len()..].bytes().next().unwrap_or(b'a') - b'a';
@@ -29,7 +30,7 @@ pub(crate) fn name(process: ProcessId) -> String {
     format!("{}{life}", process.node)
 }
 
-/// All lives of a node listen at the same address.
+/// Returns the address of a process. All lives of a node listen at the same address.
 pub(crate) fn peer(process: ProcessId) -> Peer {
     Peer { id: process, address: format!("host{}:1", process.node) }
 }
@@ -37,39 +38,39 @@ pub(crate) fn peer(process: ProcessId) -> Peer {
 /// The user of a router.
 #[derive(Default)]
 pub(crate) struct Node {
-    /// What it learned: the payloads, in order.
+    /// The learned payloads, in order.
     pub(crate) state: Vec<Bytes>,
     pub(crate) applied: Slot,
-    /// The slot of the snapshot it installed last.
+    /// The slot of the latest installed snapshot.
     installed: Slot,
     pub(crate) removed: bool,
-    /// What it proposed and has not learned.
+    /// Payloads that the user proposed and has not learned.
     pub(crate) unlearned: VecDeque<Bytes>,
-    /// The reign that it was told of last.
+    /// The latest reign that the user heard of.
     pub(crate) reign: Option<Ballot>,
-    /// The state that it gives in parts, as it was when it began.
+    /// The state that the user hands out in parts, fixed when the first part was requested.
     giving: Vec<u8>,
-    /// The state that comes to it in parts.
+    /// The parts of a state that have arrived.
     coming: Vec<u8>,
-    /// All that its router has written, as bytes.
+    /// All records of the user's router, as bytes.
     pub(crate) records: Vec<Bytes>,
 }
 
-/// The users of all routers there have been.
+/// The users of all routers, including the dead ones.
 pub(crate) struct Users {
     pub(crate) nodes: BTreeMap<ProcessId, Node>,
     pub(crate) ghost: BTreeMap<Slot, Vec<Bytes>>,
     ghost_members: BTreeMap<Slot, Vec<Peer>>,
     pub(crate) settings: Settings,
-    /// Whom the next router asks to be taken in; a founder asks nobody.
+    /// The routers that the next router asks to join. `None` for a founder.
     seeds: Option<Vec<Peer>>,
     /// Whether users propose again what they have not learned (rule S3).
     pub(crate) persistent: bool,
-    /// Whether the trace shows what users are told of reigns.
+    /// Whether the trace shows the reigns that users hear of.
     pub(crate) reigns: bool,
-    /// Whether users give their state in parts.
+    /// Whether users hand out their state in parts.
     pub(crate) parts: bool,
-    /// Whether users begin to give their state only when a script says so.
+    /// Whether users begin to hand out their state only when a script says so.
     pub(crate) later: bool,
     pub(crate) trace: Trace,
     pub(crate) counts: BTreeMap<&'static str, u64>,
@@ -81,7 +82,7 @@ impl Environment<Paxos> for Users {
     fn start(&mut self, world: &mut Virtual, _: usize, id: ProcessId) -> Paxos {
         let records = self.nodes.insert(id, Node::default()).map_or(Vec::new(), |before| before.records);
         if !records.is_empty() {
-            // A member of that id was here before: it comes back from its disk.
+            // A member with this id existed before, so the router recovers from its disk.
             self.nodes.get_mut(&id).expect("it was just made").records.clone_from(&records);
             let back = Paxos::recover(peer(id), self.settings.clone(), records, world.now());
             return back.expect("records follow from each other").expect("there are some");
@@ -228,7 +229,7 @@ impl Environment<Paxos> for Users {
 }
 
 impl Users {
-    /// The user of `id` begins to give its state in parts.
+    /// The user of `id` begins to hand out its state in parts.
     fn begin_snapshot(&mut self, world: &mut Virtual, id: ProcessId) -> Result<(), Violation> {
         let node = self.nodes.get_mut(&id).expect("every router has a user");
         node.giving = encode_state(&node.state);
@@ -274,7 +275,7 @@ impl World {
         self.begin(id, &peer(id).address);
     }
 
-    /// A router that crashed comes back from its disk.
+    /// Restarts a crashed router from its disk.
     pub(crate) fn come_back(&mut self, id: ProcessId) {
         self.go(|world, _| {
             world.reuse_ids();
@@ -283,19 +284,20 @@ impl World {
         self.begin(id, &peer(id).address);
     }
 
-    /// The routers that live, with their users.
+    /// Returns the living routers with their users.
     pub(crate) fn living(&self) -> impl Iterator<Item = (ProcessId, &Paxos, &Node)> {
         self.everybody().into_iter().map(|id| (id, self.process(id), &self.nodes[&id]))
     }
 
-    /// From now on what `id` knows is the history, and what others learned beyond is forgotten.
+    /// Makes the log of `id` the history, and forgets everything that others learned beyond its end.
     pub(crate) fn begin_anew(&mut self, id: ProcessId) {
         let last = self.nodes[&id].applied;
         self.ghost.retain(|slot, _| *slot <= last);
         self.ghost_members.retain(|slot, _| *slot <= last);
     }
 
-    /// Delivers the oldest message of a link, held or not, and the pulses before it, and nothing that comes of them.
+    /// Delivers the oldest message of a link, even a held one, and the pulses before it. Nothing that results
+    /// is delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         while let Some(message) = self.take(from, to) {
             self.drain(to);
@@ -305,7 +307,7 @@ impl World {
         }
     }
 
-    /// Proposes as the user of `id` does.
+    /// Proposes a payload as the user of `id`.
     pub(crate) fn propose(&mut self, id: ProcessId, payload: Bytes) {
         if self.persistent
             && let Some(node) = self.nodes.get_mut(&id)
@@ -315,7 +317,7 @@ impl World {
         self.command(id, Command::Propose { payload });
     }
 
-    /// Hands over an input of a user: a command, or the end of a batch.
+    /// Passes an input of a user to its router: a command, or the end of a batch.
     pub(crate) fn input(&mut self, id: ProcessId, input: Input<Paxos>) {
         match input {
             Input::Command(command) => self.command(id, command),
@@ -324,7 +326,7 @@ impl World {
         }
     }
 
-    /// The user of `id` begins to give its state in parts.
+    /// The user of `id` begins to hand out its state in parts.
     pub(crate) fn begin_snapshot(&mut self, id: ProcessId) {
         self.go(|world, users| users.begin_snapshot(world, id));
     }

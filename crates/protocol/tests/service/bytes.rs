@@ -1,4 +1,4 @@
-//! The bytes of every message and of a batch, pinned; and bytes from outside, which may be anything.
+//! Pins the bytes of every message and of a batch, and decodes arbitrary bytes from outside.
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
@@ -26,7 +26,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Its bytes are these; it comes back from them; and nothing comes from a part of them.
+/// Checks that the value encodes to `pinned`, that these bytes decode to the value, and that no part of them
+/// decodes.
 fn check<T: Wire + PartialEq + std::fmt::Debug>(value: &T, pinned: &str) {
     let mut bytes = BytesMut::new();
     value.encode(&mut bytes);

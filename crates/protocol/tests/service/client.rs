@@ -1,4 +1,4 @@
-//! A client alone: what it sends, and what it says became of calls.
+//! Tests a client alone: its messages, and the outcomes that it reports.
 
 use std::collections::BTreeSet;
 
@@ -54,7 +54,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Linked with replicas 1, 2 and 3, of which it asks the first.
+    /// Returns a client with links to replicas 1, 2 and 3. It asks the first.
     fn new() -> Alone {
         let client = Client::new(GROUP, peers(1..=3), ClientSettings::default());
         let mut alone = Alone { client, now: Time(1_000_000_000), links: 0 };
@@ -63,7 +63,7 @@ impl Alone {
         alone
     }
 
-    /// With a session.
+    /// Returns a client with a session.
     fn open() -> Alone {
         let mut alone = Alone::new();
         let sent = alone.call(1, "a").sent;
@@ -74,7 +74,7 @@ impl Alone {
         alone
     }
 
-    /// Gives an input and ends the batch.
+    /// Passes an input to the client and ends the batch.
     fn input(&mut self, input: Input<Client>) -> Outputs {
         let mut outputs = Outputs::default();
         let mut chance = || 42;
@@ -122,7 +122,8 @@ impl Alone {
     }
 }
 
-/// Calls that were sent: to whom, up to where the answers are there, and their numbers.
+/// Returns the sent calls: the replica, the number up to which the client has all answers, and the calls'
+/// numbers.
 fn numbers(outputs: &Outputs) -> Vec<(u64, u64, Vec<u64>)> {
     let calls = outputs.sent.iter().filter_map(|(to, body)| match (to, body) {
         (Destination::One(to), Body::Calls { done, calls, .. }) => {
@@ -133,7 +134,7 @@ fn numbers(outputs: &Outputs) -> Vec<(u64, u64, Vec<u64>)> {
     calls.collect()
 }
 
-/// For each call that was sent, whether a transaction begins with it.
+/// Returns for each sent call whether a transaction begins with it.
 fn begins(outputs: &Outputs) -> Vec<bool> {
     let calls = outputs.sent.iter().flat_map(|(_, body)| match body {
         Body::Calls { calls, .. } => calls.as_slice(),
@@ -247,7 +248,7 @@ fn few_reads_are_told_to_all_and_many_are_not() {
             "{number}"
         );
     }
-    // A read that is sent anew is asked for.
+    // The client sends the read again as an ordinary read, to one replica.
     let sent = alone.unlink(1).sent;
     assert!(
         matches!(&sent[..], [(_, Body::Calls { calls, .. })] if calls.iter().all(|call| call.kind == Kind::Read))
@@ -279,7 +280,7 @@ fn leaders_tell_of_new_replicas_and_hear_of_clients_that_have_nothing_to_call_fo
     assert_eq!(numbers(&alone.wait(second)), []);
 }
 
-/// They may be of two users who have the same name for it, or of one who asks twice.
+/// Two users may have chosen the same key, or one user may ask twice.
 #[test]
 fn two_that_ask_under_one_key_are_told_the_same() {
     let mut alone = Alone::open();
@@ -304,7 +305,7 @@ fn two_that_ask_under_one_key_are_told_the_same() {
     assert_eq!(numbers(&alone.call(5, "b")), [(2, 2, vec![2])], "calls without keys go on counting");
 }
 
-/// Were it begun anew, what was asked before would be missing from what is committed.
+/// If the call began the transaction again, the commit would lack the earlier calls.
 #[test]
 fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     let mut alone = Alone::open();
@@ -324,7 +325,7 @@ fn a_later_call_of_a_transaction_that_found_no_room_does_not_begin_it_anew() {
     assert_eq!((committed.sent, committed.told), (Vec::new(), vec![(4, gone)]));
 }
 
-/// A commit takes effect once, at whatever leader, and what one leader cannot know another one says.
+/// A commit takes effect once, at whichever leader. If one leader does not know its outcome, another may.
 #[test]
 fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_not() {
     let mut alone = Alone::open();
@@ -342,4 +343,59 @@ fn a_commit_is_asked_for_at_the_next_leader_and_other_calls_of_transactions_are_
         [(4, Fate::MaybeApplied { id: id(4) })],
         "the first leader may have had it chosen before the session ended"
     );
+}
+
+#[test]
+fn a_call_with_a_key_that_was_given_up_can_be_asked_for_again() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let keyed = |command, request: &'static [u8]| {
+        let (key, keys, request) = (7, Vec::new(), Bytes::from_static(request));
+        Input::Command(ClientCommand::Keyed { command: CommandId(command), key, keys, request })
+    };
+    let [(_, _, sent)] = &numbers(&alone.input(keyed(2, b"a")))[..] else { panic!("one message") };
+    let id = CallId { session: SessionId::KEYED, number: sent[0] };
+    let wait = ClientSettings::default().wait;
+    assert_eq!(alone.wait(wait).told, [(2, Fate::MaybeApplied { id })]);
+    // The keyed session does not belong to this client, so the end of the client's session does not end it.
+    alone.outcome(1, 99, Outcome::Expired);
+    let again = alone.again(3, id);
+    assert_eq!(again.told, [], "it is not forgotten");
+    assert_eq!(numbers(&again).last().map(|(_, _, numbers)| numbers.clone()), Some(vec![id.number]));
+    assert_eq!(alone.again(4, id).told, [], "it is asked for already");
+    assert_eq!(alone.input(keyed(5, b"b")).told, [(5, Fate::Reused)]);
+    let answers = vec![(id.number, done())];
+    let told = alone.answer(1, Body::Answers { session: SessionId::KEYED, answers }).told;
+    let reply = Fate::Done(Bytes::from_static(b"r"));
+    assert_eq!(told, [(4, reply.clone()), (3, reply)]);
+    assert_eq!(alone.again(6, id).told, [(6, Fate::Expired)]);
+}
+
+/// The first user may have gone away and asked again.
+#[test]
+fn a_call_that_is_asked_for_twice_is_answered_twice() {
+    let mut alone = Alone::open();
+    let given_up = alone.wait(ClientSettings::default().wait);
+    assert_eq!(given_up.told, [(1, Fate::MaybeApplied { id: id(1) })]);
+    assert_eq!(alone.again(2, id(1)).told, []);
+    assert_eq!(alone.again(3, id(1)).told, []);
+    let asked = alone.client.asked().expect("a replica is asked").node;
+    let reply = Fate::Done(Bytes::from_static(b"r"));
+    assert_eq!(alone.outcome(asked, 1, done()).told, [(3, reply.clone()), (2, reply)]);
+}
+
+/// Otherwise calls that no user asks about again would keep thousands of later calls out.
+#[test]
+fn calls_of_unknown_fate_give_way_to_new_ones() {
+    let mut alone = Alone::open();
+    alone.outcome(1, 1, done());
+    let long = Bytes::from(vec![0; ClientSettings::default().kept_bytes_max]);
+    let call = |command| {
+        let (command, keys, request) = (CommandId(command), Vec::new(), long.clone());
+        Input::Command(ClientCommand::Call { command, read: false, keys, request })
+    };
+    alone.input(call(2));
+    assert_eq!(alone.wait(ClientSettings::default().wait).told, [(2, Fate::MaybeApplied { id: id(2) })]);
+    assert_eq!(alone.input(call(3)).told, [], "it has room");
+    assert_eq!(alone.again(4, id(2)).told, [(4, Fate::Expired)], "and this one is forgotten");
 }

@@ -1,4 +1,4 @@
-//! A host with a service of its own: a list of words, each with a number that chance adds.
+//! A host with a service of its own: a list of words, each with a random number appended.
 
 use std::collections::VecDeque;
 
@@ -8,32 +8,37 @@ use quorate_protocol::service::{Command, Event, Executed, TransactionId};
 #[derive(Default)]
 pub(crate) struct Host {
     pub(crate) words: Vec<String>,
-    /// Words that are not chosen, in the order in which they came, with their works and their transactions.
+    /// Words that are not chosen, in the order of their arrival, each with its work and transaction.
     unchosen: Vec<(u64, Option<TransactionId>, String)>,
-    /// Works that wait until a script completes them, and their words.
+    /// Works that wait until a script completes them, with their words.
     waiting: Vec<(u64, String)>,
-    /// Whether it completes nothing before a checkpoint.
+    /// Whether the host completes nothing before the next checkpoint.
     rests: bool,
-    /// Events to be handled, oldest first.
+    /// Events that the host has not handled, oldest first.
     pub(crate) queue: VecDeque<Event>,
-    /// Whether it does nothing until it is told to.
+    /// Whether the host does nothing until a script says so.
     pub(crate) slow: bool,
-    /// Whether what it did is being handed over.
+    /// Whether the host's result is on its way to the replica.
     pub(crate) busy: bool,
     giving: Option<VecDeque<String>>,
     coming: Vec<String>,
 }
 
 impl Host {
-    /// Does the next thing, and says what it gives back.
+    /// Handles the next event, and returns the host's answer.
     pub(crate) fn step(&mut self, chance: u64) -> Option<Command> {
         match self.queue.pop_front()? {
             Event::Execute { work, request, read, transaction } => {
                 let request = String::from_utf8(request.to_vec()).expect("requests of scripts are text");
                 let words = request.split_once(':').unwrap_or((request.as_str(), ""));
                 let result = match words {
-                    ("add", word) => {
+                    ("add" | "grow", word) => {
                         assert!(!read, "adding is no read");
+                        // The result of `grow` is much longer than the request.
+                        let word = match (words.0, word.parse()) {
+                            ("grow", Ok(letters)) => "w".repeat(letters),
+                            _ => word.to_owned(),
+                        };
                         let word = format!("{word}~{}", chance % 100);
                         self.words.push(word.clone());
                         self.unchosen.push((work, transaction, word.clone()));
@@ -50,7 +55,7 @@ impl Host {
                 return Some(Command::Executed { work, result });
             }
             Event::Chosen { work } => {
-                // Works may have been completed in any order.
+                // Works may end in any order.
                 let place = self.unchosen.iter().position(|(of, ..)| *of == work);
                 let mut places = 0..;
                 self.unchosen.retain(|(of, transaction, _)| {
@@ -86,7 +91,7 @@ impl Host {
                 self.giving = Some(self.words.iter().cloned().collect());
             }
             Event::CheckpointPartWanted { checkpoint, .. } => {
-                // A word is a part.
+                // Each part of a checkpoint is one word.
                 let giving = self.giving.as_mut().expect("a checkpoint was taken");
                 let bytes = Bytes::from(giving.pop_front().unwrap_or_default());
                 return Some(Command::CheckpointPart { checkpoint, bytes, last: giving.is_empty() });
@@ -119,7 +124,7 @@ impl Host {
         None
     }
 
-    /// Completes a work that waits, by its word.
+    /// Completes the waiting work with this word.
     pub(crate) fn complete(&mut self, word: &str) -> Command {
         assert!(!self.rests, "nothing is completed before the checkpoint");
         let place = self.waiting.iter().position(|(_, waiting)| waiting == word).expect("it waits");
@@ -130,7 +135,7 @@ impl Host {
         Command::Executed { work, result: Executed::Changed { reply, change } }
     }
 
-    /// Takes words back that are not chosen.
+    /// Reverts words that are not chosen.
     fn take_back(&mut self, which: impl Fn(Option<TransactionId>) -> bool) {
         let unchosen = std::mem::take(&mut self.unchosen);
         let (gone, kept): (Vec<_>, Vec<_>) = unchosen.into_iter().partition(|(_, owner, _)| which(*owner));

@@ -22,7 +22,7 @@ fn the_answers_of_a_turn_travel_in_as_many_messages_as_they_need() {
     world.settle();
     world.heard.clear();
 
-    // One reply fits into a frame, and all together do not.
+    // One reply fits into a frame. All replies together do not.
     let reads: Vec<String> = (1..=40).map(|number| format!("{number}?get")).collect();
     world.call(client, replica, &reads.iter().map(String::as_str).collect::<Vec<_>>());
     world.settle();

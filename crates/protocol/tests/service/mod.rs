@@ -1,4 +1,4 @@
-//! Replicated services under scripts that a person can read.
+//! Replicated services, tested by readable scripts.
 
 mod bytes;
 mod client;

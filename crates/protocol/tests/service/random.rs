@@ -1,9 +1,11 @@
-//! Random schedules: links break, replicas crash and come back as new ones, messages are slow, hosts too. The service is a list
-//! that only grows, so that the list at the end is the order in which everything took effect. It is judged by that:
+//! Random schedules. Links break, replicas crash and return as new ones, messages and hosts are slow. The
+//! service is a list that only grows, so the final list is the order in which all calls took effect. The test
+//! checks three rules:
 //!
-//! - every call that was answered took effect once, every other one at most once, and with the reply that was given;
-//! - a call that was answered before another one was sent comes before it;
-//! - a read is a beginning of the list, and holds all that was answered, and read, before it was sent.
+//! - Every answered call took effect once, with the reply that the client got. Every other call took effect
+//!   at most once.
+//! - A call that was answered before another one was sent precedes that one in the list.
+//! - A read returns a prefix of the list, with everything that was answered or read before it was sent.
 
 use std::collections::BTreeMap;
 
@@ -20,16 +22,16 @@ use super::world::{World, process};
 struct Caller {
     session: Option<SessionId>,
     number: u64,
-    /// The call under way: whether it is a read, and how much of the list it must see.
+    /// The call under way: whether it is a read, and the number of words that it must see.
     call: Option<(bool, usize)>,
 }
 
-/// A write that was answered.
+/// An answered write.
 struct Answered {
     client: u64,
     number: u64,
     word: String,
-    /// Words that were answered before it was sent.
+    /// Words that were answered before this write was sent.
     behind: Vec<String>,
 }
 
@@ -37,14 +39,14 @@ struct Run {
     world: World,
     callers: BTreeMap<ProcessId, Caller>,
     answered: Vec<Answered>,
-    /// For the call under way of each client: the words answered when it was sent.
+    /// Number of words that were answered when each client sent its present call.
     sent_behind: BTreeMap<ProcessId, usize>,
-    /// The list that each read saw.
+    /// The list that each read returned.
     reads: Vec<Vec<String>>,
-    /// The longest list that a read saw.
+    /// The length of the longest list that a read returned.
     read_most: usize,
     lives: BTreeMap<u64, u128>,
-    /// Clients tell all replicas of every other read.
+    /// Whether clients send every other read to all replicas.
     tells: bool,
 }
 
@@ -86,7 +88,7 @@ impl Run {
         of[(self.world.random() % of.len() as u64) as usize]
     }
 
-    /// A client sends something to some replica: what it has not sent yet, or the same again.
+    /// A client sends its next call to some replica, or sends its present call again.
     fn act(&mut self, client: ProcessId) {
         let statuses = self.world.statuses();
         let leads = |(_, status): &&(ProcessId, paxos::Status)| status.state == paxos::StateKind::Leader;
@@ -122,7 +124,7 @@ impl Run {
         self.world.ask(client, to, Body::Calls { session, done: number, calls: vec![call] });
     }
 
-    /// Clients take their messages.
+    /// Hands the messages to the clients.
     fn listen(&mut self) {
         for (client, body) in std::mem::take(&mut self.world.heard) {
             let caller = self.callers.get_mut(&client).expect("a client");
@@ -187,7 +189,7 @@ impl Run {
         }
     }
 
-    /// As many may fail as the members bear.
+    /// Whether the members tolerate the loss of `id` in addition to the earlier losses.
     fn bears_loss_of(&self, id: ProcessId) -> bool {
         let statuses = self.world.statuses();
         let newest = statuses.iter().map(|(_, status)| status).max_by_key(|status| status.chosen);
@@ -274,7 +276,7 @@ fn schedule(seed: u64) -> (usize, usize) {
     for _ in 0..3000 {
         run.step();
     }
-    // Liveness: all is healed, everybody is answered, and the replicas are the same.
+    // Liveness: all links heal, every call gets an answer, and all replicas have the same list.
     run.world.heal();
     for id in run.world.replicas() {
         run.world.set_slow(id, false);
@@ -315,8 +317,8 @@ fn calls_take_effect_once_and_in_order_over_random_schedules() {
 }
 
 const SEEDS: u64 = 300;
-/// Schedules that found a leader and its replicas waiting for each other.
+/// Seeds of schedules in which a leader and its replicas waited for each other.
 const FOUND: [u64; 2] = [1176, 1436];
 
-/// Schedules before this one are as they were when one of them found a fault.
+/// Schedules below this seed stay as they were when some of them found a fault.
 const TELLS_FROM: u64 = 200;

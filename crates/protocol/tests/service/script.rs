@@ -1,4 +1,4 @@
-//! Scripts of services.
+//! The steps of scripts about services.
 
 use quorate_protocol::{
     Duration, paxos,
@@ -16,7 +16,7 @@ fn check(name: &str) {
     play(world, "service", name, process, perform);
 }
 
-/// A line `# settings: sessions_max=…` changes them.
+/// Returns the settings of a script. A line `# settings: sessions_max=…` changes them.
 fn settings(text: &str) -> Settings {
     let log = paxos::Settings { chunk_bytes: 40, ..paxos::Settings::default() };
     let mut settings = Settings { log, ..Settings::default() };
@@ -32,6 +32,10 @@ fn settings(text: &str) -> Settings {
                 "keyed_max" => settings.keyed_max = value,
                 "waiting_bytes_max" => settings.waiting_bytes_max = value,
                 "in_flight_bytes_max" => settings.in_flight_bytes_max = value,
+                "results_held_max" => settings.results_held_max = value,
+                "session_bytes_max" => settings.session_bytes_max = value,
+                "pending_bytes_max" => settings.log.pending_bytes_max = value,
+                "batch_bytes_max" => settings.log.batch_bytes_max = value,
                 "session_idle_ms" => settings.session_idle = Duration::from_millis(value as u64),
                 "transaction_idle_ms" => settings.transaction_idle = Duration::from_millis(value as u64),
                 "transaction_bytes_max" => settings.transaction_bytes_max = value,
@@ -49,7 +53,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["found", id] => world.found(process(id)),
         ["join", id, "via", seed] => world.join(process(id), process(seed)),
         ["client", id] => world.client(process(id)),
-        // Three replicas, the first of which leads, and a client with session 1.
+        // Starts three replicas, the first of which leads, and a client with session 1.
         ["three", "replicas", "and", client] => {
             world.found(process("1"));
             world.join(process("2"), process("1"));
@@ -76,9 +80,9 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
         ["abandon", client, transaction, "at", id] => {
             world.abandon(process(client), process(id), transaction.parse().expect("a number"));
         }
-        // Its host can do nothing more.
+        // The host reports that it can do nothing more.
         ["resign", id] => world.resign(process(id)),
-        // A call that waits at its host.
+        // Completes a call that waits at its host.
         ["complete", id, word] => world.complete(process(id), word),
         ["done", client, number] => world.done(process(client), number.parse().expect("a number")),
         ["slow", id] => world.set_slow(process(id), true),
@@ -89,7 +93,7 @@ fn perform(world: &mut World, step: &[&str]) -> bool {
             }
             world.drain(process(id));
         }
-        // From the other replicas, not from clients.
+        // Cuts the replica off from the other replicas, but not from clients.
         ["isolate", id] => {
             for other in world.replicas() {
                 if other != process(id) {
@@ -136,8 +140,14 @@ scripts! { check:
     a_session_ends_by_time
     a_joiner_gets_a_checkpoint
     a_joiner_dies_in_its_checkpoint
+    a_checkpoint_waits_for_a_slow_host
     a_checkpoint_does_not_wait_for_tasks
+    a_checkpoint_does_not_wait_for_room
     no_room
+    results_wait_for_room_in_the_log
+    a_full_log_is_no_end
+    replies_of_reads_are_counted
+    a_stale_leader_ends_no_session
     clients_hear_of_new_replicas
     a_transaction_commits
     a_transaction_is_lost_with_its_leader

@@ -1,4 +1,4 @@
-//! Replicas with their hosts, and clients that do what a script says.
+//! Replicas with their hosts, and clients that follow a script.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::{
 
 const GROUP: GroupId = GroupId(7);
 
-/// Clients are named `c1`, `c2`.
+/// Node number of client `c0`. Clients are named `c1`, `c2`.
 const CLIENTS: u64 = 100;
 
 pub(crate) fn process(name: &str) -> ProcessId {
@@ -45,7 +45,7 @@ fn peer(process: ProcessId) -> Peer {
 /// A process on a machine.
 pub(crate) enum Role {
     Replica(Box<Replica>),
-    /// Does what it is asked.
+    /// A client, which does what a script asks.
     Client,
 }
 
@@ -111,9 +111,9 @@ pub(crate) struct Users {
     hosts: BTreeMap<ProcessId, Host>,
     clients: BTreeMap<ProcessId, Client>,
     settings: Settings,
-    /// Whom the next replica asks to be taken in; a founder asks nobody.
+    /// The replica that the next replica asks to join. `None` for a founder.
     seed: Option<ProcessId>,
-    /// Messages to clients that nobody has looked at.
+    /// Messages that arrived at clients and were not read yet.
     pub(crate) heard: Vec<(ProcessId, Body)>,
     pub(crate) trace: Trace,
 }
@@ -121,10 +121,18 @@ pub(crate) struct Users {
 type Virtual = quorate_world::World<Role>;
 
 impl Users {
-    /// Has a host do the next thing. Says whether there was any.
+    /// Handles the next event of a host. Returns whether the host was allowed to: it executes nothing while
+    /// its replica holds too many results.
     fn host_step(&mut self, world: &mut Virtual, id: ProcessId) -> Result<bool, Violation> {
-        let chance = world.draw();
         let Some(host) = self.hosts.get_mut(&id) else { return Ok(false) };
+        let is_full = match world.place(id).and_then(|place| world.process(place)) {
+            Some(Role::Replica(replica)) => replica.holds_too_much(),
+            _ => false,
+        };
+        if is_full && matches!(host.queue.front(), Some(Event::Execute { .. })) {
+            return Ok(false);
+        }
+        let chance = world.draw();
         let more = !host.queue.is_empty();
         if let Some(command) = host.step(chance) {
             let free = !std::mem::replace(&mut host.busy, true);
@@ -171,7 +179,7 @@ impl Environment<Role> for Users {
         }
     }
 
-    /// A host that is not slow does at once what there is to do.
+    /// Lets a host that is not slow handle all its events at once.
     fn stepped(&mut self, world: &mut Virtual, machine: usize) -> Result<(), Violation> {
         let Some(id) = world.id(machine) else { return Ok(()) };
         while self.hosts.get(&id).is_some_and(|host| !host.slow && !host.busy) && self.host_step(world, id)? {
@@ -238,20 +246,20 @@ impl World {
         }
     }
 
-    /// A client sends to a replica.
+    /// A client sends a message to a replica.
     pub(crate) fn ask(&mut self, client: ProcessId, to: ProcessId, body: Body) {
         self.command(client, Asked::Send(to, Message { group: GROUP, body }));
     }
 
-    /// Calls such as `3:add:x`, or `4?get` for a read, or `5!get` for one that replicas are told of. What a call touches and its
-    /// transaction stand behind: `3:add:x/k1,k2@7`, with `@+7` if it is the transaction's first.
+    /// Sends calls: `3:add:x` is a write, `4?get` a read, and `5!get` a read that the client sends to all
+    /// replicas. Keys and transaction follow: `3:add:x/k1,k2@7`, or `@+7` for the transaction's first call.
     pub(crate) fn call(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
         let Client { session, done } = &self.clients[&client];
         let (session, done) = (session.expect("it has opened a session"), *done);
         self.call_in(session, done, client, to, calls);
     }
 
-    /// The same with keys, whose prints stand for the numbers.
+    /// Sends calls with keys. The prints of the keys stand for the numbers.
     pub(crate) fn keyed(&mut self, client: ProcessId, to: ProcessId, calls: &[&str]) {
         self.call_in(SessionId::KEYED, 0, client, to, calls);
     }
@@ -274,7 +282,7 @@ impl World {
         self.ask(client, to, body);
     }
 
-    /// A client tells a replica of a read.
+    /// A client announces a read to a replica.
     pub(crate) fn tell(&mut self, client: ProcessId, to: ProcessId, number: u64) {
         let session = self.clients[&client].session.expect("it has opened a session");
         self.ask(client, to, Body::Reads { session, numbers: vec![number] });
@@ -290,12 +298,12 @@ impl World {
         self.clients.get_mut(&client).expect("a client").done = done;
     }
 
-    /// Has a host do the next thing. Says whether there was any.
+    /// Handles the next event of a host. Returns whether there was one.
     pub(crate) fn host_step(&mut self, id: ProcessId) -> bool {
         self.go(|world, users| users.host_step(world, id))
     }
 
-    /// Delivers the oldest message of a link, held or not, and nothing that comes of it.
+    /// Delivers the oldest message of a link, even a held one. Nothing that results is delivered.
     pub(crate) fn let_through(&mut self, from: ProcessId, to: ProcessId) {
         self.deliver(from, to);
         self.drain(to);
@@ -305,18 +313,18 @@ impl World {
         self.replicas().into_iter().map(|id| (id, self.replica(id).status().log)).collect()
     }
 
-    /// A host says that it can do nothing more.
+    /// A host reports that it can do nothing more.
     pub(crate) fn resign(&mut self, id: ProcessId) {
         self.command(id, Asked::Replica(service::Command::Resign));
     }
 
-    /// A host completes what waits at it.
+    /// A host completes a waiting call.
     pub(crate) fn complete(&mut self, id: ProcessId, word: &str) {
         let command = self.hosts.get_mut(&id).expect("it lives").complete(word);
         self.command(id, Asked::Replica(command));
     }
 
-    /// Has a host do nothing until it is told to go on.
+    /// Makes a host wait until further notice, or lets it continue.
     pub(crate) fn set_slow(&mut self, id: ProcessId, slow: bool) {
         self.hosts.get_mut(&id).expect("it lives").slow = slow;
         if !slow {
@@ -325,12 +333,12 @@ impl World {
         }
     }
 
-    /// The list of the first replica.
+    /// Returns the list of the first replica.
     pub(crate) fn words(&self) -> Vec<String> {
         self.replicas().first().map_or_else(Vec::new, |id| self.hosts[id].words.clone())
     }
 
-    /// Whether all replicas are members, know as much, and have the same list.
+    /// Whether all replicas are members, have learned as much, and have the same list.
     pub(crate) fn agree(&self) -> bool {
         let words = self.words();
         let replicas = self.replicas();
@@ -349,7 +357,7 @@ impl World {
         })
     }
 
-    /// Says the state of each replica and its host.
+    /// Writes the state of each replica and its host to the trace.
     pub(crate) fn show(&mut self) {
         for id in self.replicas() {
             let status = self.replica(id).status();
@@ -360,14 +368,14 @@ impl World {
                 status.log.state,
                 status.chosen,
                 status.refused,
-                self.hosts[&id].words.join(" ")
+                shortened(&self.hosts[&id].words.join(" "))
             );
             self.say(&line);
         }
     }
 }
 
-/// A call without what it touches and its transaction, and these.
+/// Splits a call's text into the call itself, and its keys and transaction.
 fn scope(text: &str) -> (&str, Option<Box<Scope>>) {
     let (rest, part) = match text.split_once('@') {
         None => (text, None),
@@ -385,10 +393,22 @@ fn scope(text: &str) -> (&str, Option<Box<Scope>>) {
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    shortened(&String::from_utf8_lossy(bytes))
 }
 
-/// What a call touches, and its transaction.
+/// Returns the words. A very long word is replaced by its first letter and its length.
+fn shortened(words: &str) -> String {
+    let shorten = |word: &str| match word.len() {
+        length if length > WORD_BYTES_SHOWN => format!("{}…({length} bytes)", &word[..1]),
+        _ => word.to_owned(),
+    };
+    words.split(' ').map(shorten).collect::<Vec<_>>().join(" ")
+}
+
+/// Longest word that traces show in full, in bytes.
+const WORD_BYTES_SHOWN: usize = 64;
+
+/// Returns the trace of a call's keys and transaction.
 fn place(call: &Call) -> String {
     let Some(Scope { keys, part }) = call.scope.as_deref() else { return String::new() };
     let keys = if keys.is_empty() { String::new() } else { format!(" on {keys:?}") };
@@ -398,7 +418,7 @@ fn place(call: &Call) -> String {
     format!("{keys}{part}")
 }
 
-/// The trace of an event.
+/// Returns the trace of an event.
 fn shown(event: &Event) -> String {
     let names = |members: &[Peer]| members.iter().map(|peer| name(peer.id)).collect::<Vec<_>>().join(" ");
     match event {
@@ -434,7 +454,7 @@ fn shown(event: &Event) -> String {
     }
 }
 
-/// The trace of a message.
+/// Returns the trace of a message.
 fn said(body: &Body) -> Option<String> {
     Some(match body {
         Body::Paxos(paxos::Message::Accept { slot, value: paxos::Value::Payloads(payloads), .. }) => {

@@ -1,4 +1,4 @@
-//! The bytes of tables' messages: pinned, and safe to read from anyone.
+//! Pins the bytes of tables' messages, and decodes bytes from anyone without a panic.
 
 use bytes::{Buf, Bytes, BytesMut};
 use quorate_protocol::{
@@ -6,8 +6,8 @@ use quorate_protocol::{
     detector::Opinion,
     ecast::Position,
     rubberband::{
-        Control, DataHeader, DataKind, Direct, Keeps, Message, Range, Removal, Reply, ReplyContent, Spent,
-        TransferCursor, WriteName,
+        Control, DataHeader, DataKind, Direct, KeptRows, Message, Range, ReadCost, Removal, Reply,
+        ReplyContent, TransferCursor, WriteName,
     },
     wire::Wire,
 };
@@ -43,7 +43,7 @@ fn header() -> DataHeader {
 
 fn reply(content: ReplyContent) -> Message {
     let ranges = smallvec![Range { low: 1, high: 2 }];
-    let spent = Spent { waited: Duration::from_micros(6), took: Duration::from_micros(0x0708) };
+    let spent = ReadCost { waited: Duration::from_micros(6), took: Duration::from_micros(0x0708) };
     let at = Position(4);
     Message::Direct(Direct::Reply(Reply { token: 3, at, ranges, piece: 5, last: true, spent, content }))
 }
@@ -115,10 +115,10 @@ fn hot_messages_keep_their_bytes() {
 fn suspicions_keep_their_bytes() {
     let about = ProcessId { node: 7, incarnation: Incarnation(0xab) };
     let whom = "0700000000000000 ab000000000000000000000000000000";
-    let ask = Message::Direct(Direct::AskOpinion { about, hearing: 3 });
+    let ask = Message::Direct(Direct::AskOpinion { about, second_opinion: 3 });
     check(&ask, &format!("02 0e {whom} 0300000000000000"));
     let opinion = Opinion::Linked;
-    let told = Message::Direct(Direct::Opinion { about, hearing: 3, opinion });
+    let told = Message::Direct(Direct::Opinion { about, second_opinion: 3, opinion });
     check(&told, &format!("02 0f {whom} 0300000000000000 01"));
 
     let witnesses = vec![ProcessId { node: 8, incarnation: Incarnation(1) }];
@@ -158,6 +158,7 @@ fn random_bytes_never_panic() {
             at: Position(1),
             ranges: vec![range],
             failure: Some(operation.clone()),
+            settled: Position(1),
         }),
         Message::Direct(Direct::Fetch {
             change: Position(1),
@@ -180,7 +181,7 @@ fn random_bytes_never_panic() {
             name: "s".into(),
             address: "a:1".into(),
             terms: None,
-            keeps: Some(Keeps {
+            keeps: Some(KeptRows {
                 former: ProcessId { node: 1, incarnation: Incarnation(2) },
                 place: 3,
                 through: Position(4),

@@ -1,4 +1,4 @@
-//! Chance, all of it from a seed: splitmix64.
+//! Random numbers from a seed: splitmix64.
 
 pub(crate) struct Chance(pub(crate) u64);
 

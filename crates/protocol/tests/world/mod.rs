@@ -1,4 +1,4 @@
-//! What worlds of processes are made of: processes that are moved by hand, chance, and scripts of what happens.
+//! The parts of the test worlds: processes that a test moves by hand, random numbers, and scripts.
 
 mod chance;
 mod rig;

@@ -1,4 +1,4 @@
-//! A world that is moved by hand and its environment: the words that the scripts of all protocols have.
+//! A world that a test moves by hand, its environment, and the steps that the scripts of all protocols share.
 
 use std::{
     fmt::Write as _,
@@ -10,7 +10,7 @@ use quorate_world::{Environment, Violation, World};
 
 use super::{Chance, script};
 
-/// Processes of one protocol, and the environment that keeps what their users know.
+/// The processes of one protocol, and the environment that keeps what their users know.
 pub(crate) struct Rig<P: Protocol, E> {
     pub(crate) world: World<P>,
     pub(crate) environment: E,
@@ -50,7 +50,7 @@ where
         self.world.everybody()
     }
 
-    /// A process that lives.
+    /// Returns a living process.
     pub(crate) fn process(&self, id: ProcessId) -> &P {
         self.world.process_of(id).expect("it lives")
     }
@@ -94,7 +94,7 @@ where
         self.go(World::mend);
     }
 
-    /// A process stands still, or goes on; its links stand.
+    /// Pauses or resumes a process. Its links stay.
     pub(crate) fn pause(&mut self, id: ProcessId, paused: bool) {
         let machine = self.world.place(id).expect("it lives");
         match paused {
@@ -103,12 +103,12 @@ where
         }
     }
 
-    /// Delivers the oldest message of one link. Says whether there was one.
+    /// Delivers the oldest message of one link. Returns whether there was one.
     pub(crate) fn deliver(&mut self, from: ProcessId, to: ProcessId) -> bool {
         self.take(from, to).is_some()
     }
 
-    /// Delivers the oldest message of one link, and says which it was.
+    /// Delivers the oldest message of one link, and returns it.
     pub(crate) fn take(&mut self, from: ProcessId, to: ProcessId) -> Option<P::Message> {
         self.go(|world, environment| world.deliver(environment, from, to))
     }
@@ -125,7 +125,7 @@ where
         self.go(World::wake);
     }
 
-    /// Lets time pass until somebody is to be woken, and a little more, and wakes it.
+    /// Advances time slightly past the next deadline, and wakes the processes whose deadline has passed.
     pub(crate) fn wake_next(&mut self) {
         let Some(next) = self.world.next_deadline() else { return };
         let late = Duration::from_micros(self.random() % 3000);
@@ -133,17 +133,17 @@ where
         self.wake();
     }
 
-    /// The links that stand.
+    /// Returns the links.
     pub(crate) fn links(&mut self) -> Vec<(ProcessId, ProcessId)> {
         self.world.links()
     }
 
-    /// Has the world take a step.
+    /// Takes a step of the world.
     pub(crate) fn go<T>(&mut self, step: impl FnOnce(&mut World<P>, &mut E) -> Result<T, Violation>) -> T {
         step(&mut self.world, &mut self.environment).unwrap_or_else(|violation| panic!("{violation}"))
     }
 
-    /// Takes a step that all scripts know. Says whether it was one.
+    /// Takes a step that all scripts know. Returns whether it knew the step.
     pub(crate) fn perform(&mut self, step: &[&str], process: fn(&str) -> ProcessId) -> bool {
         match *step {
             ["crash", id] => self.crash(process(id)),
@@ -167,7 +167,7 @@ where
     }
 }
 
-/// The events so far, a line each, with their millisecond.
+/// The events since the last step, one line each, with their time in milliseconds.
 #[derive(Default)]
 pub(crate) struct Trace(String);
 
@@ -185,7 +185,7 @@ impl Trace {
     }
 }
 
-/// An environment that writes down what happens.
+/// An environment that records the events.
 pub(crate) trait Traced {
     fn trace(&mut self) -> &mut Trace;
 }
@@ -198,7 +198,8 @@ where
         self.environment.trace().say(self.world.now(), line);
     }
 
-    /// Takes a step: one of `own`, which says whether it was one, or one that all scripts know.
+    /// Takes a step that `own` knows, or else one that all scripts know. `own` returns whether it knew the
+    /// step.
     fn step(&mut self, words: &[&str], process: fn(&str) -> ProcessId, own: fn(&mut Self, &[&str]) -> bool) {
         if let ["quietly", loud @ ..] = words {
             self.step(loud, process, own);
@@ -210,7 +211,7 @@ where
     }
 }
 
-/// Plays a script in `rig`, which it returns.
+/// Plays a script in `rig`, and returns the rig.
 pub(crate) fn play<P: Protocol, E: Environment<P> + Traced>(
     mut rig: Rig<P, E>,
     folder: &str,
@@ -230,7 +231,7 @@ where
     rig
 }
 
-/// A span as scripts have it.
+/// Parses a script's time span.
 pub(crate) fn millis(span: &str) -> Duration {
     Duration::from_millis(span.strip_suffix("ms").expect("ms").parse().expect("a number"))
 }

@@ -1,9 +1,9 @@
-//! Scripts: a scenario and, below each of its steps, what happens. Run with `UPDATE_SCRIPTS=1` they are written anew;
-//! commit the changes only if you understand what caused them.
+//! Scripts. Below each step a script holds the trace of that step. `UPDATE_SCRIPTS=1` rewrites the traces.
+//! Commit such changes only if you understand what caused them.
 
 use std::{fmt::Write as _, path::PathBuf};
 
-/// Performs the steps of a script, each of which returns its trace, and compares with what stands below it.
+/// Performs the steps of a script, each of which returns its trace, and compares the traces with the script.
 #[expect(clippy::disallowed_methods, reason = "the environment says whether to write the scripts anew")]
 pub(crate) fn check(world: &str, script: &str, mut perform: impl FnMut(&str) -> String) {
     let path = path(world, script);
@@ -27,7 +27,7 @@ pub(crate) fn check(world: &str, script: &str, mut perform: impl FnMut(&str) -> 
     }
 }
 
-/// A script as it stands.
+/// Returns the text of a script.
 pub(crate) fn text(world: &str, script: &str) -> String {
     std::fs::read_to_string(path(world, script)).expect("the script is there")
 }
@@ -36,7 +36,7 @@ fn path(world: &str, script: &str) -> PathBuf {
     PathBuf::from("tests").join(world).join(format!("scripts/{script}.txt"))
 }
 
-/// A test for each script of a world.
+/// Defines a test for each script of a world.
 macro_rules! scripts {
     ($check:ident: $($name:ident)*) => {
         $(#[test]

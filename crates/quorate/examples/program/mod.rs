@@ -1,4 +1,5 @@
-//! The part that the programs of services in this directory have in common: each hosts a replica of its service, or calls it.
+//! The common part of the service programs in this directory. Each program hosts a replica of its service, or
+//! calls the service.
 
 use std::{env, process, thread, time::Duration};
 
@@ -7,8 +8,8 @@ use quorate::{
     service::{Begin, Service, Stub},
 };
 
-/// Runs a program by the words of its command line: `--listen ADDRESS --found`, `--listen ADDRESS --join ADDRESSES`, or
-/// `--call ADDRESSES` and words for `call`, which answers none to words that it does not know.
+/// Runs a program by its arguments: `--listen ADDRESS --found`, `--listen ADDRESS --join ADDRESSES`, or
+/// `--call ADDRESSES` with words for `call`. `call` returns `None` for words that it does not know.
 pub(crate) fn run<S: Service>(
     name: &str,
     serve: impl Fn(&Node, Begin) -> Result<(), Error>,

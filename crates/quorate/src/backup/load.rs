@@ -1,4 +1,4 @@
-//! Bringing a backup back, and verifying one.
+//! Restoring a backup, and verifying one.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use std::{
 
 use crossbeam_channel::{Receiver, bounded};
 use quorate_sql::{
-    backend::{Backend as _, Fault, RequestId, WriteName},
+    backend::{Backend as _, OperationError, RequestId, WriteName},
     error::SqlError,
     fault,
 };
@@ -25,13 +25,13 @@ use quorate_table::{
 use super::{
     Progress, Summary, Transfer,
     file::{Next, Reader},
-    save::{BUFFER_BYTES, TELL_EVERY},
+    transfer::{BUFFER_BYTES, TELL_EVERY},
 };
 use crate::{cluster::ClusterBackend, db::Db, error::Error, wait::block_on};
 
-/// Pieces of rows that are on their way at a time.
+/// Number of threads that write pieces of rows.
 const WRITERS: usize = 4;
-/// How long a write that came to nothing is sent again.
+/// Time for which a failed write is repeated, and the pause between attempts.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -42,13 +42,13 @@ pub(super) fn verify(it: &Transfer) -> Result<Summary, Error> {
     Ok(Summary { tables, ..all })
 }
 
-/// The places of the tables that are asked for.
+/// Returns the indices of the requested tables.
 fn chosen(it: &Transfer, all: &Summary) -> Result<Vec<usize>, Error> {
     let chosen = it.choose(all.tables.iter().map(|(name, _)| &**name));
     chosen.map_err(|name| it.wrong(format!("it has no table \"{name}\"")))
 }
 
-/// Reads a file to its end; `before` bytes of it have been read before.
+/// Reads a file to its end. `before` is the number of bytes that were read earlier, for the progress.
 fn read(
     it: &Transfer,
     before: u64,
@@ -75,7 +75,7 @@ fn read(
     }
 }
 
-/// Brings the tables back.
+/// Restores the tables.
 pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     let (_, tables) = db.tables()?;
     let verified = read(it, 0, |_, _| Ok(()))?;
@@ -109,18 +109,18 @@ struct Made<'a> {
 
 /// A table that is being loaded.
 struct Loading {
-    /// Its place in the backup.
+    /// The table's index in the backup.
     place: usize,
     name: String,
     table: TableId,
     load: LoadId,
     rows: u64,
-    /// All its rows are visible.
+    /// Whether all the table's rows are visible.
     published: bool,
 }
 
 /// Rows of a table on their way.
-struct Batch {
+struct LoadBatch {
     table: TableId,
     load: LoadId,
     rows: Vec<Row>,
@@ -137,7 +137,7 @@ impl Made<'_> {
             let made = block_on(self.tables.create_table(self.tables.request_id(), schema, None));
             if let Err(fault) = made {
                 self.unsure.extend(fault.is_open().then_some(name));
-                return Err(fault::of_nameless(fault).into());
+                return Err(fault::unnamed_error(fault).into());
             }
             let table = self.tables.catalog().table(&name).map(|table| table.id);
             let table =
@@ -160,13 +160,13 @@ impl Made<'_> {
         Ok(())
     }
 
-    /// Puts all rows aside.
+    /// Stages all rows, which stay invisible.
     fn stage(&self, it: &Transfer, before: u64) -> Result<(), Error> {
-        let (sender, batches) = bounded::<Batch>(WRITERS);
+        let (sender, batches) = bounded::<LoadBatch>(WRITERS);
         let failed: Mutex<Option<Error>> = Mutex::default();
         let broken = || failed.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let work = |batches: Receiver<Batch>| {
-            for Batch { table, load, rows } in batches {
+        let work = |batches: Receiver<LoadBatch>| {
+            for LoadBatch { table, load, rows } in batches {
                 if let Err(error) = self.write(Operation::Stage { table, load, rows }) {
                     failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
                     return;
@@ -178,7 +178,7 @@ impl Made<'_> {
                 let batches = batches.clone();
                 scope.spawn(move || work(batches));
             }
-            // A sender finds out when the last of them has ended.
+            // The send fails once all writing threads have ended.
             drop(batches);
             let read = read(it, before, |place, rows| {
                 let loading = self.all.iter().find(|loading| loading.place == place);
@@ -186,7 +186,7 @@ impl Made<'_> {
                 if let Some(error) = broken() {
                     return Err(error);
                 }
-                let batch = Batch { table: loading.table, load: loading.load, rows };
+                let batch = LoadBatch { table: loading.table, load: loading.load, rows };
                 let gone = |_| broken().unwrap_or_else(|| Error::not_sent("no thread writes any more"));
                 sender.send(batch).map_err(gone)
             });
@@ -199,7 +199,7 @@ impl Made<'_> {
         }
     }
 
-    /// Makes a table's rows visible, all of them.
+    /// Makes all rows of a table visible at once.
     fn publish(&self, loading: &Loading) -> Result<(), Error> {
         let &Loading { table, load, rows, ref name, .. } = loading;
         if rows == 0 {
@@ -222,15 +222,16 @@ impl Made<'_> {
         Err(SqlError::from(failure).into())
     }
 
-    /// Writes once, whatever it takes: what came to nothing, or may have, is sent again under its id for a while.
+    /// Writes once. A write that failed or has an unknown outcome is repeated with its id until `PATIENCE` is
+    /// over.
     fn write(&self, operation: Operation) -> Result<Vec<Answer>, Error> {
         let until = Instant::now() + PATIENCE;
         let mut name = WriteName::nameless(self.tables.request_id());
         loop {
             match block_on(self.tables.write(name, operation.clone())) {
                 Ok(answers) => return Ok(answers),
-                Err(Fault::Failed(failure)) => return Err(SqlError::from(failure).into()),
-                Err(fault) if Instant::now() >= until => return Err(fault::of_nameless(fault).into()),
+                Err(OperationError::Failed(failure)) => return Err(SqlError::from(failure).into()),
+                Err(fault) if Instant::now() >= until => return Err(fault::unnamed_error(fault).into()),
                 Err(_) => {
                     name.repeated = true;
                     thread::sleep(PAUSE);
@@ -239,7 +240,7 @@ impl Made<'_> {
         }
     }
 
-    /// Drops what was made and is not whole. Whatever stays is named.
+    /// Drops the incomplete tables that the restore has made. The returned error names the tables that stay.
     fn undo(self, error: Error) -> Error {
         let (mut whole, mut empty) = (Vec::new(), Vec::new());
         for Loading { name, table, published, .. } in self.all {

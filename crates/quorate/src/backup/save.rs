@@ -13,7 +13,7 @@ use std::{
 use quorate_protocol::ecast::Position;
 use quorate_runtime::chance;
 use quorate_sql::{
-    backend::{Backend as _, Fault, Piece, Table, next_of},
+    backend::{Backend as _, OperationError, Piece, Table, next_of},
     error::SqlError,
     fault,
 };
@@ -23,14 +23,9 @@ use quorate_tables::gateway;
 use super::{
     Progress, Summary, Transfer,
     file::{Contents, Writer},
+    transfer::{BUFFER_BYTES, TELL_EVERY},
 };
 use crate::{db::Db, error::Error, wait::block_on};
-
-/// How often whoever watches is told.
-pub(super) const TELL_EVERY: Duration = Duration::from_millis(100);
-
-/// Bytes that are gathered before they are written.
-pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
 /// Writes a backup of the tables.
 pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
@@ -54,14 +49,14 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     let mut writer =
         Writer::begin(BufWriter::with_capacity(BUFFER_BYTES, file), &contents).map_err(of_file)?;
 
-    let stream = block_on(tables.backup(&chosen)).map_err(fault::of_read)?;
+    let stream = block_on(tables.backup(&chosen)).map_err(fault::read_error)?;
     let begun = Instant::now();
     let (mut parts, mut position, mut told) = (stream.parts, None, begun);
     while let Some(piece) = block_on(next_of(&mut parts)) {
-        let (at, rows) = rows_of(piece.map_err(fault::of_read)?).map_err(fault::of_read)?;
+        let (at, rows) = rows_of(piece.map_err(fault::read_error)?).map_err(fault::read_error)?;
         assert_eq!(*position.get_or_insert(at), at, "all replicas answer for the position of the read");
         writer.rows(&rows).map_err(of_file)?;
-        // Every replica's turn comes: none of them waits until another has told all.
+        // The replicas take turns, so that none waits until another has sent all its rows.
         if !parts.is_empty() {
             parts.rotate_left(1);
         }
@@ -71,7 +66,7 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             (it.watch)(Progress { rows, bytes, of: None });
         }
         if let Some(most) = it.pace {
-            // A replica tells no more until its last pages have been taken.
+            // A replica sends no more until its last pages have been taken.
             let due = Duration::from_secs_f64(writer.so_far().1 as f64 / most.get() as f64);
             thread::sleep(due.saturating_sub(begun.elapsed()));
         }
@@ -85,30 +80,32 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
     Ok(Summary::of(&contents, &end, bytes))
 }
 
-/// The position and the rows of a piece.
-fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), Fault> {
+/// Returns the position and the rows of a piece.
+fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), OperationError> {
     let bytes = match piece {
         Piece::Encoded(bytes) => bytes,
         Piece::Answer(_) => unreachable!("a cluster's answers come in their byte form"),
     };
     match gateway::backed_up(&bytes) {
         Some(rows) => Ok(rows),
-        // It says why there are no rows, or is none.
+        // A piece without rows says why they are missing, or is invalid.
         None => match Piece::Encoded(bytes).answer() {
             Err(fault) => Err(fault),
-            Ok(_) => Err(Fault::Failed(Failure::malformed("a range answered a backup with something else"))),
+            Ok(_) => Err(OperationError::Failed(Failure::malformed(
+                "a range answered a backup with something else",
+            ))),
         },
     }
 }
 
-/// A file that is being written beside the place where it will be. It goes if it is not finished.
+/// A file that is being written next to its final place. It is removed if it is not finished.
 struct Unfinished {
     path: PathBuf,
     finished: bool,
 }
 
 impl Unfinished {
-    /// Makes it, under a name that nobody else has, and readable by its owner alone.
+    /// Makes the file with a unique name, readable by its owner alone.
     fn create(place: &Path) -> Result<(File, Unfinished), Error> {
         if fs::symlink_metadata(place).is_ok() {
             return Err(Error::file(place, "it exists already"));
@@ -122,11 +119,11 @@ impl Unfinished {
         Ok((file, Unfinished { path, finished: false }))
     }
 
-    /// It is whole: it is on disk, at its place, when this returns.
+    /// Moves the complete file to its place. It is on disk there when this returns.
     fn finish(mut self, file: &File, place: &Path) -> Result<(), Error> {
         let of_place = |error: io::Error| Error::file(place, error);
         file.sync_all().map_err(of_place)?;
-        // A link, unlike a rename, takes nobody's place. Some file systems have none.
+        // A link, unlike a rename, replaces no other file. Some file systems have no links.
         match fs::hard_link(&self.path, place) {
             Ok(()) => fs::remove_file(&self.path).map_err(of_place)?,
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(of_place(error)),
@@ -136,7 +133,7 @@ impl Unfinished {
         let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty());
         let synced = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
         synced.map_err(|error| {
-            // Nobody knows whether it would survive: it is not there.
+            // The file might not survive a crash, so it is removed.
             let _ = fs::remove_file(place);
             of_place(error)
         })

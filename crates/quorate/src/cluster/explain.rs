@@ -1,11 +1,11 @@
-//! Where an operation would go.
+//! The destinations of an operation.
 
 use quorate_protocol::rubberband::Config;
 use quorate_table::operation::Operation;
 use quorate_tables::gateway;
 
-/// A line for each thing that is known before it is sent: ranges, and destinations.
-pub(super) fn lines(config: &Config, operation: &Operation, request: &gateway::Request) -> Vec<String> {
+/// Returns a line for each fact that is known before sending: ranges, and destinations.
+pub(super) fn lines(config: &Config, operation: &Operation, request: &gateway::TableRequest) -> Vec<String> {
     let mut lines = Vec::new();
     let total = config.segments().len();
     let touched: usize = request.ranges.iter().map(|range| config.count_segments(*range)).sum();

@@ -1,17 +1,17 @@
 //! The tables of a cluster, as SQL asks for them: a client process of Rubberband.
 //!
-//! Operations go to the protocol thread as commands; its events come back on that thread and wake whoever waits, under any
-//! executor. How long a request may take is the client's to decide, so nothing here has a clock.
+//! Operations go to the protocol thread as commands. Its events come back on that thread and wake the waiting
+//! callers, under any executor. The client decides how long a request may take, so this module has no clock.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `requests` | who waits for which request |
+//! | `requests` | the waiting callers, by request |
 //! | `stream` | the pieces of a long read |
-//! | `fault` | what a gateway knows of a request without an answer |
-//! | `explain` | where an operation would go |
+//! | `fault` | a gateway's knowledge of an unanswered request |
+//! | `explain` | the destinations of an operation |
 //!
-//! **Lives.** A process that was cut off comes back as a new one. The backend stays, and with it all that its users hold: what
-//! was open has ended with its fault, and what comes next goes to the new process.
+//! **Lives.** A process that was cut off comes back as a new one. The backend stays, and so does all that its
+//! users hold: open requests have ended with their fault, and later ones go to the new process.
 
 mod explain;
 mod fault;
@@ -28,11 +28,12 @@ use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
     relay::Relay,
-    rubberband::{Answered, ClientCommand, ClientError, Control, Range},
+    rubberband::{ClientCommand, ClientError, Control, ProcessAnswer, Range},
 };
-use quorate_runtime::{Port, Untaken};
+use quorate_runtime::{CommandError, Port};
 use quorate_sql::backend::{
-    Analyzed, AnswerStream, Backend, Catalog, Fault, Part, Piece, RequestId, Strength, Table, WriteName,
+    Analyzed, AnswerStream, Backend, Catalog, OperationError, Piece, RangeAnswers, RequestId, Strength,
+    Table, WriteName,
 };
 use quorate_table::{
     engine::{Answer, Failure},
@@ -46,122 +47,121 @@ pub(crate) use self::requests::Requests;
 use self::{
     fault::no_such_table,
     requests::{Arrived, Waiter},
-    stream::Coming,
+    stream::PartStream,
 };
 use crate::timer;
 
 const STOPPING: &str = "the gateway is between two lives, or shutting down";
-const ADRIFT: &str = "no majority of the routers leads, as far as this gateway hears";
-
 /// A gateway's tables.
 pub struct ClusterBackend {
     requests: Arc<Requests>,
-    life: RwLock<Arc<Life>>,
+    life: RwLock<Arc<BackendProcess>>,
 }
 
-/// The process behind it at present.
-struct Life {
+/// The present process of the backend.
+struct BackendProcess {
     handle: Port<Relay<Process>>,
     session: u128,
-    /// The last number given to a request.
+    /// The last number of a request.
     number: AtomicU64,
 }
 
-impl Life {
-    fn new(handle: Port<Relay<Process>>, me: ProcessId) -> Arc<Life> {
-        Arc::new(Life { handle, session: me.incarnation.0, number: AtomicU64::new(0) })
+impl BackendProcess {
+    fn new(handle: Port<Relay<Process>>, me: ProcessId) -> Arc<BackendProcess> {
+        Arc::new(BackendProcess { handle, session: me.incarnation.0, number: AtomicU64::new(0) })
     }
 
-    /// Hands a command to the protocol thread; says why it was not taken. The queue holds far more than connections and their
-    /// cancellations, and a process that is ending takes nothing.
+    /// Passes a command to the protocol thread. The error is the reason for a refusal. The queue has room for
+    /// far more than all connections and their cancellations, and a process that is ending takes nothing.
     fn command(&self, command: ClientCommand) -> Result<(), &'static str> {
         self.handle.try_command(Command::Client(command)).map_err(|untaken| match untaken {
-            Untaken::Full(_) => "the gateway has too much to do",
-            Untaken::Stopped(_) => STOPPING,
+            CommandError::Full(_) => "the gateway has too much to do",
+            CommandError::Stopped(_) => STOPPING,
         })
     }
 }
 
-/// Tells the protocol thread that nobody waits any more, unless the request has ended.
-struct Interest<'a> {
+/// A guard that cancels a request when its caller goes, unless the request has ended.
+struct RequestGuard<'a> {
     requests: &'a Requests,
-    life: Arc<Life>,
-    /// None once somebody else sees to it.
+    life: Arc<BackendProcess>,
+    /// The request, until another owner cancels it.
     token: Option<u64>,
 }
 
-impl Drop for Interest<'_> {
+impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if let Some(token) = self.token
             && self.requests.remove(token)
         {
-            // Refused, it is done for nobody.
+            // If the command is refused, the request is executed for nobody.
             let _ = self.life.command(ClientCommand::Cancel { token });
         }
     }
 }
 
-/// A read that has been sent.
-struct Asked<'a> {
+/// A read that was sent.
+struct PendingRead<'a> {
     backend: &'a ClusterBackend,
-    interest: Interest<'a>,
+    guard: RequestGuard<'a>,
     receiver: oneshot::Receiver<Result<Arrived, ClientError>>,
 }
 
-impl Asked<'_> {
-    /// Waits until its answers are all here, or all coming. The client's end gives up one that nobody is at.
-    async fn arrived(self) -> Result<(u64, Arc<Life>, Arrived), Fault> {
-        let Asked { backend, mut interest, receiver } = self;
+impl PendingRead<'_> {
+    /// Waits until its answers are complete, or all have begun. The client gives up a read that no replica
+    /// executes.
+    async fn arrived(self) -> Result<(u64, Arc<BackendProcess>, Arrived), OperationError> {
+        let PendingRead { backend, mut guard, receiver } = self;
         let arrived = match receiver.await {
             Ok(Ok(arrived)) => arrived,
-            // A read is given up unsent only by a gateway that ends, or hears of no leader.
+            // A read is given up unsent only if the gateway ends, or hears no leader.
             Ok(Err(ClientError::NotSent)) if !backend.requests.is_adrift() => {
-                return Err(Fault::not_sent(STOPPING));
+                return Err(OperationError::not_sent(STOPPING));
             }
             Ok(Err(error)) => return Err(backend.requests.fault(error)),
-            Err(_) => return Err(Fault::not_sent(STOPPING)),
+            Err(_) => return Err(OperationError::not_sent(STOPPING)),
         };
-        // The streams cancel the request when they are dropped, each for itself.
-        let token = interest.token.take().expect("nobody else has seen to it");
-        Ok((token, interest.life.clone(), arrived))
+        // Each stream cancels the request when it is dropped.
+        let token = guard.token.take().expect("nobody else has seen to it");
+        Ok((token, guard.life.clone(), arrived))
     }
 }
 
 impl ClusterBackend {
-    /// A backend on a running client process whose events go to `requests`.
+    /// Makes a backend of a running client process whose events go to `requests`.
     pub(crate) fn new(handle: Port<Relay<Process>>, requests: Arc<Requests>, me: ProcessId) -> Self {
-        ClusterBackend { requests, life: RwLock::new(Life::new(handle, me)) }
+        ClusterBackend { requests, life: RwLock::new(BackendProcess::new(handle, me)) }
     }
 
-    /// Another process is behind it from now on. What was open has been ended.
+    /// Switches to another process. All open requests have ended.
     pub(crate) fn go_on(&self, handle: Port<Relay<Process>>, me: ProcessId) {
-        *self.life.write().unwrap_or_else(PoisonError::into_inner) = Life::new(handle, me);
+        *self.life.write().unwrap_or_else(PoisonError::into_inner) = BackendProcess::new(handle, me);
     }
 
-    fn life(&self) -> Arc<Life> {
+    fn life(&self) -> Arc<BackendProcess> {
         self.life.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn schema(&self, table: TableId) -> Result<Arc<Table>, Fault> {
+    fn schema(&self, table: TableId) -> Result<Arc<Table>, OperationError> {
         let catalog = self.requests.catalog();
         let found = catalog.tables.iter().find(|known| known.id == table).cloned();
         found.ok_or_else(no_such_table)
     }
 
-    /// Sends a write or a definition, which has no id, and waits for its end. The client gives up what has no place in the
-    /// order in time; what has one takes as long as it takes.
+    /// Sends a write or a definition, which has no id, and waits for its end. The client limits the time
+    /// before the request has a place in the order, and not the time after that.
     async fn submit(
         &self,
         request: Option<RequestId>,
         command: impl FnOnce(u64) -> ClientCommand,
-    ) -> Result<Vec<Answered>, Fault> {
+    ) -> Result<Vec<ProcessAnswer>, OperationError> {
         let (sender, receiver) = oneshot::channel();
         let token = self.requests.add(Waiter::Answer(sender));
-        let interest = Interest { requests: &self.requests, life: self.life(), token: Some(token) };
-        let sent = interest.life.command(command(token));
-        sent.map_err(Fault::not_sent)?;
+        let guard = RequestGuard { requests: &self.requests, life: self.life(), token: Some(token) };
+        let sent = guard.life.command(command(token));
+        sent.map_err(OperationError::not_sent)?;
         let ended = receiver.await;
-        let request = request.unwrap_or(RequestId { session: interest.life.session, number: 0 });
+        let request = request.unwrap_or(RequestId { session: guard.life.session, number: 0 });
         match ended {
             Ok(Ok(Arrived::Whole(parts))) => Ok(parts),
             Ok(Ok(Arrived::Begun(_))) => unreachable!("only reads are told in pieces"),
@@ -171,55 +171,69 @@ impl ClusterBackend {
         }
     }
 
-    /// Waits until the ring is founded, as long as a write waits for a router: a cluster that has just been started founds it
-    /// in a moment.
-    async fn await_ring(&self) -> Result<(), Fault> {
+    /// Waits until the ring is founded, as long as a write waits for a router: a new cluster founds it in a
+    /// moment.
+    async fn await_ring(&self) -> Result<(), OperationError> {
         if self.requests.unfounded().is_some() {
             let founded = self.requests.config_where(|config| !config.ring.is_empty());
-            // Late or not, what is known then is told.
+            // Late or not, the present state decides.
             let _ = timer::timeout(self.requests.wait, founded).await;
         }
         self.requests.unfounded().map_or(Ok(()), Err)
     }
 
     /// Sends a read.
-    fn ask(&self, strength: Strength, request: gateway::Request) -> Result<Asked<'_>, Fault> {
-        let gateway::Request { table, mut ranges, operation, .. } = request;
+    fn ask(
+        &self,
+        strength: Strength,
+        request: gateway::TableRequest,
+    ) -> Result<PendingRead<'_>, OperationError> {
+        let gateway::TableRequest { table, mut ranges, operation, .. } = request;
         if ranges.is_empty() {
-            // No row can match; any one place can say so, in the answer's own form.
+            // No row can match. Any one replica can say so, in the form of the answer.
             ranges.push(Range { low: 0, high: 0 });
         }
         let (sender, receiver) = oneshot::channel();
         let token = self.requests.add(Waiter::Answer(sender));
-        let interest = Interest { requests: &self.requests, life: self.life(), token: Some(token) };
-        interest
+        let guard = RequestGuard { requests: &self.requests, life: self.life(), token: Some(token) };
+        guard
             .life
             .command(ClientCommand::Read { token, strength, table, ranges, operation })
-            .map_err(Fault::not_sent)?;
-        Ok(Asked { backend: self, interest, receiver })
+            .map_err(OperationError::not_sent)?;
+        Ok(PendingRead { backend: self, guard, receiver })
     }
 
     /// Begins a backup of these tables, at least one.
-    pub(crate) async fn backup(&self, tables: &[Arc<Table>]) -> Result<AnswerStream, Fault> {
+    pub(crate) async fn backup(&self, tables: &[Arc<Table>]) -> Result<AnswerStream, OperationError> {
         let tables: Vec<_> = tables.iter().map(|table| (table.id, &table.schema)).collect();
         let request = gateway::backup(&tables).expect("at least one");
         self.await_ring().await?;
         self.begin(Strength::Sequential, request).await
     }
 
-    /// Sends a read of rows; what it begins with, as it goes on from there.
-    async fn begin(&self, strength: Strength, request: gateway::Request) -> Result<AnswerStream, Fault> {
+    /// Sends a read of rows. Returns its answers, which may still be arriving.
+    async fn begin(
+        &self,
+        strength: Strength,
+        request: gateway::TableRequest,
+    ) -> Result<AnswerStream, OperationError> {
         request.fits()?;
         let (token, life, arrived) = self.ask(strength, request)?.arrived().await?;
         let parts = match arrived {
             Arrived::Whole(parts) => {
-                let whole = |answered: Answered| Part::Whole(answered.pieces.into_iter());
+                let whole = |answered: ProcessAnswer| RangeAnswers::Whole(answered.pieces.into_iter());
                 parts.into_iter().map(whole).collect()
             }
             Arrived::Begun(streams) => {
                 let stream = |(from, pieces)| {
                     let requests = self.requests.clone();
-                    Part::Stream(Box::new(Coming::new(life.handle.clone(), requests, token, from, pieces)))
+                    RangeAnswers::Stream(Box::new(PartStream::new(
+                        life.handle.clone(),
+                        requests,
+                        token,
+                        from,
+                        pieces,
+                    )))
                 };
                 streams.into_iter().map(stream).collect()
             }
@@ -243,16 +257,21 @@ impl Backend for ClusterBackend {
         RequestId { session: life.session, number: life.number.fetch_add(1, Ordering::Relaxed) + 1 }
     }
 
-    fn may_have_given(&self, id: RequestId) -> bool {
+    fn may_have_issued(&self, id: RequestId) -> bool {
         let life = self.life();
         id.session != life.session || id.number <= life.number.load(Ordering::Relaxed)
     }
 
-    async fn create_table(&self, _id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+    async fn create_table(
+        &self,
+        _id: RequestId,
+        schema: Schema,
+        replicas: Option<u32>,
+    ) -> Result<(), OperationError> {
         let factor = self.requests.config().map_or(0, |config| u32::from(config.replicas));
         if let Some(replicas) = replicas.filter(|replicas| *replicas != factor) {
             let message = format!("replicas = {replicas}: every table of this domain has {factor}");
-            return Err(Fault::Failed(Failure::new("0A000", message)));
+            return Err(OperationError::Failed(Failure::new("0A000", message)));
         }
         self.await_ring().await?;
         let definition = gateway::definition(&schema);
@@ -260,18 +279,18 @@ impl Backend for ClusterBackend {
         self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
-    async fn drop_table(&self, _id: RequestId, table: TableId) -> Result<(), Fault> {
+    async fn drop_table(&self, _id: RequestId, table: TableId) -> Result<(), OperationError> {
         let control = Control::DropTable { table: table.0 };
         self.submit(None, |token| ClientCommand::Control { token, control }).await.map(drop)
     }
 
-    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         let table = self.schema(operation.table())?;
         let request = gateway::request(&operation, &table.schema);
         request.fits()?;
-        let gateway::Request { table, ranges, fallible, operation } = request;
+        let gateway::TableRequest { table, ranges, fallible, operation } = request;
         if ranges.is_empty() {
-            // No row can match, so nothing is to be done anywhere.
+            // No row can match, so nothing has to be executed.
             return Ok(vec![Answer::Written(Vec::new())]);
         }
         let WriteName { request, print, repeated } = name;
@@ -290,7 +309,7 @@ impl Backend for ClusterBackend {
         pieces.map(|piece| Piece::Encoded(piece).answer()).collect()
     }
 
-    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
         let table = self.schema(select.table)?;
         self.begin(strength, gateway::read(select, &table.schema)).await
     }
@@ -300,27 +319,27 @@ impl Backend for ClusterBackend {
         strength: Strength,
         table: TableId,
         operation: Bytes,
-    ) -> Result<AnswerStream, Fault> {
+    ) -> Result<AnswerStream, OperationError> {
         self.begin(strength, gateway::everywhere(table, operation)).await
     }
 
-    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError> {
         let table = self.schema(select.table)?;
         let request = gateway::explain(select, &table.schema);
         let (_, _, arrived) = self.ask(strength, request)?.arrived().await?;
         let Arrived::Whole(parts) = arrived else {
-            return Err(Fault::Failed(Failure::malformed("a report that is too long")));
+            return Err(OperationError::Failed(Failure::malformed("a report that is too long")));
         };
         let config = self.requests.config();
-        let analyzed = |Answered { from, spent, pieces, .. }| {
+        let analyzed = |ProcessAnswer { from, spent, pieces, .. }| {
             let known = config.as_ref().and_then(|config| config.members.get(&from));
             let replica = known.map_or_else(|| from.to_string(), |member| member.name.clone());
             let answer = pieces.into_iter().next().map(|piece| Piece::Encoded(piece).answer());
             match answer.transpose()? {
-                Some(Answer::Explained(explained)) => {
+                Some(Answer::Explanation(explained)) => {
                     Ok(Analyzed { replica, waited: spent.waited, took: spent.took, explained })
                 }
-                _ => Err(Fault::Failed(Failure::malformed("a replica explained something else"))),
+                _ => Err(OperationError::Failed(Failure::malformed("a replica explained something else"))),
             }
         };
         parts.into_iter().map(analyzed).collect()

@@ -1,7 +1,8 @@
-//! The requests of a gateway: who waits for which.
+//! The requests of a gateway, and their waiting callers.
 //!
-//! The client tracks each request, gathers its answer and decides when it ends. Here its events meet those who wait for them
-//! ([`Requests::take`], on the protocol thread, never blocks): an answer, or the beginning of one and then its pieces.
+//! The client tracks each request, gathers its answer and decides when it ends. Here its events meet the
+//! callers ([`Requests::take`], on the protocol thread, never blocks): an answer, or the beginning of one and
+//! then its pieces.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +16,7 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    rubberband::{Answered, ClientError, ClientEvent, Config, TableEntry},
+    rubberband::{ClientError, ClientEvent, Config, ProcessAnswer, TableEntry},
 };
 use quorate_sql::backend::{Catalog, Table};
 use quorate_table::schema::TableId;
@@ -23,40 +24,40 @@ use quorate_tables::gateway;
 use rustc_hash::FxHashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// The requests of a gateway that have not ended, and what it knows of its domain. It outlives the process behind it: the next
-/// one has its requests here as well.
+/// The requests of a gateway that have not ended, and its knowledge of the domain. It outlives the gateway's
+/// process: the next process has its requests here as well.
 pub(crate) struct Requests {
     waiting: Mutex<FxHashMap<u64, Waiter>>,
     token: AtomicU64,
-    /// How long a write, or a definition, waits for the cluster.
+    /// Time that a write, or a definition, waits for the cluster.
     pub(super) wait: Duration,
-    /// No majority of the routers leads, as far as this gateway hears.
+    /// Whether no majority of the routers leads, as far as this gateway hears.
     adrift: AtomicBool,
     config: watch::Sender<Option<Arc<Config>>>,
     catalog: RwLock<Arc<Catalog>>,
 }
 
-/// The one that waits for a request.
+/// A caller that waits for a request.
 pub(super) enum Waiter {
-    /// For its answer, or the beginning of one.
+    /// The caller waits for the answer, or for the beginning of one.
     Answer(oneshot::Sender<Result<Arrived, ClientError>>),
-    /// For the rest, by the process that tells it.
+    /// The caller waits for the rest, by the process that sends it.
     Rest(BTreeMap<ProcessId, mpsc::UnboundedSender<Arrival>>),
 }
 
 /// The outcome of a request, as far as it is known.
 pub(super) enum Arrived {
-    /// All of its answer.
-    Whole(Vec<Answered>),
+    /// The complete answer.
+    Whole(Vec<ProcessAnswer>),
     /// The beginning. The rest comes by process.
     Begun(Vec<(ProcessId, mpsc::UnboundedReceiver<Arrival>)>),
 }
 
-/// The next piece of a process's answer, or why none comes.
+/// The next piece of a process's answer, or the reason why none comes.
 pub(super) type Arrival = Result<Bytes, ClientError>;
 
 impl Requests {
-    /// None yet, of a gateway whose writes wait so long for the cluster.
+    /// Makes the requests of a gateway whose writes wait for the cluster at most for `wait`.
     pub(crate) fn new(wait: Duration) -> Self {
         Requests {
             wait,
@@ -72,27 +73,27 @@ impl Requests {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a request wait for its end, under a name that no other has.
+    /// Adds a caller, and returns the unique token of its request.
     pub(super) fn add(&self, waiter: Waiter) -> u64 {
         let token = self.token.fetch_add(1, Ordering::Relaxed) + 1;
         self.waiting().insert(token, waiter);
         token
     }
 
-    /// Nobody waits for this one any more. Whether it had not ended.
+    /// Removes a caller. Returns whether its request had not ended.
     pub(super) fn remove(&self, token: u64) -> bool {
         self.waiting().remove(&token).is_some()
     }
 
-    /// The newest configuration, once there is one.
+    /// Returns the newest configuration, once there is one.
     pub(crate) fn config(&self) -> Option<Arc<Config>> {
         self.config.borrow().clone()
     }
 
-    /// Waits for a configuration of which this is so.
+    /// Waits for a configuration that satisfies `is_so`.
     pub(crate) async fn config_where(&self, mut is_so: impl FnMut(&Config) -> bool) {
         let mut configs = self.config.subscribe();
-        // The sender is here: it is not dropped meanwhile.
+        // The sender is in `self`, so it is not dropped meanwhile.
         let _ = configs.wait_for(|config| config.as_deref().is_some_and(&mut is_so)).await;
     }
 
@@ -104,13 +105,13 @@ impl Requests {
         self.catalog.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The process has ended and answers nothing more: what of its requests may have happened stays open.
+    /// Ends all requests with their process, which answers nothing more. Their outcomes stay open.
     pub(crate) fn end(&self) {
         let waiting = std::mem::take(&mut *self.waiting());
         let mut waiting: Vec<(u64, Waiter)> = waiting.into_iter().collect();
         waiting.sort_unstable_by_key(|(token, _)| *token);
         for (_, waiter) in waiting {
-            // The senders of all others go, which says the same.
+            // All other callers see their senders dropped, which has the same meaning.
             if let Waiter::Rest(streams) = waiter {
                 break_off(streams, ClientError::Broken);
             }
@@ -122,7 +123,7 @@ impl Requests {
     pub(crate) fn take(&self, event: ClientEvent) {
         match event {
             ClientEvent::Config(config) => {
-                // Statements are bound against a catalog, and not anew because somebody joined.
+                // Statements are bound against a catalog. A change of members must not invalidate it.
                 let same = |before: &Arc<Config>| {
                     before.tables == config.tables && before.replicas == config.replicas
                 };
@@ -137,7 +138,7 @@ impl Requests {
             ClientEvent::Done { token, parts, .. } => {
                 let waiter = self.waiting().remove(&token);
                 if let Some(Waiter::Answer(sender)) = waiter {
-                    // The one who waited may be gone; the request is done all the same.
+                    // The caller may be gone; the request was executed all the same.
                     let _ = sender.send(Ok(Arrived::Whole(parts)));
                 }
             }
@@ -154,24 +155,24 @@ impl Requests {
         }
     }
 
-    /// The answers have all begun, and more of them comes.
-    fn begun(&self, token: u64, parts: Vec<Answered>) {
+    /// Notes that all answers have begun, and more of them comes.
+    fn begun(&self, token: u64, parts: Vec<ProcessAnswer>) {
         let mut waiting = self.waiting();
         let Some(Waiter::Answer(sender)) = waiting.remove(&token) else { return };
         let mut senders = BTreeMap::new();
         let mut streams = Vec::with_capacity(parts.len());
-        for Answered { from, pieces, ended, .. } in parts {
+        for ProcessAnswer { from, pieces, ended, .. } in parts {
             let (stream, receiver) = mpsc::unbounded_channel();
             for piece in pieces {
                 let _ = stream.send(Ok(piece));
             }
-            // One that is all here ends; its reader may be waited for before another's rest is taken.
+            // A complete answer ends here, because its reader may be awaited before another's rest is taken.
             if !ended {
                 senders.insert(from, stream);
             }
             streams.push((from, receiver));
         }
-        // A reader that is gone already finds it here, and cancels it.
+        // A reader that is already gone finds the entry, and cancels the request.
         waiting.insert(token, Waiter::Rest(senders));
         let _ = sender.send(Ok(Arrived::Begun(streams)));
     }
@@ -180,7 +181,7 @@ impl Requests {
         let mut waiting = self.waiting();
         let Some(Waiter::Rest(streams)) = waiting.get_mut(&token) else { return };
         if let Some(stream) = streams.get(&from) {
-            // A receiver that is gone cancels the request when it goes.
+            // A receiver that is gone cancels the request when it is dropped.
             let _ = stream.send(Ok(content));
         }
         if last {
@@ -207,7 +208,7 @@ fn catalog_of(config: &Config) -> Catalog {
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::{id::Incarnation, rubberband::Spent};
+    use quorate_protocol::{id::Incarnation, rubberband::ReadCost};
     use smallvec::smallvec;
 
     use super::*;
@@ -218,9 +219,9 @@ mod tests {
         Requests::new(Duration::from_secs(3))
     }
 
-    fn begun(ended: bool) -> Answered {
+    fn begun(ended: bool) -> ProcessAnswer {
         let pieces = smallvec![Bytes::from_static(b"first")];
-        Answered { from: FROM, spent: Spent::default(), pieces, ended }
+        ProcessAnswer { from: FROM, spent: ReadCost::default(), pieces, ended }
     }
 
     #[test]

@@ -7,28 +7,29 @@ use std::{
 };
 
 use quorate_protocol::{ProcessId, relay::Relay, rubberband::ClientCommand};
-use quorate_runtime::{Port, Untaken};
-use quorate_sql::backend::{Fault, Piece, Pieces};
+use quorate_runtime::{CommandError, Port};
+use quorate_sql::backend::{OperationError, Piece, PieceStream};
 use quorate_tables::{Command, Process};
 use tokio::sync::mpsc;
 
 use super::requests::{Arrival, Requests};
 
-/// A replica's part of a long read. What has been taken of it is told to the replica, which sends no more than a window
-/// ahead; dropped before its end, it ends the request.
-pub(super) struct Coming {
+/// A replica's part of a long read. The replica learns how much was taken, and sends at most a window more.
+/// If this is dropped before its end, the request ends.
+pub(super) struct PartStream {
     handle: Port<Relay<Process>>,
     requests: Arc<Requests>,
     token: u64,
     from: ProcessId,
     pieces: mpsc::UnboundedReceiver<Arrival>,
-    /// Bytes of all pieces handed out, and how much of that the replica knows.
+    /// Bytes of all pieces that the client took, and the part of these bytes that it has reported to the
+    /// replica.
     taken: u64,
     told: u64,
     ended: bool,
 }
 
-impl Coming {
+impl PartStream {
     pub(super) fn new(
         handle: Port<Relay<Process>>,
         requests: Arc<Requests>,
@@ -36,23 +37,23 @@ impl Coming {
         from: ProcessId,
         pieces: mpsc::UnboundedReceiver<Arrival>,
     ) -> Self {
-        Coming { handle, requests, token, from, pieces, taken: 0, told: 0, ended: false }
+        PartStream { handle, requests, token, from, pieces, taken: 0, told: 0, ended: false }
     }
 
-    /// Whether there is room for a command; a process that is ending needs none any more.
+    /// Sends a command. Returns whether the queue had room; a process that is ending counts as having room.
     fn tell(&self, command: ClientCommand) -> bool {
-        !matches!(self.handle.try_command(Command::Client(command)), Err(Untaken::Full(_)))
+        !matches!(self.handle.try_command(Command::Client(command)), Err(CommandError::Full(_)))
     }
 }
 
-impl Pieces for Coming {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, Fault>>> {
+impl PieceStream for PartStream {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Piece, OperationError>>> {
         if self.taken > self.told {
             let (token, from, bytes) = (self.token, self.from, self.taken);
             if self.tell(ClientCommand::Consumed { token, from, bytes }) {
                 self.told = bytes;
             } else {
-                // Untold, nothing more would come.
+                // The replica would send nothing more without this command, so it is tried again.
                 cx.waker().wake_by_ref();
             }
         }
@@ -66,7 +67,7 @@ impl Pieces for Coming {
     }
 }
 
-impl Drop for Coming {
+impl Drop for PartStream {
     fn drop(&mut self) {
         if !self.ended {
             self.tell(ClientCommand::Cancel { token: self.token });
@@ -74,8 +75,11 @@ impl Drop for Coming {
     }
 }
 
-impl fmt::Debug for Coming {
+impl fmt::Debug for PartStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coming").field("token", &self.token).field("from", &self.from).finish_non_exhaustive()
+        f.debug_struct("PartStream")
+            .field("token", &self.token)
+            .field("from", &self.from)
+            .finish_non_exhaustive()
     }
 }

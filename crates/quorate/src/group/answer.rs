@@ -1,14 +1,17 @@
-//! Answers to queries: now, later, or none.
+//! Answers to queries: now, later, or declined.
 //!
-//! `Replica::query` runs between two updates, and everything that is delivered meanwhile waits for it. A member that has to ask somebody
-//! else first, or computes for long, returns [`Answer::Later`] and hands the [`Promise`] to a thread of its own.
+//! `Replica::query` runs between two updates, and later deliveries wait for it. A member may have to ask
+//! another party first, or to compute for long. Then it returns [`Answer::Later`] and gives the [`Promise`]
+//! to another thread.
 //!
 //! **Invariants.**
-//! - *One word for each query.* A promise is used up by its answer. Dropped without one, it declines.
-//! - *Nobody waits for it.* The applying thread only notes who asked. The reply is serialised, sealed and handed over by the thread that
-//!   answers, in the group's key of that moment.
-//! - *It answers for the member that was asked.* Once that member is out of its group its promises say nothing: the asker has learnt from the
-//!   view that it is gone. A promise keeps neither the member nor its process alive.
+//! - *One answer for each query.* An answer consumes its promise. A promise that is dropped unanswered
+//!   declines.
+//! - *Nobody waits for it.* The applying thread only notes the asker. The thread that answers serialises,
+//!   seals and sends the reply, with the group's key of that moment.
+//! - *It answers for the member that was asked.* Once that member is out of its group, its promises send
+//!   nothing: the asker has learnt from the view that the member is gone. A promise keeps neither the member
+//!   nor its process alive.
 
 use std::{
     fmt,
@@ -22,12 +25,14 @@ use quorate_protocol::ProcessId;
 use serde::Serialize;
 
 use super::{
-    inbox::{Seat, lock, sealed},
-    process::Shared,
-    query::Word,
+    inbox::{Seat, encode},
+    process::GroupShared,
+    query::QueryAnswer,
 };
 
-/// A member's word on a query.
+use crate::lock::lock;
+
+/// A member's answer to a query.
 ///
 /// ```
 /// use std::thread;
@@ -42,36 +47,36 @@ use super::{
 /// ```
 #[derive(Debug)]
 pub enum Answer<T> {
-    /// This.
+    /// The reply.
     Now(T),
-    /// The [`Promise`] that was made with it says.
+    /// The reply comes later, through the [`Promise`] that was made with this value.
     Later(Later<T>),
-    /// It has nothing to say.
+    /// The member does not reply.
     Declined,
 }
 
 impl<T> Answer<T> {
-    /// An answer that is given later, and the means to give it. Whoever asks waits no longer than its own deadline; a reply that comes
-    /// behind that is dropped there and counted (`quorate_group_late_replies`).
+    /// Returns an answer that is given later, and the promise that gives it. The asker waits no longer than
+    /// its own deadline; it drops and counts a later reply (`quorate_group_late_replies`).
     pub fn later() -> (Answer<T>, Promise<T>) {
-        let stage = Arc::new(Mutex::new(Stage::Open));
-        (Answer::Later(Later(stage.clone(), PhantomData)), Promise(Some(stage), PhantomData))
+        let state = Arc::new(Mutex::new(PromiseState::Open));
+        (Answer::Later(Later(state.clone(), PhantomData)), Promise(Some(state), PhantomData))
     }
 }
 
 /// The place of an answer that is given later.
-pub struct Later<T>(Arc<Mutex<Stage>>, PhantomData<fn() -> T>);
+pub struct Later<T>(Arc<Mutex<PromiseState>>, PhantomData<fn() -> T>);
 
 impl<T> Later<T> {
-    /// `query` has returned it: the answer is for this one.
+    /// Binds the answer to its asker, after `query` has returned it.
     pub(super) fn bind(self, asker: Asker) {
-        let mut stage = lock(&self.0);
-        match mem::replace(&mut *stage, Stage::Over) {
-            Stage::Told(word) => {
-                drop(stage);
-                asker.tell(word);
+        let mut state = lock(&self.0);
+        match mem::replace(&mut *state, PromiseState::Over) {
+            PromiseState::Answered(answer) => {
+                drop(state);
+                asker.tell(answer);
             }
-            _ => *stage = Stage::Asked(asker),
+            _ => *state = PromiseState::Awaited(asker),
         }
     }
 }
@@ -82,33 +87,33 @@ impl<T> fmt::Debug for Later<T> {
     }
 }
 
-/// The means to answer a query after [`query`](super::Replica::query) has returned, from any thread. Dropped, it declines; dropped by a
-/// thread that panics, it says that the member failed.
+/// The means to answer a query from any thread after [`query`](super::Replica::query) has returned. A promise
+/// that is dropped declines. If a panicking thread drops it, the asker learns that the member failed.
 #[must_use = "the query is declined once it is dropped"]
-pub struct Promise<T>(Option<Arc<Mutex<Stage>>>, PhantomData<fn(T)>);
+pub struct Promise<T>(Option<Arc<Mutex<PromiseState>>>, PhantomData<fn(T)>);
 
 impl<T: Serialize> Promise<T> {
-    /// Answers the query. It may wait for a moment while the process has too much to do. A reply that does not serialise is told as
-    /// [failed](super::Absence::Failed).
+    /// Answers the query. It may wait for a moment while the process is busy. If the reply does not
+    /// serialise, the asker gets [failed](super::Absence::Failed).
     pub fn answer(mut self, reply: T) {
-        let word = match sealed(&reply) {
-            Ok(reply) => Word::Reply(reply),
-            Err(why) => Word::Failed(why.into_bytes()),
+        let answer = match encode(&reply) {
+            Ok(reply) => QueryAnswer::Reply(reply),
+            Err(why) => QueryAnswer::Failed(why.into_bytes()),
         };
-        if let Some((asker, word)) = self.0.take().and_then(|stage| tell(&stage, || word)) {
-            asker.tell(word);
+        if let Some((asker, answer)) = self.0.take().and_then(|state| tell(&state, || answer)) {
+            asker.tell(answer);
         }
     }
 }
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        let word = || match thread::panicking() {
-            true => Word::Failed(b"the thread that was to answer panicked".to_vec()),
-            false => Word::Declined,
+        let answer = || match thread::panicking() {
+            true => QueryAnswer::Failed(b"the thread that was to answer panicked".to_vec()),
+            false => QueryAnswer::Declined,
         };
-        if let Some((asker, word)) = self.0.take().and_then(|stage| tell(&stage, word)) {
-            asker.tell_or_not(word);
+        if let Some((asker, answer)) = self.0.take().and_then(|state| tell(&state, answer)) {
+            asker.tell_or_not(answer);
         }
     }
 }
@@ -120,58 +125,58 @@ impl<T> fmt::Debug for Promise<T> {
 }
 
 /// The state of an answer that is given later.
-enum Stage {
-    /// `query` has not returned, and nothing was said.
+enum PromiseState {
+    /// `query` has not returned, and the promise has not answered.
     Open,
-    /// `query` has not returned.
-    Told(Word),
-    /// Nothing was said.
-    Asked(Asker),
+    /// The promise has answered, and `query` has not returned.
+    Answered(QueryAnswer),
+    /// `query` has returned, and the promise has not answered.
+    Awaited(Asker),
     Over,
 }
 
-/// A promise says this. The asker, if it is known whom to tell.
-fn tell(stage: &Mutex<Stage>, word: impl FnOnce() -> Word) -> Option<(Asker, Word)> {
-    let mut stage = lock(stage);
-    match mem::replace(&mut *stage, Stage::Over) {
-        Stage::Asked(asker) => Some((asker, word())),
+/// Takes the answer of a promise. Returns the asker with it if the asker is known already.
+fn tell(state: &Mutex<PromiseState>, answer: impl FnOnce() -> QueryAnswer) -> Option<(Asker, QueryAnswer)> {
+    let mut state = lock(state);
+    match mem::replace(&mut *state, PromiseState::Over) {
+        PromiseState::Awaited(asker) => Some((asker, answer())),
         _ => {
-            *stage = Stage::Told(word());
+            *state = PromiseState::Answered(answer());
             None
         }
     }
 }
 
-/// The asker of a query, for a member that answers it.
+/// The asker of a query, for the member that answers.
 pub(super) struct Asker {
     seat: Weak<Seat>,
-    shared: Weak<Shared>,
+    shared: Weak<GroupShared>,
     sender: ProcessId,
     number: u64,
 }
 
 impl Asker {
-    /// The member that sent the query of this number, for the member in this seat.
-    pub(super) fn new(seat: &Arc<Seat>, shared: &Arc<Shared>, sender: ProcessId, number: u64) -> Asker {
+    /// Makes the asker from the member in this seat, and the sender and number of the query.
+    pub(super) fn new(seat: &Arc<Seat>, shared: &Arc<GroupShared>, sender: ProcessId, number: u64) -> Asker {
         Asker { seat: Arc::downgrade(seat), shared: Arc::downgrade(shared), sender, number }
     }
 
-    /// Says it, if the member is one still. Not on the protocol thread.
-    pub(super) fn tell(&self, word: Word) {
+    /// Sends the answer if this member is still in its group. Does not run on the protocol thread.
+    pub(super) fn tell(&self, answer: QueryAnswer) {
         if let Some((seat, shared)) = self.member() {
-            shared.answer(&seat, self.sender, self.number, word);
+            shared.answer(&seat, self.sender, self.number, answer);
         }
     }
 
-    /// As [`Asker::tell`], and never waits: an object that holds promises may be dropped on any thread. Where too many commands wait nothing
-    /// is said, and the asker finds out at its deadline.
-    fn tell_or_not(&self, word: Word) {
+    /// Sends the answer like [`Asker::tell`], but never waits, because an object with promises may be dropped
+    /// on any thread.
+    fn tell_or_not(&self, answer: QueryAnswer) {
         if let Some((seat, shared)) = self.member() {
-            shared.try_answer(&seat, self.sender, self.number, word);
+            shared.answer_briefly(&seat, self.sender, self.number, answer);
         }
     }
 
-    fn member(&self) -> Option<(Arc<Seat>, Arc<Shared>)> {
+    fn member(&self) -> Option<(Arc<Seat>, Arc<GroupShared>)> {
         let (seat, shared) = (self.seat.upgrade()?, self.shared.upgrade()?);
         seat.over().is_none().then_some((seat, shared))
     }

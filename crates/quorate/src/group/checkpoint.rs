@@ -1,31 +1,37 @@
-//! The checkpoint file of a group: its state while nobody is in it.
+//! The checkpoint file of a group: its state while the group has no members.
 //!
-//! **Promise.** A file is there whole, with the state of the group at the beginning of a view, or as it was before. Once a save has been
-//! answered the file is durable, and the routers know of it: nobody begins with an older one any more, unless told to
+//! **Promise.** A file is always complete: it has the state of the group at the beginning of a view, or the
+//! former content. Once a save has been answered, the file is durable and the routers know of it. From then
+//! on nobody begins with an older one, except on request
 //! ([`Group::give_up_newer_checkpoint`](super::Group::give_up_newer_checkpoint)).
 //!
-//! **Source.** 000 §6: a persistent group has a checkpoint in a file. Who may read the file may join, since the group's key is in it.
+//! **Source.** 000 §6: a persistent group has a checkpoint in a file. A reader of the file can join, because
+//! the group's key is in it.
 //!
-//! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and before it leaves in order. From
-//! then on it sends nothing, so the last one to leave has saved all there is, and the routers know of it before nobody is in the
-//! group. It does not save by itself at other views: a view changes when members die or come, so all of them would write at the
-//! moment at which they have most to do, and how much may be lost is for the program to say. A timer and `save` say it.
+//! **When.** A member with a file saves when any member calls [`Member::save`](super::Member::save), and
+//! before it leaves in order. From then on it sends nothing. So the last member to leave has saved the whole
+//! state, and the routers know of the file before the group is empty. A member does not save by itself at
+//! other views: members die or come there, so all would write when they are busiest. How much may be lost is
+//! the program's decision: it calls `save` on a timer.
 //!
-//! **How.** The delivery thread takes the object's checkpoint between two updates, where the protocol says ([`Event::Keep`]). A thread of
-//! the file's own writes it beside its place, readable by its owner alone, syncs it, renames it, and syncs the directory. Then the
-//! routers are told. One save waits at most while another one is written: a newer one takes its place, and answers for both.
+//! **How.** The delivery thread takes the object's checkpoint between two updates, at the place that the
+//! protocol names ([`Event::Keep`]). The file's own thread writes it to a temporary neighbour that only the
+//! owner can read, syncs it, renames it, and syncs the directory. Then it informs the routers. At most one
+//! save waits while another is written: a newer save replaces the waiting one, and answers for both.
 //!
 //! ```text
-//!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head: domain, group, mark, signature, keys, locks │ the object
+//!   quorate group checkpoint, format 1 ⏎ │ length │ print │ head │ the object
+//!   head: domain, group, mark, signature, keys, locks
 //! ```
 //!
 //! **Attacks considered.**
-//! - *Power fails while it is written:* the former file is in its place. What is left beside it is in nobody's way.
-//! - *It is durable, and the routers never hear of it:* it is newer than they know, and taken.
-//! - *Cut off, changed, of a later build, of another domain, group, type or key:* refused before anything begins with it, and before a save could
-//!   take its place. A key is compared once the file is needed: where the group has members, an old file with a former key is replaced.
-//! - *Two programs are told the same file:* the second is refused.
-//! - *A key that others may read:* a file with a key that others than its owner may read is refused.
+//! - *Power fails during a write:* the former file is in its place. The unfinished neighbour disturbs nobody.
+//! - *The file is durable, and the routers never hear of it:* it is newer than they know, and accepted.
+//! - *A file that is cut off, changed, of a later build, or of another domain, group, type or key:* it is
+//!   refused before anything begins with it, and before a save could replace it. A key is compared once the
+//!   file is needed: if the group has members, an old file with a former key is replaced.
+//! - *Two programs use the same file:* the second is refused.
+//! - *A key that others may read:* a file with a key is refused if others than its owner may read it.
 //!
 //! [`Event::Keep`]: quorate_protocol::group::Event::Keep
 
@@ -54,18 +60,15 @@ use tokio::sync::oneshot;
 use tracing::warn;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{
-    Key, Object, Snapshot,
-    inbox::{Seat, lock},
-    key::Secrets,
-    process::Shared,
-    signature::Signature,
+use super::{Key, Object, Snapshot, inbox::Seat, key::Secrets, process::GroupShared, signature::Signature};
+use crate::{
+    error::{DROPPED, Error},
+    lock::lock,
 };
-use crate::error::{DROPPED, Error};
 
-/// All of a checkpoint but the object.
+/// The content of a checkpoint file before the object.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct CheckpointHead {
     domain: DomainId,
     group: String,
     mark: Mark,
@@ -77,15 +80,15 @@ pub(super) struct Head {
 
 /// The bytes before the format's number.
 const FIRST_WORDS: &[u8] = b"quorate group checkpoint, format ";
-/// The format that this build writes, and the only one so far.
+/// The number of the only format so far.
 const FORMAT: &[u8] = b"1";
-/// No number of a format is longer.
+/// Upper bound of a format's number, in bytes.
 const FORMAT_BYTES_MAX: usize = 8;
-/// The length and the print of what is behind them.
+/// Size of the length and the print of the bytes that follow them.
 const LENGTH_BYTES: usize = 8 + 16;
 
-/// A checkpoint's bytes, as they stand in a file.
-fn encode(head: &Head, object: &[u8]) -> Bytes {
+/// Encodes a checkpoint as the content of a file.
+fn encode(head: &CheckpointHead, object: &[u8]) -> Bytes {
     let mut body = BytesMut::with_capacity(1024 + object.len());
     encode_body(&mut body, head);
     body.put_slice(object);
@@ -99,8 +102,8 @@ fn encode(head: &Head, object: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
-/// The checkpoint of these bytes, and the object in it.
-fn decode(mut bytes: Bytes) -> Result<(Head, Bytes), String> {
+/// Decodes a checkpoint: its head, and the bytes of the object.
+fn decode(mut bytes: Bytes) -> Result<(CheckpointHead, Bytes), String> {
     if !bytes.starts_with(FIRST_WORDS) {
         return Err(String::from("it is no checkpoint of a group"));
     }
@@ -126,7 +129,21 @@ fn decode(mut bytes: Bytes) -> Result<(Head, Bytes), String> {
     Ok((head, bytes))
 }
 
-/// The bytes of a file; none if there is no file.
+/// Decodes the input as a checkpoint file, and as the body of a checkpoint file with a correct checksum. This
+/// is the entry point of the fuzz target `checkpoints`.
+pub(crate) fn fuzz_checkpoint(input: &[u8]) {
+    let _ = decode(Bytes::copy_from_slice(input));
+    let mut file = BytesMut::from([FIRST_WORDS, FORMAT, b"\n"].concat().as_slice());
+    file.put_u64_le(input.len() as u64);
+    file.put_u128_le(xxh3_128(input));
+    file.put_slice(input);
+    if let Ok((head, object)) = decode(file.freeze()) {
+        let again = decode(encode(&head, &object)).map(|(_, object)| object);
+        assert_eq!(again, Ok(object));
+    }
+}
+
+/// Returns the bytes of a file, or `None` if there is no file.
 fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     let failed = |error: io::Error| Error::file(path, error);
     match fs::metadata(path) {
@@ -138,7 +155,7 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
 }
 
-/// Puts a file into its place, whole and durable, or leaves what is there.
+/// Writes a file completely and durably, or leaves the former one.
 fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
@@ -146,7 +163,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
     let written = OpenOptions::new().create_new(true).write(true).mode(0o600).open(&beside);
     let written = written.and_then(|mut file| write(&mut file).and_then(|()| file.sync_all()));
     if let Err(error) = written.and_then(|()| fs::rename(&beside, path)) {
-        // It may never have been made.
+        // The temporary file may not exist.
         let _ = fs::remove_file(&beside);
         return Err(error);
     }
@@ -154,7 +171,7 @@ fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::
     File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all())
 }
 
-/// A group's state out of its file, for one that may be the first to return.
+/// A group's state from its file, for a member that may be the first to return.
 pub(super) struct Loaded<R> {
     pub(super) mark: Mark,
     pub(super) object: R,
@@ -164,7 +181,8 @@ pub(super) struct Loaded<R> {
 }
 
 impl<R: Object> Loaded<R> {
-    /// Reads the file, for a member that brings this object along; none if there is none. Waits for the disk.
+    /// Reads the file, for a member that brings the object `brought` along. Returns `None` if there is no
+    /// file. Waits for the disk.
     pub(super) fn read(
         path: &Path,
         domain: DomainId,
@@ -197,16 +215,17 @@ impl<R: Object> Loaded<R> {
         }
         let object = brought.restore(&Snapshot::of_bytes(object));
         let object = object.map_err(|corrupt| Error::mismatch(subject(path), corrupt))?;
-        let Head { mark, locks, secrets, .. } = head;
+        let CheckpointHead { mark, locks, secrets, .. } = head;
         Ok(Some(Loaded { mark, object, locks, secrets, path: path.to_owned() }))
     }
 
-    /// The key that the group had.
+    /// Returns the group's key in the file.
     pub(super) fn key(&self) -> Option<&Key> {
         self.secrets.as_ref().and_then(Secrets::key)
     }
 
-    /// Whether a member with this key may begin with it. One that was given none takes the file's.
+    /// Checks whether a member with the key `given` may begin with this state. A member without a key takes
+    /// the file's.
     pub(super) fn check_key(&self, given: Option<&Key>) -> Result<(), Error> {
         let why = match (given, self.key()) {
             (None, _) => return Ok(()),
@@ -224,7 +243,7 @@ fn subject(path: &Path) -> String {
     format!("the checkpoint {}", path.display())
 }
 
-/// A member's file, and the saves that are under way.
+/// A member's file, and its saves in progress.
 pub(super) struct Keeper {
     path: PathBuf,
     domain: DomainId,
@@ -234,31 +253,31 @@ pub(super) struct Keeper {
 #[derive(Default)]
 struct Keeping {
     /// The state to be written next.
-    next: Option<Job>,
-    /// A thread writes.
+    next: Option<CheckpointJob>,
+    /// Whether a thread is writing a state to the file.
     busy: bool,
     /// The last save that ended.
     done: Option<(Mark, Result<(), Error>)>,
     /// Callers that wait for this checkpoint, or a newer one.
     waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
-    /// Why the member has ended.
+    /// The reason why the member has ended.
     over: Option<Error>,
-    /// Held as long as the file is this member's.
+    /// The lock on the file, held while the file belongs to this member.
     claim: Option<File>,
 }
 
 /// A state to be saved.
-struct Job {
-    head: Head,
+struct CheckpointJob {
+    head: CheckpointHead,
     object: Snapshot,
 }
 
-/// A file that another member has is asked for again for so long, and so often.
+/// Time for which a member waits for a file that another member uses, and the pause between attempts.
 const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
 const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 impl Keeping {
-    /// The file is for others once the member has ended and nothing is written any more.
+    /// Releases the file once the member has ended and no thread writes.
     fn let_go(&mut self) {
         if self.over.is_some() && !self.busy {
             self.claim = None;
@@ -267,8 +286,9 @@ impl Keeping {
 }
 
 impl Keeper {
-    /// Takes a file for a member, by a lock on one beside it, which stays. Two that save to one file would each take the other's for an older
-    /// one. A member that has just been dropped may still be at its last save: that is waited for, not for long. Waits for the disk.
+    /// Takes a file for a member, by a lock on a neighbouring file, which stays. Without it, two members that
+    /// save to one file would each take the other's content for an older one. A member that was just dropped
+    /// may still write its last save: this call waits for it, up to `CLAIM_PATIENCE`. Waits for the disk.
     pub(super) fn claim(path: PathBuf, domain: DomainId) -> Result<Keeper, Error> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
@@ -292,7 +312,7 @@ impl Keeper {
         Ok(Keeper { path, domain, state: Mutex::new(keeping) })
     }
 
-    /// The end of a save, or of a newer one.
+    /// Returns the end of a save, or of a newer one, as a receiver.
     pub(super) fn wait(&self, mark: Mark) -> oneshot::Receiver<Result<Mark, Error>> {
         let (told, end) = oneshot::channel();
         let mut keeping = lock(&self.state);
@@ -301,14 +321,14 @@ impl Keeper {
             (_, over) => over.clone().map(Err),
         };
         match ended {
-            // It is taken by the caller of this.
+            // Sending cannot fail, because this function still holds the receiver.
             Some(ended) => drop(told.send(ended)),
             None => keeping.waits.push((mark, told)),
         }
         end
     }
 
-    /// The member has ended: its callers that wait are told why.
+    /// Ends the file with its member: callers that wait get the reason.
     pub(super) fn fail(&self, why: &Error) {
         let mut keeping = lock(&self.state);
         keeping.over.get_or_insert_with(|| why.clone());
@@ -316,29 +336,29 @@ impl Keeper {
         let waits = mem::take(&mut keeping.waits);
         drop(keeping);
         for (_, told) in waits {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = told.send(Err(why.clone()));
         }
     }
 
-    /// Saves a replica as it is, behind the state that is being written.
+    /// Saves a replica in its present state, after the save in progress.
     pub(super) fn keep<R: Object>(
         self: &Arc<Self>,
         seat: &Seat,
-        shared: &Arc<Shared>,
+        shared: &Arc<GroupShared>,
         mark: Mark,
         object: &R,
         locks: Locks,
     ) {
-        let head = Head {
+        let head = CheckpointHead {
             domain: self.domain,
             group: seat.name.clone(),
             mark,
             signature: Signature::of(object),
-            secrets: seat.ring.as_ref().map(|ring| ring.secrets()),
+            secrets: seat.group_keys.as_ref().map(|group_keys| group_keys.secrets()),
             locks,
         };
-        let job = Job { head, object: object.checkpoint() };
+        let job = CheckpointJob { head, object: object.checkpoint() };
         let mut keeping = lock(&self.state);
         keeping.next = Some(job);
         if mem::replace(&mut keeping.busy, true) {
@@ -349,7 +369,7 @@ impl Keeper {
         let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(move || {
             while let Some(job) = keeper.next() {
                 let mark = job.head.mark;
-                // A snapshot that is written later is the user's code.
+                // A late snapshot runs user code.
                 let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &telling)));
                 let saved = saved.unwrap_or_else(|panic| {
                     Err(Error::file(
@@ -368,17 +388,17 @@ impl Keeper {
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<CheckpointJob> {
         let mut keeping = lock(&self.state);
         keeping.busy = keeping.next.is_some();
         keeping.let_go();
         keeping.next.take()
     }
 
-    /// Writes a state, and tells the routers.
-    fn save(&self, job: Job, shared: &Shared) -> Result<(), Error> {
+    /// Writes a state, and informs the routers.
+    fn save(&self, job: CheckpointJob, shared: &GroupShared) -> Result<(), Error> {
         let failed = |why: String| Error::file(&self.path, why);
-        let Job { head, object } = job;
+        let CheckpointJob { head, object } = job;
         let object = object.finish_behind(Vec::new()).map_err(failed)?;
         let bytes = encode(&head, &object);
         replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
@@ -398,7 +418,7 @@ impl Keeper {
         }
     }
 
-    /// A save has ended.
+    /// Notes that a save has ended, and answers the callers that it covers.
     fn done(&self, mark: Mark, saved: Result<(), Error>) {
         if let Err(why) = &saved {
             warn!(file = %self.path.display(), %mark, %why, "a checkpoint is not saved");
@@ -410,7 +430,7 @@ impl Keeper {
         keeping.waits = waits;
         drop(keeping);
         for (_, caller) in told {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = caller.send(saved.clone().map(|()| mark));
         }
     }
@@ -447,10 +467,10 @@ mod tests {
 
     const DOMAIN: DomainId = DomainId(7);
 
-    fn head(secrets: Option<Secrets>) -> Head {
+    fn head(secrets: Option<Secrets>) -> CheckpointHead {
         let mark = Mark { life: 1, view: Position(9) };
         let (group, signature) = (String::from("sums"), Signature::of(&Sum(0)));
-        Head { domain: DOMAIN, group, mark, signature, secrets, locks: Locks::default() }
+        CheckpointHead { domain: DOMAIN, group, mark, signature, secrets, locks: Locks::default() }
     }
 
     fn put(path: &Path, bytes: &[u8]) {
@@ -539,7 +559,7 @@ mod tests {
         put(&path, b"former");
         let full = |file: &mut File| file.write_all(b"ne").and(Err(io::ErrorKind::StorageFull.into()));
         assert_eq!(replace(&path, full).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        // A directory that is none, and one in its place.
+        // A path below a file, and a path that is a directory.
         let whole = |file: &mut File| file.write_all(b"new");
         assert!(replace(&path.join("below"), whole).is_err());
         fs::create_dir(place.path().join("taken")).unwrap();

@@ -1,4 +1,4 @@
-//! A process of the domain that holds groups, over its lives, and how one joins.
+//! A node's process that holds groups, over its lives, and the act of joining a group.
 
 use std::{
     fmt, future,
@@ -9,7 +9,7 @@ use std::{
 
 use quorate_protocol::{
     DomainId, ProcessId,
-    group::{Command, Failure, Figures, GROUP_NAME_BYTES_MAX, GroupId, Offer},
+    group::{Command, Failure, GROUP_NAME_BYTES_MAX, GroupCounters, GroupId, Offer},
 };
 use quorate_runtime::{
     Config, chance,
@@ -22,48 +22,50 @@ use tracing::warn;
 use super::{
     Key, Member, Object,
     checkpoint::{Keeper, Loaded},
-    inbox::{Brought, Seat, lock},
-    key::Ring,
+    inbox::{Brought, Seat},
+    key::GroupKeys,
     member,
     process::Process,
 };
 use crate::{
+    address::{advertised, ask_domain, bind},
     error::{DROPPED, Error},
-    node,
+    lock::lock,
     pending::{Pending, on_a_thread},
     timer,
 };
 
-/// A node's part in process groups: a process of the domain on threads of its own. Its clones, and the members that it gave, share
-/// it; it ends with the last of them, as if it had been killed ([`Groups::leave`] is the polite way).
+/// A node's part in process groups: a process of the domain on threads of its own. Its clones, and the
+/// members that it made, share it. It ends with the last of them, as if it had been killed ([`Groups::leave`]
+/// is the polite way).
 ///
-/// A process that was dropped from the domain is over for good, and so are its members ([`Error::Wedged`]). The next one to join does so
-/// from a new process.
+/// A process that was dropped from the domain is over for good, and so are its members ([`Error::Wedged`]).
+/// The next join starts a new process.
 #[derive(Clone)]
-pub(crate) struct Groups(Arc<Inner>);
+pub(crate) struct Groups(Arc<GroupsInner>);
 
-struct Inner {
+struct GroupsInner {
     settings: GroupsSettings,
     present: Mutex<Option<Arc<Process>>>,
     gauges: Gauges,
 }
 
-/// The figures of processes with groups, as Prometheus reads them.
+/// The gauges of a process with groups, for Prometheus.
 struct Gauges {
     metrics: Metrics,
     processes: Counter,
     wedged: Gauge,
     inbox: Gauge,
     late: Gauge,
-    figures: Vec<(Gauge, Figure)>,
+    figures: Vec<(Gauge, GroupFigure)>,
     datagrams: Vec<(Gauge, Count)>,
 }
 
-/// One of the figures.
-type Figure = fn(&Figures) -> u64;
+/// A function that reads one figure of the protocol.
+type GroupFigure = fn(&GroupCounters) -> u64;
 
-/// The name of a gauge, what it shows, and which figure that is.
-const FIGURES: [(&str, &str, Figure); 14] = [
+/// Gauges of the protocol's figures: name, help text, reader.
+const FIGURES: [(&str, &str, GroupFigure); 14] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
     ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
     ("group_view_wait_us_max", "Longest that soft sends of a member waited for a view, in µs", |figures| {
@@ -84,10 +86,10 @@ const FIGURES: [(&str, &str, Figure); 14] = [
     ("group_refused", "Messages that no correct process sends", |figures| figures.refused),
 ];
 
-/// One of the counts of the process' sockets.
+/// A function that reads one count of the process's sockets.
 type Count = fn(&Counters) -> u64;
 
-/// The name of a gauge, what it shows, and which count that is.
+/// Gauges of the datagram counts: name, help text, reader.
 const DATAGRAMS: [(&str, &str, Count); 4] = [
     ("group_datagrams_sent", "Datagrams sent, of the process at present", |counters| {
         counters.datagrams_sent.get()
@@ -139,51 +141,53 @@ impl Gauges {
     }
 }
 
-/// How a process with groups is set up.
+/// The settings of a process with groups.
 pub(crate) struct GroupsSettings {
-    /// Where routers may be found, `host:port`.
+    /// Addresses of routers, `host:port`.
     pub(crate) routers: Vec<String>,
-    /// Their domain. Asked of them unless said.
+    /// The routers' domain. `None` asks the routers for it.
     pub(crate) domain: Option<DomainId>,
-    /// Where it listens for other members.
+    /// The address at which the member listens for other members.
     pub(crate) listen: String,
-    /// Where the others reach it, if not where it listens; port 0 stands for the port that it listens at.
+    /// The address at which other members reach it, if not `listen`. Port 0 stands for the port at which it
+    /// listens.
     pub(crate) advertise: Option<String>,
-    /// Lets it listen at addresses other than loopback.
+    /// Whether the process may listen at addresses other than loopback.
     pub(crate) insecure: bool,
-    /// How long joining may take, the state included.
+    /// Upper bound of the time to join, the transfer of the state included.
     pub(crate) patience: Duration,
-    /// Bytes of a datagram at most.
+    /// Length of the longest datagram, in bytes.
     pub(crate) datagram_bytes: usize,
-    /// Updates that travel together at most.
+    /// Upper bound of the updates that travel together.
     pub(crate) pack: u32,
 }
 
-/// One group, by its name: what is joined.
+/// One group, by its name, with the options of a join.
 #[derive(Clone, Debug)]
 pub struct Group {
     groups: Groups,
     name: String,
     key: Option<Key>,
     checkpoint_file: Option<PathBuf>,
-    /// Whether it begins with what it has, though a newer checkpoint is known.
+    /// Whether the member begins with its own state although a newer checkpoint is known.
     forced: bool,
 }
 
 impl Groups {
-    /// The process starts when it joins its first group.
+    /// Makes a node's groups. The process starts at the first join.
     pub(crate) fn new(settings: GroupsSettings) -> Groups {
-        Groups(Arc::new(Inner { settings, present: Mutex::new(None), gauges: Gauges::new() }))
+        Groups(Arc::new(GroupsInner { settings, present: Mutex::new(None), gauges: Gauges::new() }))
     }
 
-    /// A group of this name. It comes to be when the first joins.
+    /// Returns the group of this name. The group comes into existence when its first member joins.
     pub(crate) fn group(&self, name: impl Into<String>) -> Group {
         let (groups, name) = (self.clone(), name.into());
         Group { groups, name, key: None, checkpoint_file: None, forced: false }
     }
 
-    /// Leaves all groups and the domain: saves the state of members with a checkpoint file, for at most 30 s, and waits until all have left, for
-    /// at most 3 s. Members end. An error says that a state was not saved.
+    /// Leaves all groups and the domain, and ends the members. It saves the state of members with a
+    /// checkpoint file, for at most 30 s, and waits until all have left, for at most 3 s. An error says that
+    /// a state was not saved.
     pub(crate) async fn leave(self) -> Result<(), Error> {
         let Some(process) = lock(&self.0.present).take() else { return Ok(()) };
         let seats = process.groups();
@@ -204,9 +208,9 @@ impl Groups {
             warn!(%why, "a node leaves before its checkpoints are saved");
         }
         let left = async {
-            let leaving: Vec<_> = seats.iter().filter_map(|seat| process.shared.leave(seat).ok()).collect();
+            let leaving: Vec<_> = seats.iter().map(|seat| process.shared.leave(seat)).collect();
             for ending in leaving {
-                // An error says that the process has ended: nothing is left to leave.
+                // An error says that the process has ended, so nothing is left to leave.
                 let _ = ending.await;
             }
             let _ = process.exit().await;
@@ -216,28 +220,29 @@ impl Groups {
         saved
     }
 
-    /// Its metrics, brought up to date.
+    /// Returns the metrics, brought up to date.
     pub(crate) fn metrics(&self) -> Metrics {
         let present = lock(&self.0.present).clone();
         self.0.gauges.show(present.as_deref());
         self.0.gauges.metrics.clone()
     }
 
-    /// Stops without a word, as if it had been killed: the others find out.
+    /// Stops without a message, as if the process had been killed. The other members find out.
     pub(crate) fn abandon(self) {
         if let Some(process) = lock(&self.0.present).take() {
             process.stop();
         }
     }
 
-    /// The process at present, unless it was dropped.
+    /// Returns the present process, unless it was dropped.
     fn present(&self) -> Option<Arc<Process>> {
-        // Another thread may be starting one. That is waited for on a thread, too.
+        // Another thread may hold the lock while it starts a process. The caller then waits on a thread, not
+        // here.
         let present = self.0.present.try_lock().ok()?;
         present.as_ref().filter(|process| !process.shared.is_wedged()).cloned()
     }
 
-    /// The process at present, or a new one.
+    /// Returns the present process, or starts a new one.
     fn process(&self) -> Result<Arc<Process>, Error> {
         let mut present = lock(&self.0.present);
         if let Some(process) = present.as_ref().filter(|process| !process.shared.is_wedged()) {
@@ -252,7 +257,7 @@ impl Groups {
 
 /// How long a process that leaves waits for the others to take note.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
-/// How long it waits for its checkpoints.
+/// Upper bound of the wait for checkpoints of a process that leaves.
 const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 
 impl fmt::Debug for Groups {
@@ -266,64 +271,69 @@ impl GroupsSettings {
     fn start(&self) -> Result<Process, Error> {
         let domain = match self.domain {
             Some(domain) => domain,
-            None => node::ask_domain(&self.routers, self.patience)?,
+            None => ask_domain(&self.routers, self.patience)?,
         };
-        // It is nobody's successor, so that its number may be any.
+        // The process succeeds no other, so its node number is random.
         let me = ProcessId { node: chance::Chance::new().bits(), incarnation: chance::incarnation() };
-        let (listener, bound) = node::bind(&self.listen)?;
-        let address = node::advertised(self.advertise.as_deref(), bound);
+        let (listener, bound) = bind(&self.listen)?;
+        let address = advertised(self.advertise.as_deref(), bound);
         let mut config = Config::new(domain, me, Vec::new());
         config.listening = vec![listener];
         (config.insecure, config.advertise) = (self.insecure, Some(address.clone()));
-        // Soft sends are cast.
+        // Soft sends travel as datagrams.
         config.datagrams = Some(self.datagram_bytes);
         Process::start(config, address, self.routers.clone(), self.pack)
     }
 }
 
-/// The number of the group of this name.
+/// Returns the id of the group of this name: a hash of the name.
 pub(super) fn number(name: &str) -> GroupId {
     GroupId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()))
 }
 
 impl Group {
-    /// Its name.
+    /// Returns the group's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The group's [key](Key): what its members say to each other is sealed with it, and who joins without it is refused. The first
-    /// to join decides.
+    /// Sets the group's [key](Key). Members seal their messages with it, and a join without it is refused.
+    /// The first member decides whether the group has a key.
     pub fn key(self, key: Key) -> Group {
         Group { key: Some(key), ..self }
     }
 
-    /// Keeps the group's state in this file, which is this member's own: when [`Member::save`] asks for it, and when this member leaves. If
-    /// nobody is in the group, the first to join goes on from its file, if that is the newest one that the routers know of; else it is
-    /// refused ([`Error::Stale`](crate::Error::Stale)). If there is no file, and none is known of, it begins with its object. Where the group
-    /// has members, the state comes from them.
+    /// Keeps the group's state in this file, which belongs to this member alone. The member saves when
+    /// [`Member::save`] asks for it, and when it leaves. If nobody is in the group, the first to join
+    /// continues from its file, if that is the newest that the routers know. Otherwise the join fails
+    /// ([`Error::Stale`](crate::Error::Stale)). If there is no file and the routers know none, the member
+    /// begins with its object. If the group has members, the state comes from them.
     ///
-    /// The file is readable by its owner alone: it holds the group's key, if the group has one, and who joins without
-    /// [`Group::key`] takes it from there. A file that is damaged, or another group's, is refused and left as it is
-    /// ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)). So is one that another member has: a file beside it,
-    /// whose name ends in `.lock`, is locked for as long as the member lives.
+    /// Only the owner can read the file, because it holds the group's key, if there is one. A join without
+    /// [`Group::key`] takes the key from the file. A damaged file, or one of another group, is refused and
+    /// left unchanged ([`Error::File`](crate::Error::File), [`Error::Mismatch`](crate::Error::Mismatch)). So
+    /// is a file that another member uses: a neighbouring file whose name ends in `.lock` stays locked while
+    /// the member lives.
     pub fn checkpoint_file(self, path: impl Into<PathBuf>) -> Group {
         Group { checkpoint_file: Some(path.into()), ..self }
     }
 
-    /// Joins though a newer checkpoint is known than this process has: if nobody is in the group, it goes on from the file that is here, or
-    /// from `object`. **All that was done since is lost**, flushed and safe sends included. It holds for this time: until the next
-    /// save the newer checkpoint stays the one that is known.
+    /// Joins although the routers know a newer checkpoint than this process has: if nobody is in the group,
+    /// it continues from the local file, or from `object`. **All changes since that state are lost**, flushed
+    /// and safe sends included. The permission covers one join: until the next save, the newer checkpoint
+    /// stays the known one.
     pub fn give_up_newer_checkpoint(self) -> Group {
         Group { forced: true, ..self }
     }
 
-    /// Joins it. Ready once the group's state is here; the first to join begins with `object`, or with the group's [checkpoint
-    /// file](Group::checkpoint_file). Whoever drops the future gives the member up.
+    /// Joins the group. The output is ready once the group's state is here. The first to join begins with
+    /// `object`, or with the group's [checkpoint file](Group::checkpoint_file). Dropping the future gives the
+    /// member up.
     ///
-    /// Joined again, the node has one more member of the group, with an object of its own. All of them have one process, links and
-    /// receipts in common, so a member more costs the group no message more; they fail together. Of a group with a key or a checkpoint file a
-    /// node has one.
+    /// A second join of the same group gives the node another member, with its own object. The members of a
+    /// node share one process, its links and its receipts. So another member costs the group no extra
+    /// messages, but they fail together. A node has at most one member of a group with a key or a checkpoint
+    /// file.
     pub fn join<R: Object>(&self, object: R) -> Pending<'static, Member<R>> {
         let Group { groups, name, key, checkpoint_file, forced } = self.clone();
         let patience = groups.0.settings.patience;
@@ -361,22 +371,25 @@ impl Group {
             let offer = Offer { checkpoint: loaded.as_ref().map(|loaded| loaded.mark), forced };
             let loaded = loaded.map(|loaded| loaded.check_key(key.as_ref()).map(|()| loaded));
             let from_file = loaded.as_ref().and_then(|loaded| loaded.as_ref().ok()?.key().cloned());
-            let ring = key.or(from_file).map(|key| Arc::new(Ring::new(group, process.me(), key)));
+            let numbers = process.shared.numbers.clone();
+            let group_keys =
+                key.or(from_file).map(|key| Arc::new(GroupKeys::new(group, process.me(), key, numbers)));
             let brought = Brought { object, loaded };
-            let (me, is_alone) = (process.me(), ring.is_some() || keeper.is_some());
-            let seat = |id| Seat::new(name.clone(), group, (me, id), ring, keeper, brought, told);
+            let (me, is_alone) = (process.me(), group_keys.is_some() || keeper.is_some());
+            let seat = |id| Seat::new(name.clone(), group, (me, id), group_keys, keeper, brought, told);
             let (seat, is_first) = process.seat(group, is_alone, seat)?;
-            // From here on, whoever drops it leaves.
+            // From here on, dropping the future makes the member leave.
             let member = Member::new(process.clone(), seat);
             let join = |id| Command::Join { id, group, name: name.clone(), offer };
-            let joined = is_first.then(|| process.shared.call(join)).transpose()?;
-            process.shared.reseat(group)?;
+            let file = offer.checkpoint;
+            let joined = is_first.then(|| process.shared.join(member.seat(), file, join)).transpose()?;
+            process.shared.reseat(group);
             let wait = async {
                 if let Some(joined) = joined {
                     let joined = joined.await.map_err(|_| Error::wedged(DROPPED))?;
                     joined.map_err(|failure| match failure {
                         Failure::Stale(newest) => Error::Stale { file: offer.checkpoint, newest },
-                        // One that is refused is no member, and leaves if the routers take it in after all.
+                        // A refused process is no member. If the routers admit it later after all, it leaves.
                         Failure::MaybeApplied => Error::OutOfTouch,
                         other => other.into(),
                     })?;

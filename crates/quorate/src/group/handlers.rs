@@ -1,4 +1,4 @@
-//! A replica out of a state and closures, for a program that is too small for a type with an `impl` of its own.
+//! A replica made of a state and closures, for a program that is too small for a type with an `impl`.
 
 use std::{fmt, sync::Arc};
 
@@ -6,13 +6,16 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Answer, Corrupt, Object, Origin, Share, Snapshot, View};
 
-/// An object that is a state, and closures for what happens to it. An [`Object`] as any other: programs that give it the same name, and
-/// types of the same structure, are members of one group, whether they are made of closures or not, if their states are written alike.
+/// An object made of a state and closures that handle its updates, queries and views. It is an [`Object`]
+/// like any other: programs may join one group if they use the same name, types of the same structure and the
+/// same encoding of the state, whether they use closures or not.
 ///
-/// The state is the group's. What a closure captures is this program's alone: what an update does must not follow from it.
+/// The state belongs to the group. Values that a closure captures belong to this program alone, so the effect
+/// of an update must not depend on them.
 ///
-/// Updates are of one type; several kinds of them are an `enum`. A state that is large is better a type of its own, which makes its
-/// [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: here it is written at once.
+/// Updates have one type; several kinds of updates are an `enum`. A large state is better a type of its own,
+/// which makes its [`checkpoint`](Object::checkpoint) by [`Snapshot::later`]: here the state is written at
+/// once.
 ///
 /// ```
 /// use quorate::{
@@ -46,7 +49,7 @@ type OnQuery<S, Q, A> = Arc<dyn Fn(&S, Q, Share) -> Answer<A> + Send + Sync>;
 type OnView<S> = Arc<dyn Fn(&mut S, &View) + Send + Sync>;
 
 impl<S> Handlers<S> {
-    /// A state that nothing happens to yet. The name is that of [`Replica::NAME`](super::Replica::NAME).
+    /// Makes an object without handlers. The name is that of [`Replica::NAME`](super::Replica::NAME).
     pub fn new(name: &str, state: S) -> Handlers<S> {
         Handlers {
             name: name.into(),
@@ -59,7 +62,8 @@ impl<S> Handlers<S> {
 }
 
 impl<S, U, Q, A> Handlers<S, U, Q, A> {
-    /// Changes the state by an update, as [`Object::apply`] does. It takes the place of the former handler.
+    /// Sets the handler that changes the state by an update, as [`Object::apply`] does. It replaces the
+    /// former handler.
     pub fn update<V>(
         self,
         update: impl Fn(&mut S, V, &Origin) + Send + Sync + 'static,
@@ -68,7 +72,8 @@ impl<S, U, Q, A> Handlers<S, U, Q, A> {
         Handlers { name, state, update: Arc::new(update), query, view }
     }
 
-    /// Answers a query, as [`Object::query`] does. It takes the place of the former handler, which declines unless there was one.
+    /// Sets the handler that answers a query, as [`Object::query`] does. It replaces the former handler.
+    /// Without a handler, queries are declined.
     pub fn query<P, B>(
         self,
         query: impl Fn(&S, P, Share) -> Answer<B> + Send + Sync + 'static,
@@ -77,12 +82,12 @@ impl<S, U, Q, A> Handlers<S, U, Q, A> {
         Handlers { name, state, update, query: Arc::new(query), view }
     }
 
-    /// A view begins, as for [`Object::view`]. It takes the place of the former handler.
+    /// Sets the handler for a new view, as in [`Object::view`]. It replaces the former handler.
     pub fn view(self, view: impl Fn(&mut S, &View) + Send + Sync + 'static) -> Self {
         Handlers { view: Arc::new(view), ..self }
     }
 
-    /// The state.
+    /// Returns the state.
     pub fn state(&self) -> &S {
         &self.state
     }

@@ -1,7 +1,10 @@
-//! A seat: one member of a group in this process, with the user's object and what is still to be applied to it.
+//! A seat: one member of a group in this process, with the user's object and the deliveries that it has not
+//! applied.
 //!
-//! The protocol thread pushes ([`Seat::push`]); whoever comes first applies ([`Seat::catch_up`]): a reader, or the delivery thread.
+//! The protocol thread pushes ([`Seat::push`]). The first thread to come applies ([`Seat::catch_up`]): a
+//! reader, or the delivery thread.
 
+use crate::lock::lock;
 use std::{
     any::Any,
     borrow::Cow,
@@ -9,7 +12,7 @@ use std::{
     fmt, mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -31,18 +34,18 @@ use super::{
     Answer, Key, Object, Origin, Share, Snapshot, View,
     answer::Asker,
     checkpoint::{Keeper, Loaded},
-    key::{Ring, Secrets, Unopened},
+    key::{GroupKeys, OpenError, Secrets},
     lock::Claims,
-    process::Shared,
-    query::{self, Asked, Word},
+    process::GroupShared,
+    query::{self, ANSWER_BYTES_MAX, OpenQueries, QueryAnswer},
     signature::Signature,
 };
 use crate::{error::Error, pending::in_background};
 
-/// The deliveries of the protocol thread, in one order.
+/// A delivery of the protocol thread. All deliveries have one order.
 #[derive(Clone)]
 pub(super) enum Delivery {
-    /// The object from here on; none: the one that is here.
+    /// The object from here on; `None` keeps the object that is here.
     Restore(Option<Bytes>),
     View {
         view: Arc<group::View>,
@@ -51,10 +54,12 @@ pub(super) enum Delivery {
         missing: BTreeMap<ProcessId, u64>,
         waited: Duration,
     },
-    /// The object is wanted as it is here.
-    Wanted(Taker),
-    /// The object as it is here is saved.
+    /// A request for the object's state at this place.
+    StateWanted(StateReceiver),
+    /// A request to save the object's state at this place.
     Keep(Mark),
+    /// A mark: the protocol waits until everything before it is applied.
+    Progress,
     Updates {
         sender: ProcessId,
         updates: Updates,
@@ -63,7 +68,7 @@ pub(super) enum Delivery {
 
 /// The receiver of a member's object.
 #[derive(Clone)]
-pub(super) enum Taker {
+pub(super) enum StateReceiver {
     /// Other processes, which joined with this view.
     Group(Position),
     /// Members of this process, which came with the last view.
@@ -71,21 +76,22 @@ pub(super) enum Taker {
 }
 
 impl Delivery {
-    /// Its weight in the inbox. A state that a member was given has none.
+    /// Returns the delivery's weight in the inbox, in bytes. A state that a member was given weighs nothing.
     fn bytes(&self) -> usize {
         match self {
             Delivery::Restore(_) => 0,
-            Delivery::View { .. } | Delivery::Wanted(_) | Delivery::Keep(_) => DELIVERY_BYTES,
+            Delivery::View { .. } | Delivery::StateWanted(_) | Delivery::Keep(_) | Delivery::Progress => {
+                DELIVERY_BYTES
+            }
             Delivery::Updates { updates, .. } => DELIVERY_BYTES + updates.bytes(),
         }
     }
 }
 
-/// The weight of a delivery beside its bytes.
-const DELIVERY_BYTES: usize = 64;
-
-/// A member whose inbox holds more than this leaves: it does not keep up, and nobody waits for it.
-const INBOX_BYTES_MAX: usize = 256 << 20;
+/// Memory of a delivery in addition to its payload, in bytes.
+const DELIVERY_BYTES: usize = mem::size_of::<Delivery>();
+/// Deliveries that were applied leave the count of an inbox in steps of this size, in bytes.
+const APPLIED_BYTES: usize = 1 << 20;
 
 /// One member of a group in this process.
 pub(super) struct Seat {
@@ -94,74 +100,76 @@ pub(super) struct Seat {
     pub(super) id: SeatId,
     me: ProcessId,
     /// The group's keys, if it has any.
-    pub(super) ring: Option<Arc<Ring>>,
-    /// Its checkpoint file, if it has one.
+    pub(super) group_keys: Option<Arc<GroupKeys>>,
+    /// The checkpoint file, if the member has one.
     pub(super) keeper: Option<Arc<Keeper>>,
     inbox: Mutex<Inbox>,
-    /// The user's object. No other lock of this crate is held when this one is waited for.
+    /// The user's object. A thread that waits for this lock holds no other lock of this crate.
     copy: Mutex<Box<dyn Replicated>>,
-    /// The thread that runs the object's code; 0: none.
+    /// The number of the thread that runs the object's code; 0 if none does.
     inside: AtomicU64,
-    /// Told once the object is the group's.
+    /// The sender that reports that the object is the group's.
     ready: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
-    /// Why this member ended.
+    /// The reason why this member ended.
     over: OnceLock<Error>,
-    /// Whether it is leaving.
+    /// Whether the member is leaving.
     pub(super) leaving: AtomicBool,
-    /// Told when it is out.
+    /// The sender that reports that the member is out.
     out: Mutex<Option<oneshot::Sender<Result<Outcome, Failure>>>>,
-    dues: Mutex<Dues>,
-    /// Whether it waits for the delivery thread.
+    debts: Mutex<ObjectDebts>,
+    /// Whether the member waits for the delivery thread.
     pub(super) queued: AtomicBool,
-    /// The view behind everything that was pushed.
+    /// The view after all deliveries that were pushed.
     latest: Mutex<Option<Arc<group::View>>>,
-    pub(super) asked: Mutex<Asked>,
+    pub(super) open_queries: Mutex<OpenQueries>,
     pub(super) claims: Mutex<Claims>,
 }
 
 #[derive(Default)]
 struct Inbox {
     queue: Vec<Delivery>,
+    /// Bytes of the queue, and of deliveries that were taken off it and are not applied yet.
     bytes: usize,
     closed: bool,
-    /// The object comes from another member of this process: until then nothing is taken.
+    /// Whether the object comes from another member of this process and has not arrived; until then nothing
+    /// is taken.
     waits: bool,
 }
 
-/// Objects that a member still has to hand over.
+/// Objects that a member still has to give.
 #[derive(Default)]
-struct Dues {
+struct ObjectDebts {
     owed: usize,
-    /// It is let go when it has.
+    /// Whether the member ends once it has given them.
     gone: bool,
 }
 
 /// A replica whose type is not known here.
 trait Replicated: Any + Send {
-    fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error>;
+    fn take(&mut self, delivery: Delivery, context: &ReplicaContext<'_>) -> Result<(), Error>;
 }
 
-/// All that a replica needs to answer.
-struct Scene<'a> {
+/// The context that a replica needs to answer.
+struct ReplicaContext<'a> {
     seat: &'a Arc<Seat>,
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<GroupShared>,
 }
 
-/// The replica itself, as readers are lent it.
-pub(super) struct Lent<R> {
+/// The replica that readers borrow.
+pub(super) struct LocalReplica<R> {
     pub(super) object: R,
     pub(super) locks: Locks,
     pub(super) view: Option<View>,
-    /// Whether it began with the object that it was given, and not with the group's.
+    /// Whether the member began with its own object and not with the group's.
     pub(super) fresh: bool,
-    /// The state out of its file, until it is known whether that is needed; or why it could not be used.
+    /// The state from the file, until it is known whether it is needed; or the reason why it cannot be used.
     loaded: Option<Result<Loaded<R>, Error>>,
 }
 
 /// The state that a member brings along, in case nobody has the group's.
 pub(super) struct Brought<R> {
     pub(super) object: R,
-    /// That of its checkpoint file.
+    /// The state from the member's checkpoint file.
     pub(super) loaded: Option<Result<Loaded<R>, Error>>,
 }
 
@@ -170,80 +178,88 @@ impl Seat {
         name: String,
         group: GroupId,
         (me, id): (ProcessId, SeatId),
-        ring: Option<Arc<Ring>>,
+        group_keys: Option<Arc<GroupKeys>>,
         keeper: Option<Arc<Keeper>>,
         Brought { object, loaded }: Brought<R>,
         ready: oneshot::Sender<Result<(), Error>>,
     ) -> Seat {
-        let lent = Lent { object, locks: Locks::default(), view: None, fresh: false, loaded };
+        let local_replica =
+            LocalReplica { object, locks: Locks::default(), view: None, fresh: false, loaded };
         Seat {
             name,
             group,
             id,
             me,
-            ring,
+            group_keys,
             keeper,
             inbox: Mutex::default(),
-            copy: Mutex::new(Box::new(lent)),
+            copy: Mutex::new(Box::new(local_replica)),
             inside: AtomicU64::new(0),
             ready: Mutex::new(Some(ready)),
             over: OnceLock::new(),
             leaving: AtomicBool::new(false),
             out: Mutex::new(None),
-            dues: Mutex::default(),
+            debts: Mutex::default(),
             queued: AtomicBool::new(false),
             latest: Mutex::new(None),
-            asked: Mutex::new(Asked::new(id)),
+            open_queries: Mutex::new(OpenQueries::new(id, ANSWER_BYTES_MAX)),
             claims: Mutex::new(Claims::new(id)),
         }
     }
 
-    /// Whether its process can have no other member of the group: what one seals, another one would have to open, and a file is one member's.
+    /// Whether the seat's process can have no other member of the group. With a key, each message would have
+    /// to be opened by several members; a checkpoint file belongs to one member.
     pub(super) fn is_alone(&self) -> bool {
-        self.ring.is_some() || self.keeper.is_some()
+        self.group_keys.is_some() || self.keeper.is_some()
     }
 
-    /// Hands a message over, sealed if the group has a key.
+    /// Passes a message on, sealed if the group has a key.
     pub(super) fn sealed<T>(&self, body: &[u8], hand_over: impl FnOnce(&[u8]) -> T) -> T {
-        match &self.ring {
+        match &self.group_keys {
             None => hand_over(body),
-            Some(ring) => ring.send(query::head_bytes(body), body, hand_over),
+            Some(group_keys) => group_keys.send(query::head_bytes(body), body, hand_over),
         }
     }
 
-    /// The content behind the head of a message of `sender`, opened if the group has a key. None: the message is to be passed over.
+    /// Returns the content behind the head of a message of `sender`, opened if the group has a key. `None` if
+    /// the message has to be skipped.
     fn opened<'a>(
         &self,
         sender: ProcessId,
         head: &[u8],
         content: &'a [u8],
     ) -> Result<Option<Cow<'a, [u8]>>, Error> {
-        let Some(ring) = &self.ring else { return Ok(Some(content.into())) };
-        match ring.open_next(sender, head, content) {
+        let Some(group_keys) = &self.group_keys else { return Ok(Some(content.into())) };
+        match group_keys.open_next(sender, head, content) {
             Ok(plain) => Ok(Some(Vec::from(plain).into())),
-            Err(Unopened::OtherKey(key)) => Err(Error::not_member(format!(
+            Err(OpenError::OtherKey(key)) => Err(Error::not_member(format!(
                 "what {sender} says is sealed with the key {key}, which this member does not have"
             ))),
-            Err(why @ (Unopened::Damaged | Unopened::Replayed)) => {
+            // This member's program has already heard that the message was delivered.
+            Err(OpenError::Replayed) if sender == self.me => Err(Error::not_member(
+                "one of its own messages was refused by all members, as if it had been said before",
+            )),
+            Err(why @ (OpenError::Damaged | OpenError::Replayed)) => {
                 warn!(group = self.name, %sender, ?why, "a message is passed over");
                 Ok(None)
             }
         }
     }
 
-    /// Takes what the protocol delivers, in its order, and leaves nothing. On the protocol thread. Says whether the member does not keep
-    /// up, once.
-    pub(super) fn push(&self, deliveries: &mut Vec<Delivery>) -> bool {
+    /// Takes all `deliveries` of the protocol, in their order, and leaves the vector empty. Runs on the
+    /// protocol thread. The error says that the member does not keep up, because more than `bytes_max` bytes
+    /// wait. It is returned once.
+    pub(super) fn push(&self, deliveries: &mut Vec<Delivery>, bytes_max: usize) -> Option<Error> {
         for delivery in &*deliveries {
             match delivery {
                 Delivery::View { view, .. } => {
                     *lock(&self.latest) = Some(view.clone());
-                    lock(&self.asked).view(view);
+                    lock(&self.open_queries).view(view);
                 }
                 Delivery::Updates { sender, updates } if *sender == self.me => {
                     for number in updates.iter().filter_map(|(_, message)| query::number_of(message)) {
                         if let Some(view) = &*lock(&self.latest) {
-                            lock(&self.asked).delivered(number, view);
+                            lock(&self.open_queries).delivered(number, view);
                         }
                     }
                 }
@@ -253,23 +269,31 @@ impl Seat {
         let mut inbox = lock(&self.inbox);
         if inbox.closed {
             deliveries.clear();
-            return false;
+            return None;
         }
         inbox.bytes += deliveries.iter().map(Delivery::bytes).sum::<usize>();
         inbox.queue.append(deliveries);
-        inbox.closed = inbox.bytes > INBOX_BYTES_MAX;
-        inbox.closed
+        if inbox.bytes <= bytes_max {
+            return None;
+        }
+        inbox.closed = true;
+        let for_what =
+            if inbox.waits { "behind the object of another member of this process" } else { "to be applied" };
+        let bytes = inbox.bytes;
+        Some(Error::not_member(format!(
+            "it does not keep up: {bytes} bytes of updates wait {for_what}, and {bytes_max} may"
+        )))
     }
 
-    /// Bytes that were delivered and are not applied.
+    /// Returns the bytes that were delivered and are not applied.
     pub(super) fn waiting_bytes(&self) -> usize {
         lock(&self.inbox).bytes
     }
 
-    /// Applies what was delivered so far. The lock that it returns keeps the object as it is.
+    /// Applies all deliveries so far. The returned lock keeps the object unchanged.
     fn catch_up<'a>(
         self: &'a Arc<Self>,
-        shared: &Arc<Shared>,
+        shared: &Arc<GroupShared>,
     ) -> Result<MutexGuard<'a, Box<dyn Replicated>>, Error> {
         let here = thread_number();
         if self.inside.load(Ordering::Relaxed) == here {
@@ -281,16 +305,23 @@ impl Seat {
             if inbox.waits || inbox.queue.is_empty() {
                 return Ok(copy);
             }
-            inbox.bytes = 0;
             mem::take(&mut inbox.queue)
         };
         self.inside.store(here, Ordering::Relaxed);
+        // The lock of the inbox is taken once for many deliveries, to spread its cost.
+        let mut applied = 0;
         for delivery in batch {
             if self.over().is_some() {
                 break;
             }
-            let scene = Scene { seat: self, shared };
-            let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &scene)));
+            applied += delivery.bytes();
+            if applied >= APPLIED_BYTES {
+                // This delivery stays in the count until it has been applied.
+                self.applied(applied - delivery.bytes());
+                applied = delivery.bytes();
+            }
+            let context = ReplicaContext { seat: self, shared };
+            let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &context)));
             let taken = taken.unwrap_or_else(|panic| {
                 Err(Error::not_member(format!("its replica panicked: {}", panic_message(&*panic))))
             });
@@ -298,88 +329,99 @@ impl Seat {
                 self.fail(error, shared);
             }
         }
+        self.applied(applied);
         self.inside.store(0, Ordering::Relaxed);
         Ok(copy)
     }
 
-    /// As the delivery thread does.
-    pub(super) fn deliver(self: &Arc<Self>, shared: &Arc<Shared>) {
-        // Off again before it looks, so that what comes meanwhile is not left lying.
+    /// Takes applied deliveries off the count, `bytes` in all.
+    fn applied(&self, bytes: usize) {
+        let mut inbox = lock(&self.inbox);
+        // The inbox of an ended member has been emptied meanwhile.
+        inbox.bytes = inbox.bytes.saturating_sub(bytes);
+    }
+
+    /// Applies all deliveries so far, on the delivery thread.
+    pub(super) fn deliver(self: &Arc<Self>, shared: &Arc<GroupShared>) {
+        // The flag is cleared before the look, so that a delivery that comes meanwhile queues the member
+        // again.
         self.queued.store(false, Ordering::Release);
-        // Only a callback is refused, and this is none.
+        // Applying fails only within a callback, and this is not one.
         drop(self.catch_up(shared));
     }
 
-    /// Lends the replica, with everything applied that was delivered.
+    /// Applies all deliveries, then passes the replica to `read`.
     pub(super) fn lend<R: Object, T>(
         self: &Arc<Self>,
-        shared: &Arc<Shared>,
-        read: impl FnOnce(&Lent<R>) -> T,
+        shared: &Arc<GroupShared>,
+        read: impl FnOnce(&LocalReplica<R>) -> T,
     ) -> Result<T, Error> {
-        // Looked at again behind what was to be applied: the member may have ended with that.
+        // The check is repeated after the deliveries were applied, because the member may have ended with one
+        // of them.
         self.over().map_or(Ok(()), Err)?;
         shared.check()?;
         let copy = self.catch_up(shared)?;
         self.over().map_or(Ok(()), Err)?;
         let copy: &dyn Any = &**copy;
-        let copy = copy.downcast_ref::<Lent<R>>().expect("the member was made with this type");
+        let copy = copy.downcast_ref::<LocalReplica<R>>().expect("the member was made with this type");
         let (here, before) = (thread_number(), self.inside.load(Ordering::Relaxed));
         self.inside.store(here, Ordering::Relaxed);
         let told = catch_unwind(AssertUnwindSafe(|| read(copy)));
         self.inside.store(before, Ordering::Relaxed);
-        // The object was only lent: it is whole, and its lock may be let go in order.
+        // `read` only borrowed the object, so the object is intact. The panic goes on once the lock is
+        // released in order.
         Ok(told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
-    /// Why this member is at its end, if it is.
+    /// Returns the reason why this member ended, if it has ended.
     pub(super) fn over(&self) -> Option<Error> {
         self.over.get().cloned()
     }
 
-    /// This member ends for a reason of its own: it is out, and the others go on.
-    pub(super) fn fail(&self, why: Error, shared: &Arc<Shared>) {
+    /// Ends this member for a reason of its own: it is out, and the others go on.
+    pub(super) fn fail(&self, why: Error, shared: &Arc<GroupShared>) {
         warn!(group = self.name, %why, "this member ends");
         if self.end(why.clone()) {
-            shared.lost(self, &why);
+            shared.lose_member(self, &why);
         }
     }
 
-    /// It is about to be asked for its object.
+    /// Counts one more object that this member has to give.
     pub(super) fn owe(&self) {
-        lock(&self.dues).owed += 1;
+        lock(&self.debts).owed += 1;
     }
 
     /// Whether anybody waits for its object.
     pub(super) fn owes(&self) -> bool {
-        lock(&self.dues).owed > 0
+        lock(&self.debts).owed > 0
     }
 
-    /// It is let go, as soon as it has handed over what it owes.
+    /// Ends the member as soon as it has given the objects that it owes.
     pub(super) fn depart(&self) {
-        let mut dues = lock(&self.dues);
-        dues.gone = true;
-        if dues.owed == 0 {
-            drop(dues);
+        let mut debts = lock(&self.debts);
+        debts.gone = true;
+        if debts.owed == 0 {
+            drop(debts);
             self.end(Error::not_member("it has left"));
         }
     }
 
-    /// It has handed over an object that it owed.
+    /// Notes that the member has given one object that it owed.
     fn paid(&self) {
-        let mut dues = lock(&self.dues);
-        dues.owed = dues.owed.saturating_sub(1);
-        if dues.gone && dues.owed == 0 {
-            drop(dues);
+        let mut debts = lock(&self.debts);
+        debts.owed = debts.owed.saturating_sub(1);
+        if debts.gone && debts.owed == 0 {
+            drop(debts);
             self.end(Error::not_member("it has left"));
         }
     }
 
-    /// Its object comes from another member of this process; what is delivered waits for that.
+    /// Makes the inbox wait: the object comes from another member of this process.
     pub(super) fn wait(&self) {
         lock(&self.inbox).waits = true;
     }
 
-    /// The object that it waited for.
+    /// Takes the object for which the inbox waited.
     fn begin(&self, state: Bytes) {
         let mut inbox = lock(&self.inbox);
         inbox.waits = false;
@@ -388,7 +430,7 @@ impl Seat {
         }
     }
 
-    /// Has it told when it is out. Told at once if it is.
+    /// Sets the sender that reports that the member is out. Reports at once if it is.
     pub(super) fn tell_out(&self, told: oneshot::Sender<Result<Outcome, Failure>>) {
         *lock(&self.out) = Some(told);
         if self.over().is_some() {
@@ -396,35 +438,37 @@ impl Seat {
         }
     }
 
-    /// Nobody waits any more for it to be out.
+    /// Ends the wait for the member to be out, with an unknown outcome.
     pub(super) fn leave_unheard(&self) {
         if let Some(told) = lock(&self.out).take() {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = told.send(Err(Failure::MaybeApplied));
         }
     }
 
     fn say_out(&self) {
         if let Some(told) = lock(&self.out).take() {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = told.send(Ok(Outcome::Left));
         }
     }
 
-    /// This member ends: nothing is applied to its object any more. Says whether it had not before.
+    /// Ends this member: no further delivery is applied to its object. Returns whether it had not ended
+    /// before.
     pub(super) fn end(&self, why: Error) -> bool {
         {
             let mut inbox = lock(&self.inbox);
             inbox.closed = true;
             inbox.queue.clear();
+            inbox.bytes = 0;
         }
-        lock(&self.asked).end();
+        lock(&self.open_queries).end();
         lock(&self.claims).end();
         if let Some(keeper) = &self.keeper {
             keeper.fail(&why);
         }
         if let Some(ready) = lock(&self.ready).take() {
-            // The one who joins may have lost interest.
+            // The caller of the join may have lost interest.
             let _ = ready.send(Err(why.clone()));
         }
         let first = self.over.set(why).is_ok();
@@ -432,7 +476,7 @@ impl Seat {
         first
     }
 
-    /// A claim for a lock is granted, here or elsewhere.
+    /// Notes a granted claim for a lock, if the claim is of this process.
     fn granted(&self, grant: Grant) {
         if grant.claim.member == self.me {
             lock(&self.claims).granted(grant);
@@ -441,59 +485,63 @@ impl Seat {
 
     fn restored(&self) {
         if let Some(ready) = lock(&self.ready).take() {
-            // The one who joins may have lost interest.
+            // The caller of the join may have lost interest.
             let _ = ready.send(Ok(()));
         }
     }
 }
 
-impl<R: Object> Replicated for Lent<R> {
-    fn take(&mut self, delivery: Delivery, scene: &Scene<'_>) -> Result<(), Error> {
+impl<R: Object> Replicated for LocalReplica<R> {
+    fn take(&mut self, delivery: Delivery, context: &ReplicaContext<'_>) -> Result<(), Error> {
         match delivery {
             Delivery::Restore(None) => {
                 self.fresh = true;
                 self.locks = Locks::default();
                 if let Some(loaded) = self.loaded.take() {
                     let Loaded { mark, object, locks, secrets, .. } = loaded?;
-                    info!(group = scene.seat.name, %mark, "the group goes on from a checkpoint");
+                    info!(group = context.seat.name, %mark, "the group goes on from a checkpoint");
                     (self.object, self.locks, self.fresh) = (object, locks, false);
-                    if let (Some(ring), Some(secrets)) = (&scene.seat.ring, secrets) {
-                        ring.adopt(secrets);
+                    if let (Some(group_keys), Some(secrets)) = (&context.seat.group_keys, secrets) {
+                        group_keys.adopt(secrets);
                     }
                 }
-                scene.seat.restored();
+                context.seat.restored();
             }
             Delivery::Restore(Some(state)) => {
                 self.loaded = None;
-                (self.object, self.locks) = restored(&self.object, scene.seat, &state)?;
+                (self.object, self.locks) = restored(&self.object, context.seat, &state)?;
                 self.fresh = false;
-                scene.seat.restored();
+                context.seat.restored();
             }
             Delivery::View { view, arrived, departed, missing, waited } => {
                 let grants = self.locks.view(&view);
-                if let Some(ring) = &scene.seat.ring {
-                    ring.view(|process| view.entry(process).is_some());
+                if let Some(group_keys) = &context.seat.group_keys {
+                    group_keys.view(|process| view.entry(process).is_some());
                 }
                 let processes = |places: &[(ProcessId, SeatId)]| places.iter().map(|(id, _)| *id).collect();
-                let here = (scene.seat.me, scene.seat.id);
+                let here = (context.seat.me, context.seat.id);
                 let view = View {
                     number: view.number.0,
                     members: view.places().map(|(id, _)| id).collect(),
                     joined: processes(&arrived),
                     left: processes(&departed),
-                    me: scene.seat.me,
+                    me: context.seat.me,
                     place: view.places().position(|place| place == here),
                     missing: missing.into_iter().collect(),
                     waited,
                 };
                 self.object.view(&view);
                 self.view = Some(view);
-                grants.into_iter().for_each(|grant| scene.seat.granted(grant));
+                grants.into_iter().for_each(|grant| context.seat.granted(grant));
             }
-            Delivery::Wanted(taker) => self.checkpoint(taker, scene)?,
+            Delivery::StateWanted(receiver) => self.checkpoint(receiver, context)?,
+            Delivery::Progress => {
+                context.shared.command_owed(Command::Progress { group: context.seat.group });
+                context.seat.paid();
+            }
             Delivery::Keep(mark) => {
-                if let Some(keeper) = &scene.seat.keeper {
-                    keeper.keep(scene.seat, scene.shared, mark, &self.object, self.locks.clone());
+                if let Some(keeper) = &context.seat.keeper {
+                    keeper.keep(context.seat, context.shared, mark, &self.object, self.locks.clone());
                 }
             }
             Delivery::Updates { sender, updates } => {
@@ -501,8 +549,8 @@ impl<R: Object> Replicated for Lent<R> {
                     let mut content = message;
                     let kind = query::kind_of(&mut content);
                     let head = &message[..message.len() - content.len()];
-                    if let Some(body) = scene.seat.opened(sender, head, content)? {
-                        self.message(sender, place, kind, &body, scene)?;
+                    if let Some(body) = context.seat.opened(sender, head, content)? {
+                        self.message(sender, place, kind, &body, context)?;
                     }
                 }
             }
@@ -511,7 +559,7 @@ impl<R: Object> Replicated for Lent<R> {
     }
 }
 
-impl<R: Object> Lent<R> {
+impl<R: Object> LocalReplica<R> {
     /// Takes a message of a member.
     fn message(
         &mut self,
@@ -519,36 +567,39 @@ impl<R: Object> Lent<R> {
         place: Place,
         kind: query::Kind,
         body: &[u8],
-        scene: &Scene<'_>,
+        context: &ReplicaContext<'_>,
     ) -> Result<(), Error> {
         match kind {
             query::Kind::Update(seat) => {
-                let update = opened(body).map_err(|why| {
+                let update = decode(body).map_err(|why| {
                     Error::not_member(format!("an update of {sender} is none of its type: {why}"))
                 })?;
-                let own = (sender, seat) == (scene.seat.me, scene.seat.id);
+                let own = (sender, seat) == (context.seat.me, context.seat.id);
                 let origin = Origin { sender, own, place };
                 self.object.apply(update, &origin);
             }
-            query::Kind::Query(number) => self.answer(sender, number, body, scene),
+            query::Kind::Query(number) => self.answer(sender, number, body, context),
             query::Kind::Claim(number) => {
                 let (name, claim) = (String::from_utf8_lossy(body), Claim { member: sender, number });
-                self.locks.claim(place, &name, claim).into_iter().for_each(|grant| scene.seat.granted(grant));
+                self.locks
+                    .claim(place, &name, claim)
+                    .into_iter()
+                    .for_each(|grant| context.seat.granted(grant));
             }
             query::Kind::Release(number) => {
                 let (name, claim) = (String::from_utf8_lossy(body), Claim { member: sender, number });
-                if sender == scene.seat.me {
-                    lock(&scene.seat.claims).released(number);
+                if sender == context.seat.me {
+                    lock(&context.seat.claims).released(number);
                 }
                 self.locks
                     .release(place, &name, claim)
                     .into_iter()
-                    .for_each(|grant| scene.seat.granted(grant));
+                    .for_each(|grant| context.seat.granted(grant));
             }
-            query::Kind::Rekey => match (&scene.seat.ring, <[u8; 32]>::try_from(body)) {
-                (Some(ring), Ok(key)) => ring.turn(Key::from_bytes(key), || {
+            query::Kind::Rekey => match (&context.seat.group_keys, <[u8; 32]>::try_from(body)) {
+                (Some(group_keys), Ok(key)) => group_keys.turn(Key::from_bytes(key), || {
                     if let Place::Ordered(at, _) = place {
-                        scene.shared.tell(Command::Follow { group: scene.seat.group, at });
+                        context.shared.tell(Command::Follow { group: context.seat.group, at });
                     }
                 }),
                 _ => warn!(%sender, "sent a key that is none, or to a group that has none"),
@@ -558,56 +609,58 @@ impl<R: Object> Lent<R> {
         Ok(())
     }
 
-    /// Hands the object over for members that joined.
-    fn checkpoint(&self, taker: Taker, scene: &Scene<'_>) -> Result<(), Error> {
+    /// Gives the object to members that joined.
+    fn checkpoint(&self, receiver: StateReceiver, context: &ReplicaContext<'_>) -> Result<(), Error> {
         let snapshot = self.object.checkpoint();
-        let state = State::new(scene.seat, Signature::of(&self.object), self.locks.clone());
+        let state = GroupState::new(context.seat, Signature::of(&self.object), self.locks.clone());
         if snapshot.is_late() {
-            let (seat, shared) = (scene.seat.clone(), scene.shared.clone());
+            let (seat, shared) = (context.seat.clone(), context.shared.clone());
             let write = move || match state.of(snapshot) {
-                Ok(state) => taker.get(&seat, &shared, state),
+                Ok(state) => receiver.get(&seat, &shared, state),
                 Err(why) => seat.fail(Error::not_member(format!("its checkpoint: {why}")), &shared),
             };
             return in_background("checkpoint", write).map_err(Error::start);
         }
         let state = state.of(snapshot).map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
-        taker.get(scene.seat, scene.shared, state);
+        receiver.get(context.seat, context.shared, state);
         Ok(())
     }
 
-    /// Answers who asks.
-    fn answer(&self, sender: ProcessId, number: u64, query: &[u8], scene: &Scene<'_>) {
+    /// Answers the query of another member, or of this one.
+    fn answer(&self, sender: ProcessId, number: u64, query: &[u8], context: &ReplicaContext<'_>) {
         let Some(view) = &self.view else { return };
         let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
         let answered = catch_unwind(AssertUnwindSafe(|| {
-            let query = opened(query).map_err(|why| format!("the query is none of its type: {why}"))?;
+            let query = decode(query).map_err(|why| format!("the query is none of its type: {why}"))?;
             Ok(match self.object.query(query, share) {
-                Answer::Declined => Some(Word::Declined),
-                Answer::Now(reply) => Some(Word::Reply(sealed(&reply)?)),
+                Answer::Declined => Some(QueryAnswer::Declined),
+                Answer::Now(reply) => Some(QueryAnswer::Reply(encode(&reply)?)),
                 Answer::Later(later) => {
-                    later.bind(Asker::new(scene.seat, scene.shared, sender, number));
+                    later.bind(Asker::new(context.seat, context.shared, sender, number));
                     None
                 }
             })
         }));
         let answered =
             answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
-        if let Some(word) = answered.unwrap_or_else(|why| Some(Word::Failed(why.into_bytes()))) {
-            scene.shared.answer(scene.seat, sender, number, word);
+        if let Some(answer) = answered.unwrap_or_else(|why| Some(QueryAnswer::Failed(why.into_bytes()))) {
+            context.shared.answer(context.seat, sender, number, answer);
         }
     }
 }
 
-impl Taker {
-    /// The object is here, in the state of the group.
-    fn get(self, giver: &Seat, shared: &Shared, state: Bytes) {
+impl StateReceiver {
+    /// Passes the object on to its receivers, and notes that the giver has given it.
+    fn get(self, giver: &Seat, shared: &GroupShared, state: Bytes) {
         match self {
-            Taker::Group(view) => shared.tell(Command::Checkpoint { group: giver.group, view, state }),
-            Taker::Seats(seats) => {
+            StateReceiver::Group(view) => {
+                shared.tell(Command::Checkpoint { group: giver.group, view, state })
+            }
+            StateReceiver::Seats(seats) => {
                 for seat in seats {
                     seat.begin(state.clone());
                     shared.got(&seat);
-                    shared.stir(seat);
+                    shared.queue_for_delivery(seat);
                 }
             }
         }
@@ -615,24 +668,26 @@ impl Taker {
     }
 }
 
-/// The state of a group but for its object, as of one place in its messages: whose replicas it is of, its locks, its secrets.
-struct State {
+/// The state of a group without its object, as of one place in its messages: the replica's signature, the
+/// locks, the secrets.
+struct GroupState {
     signature: Signature,
     locks: Locks,
     me: ProcessId,
-    secrets: Option<(Arc<Ring>, Secrets)>,
+    secrets: Option<(Arc<GroupKeys>, Secrets)>,
 }
 
 const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 
-impl State {
+impl GroupState {
     fn new(seat: &Seat, signature: Signature, locks: Locks) -> Self {
-        let secrets = seat.ring.as_ref().map(|ring| (ring.clone(), ring.secrets()));
-        State { signature, locks, me: seat.me, secrets }
+        let secrets = seat.group_keys.as_ref().map(|group_keys| (group_keys.clone(), group_keys.secrets()));
+        GroupState { signature, locks, me: seat.me, secrets }
     }
 
-    /// With this object. What is sealed names who seals it, because the key follows from that.
+    /// Returns the encoded state with this object. A sealed state names the process that seals it, because
+    /// the key depends on it.
     fn of(&self, object: Snapshot) -> Result<Bytes, String> {
         let mut bytes = BytesMut::new();
         bytes.put_u8(if self.secrets.is_some() { SEALED } else { PLAIN });
@@ -648,16 +703,18 @@ impl State {
         let bytes = object.finish_behind(bytes.into())?;
         let bytes = match &self.secrets {
             None => bytes.into(),
-            Some((ring, _)) => ring.seal(head, &bytes),
+            // The ring may have changed its key meanwhile. A process that joins at this place lacks the new
+            // one.
+            Some((group_keys, secrets)) => group_keys.seal_with(secrets, head, &bytes),
         };
         Ok(if bytes.len() < LARGE_BYTES { bytes } else { Bytes::from_owner(Large(bytes)) })
     }
 }
 
-/// Memory of so many bytes takes long to give back.
+/// Size from which memory takes long to release, in bytes.
 const LARGE_BYTES: usize = 16 << 20;
 
-/// A state whose memory is given back in the background: the protocol thread is the last to use it.
+/// A state whose memory is released in the background, because its last user is the protocol thread.
 struct Large(Bytes);
 
 impl AsRef<[u8]> for Large {
@@ -669,38 +726,39 @@ impl AsRef<[u8]> for Large {
 impl Drop for Large {
     fn drop(&mut self) {
         let bytes = mem::take(&mut self.0);
-        // Without a thread it is given back here.
+        // If no thread can start, the memory is released here.
         let _ = in_background("give back", move || drop(bytes));
     }
 }
 
-/// The object and the locks of a group's state, for a member that has brought this object along.
+/// Returns the object and the locks of a group's state, for a member that brought the object `brought` along.
 fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Locks), Error> {
-    let Seat { name, ring, .. } = seat;
+    let Seat { name, group_keys, .. } = seat;
     let strange = |why: &dyn fmt::Display| Error::mismatch(format!("the state of the group `{name}`"), why);
     let locked = |why: &str| Error::mismatch(format!("the key of the group `{name}`"), why);
     let damaged = |error: WireError| strange(&error);
     let mut rest = state.clone();
     let mut secrets = None;
-    let mut content = match (take_u8(&mut rest).map_err(damaged)?, ring) {
+    let mut content = match (take_u8(&mut rest).map_err(damaged)?, group_keys) {
         (PLAIN, None) => rest,
-        (PLAIN, Some(ring)) => {
+        (PLAIN, Some(group_keys)) => {
             return Err(locked(&format!(
                 "there is none, and this member has {}: join without one",
-                ring.id()
+                group_keys.id()
             )));
         }
         (SEALED, None) => return Err(locked("there is one, and this member has none: join with it")),
-        (SEALED, Some(ring)) => {
+        (SEALED, Some(group_keys)) => {
             let giver = take_process(&mut rest).map_err(damaged)?;
             let head = &state[..state.len() - rest.len()];
-            let plain = ring.open(giver, head, &rest).map_err(|why| match why {
-                Unopened::OtherKey(key) => {
-                    locked(&format!("it is {key}, and this member has {}: join with that one", ring.id()))
-                }
-                Unopened::Damaged | Unopened::Replayed => strange(&"it is not as it was sealed"),
+            let plain = group_keys.open(giver, head, &rest).map_err(|why| match why {
+                OpenError::OtherKey(key) => locked(&format!(
+                    "it is {key}, and this member has {}: join with that one",
+                    group_keys.id()
+                )),
+                OpenError::Damaged | OpenError::Replayed => strange(&"it is not as it was sealed"),
             })?;
-            secrets = Some(ring);
+            secrets = Some(group_keys);
             plain
         }
         (tag, _) => return Err(damaged(WireError::Tag(tag))),
@@ -709,21 +767,21 @@ fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Lo
     if let Some(why) = Signature::of(brought).differs(&theirs) {
         return Err(strange(&why));
     }
-    if let Some(ring) = secrets {
-        ring.adopt(decode_body(&mut content).map_err(damaged)?);
+    if let Some(group_keys) = secrets {
+        group_keys.adopt(decode_body(&mut content).map_err(damaged)?);
     }
     let locks = decode_body(&mut content).map_err(damaged)?;
     let object = brought.restore(&Snapshot::of_bytes(content));
     Ok((object.map_err(|corrupt| strange(&corrupt))?, locks))
 }
 
-/// The bytes of a value.
-pub(super) fn sealed(value: &impl Serialize) -> Result<Vec<u8>, String> {
+/// Serialises a value.
+pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
     postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))
 }
 
-/// The value that these bytes are, all of them.
-pub(super) fn opened<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+/// Decodes a value that takes up all of `bytes`.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
         Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
@@ -731,14 +789,82 @@ pub(super) fn opened<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     }
 }
 
-/// A number of this thread, which no other has.
+/// Returns the number of this thread, which no other thread has.
 fn thread_number() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     thread_local!(static NUMBER: u64 = LAST.fetch_add(1, Ordering::Relaxed) + 1);
     NUMBER.with(|number| *number)
 }
 
-/// The state behind these locks is whole at every step.
-pub(super) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::unbounded;
+    use quorate_protocol::Incarnation;
+
+    use super::*;
+    use crate::group::{Handlers, outbox::PackBounds};
+
+    const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
+
+    /// Makes a member whose object records at each view how many bytes its own inbox holds.
+    fn member() -> (Arc<Seat>, Arc<GroupShared>, Arc<Mutex<Vec<usize>>>) {
+        let itself = Arc::new(OnceLock::<Arc<Seat>>::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (looks, sees) = (itself.clone(), seen.clone());
+        let object = Handlers::new("test/1", 0_u64)
+            .update(|_: &mut u64, _: u64, _: &Origin| ())
+            .view(move |_, _| lock(&sees).push(looks.get().expect("it is made").waiting_bytes()));
+        let brought = Brought { object, loaded: None };
+        let (told, _) = oneshot::channel();
+        let seat = Seat::new(String::from("g"), GroupId(1), (ME, SeatId(0)), None, None, brought, told);
+        let seat = Arc::new(seat);
+        assert!(itself.set(seat.clone()).is_ok(), "it is made once");
+        let bounds = PackBounds { soft_bytes: 1, ordered_bytes: 1, updates: 1 };
+        (seat, Arc::new(GroupShared::new(ME, unbounded().0, bounds, 1)), seen)
+    }
+
+    fn views(count: usize) -> Vec<Delivery> {
+        let view = Delivery::View {
+            view: Arc::default(),
+            arrived: Arc::default(),
+            departed: Arc::default(),
+            missing: BTreeMap::new(),
+            waited: Duration::ZERO,
+        };
+        vec![view; count]
+    }
+
+    #[test]
+    fn what_is_being_applied_is_in_the_inbox_still() {
+        let (seat, shared, seen) = member();
+        assert_eq!(seat.push(&mut views(3), usize::MAX), None);
+        let all = 3 * DELIVERY_BYTES;
+        assert_eq!(seat.waiting_bytes(), all);
+        seat.deliver(&shared);
+        assert_eq!(*lock(&seen), [all, all, all], "it takes memory until it is applied");
+        assert_eq!(seat.waiting_bytes(), 0);
+        // A long batch leaves the count step by step.
+        let count = 3 * APPLIED_BYTES / DELIVERY_BYTES;
+        assert_eq!(seat.push(&mut views(count), usize::MAX), None);
+        seat.deliver(&shared);
+        let last = *lock(&seen).last().expect("it saw them");
+        assert!((1..=APPLIED_BYTES + DELIVERY_BYTES).contains(&last), "{last}");
+        assert_eq!(seat.waiting_bytes(), 0);
+    }
+
+    #[test]
+    fn a_member_that_does_not_keep_up_is_told_once_how_much_waits() {
+        let (seat, _, _) = member();
+        let most = 5 * DELIVERY_BYTES;
+        assert_eq!(seat.push(&mut views(5), most), None);
+        let why = seat.push(&mut views(1), most).expect("it is too much").to_string();
+        assert!(
+            why.contains(&format!(
+                "{} bytes of updates wait to be applied, and {most} may",
+                6 * DELIVERY_BYTES
+            )),
+            "{why}"
+        );
+        assert_eq!(seat.push(&mut views(1), most), None, "it was told");
+    }
 }

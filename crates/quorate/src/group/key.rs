@@ -1,36 +1,38 @@
-//! Keys of groups: what members say to each other is sealed with AES-256-GCM, and only who has the key can be one.
+//! Keys of groups: members seal their messages with AES-256-GCM, and only a holder of the key can be a
+//! member.
 //!
-//! **Promise.** Of a group with a key, neither routers nor who listens on the wire learns updates, queries, replies, names of locks or
-//! states. A process without the key joins no further than being told so. What was changed on its way is not applied, and what a
-//! sender said once is not applied again.
+//! **Promise.** If a group has a key, neither routers nor listeners on the wire learn its updates, queries,
+//! replies, names of locks or states. A process without the key gets an error when it joins. A message that
+//! was changed on its way is not applied, and no message is applied twice.
 //!
 //! **Source.** 000 §5 (a group's key in its checkpoint file, AES-256).
 //!
-//! **How.** Each sender has a key of its own, `HMAC-SHA256(group's key, group, process)`, so that no two processes ever seal with one nonce. A
-//! sender's nonce is a number that grows from message to message, and four random bytes of this membership. All messages of one
-//! sender are delivered in its order, everywhere, so a number that is not above the last one was said before: it is refused and counted,
-//! at all members alike, and who joins is given the numbers with the state. The plain head of a message (its kind, and the number of a
+//! **How.** Each sender has its own key, `HMAC-SHA256(group's key, group, process)`, so that no two processes
+//! ever seal with one nonce. A sender's nonce is a number that grows from message to message of its process,
+//! and four random bytes of this membership. All members deliver the messages of one sender in its order. So
+//! a message whose number is not above the last one is a repetition: all members alike refuse and count it. A
+//! new member gets the numbers with the state. The plain head of a message (its kind, and the number of a
 //! query) is authenticated with it, as is the group.
 //!
-//! **Rotation.** A new key travels sealed with the former, as a safe message: behind its place its members seal with the new one. What was sealed
-//! before is opened with the former, which is kept for as long as the member lives. Members have the new key at different moments, so
-//! nothing that is sealed with it may come before it: ordered and safe messages are behind it in the order, soft ones are told to follow it
-//! ([`Command::Follow`]), and who asked waits for the key if a reply is ahead of it.
+//! **Rotation.** A new key travels in a safe message that is sealed with the former key. After the place of
+//! that message, its members seal with the new key. They open earlier messages with the former key, which
+//! stays for the member's life. Members get the new key at different moments, so no message that is sealed
+//! with it may arrive before it. Ordered and safe messages come later in the order. Soft messages follow the
+//! key by command ([`Command::Follow`]). An asker waits for the key if a reply arrives before it.
 //!
 //! [`Command::Follow`]: quorate_protocol::group::Command::Follow
 //!
-//! **What is not hidden:** who is in a group, its name, how long messages are and when they are sent. Who has the key can say anything in
-//! anybody's name.
+//! **Not hidden:** the members of a group, its name, and the lengths and times of messages. A holder of the
+//! key can send anything in any member's name.
 
 use std::{
     collections::BTreeMap,
     fmt,
     str::FromStr,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
 };
 
 use aes_gcm::{
@@ -45,35 +47,34 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::inbox::lock;
-use crate::error::Error;
+use crate::{error::Error, lock::lock};
 
 /// A group's key.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// A new one, from the system's random numbers.
+    /// Generates a key from the system's random numbers.
     pub fn generate() -> Key {
         Key(chance::secret())
     }
 
-    /// Of these bytes, which must be random and secret.
+    /// Makes a key from these bytes, which must be random and secret.
     pub fn from_bytes(bytes: [u8; 32]) -> Key {
         Key(bytes)
     }
 
-    /// Its bytes, to be kept where nobody else reads them.
+    /// Returns the bytes of the key. Keep them where nobody else can read them.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The 64 hexadecimal digits that it is parsed from, as secret as the key.
+    /// Returns the key as the 64 hexadecimal digits from which it is parsed. They are as secret as the key.
     pub fn to_digits(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// A name for it that tells nothing about it: the beginning of a hash.
+    /// Returns the key's id, the beginning of a hash. The id reveals nothing about the key.
     pub fn id(&self) -> KeyId {
         let hash = Sha256::new().chain_update(b"quorate key id").chain_update(self.0).finalize();
         let mut head = [0; KEY_ID_BYTES];
@@ -85,7 +86,7 @@ impl Key {
 impl FromStr for Key {
     type Err = Error;
 
-    /// Of 64 hexadecimal digits.
+    /// Parses 64 hexadecimal digits.
     fn from_str(text: &str) -> Result<Key, Error> {
         let digits = || Error::invalid("a key is 64 hexadecimal digits");
         let text = text.trim().as_bytes();
@@ -109,7 +110,7 @@ impl fmt::Debug for Key {
 
 const KEY_ID_BYTES: usize = 8;
 
-/// The name of a key.
+/// The id of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId([u8; KEY_ID_BYTES]);
 
@@ -119,32 +120,32 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// Why something sealed cannot be opened.
+/// The reason why a sealed message cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unopened {
-    /// It is sealed with a key that this member does not have.
+pub(super) enum OpenError {
+    /// The message is sealed with a key that this member does not have.
     OtherKey(KeyId),
-    /// It is not what was sealed, or nothing that was.
+    /// The message was changed, or was never sealed.
     Damaged,
-    /// Its sender said it before.
+    /// The message repeats an earlier message of its sender.
     Replayed,
 }
 
-/// A key, and what follows from it.
-struct Held {
+/// A key, and the ciphers that follow from it.
+struct KeyCiphers {
     id: KeyId,
     key: Key,
-    /// By who seals.
+    /// Ciphers, by the process that seals.
     ciphers: FxHashMap<ProcessId, Aes256Gcm>,
 }
 
-impl Held {
-    fn new(key: Key) -> Held {
-        Held { id: key.id(), key, ciphers: FxHashMap::default() }
+impl KeyCiphers {
+    fn new(key: Key) -> KeyCiphers {
+        KeyCiphers { id: key.id(), key, ciphers: FxHashMap::default() }
     }
 
     fn cipher(&mut self, group: GroupId, sender: ProcessId) -> &Aes256Gcm {
-        let Held { key, ciphers, .. } = self;
+        let KeyCiphers { key, ciphers, .. } = self;
         ciphers.entry(sender).or_insert_with(|| {
             let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("any length serves");
             mac.update(b"quorate group sender");
@@ -154,39 +155,63 @@ impl Held {
             Aes256Gcm::new(&<[u8; 32]>::from(mac.finalize().into_bytes()).into())
         })
     }
+
+    /// Returns the head, followed by the key's id, the nonce, and the sealed message.
+    fn seal(
+        &mut self,
+        (group, me): (GroupId, ProcessId),
+        nonce: [u8; NONCE_BYTES],
+        head: &[u8],
+        plain: &[u8],
+    ) -> Bytes {
+        let id = self.id;
+        let sealed = self
+            .cipher(group, me)
+            .encrypt(&Nonce::from(nonce), Payload { msg: plain, aad: &about(group, head) })
+            .expect("a message is shorter than AES-GCM allows");
+        let mut out = BytesMut::with_capacity(head.len() + HEAD_BYTES + sealed.len());
+        out.put_slice(head);
+        out.put_slice(&id.0);
+        out.put_slice(&nonce);
+        out.put_slice(&sealed);
+        out.freeze()
+    }
 }
 
-/// A member's keys. One lock for sealing and handing over, so that numbers leave in their order.
-pub(super) struct Ring {
+/// A member's keys. One lock covers sealing and sending, so that messages leave in the order of their
+/// numbers.
+pub(super) struct GroupKeys {
     group: GroupId,
     me: ProcessId,
-    keys: Mutex<Keys>,
-    /// Messages that were said before.
+    keys: Mutex<SealingKeys>,
+    /// Number of repeated messages.
     replayed: AtomicU64,
-    /// Messages that nobody with the key has sealed.
+    /// Number of messages that no holder of the key has sealed.
     damaged: AtomicU64,
 }
 
-pub(super) struct Keys {
-    /// The last one is sealed with.
-    held: Vec<Held>,
+pub(super) struct SealingKeys {
+    /// The keys, oldest first. The last one seals.
+    held: Vec<KeyCiphers>,
     salt: [u8; SALT_BYTES],
-    last: u64,
+    /// The last number of a message that this process sealed, in any of its groups and their lives.
+    numbers: Arc<AtomicU64>,
     /// The last number of each sender.
     seen: BTreeMap<ProcessId, u64>,
 }
 
-/// The secrets of a group: a member gives them to one that joins, in the sealed state, and keeps them in a file that its owner alone may read.
+/// The secrets of a group. A member passes them to a new member in the sealed state, and keeps them in a file
+/// that only its owner can read.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Secrets {
-    /// The last one is sealed with.
+    /// The keys, oldest first. The last one seals.
     pub(super) keys: Vec<Key>,
     /// The last number of each sender.
     pub(super) seen: Vec<(ProcessId, u64)>,
 }
 
 impl Secrets {
-    /// The key that is sealed with.
+    /// Returns the key that seals.
     pub(super) fn key(&self) -> Option<&Key> {
         self.keys.last()
     }
@@ -196,79 +221,99 @@ const SALT_BYTES: usize = 4;
 const NONCE_BYTES: usize = 8 + SALT_BYTES;
 const HEAD_BYTES: usize = KEY_ID_BYTES + NONCE_BYTES;
 
-impl Ring {
-    pub(super) fn new(group: GroupId, me: ProcessId, key: Key) -> Ring {
+impl GroupKeys {
+    /// Makes the keys of a process that takes its numbers from `numbers`. So a process that joins a group
+    /// again continues above its earlier numbers.
+    pub(super) fn new(group: GroupId, me: ProcessId, key: Key, numbers: Arc<AtomicU64>) -> GroupKeys {
         let mut salt = [0; SALT_BYTES];
         salt.copy_from_slice(&chance::secret()[..SALT_BYTES]);
-        // A process that joins again goes on above what it used before.
-        let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as u64);
-        let keys = Keys { held: vec![Held::new(key)], salt, last: began, seen: BTreeMap::new() };
-        Ring { group, me, keys: Mutex::new(keys), replayed: AtomicU64::new(0), damaged: AtomicU64::new(0) }
+        let keys = SealingKeys { held: vec![KeyCiphers::new(key)], salt, numbers, seen: BTreeMap::new() };
+        GroupKeys {
+            group,
+            me,
+            keys: Mutex::new(keys),
+            replayed: AtomicU64::new(0),
+            damaged: AtomicU64::new(0),
+        }
     }
 
-    /// The key that is sealed with.
+    /// Returns the id of the key that seals.
     pub(super) fn id(&self) -> KeyId {
         lock(&self.keys).current().id
     }
 
-    /// Messages that were said before, and such that nobody with the key sealed.
+    /// Returns the number of repeated messages, and of those that no holder of the key has sealed.
     pub(super) fn refused(&self) -> (u64, u64) {
         (self.replayed.load(Ordering::Relaxed), self.damaged.load(Ordering::Relaxed))
     }
 
-    /// Seals what stands behind the first `head` bytes, and hands it over: what is sealed first must be sent first.
+    /// Seals the bytes after the first `head` bytes, and passes the message on under the lock, because
+    /// messages must leave in the order in which they are sealed.
     pub(super) fn send<T>(&self, head: usize, body: &[u8], hand_over: impl FnOnce(&[u8]) -> T) -> T {
         let mut keys = lock(&self.keys);
         let sealed = keys.seal(self.group, self.me, &body[..head], &body[head..]);
         hand_over(&sealed)
     }
 
-    /// Seals what stands behind the first `head` bytes, for one member past the order.
+    /// Seals the bytes after the first `head` bytes, for one member and outside the order.
     pub(super) fn seal(&self, head: usize, body: &[u8]) -> Bytes {
         lock(&self.keys).seal(self.group, self.me, &body[..head], &body[head..])
     }
 
-    /// Opens what stands behind `head`, of a message in the order of `sender`.
-    pub(super) fn open_next(&self, sender: ProcessId, head: &[u8], sealed: &[u8]) -> Result<Bytes, Unopened> {
+    /// Seals like [`GroupKeys::seal`], with the key of these secrets.
+    pub(super) fn seal_with(&self, secrets: &Secrets, head: usize, body: &[u8]) -> Bytes {
+        let key = secrets.key().expect("secrets of a ring have a key");
+        let mut held = KeyCiphers::new(key.clone());
+        let number = lock(&self.keys).number();
+        held.seal((self.group, self.me), number, &body[..head], &body[head..])
+    }
+
+    /// Opens the bytes after `head`, of a message in the order of `sender`.
+    pub(super) fn open_next(
+        &self,
+        sender: ProcessId,
+        head: &[u8],
+        sealed: &[u8],
+    ) -> Result<Bytes, OpenError> {
         let mut keys = lock(&self.keys);
         let opened = keys.open(self.group, sender, head, sealed).and_then(|(number, plain)| {
             let seen = keys.seen.entry(sender).or_default();
             if number <= *seen {
-                return Err(Unopened::Replayed);
+                return Err(OpenError::Replayed);
             }
             *seen = number;
             Ok(plain)
         });
         match opened {
-            Err(Unopened::Replayed) => self.replayed.fetch_add(1, Ordering::Relaxed),
-            Err(Unopened::Damaged) => self.damaged.fetch_add(1, Ordering::Relaxed),
+            Err(OpenError::Replayed) => self.replayed.fetch_add(1, Ordering::Relaxed),
+            Err(OpenError::Damaged) => self.damaged.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
         opened
     }
 
-    /// Opens what stands behind `head`, of a message that was sealed past the order.
-    pub(super) fn open(&self, sender: ProcessId, head: &[u8], sealed: &[u8]) -> Result<Bytes, Unopened> {
+    /// Opens the bytes after `head`, of a message that was sealed outside the order.
+    pub(super) fn open(&self, sender: ProcessId, head: &[u8], sealed: &[u8]) -> Result<Bytes, OpenError> {
         lock(&self.keys).open(self.group, sender, head, sealed).map(|(_, plain)| plain)
     }
 
-    /// Seals with this key from now on, if it is another one, and has what is sealed so follow what told the key: nobody may get it
-    /// before.
+    /// Seals with this key from now on, if it differs from the present one. `follow` runs under the lock, so
+    /// that messages with the new key follow the message that carried it.
     pub(super) fn turn(&self, key: Key, follow: impl FnOnce()) {
         let mut keys = lock(&self.keys);
         if keys.current().key != key {
-            keys.held.push(Held::new(key));
+            keys.held.push(KeyCiphers::new(key));
             follow();
         }
     }
 
-    /// Whether this was sealed with a key that has not come here yet.
+    /// Whether the bytes are sealed with a key that has not arrived here.
     pub(super) fn is_ahead(&self, sealed: &[u8]) -> bool {
         let Some((id, _)) = sealed.split_first_chunk::<KEY_ID_BYTES>() else { return false };
         lock(&self.keys).held.iter().all(|held| held.id != KeyId(*id))
     }
 
-    /// Numbers of those who are gone are needed no more: their keys go with their names.
+    /// Drops the numbers and ciphers of processes that have left.
     pub(super) fn view(&self, is_member: impl Fn(ProcessId) -> bool) {
         let mut keys = lock(&self.keys);
         keys.seen.retain(|sender, _| is_member(*sender));
@@ -285,38 +330,33 @@ impl Ring {
         }
     }
 
-    /// Takes over what a member with the state knows.
+    /// Adopts the secrets of a member that has the state.
     pub(super) fn adopt(&self, secrets: Secrets) {
         let mut keys = lock(&self.keys);
         if !secrets.keys.is_empty() {
-            keys.held = secrets.keys.into_iter().map(Held::new).collect();
+            keys.held = secrets.keys.into_iter().map(KeyCiphers::new).collect();
         }
         keys.seen = secrets.seen.into_iter().collect();
     }
 }
 
-impl Keys {
-    fn current(&self) -> &Held {
+impl SealingKeys {
+    fn current(&self) -> &KeyCiphers {
         self.held.last().expect("a ring has a key")
     }
 
-    fn seal(&mut self, group: GroupId, me: ProcessId, head: &[u8], plain: &[u8]) -> Bytes {
-        self.last += 1;
+    /// Returns the next nonce of this process.
+    fn number(&self) -> [u8; NONCE_BYTES] {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let mut nonce = [0; NONCE_BYTES];
-        nonce[..8].copy_from_slice(&self.last.to_le_bytes());
+        nonce[..8].copy_from_slice(&number.to_le_bytes());
         nonce[8..].copy_from_slice(&self.salt);
-        let held = self.held.last_mut().expect("a ring has a key");
-        let id = held.id;
-        let sealed = held
-            .cipher(group, me)
-            .encrypt(&Nonce::from(nonce), Payload { msg: plain, aad: &about(group, head) })
-            .expect("a message is shorter than AES-GCM allows");
-        let mut out = BytesMut::with_capacity(head.len() + HEAD_BYTES + sealed.len());
-        out.put_slice(head);
-        out.put_slice(&id.0);
-        out.put_slice(&nonce);
-        out.put_slice(&sealed);
-        out.freeze()
+        nonce
+    }
+
+    fn seal(&mut self, group: GroupId, me: ProcessId, head: &[u8], plain: &[u8]) -> Bytes {
+        let nonce = self.number();
+        self.held.last_mut().expect("a ring has a key").seal((group, me), nonce, head, plain)
     }
 
     fn open(
@@ -325,20 +365,20 @@ impl Keys {
         sender: ProcessId,
         head: &[u8],
         sealed: &[u8],
-    ) -> Result<(u64, Bytes), Unopened> {
-        let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>().ok_or(Unopened::Damaged)?;
-        let (nonce, sealed) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(Unopened::Damaged)?;
+    ) -> Result<(u64, Bytes), OpenError> {
+        let (id, rest) = sealed.split_first_chunk::<KEY_ID_BYTES>().ok_or(OpenError::Damaged)?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(OpenError::Damaged)?;
         let id = KeyId(*id);
-        let held = self.held.iter_mut().find(|held| held.id == id).ok_or(Unopened::OtherKey(id))?;
+        let held = self.held.iter_mut().find(|held| held.id == id).ok_or(OpenError::OtherKey(id))?;
         let payload = Payload { msg: sealed, aad: &about(group, head) };
         let plain = held.cipher(group, sender).decrypt(&Nonce::from(*nonce), payload);
-        let plain = plain.map_err(|_| Unopened::Damaged)?;
+        let plain = plain.map_err(|_| OpenError::Damaged)?;
         let (number, _) = nonce.split_first_chunk::<8>().expect("a nonce is longer");
         Ok((u64::from_le_bytes(*number), plain.into()))
     }
 }
 
-/// Bytes that are authenticated beside the message: its group and its head.
+/// Returns the bytes that are authenticated in addition to the message: its group and its head.
 fn about(group: GroupId, head: &[u8]) -> Vec<u8> {
     [&group.0.to_le_bytes()[..], head].concat()
 }
@@ -355,12 +395,16 @@ mod tests {
         ProcessId { node, incarnation: Incarnation(1) }
     }
 
-    fn rings(key: &Key) -> (Ring, Ring) {
-        (Ring::new(GROUP, process(1), key.clone()), Ring::new(GROUP, process(2), key.clone()))
+    fn group_keys(node: u64, key: &Key) -> GroupKeys {
+        GroupKeys::new(GROUP, process(node), key.clone(), Arc::default())
     }
 
-    fn sealed(ring: &Ring, body: &'static [u8]) -> Bytes {
-        ring.send(1, body, Bytes::copy_from_slice)
+    fn rings(key: &Key) -> (GroupKeys, GroupKeys) {
+        (group_keys(1, key), group_keys(2, key))
+    }
+
+    fn sealed(group_keys: &GroupKeys, body: &'static [u8]) -> Bytes {
+        group_keys.send(1, body, Bytes::copy_from_slice)
     }
 
     #[test]
@@ -370,28 +414,28 @@ mod tests {
         let said = sealed(&one, b"\x00a secret word");
         assert!(!said.windows(6).any(|window| window == b"secret"), "it shows");
         assert_eq!(other.open_next(process(1), &said[..1], &said[1..]), Ok(Bytes::from("a secret word")));
-        assert_eq!(other.open_next(process(1), &said[..1], &said[1..]), Err(Unopened::Replayed));
-        // In the name of another, with another head, in another group, or changed.
-        assert_eq!(other.open(process(3), &said[..1], &said[1..]), Err(Unopened::Damaged));
-        assert_eq!(other.open(process(1), b"\x01", &said[1..]), Err(Unopened::Damaged));
-        let elsewhere = Ring::new(GroupId(8), process(2), key.clone());
-        assert_eq!(elsewhere.open(process(1), &said[..1], &said[1..]), Err(Unopened::Damaged));
+        assert_eq!(other.open_next(process(1), &said[..1], &said[1..]), Err(OpenError::Replayed));
+        // The open fails for another sender, another head, another group, or a changed message.
+        assert_eq!(other.open(process(3), &said[..1], &said[1..]), Err(OpenError::Damaged));
+        assert_eq!(other.open(process(1), b"\x01", &said[1..]), Err(OpenError::Damaged));
+        let elsewhere = GroupKeys::new(GroupId(8), process(2), key.clone(), Arc::default());
+        assert_eq!(elsewhere.open(process(1), &said[..1], &said[1..]), Err(OpenError::Damaged));
         for place in 1 + KEY_ID_BYTES..said.len() {
             let mut changed = said.to_vec();
             changed[place] ^= 1;
             assert_eq!(
                 other.open(process(1), &changed[..1], &changed[1..]),
-                Err(Unopened::Damaged),
+                Err(OpenError::Damaged),
                 "{place}"
             );
         }
-        let stranger = Ring::new(GROUP, process(2), Key::generate());
-        let other_key = Err(Unopened::OtherKey(key.id()));
+        let stranger = group_keys(2, &Key::generate());
+        let other_key = Err(OpenError::OtherKey(key.id()));
         assert_eq!(stranger.open(process(1), &said[..1], &said[1..]), other_key);
         for length in 0..HEAD_BYTES {
             assert_eq!(
                 other.open(process(1), b"\x00", &said[1..=length]),
-                Err(Unopened::Damaged),
+                Err(OpenError::Damaged),
                 "{length}"
             );
         }
@@ -408,17 +452,43 @@ mod tests {
         one.turn(new.clone(), || followed += 1);
         assert_eq!(followed, 1, "the second time it is no other key");
         let behind = sealed(&one, b"\x00behind");
-        assert_eq!(other.open(process(1), &behind[..1], &behind[1..]), Err(Unopened::OtherKey(new.id())));
+        assert_eq!(other.open(process(1), &behind[..1], &behind[1..]), Err(OpenError::OtherKey(new.id())));
         assert!(other.is_ahead(&behind[1..]) && !other.is_ahead(&before[1..]) && !other.is_ahead(b"short"));
         other.turn(new.clone(), || ());
         assert!(!other.is_ahead(&behind[1..]));
         assert_eq!(other.id(), new.id());
         assert_eq!(other.open_next(process(1), &before[..1], &before[1..]), Ok(Bytes::from("before")));
         assert_eq!(other.open_next(process(1), &behind[..1], &behind[1..]), Ok(Bytes::from("behind")));
-        // Who joins has the new one alone, and is given the former.
-        let joiner = Ring::new(GROUP, process(3), new);
+        // A new member has the new key alone, and gets the former one.
+        let joiner = group_keys(3, &new);
         joiner.adopt(other.secrets());
-        assert_eq!(joiner.open_next(process(1), &before[..1], &before[1..]), Err(Unopened::Replayed));
+        assert_eq!(joiner.open_next(process(1), &before[..1], &before[1..]), Err(OpenError::Replayed));
+    }
+
+    #[test]
+    fn a_state_is_sealed_with_the_key_of_the_place_at_which_it_was_taken() {
+        let (former, new) = (Key::generate(), Key::generate());
+        let (giver, joiner) = rings(&former);
+        let secrets = giver.secrets();
+        // The object is serialised while the key changes.
+        giver.turn(new, || ());
+        let state = giver.seal_with(&secrets, 1, b"\x00state");
+        assert_eq!(joiner.open(process(1), &state[..1], &state[1..]), Ok(Bytes::from("state")));
+        let behind = sealed(&giver, b"\x00behind");
+        assert!(behind[1 + KEY_ID_BYTES..][..8] > state[1 + KEY_ID_BYTES..][..8], "no nonce is used twice");
+    }
+
+    #[test]
+    fn a_process_that_joins_again_goes_on_above_its_numbers() {
+        let (key, numbers) = (Key::generate(), Arc::<AtomicU64>::default());
+        let other = group_keys(2, &key);
+        for body in [b"\x00first", b"\x00again"] {
+            // Each ring is another life of the process.
+            let one = GroupKeys::new(GROUP, process(1), key.clone(), numbers.clone());
+            let said = sealed(&one, body);
+            assert!(other.open_next(process(1), &said[..1], &said[1..]).is_ok());
+        }
+        assert_eq!(other.refused(), (0, 0));
     }
 
     #[test]

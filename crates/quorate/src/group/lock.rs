@@ -1,7 +1,7 @@
 //! Locks of a group, for its members.
 //!
-//! Claims and releases are ordered messages of the group. The replica of each member has the same [`Locks`]; what is granted to a claim of
-//! this member is told to whoever waits for it.
+//! Claims and releases are ordered messages of the group. The replica of each member has the same [`Locks`].
+//! A grant to a claim of this member reaches the caller that waits for it.
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -9,13 +9,17 @@ use bytes::{BufMut, Bytes, BytesMut};
 use quorate_protocol::group::{Claim, Grant, LOCK_NAME_BYTES_MAX, SeatId, Strength};
 use tokio::sync::oneshot;
 
-use super::{Object, inbox::lock, member::Held, member::Member};
-use crate::{Pending, error::Error};
+use super::{
+    Object,
+    member::{Member, MemberHandle},
+};
+use crate::{Pending, error::Error, lock::lock};
 
-/// A lock that this member holds. It is released when this is dropped, unwaited for.
+/// A lock that this member holds. Dropping it releases the lock in the background.
 ///
-/// A member that is cut off holds its locks until it notices, while others may hold them already: what must not be done twice asks
-/// [`Lock::check`] before, and hands [`Lock::fence`] to whatever is protected, which turns away smaller numbers than it has seen.
+/// A member that is cut off counts its locks as held until it notices, while others may hold them already. An
+/// action that must not happen twice first calls [`Lock::check`]. It also passes [`Lock::fence`] to the
+/// protected resource, which refuses numbers smaller than one that it has seen.
 #[must_use = "it is released when it is dropped"]
 pub struct Lock {
     claim: Claimed,
@@ -23,18 +27,18 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Its fencing number: larger than those of everybody who held this lock before.
+    /// Returns the lock's fencing number: larger than those of all earlier holders of this lock.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 
-    /// The lock's name.
+    /// Returns the lock's name.
     pub fn name(&self) -> &str {
         &self.claim.name
     }
 
-    /// Whether it is held still, as far as this member knows: an error says that the member is out of its group, or out of touch with the
-    /// routers.
+    /// Checks whether this member still holds the lock, as far as it knows. An error says that the member is
+    /// out of its group, or out of touch with the routers.
     pub fn check(&self) -> Result<(), Error> {
         self.claim.held.check()
     }
@@ -50,10 +54,11 @@ impl fmt::Debug for Lock {
 }
 
 impl<R: Object> Member<R> {
-    /// Claims a lock of the group. Ends once this member holds it, behind everybody who claimed it before; claims are granted in the
-    /// group's order. Dropped before, the claim is given up.
+    /// Claims a lock of the group. Ends once this member holds the lock, after all earlier claims; claims are
+    /// granted in the group's order. Dropping the future gives the claim up.
     ///
-    /// Each claim is by itself: a member that holds a lock and claims it again waits for itself. Nobody looks for such deadlocks.
+    /// Each claim stands alone: a member that holds a lock and claims it again waits for itself. Nothing
+    /// detects such deadlocks.
     pub fn lock(&self, name: &str) -> Pending<'static, Lock> {
         if name.is_empty() || name.len() > LOCK_NAME_BYTES_MAX {
             let why = format!("a lock's name has 1 to {LOCK_NAME_BYTES_MAX} bytes");
@@ -72,15 +77,15 @@ impl<R: Object> Member<R> {
         })
     }
 
-    /// The process whose member holds a lock, behind everything that was delivered here.
+    /// Returns the process whose member holds a lock, after all deliveries here.
     pub fn lock_holder(&self, name: &str) -> Result<Option<quorate_protocol::ProcessId>, Error> {
         self.lend(|copy| copy.locks.holder(name))
     }
 }
 
-/// A claim of this member, granted or not. Whoever drops it gives it up.
+/// A claim of this member, granted or not. Dropping it gives it up.
 struct Claimed {
-    held: Arc<Held>,
+    held: Arc<MemberHandle>,
     name: String,
     number: u64,
 }
@@ -96,7 +101,7 @@ impl Drop for Claimed {
 pub(super) const CLAIM: u8 = 2;
 pub(super) const RELEASE: u8 = 3;
 
-/// The message that gives a claim up.
+/// Returns the message that gives a claim up.
 pub(super) fn release(number: u64, name: &str) -> Bytes {
     message(RELEASE, number, name)
 }
@@ -114,13 +119,14 @@ pub(super) struct Claims {
     seat: SeatId,
     last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
-    /// The locks of claims that were given up, until that comes back in the order: out of touch with the routers nothing is sent, and a
-    /// lock that nobody wants would be held for as long as the member lives.
+    /// The names of locks, by claims that were given up and whose release has not come back in the order.
+    /// Without this memory, a release that is refused out of touch would leave the lock held for the member's
+    /// life.
     given_up: BTreeMap<u64, String>,
 }
 
 impl Claims {
-    /// Of the member in this seat.
+    /// Makes the claims of the member in this seat.
     pub(super) fn new(seat: SeatId) -> Claims {
         Claims { seat, last: 0, waiting: BTreeMap::new(), given_up: BTreeMap::new() }
     }
@@ -138,25 +144,26 @@ impl Claims {
         self.given_up.insert(number, name.to_owned());
     }
 
-    /// The message that gave this claim up has come back in the order.
+    /// Notes that the release of this claim has come back in the order.
     pub(super) fn released(&mut self, number: u64) {
         self.given_up.remove(&number);
     }
 
-    /// The messages that gave claims up and have not come back.
+    /// Returns the releases that have not come back.
     pub(super) fn unreleased(&self) -> Vec<Bytes> {
         self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
     }
 
-    /// A claim of this member is granted. One that was given up meanwhile is released by what was said then.
+    /// Notes that a claim of this member is granted. The release of a claim that was given up meanwhile is
+    /// already on its way.
     pub(super) fn granted(&mut self, Grant { claim: Claim { number, .. }, fence }: Grant) {
         if let Some(waits) = self.waiting.remove(&number) {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = waits.send(fence);
         }
     }
 
-    /// Nothing is granted any more.
+    /// Ends the claims: no later grant counts.
     pub(super) fn end(&mut self) {
         self.waiting.clear();
         self.given_up.clear();

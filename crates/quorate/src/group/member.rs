@@ -19,80 +19,86 @@ use tracing::warn;
 
 use super::{
     Key, KeyId, Object, Query, View, Want,
-    inbox::{Lent, Seat},
+    inbox::{LocalReplica, Seat},
     outbox::Sent,
-    process::{Ending, Process},
+    process::{CommandEnd, Process},
     query,
 };
 use crate::{error::Error, pending::Pending, wait::Wait};
 
-/// A member of a group. Its clones share it; when the last of them is dropped, it leaves, unwaited for.
+/// A member of a group. Its clones share it. When the last clone is dropped, the member leaves in the
+/// background.
 ///
-/// Sends are handed over when they are called, if there is room, in the order of the calls; what is awaited is their end. An output that
-/// is dropped takes nothing back.
-pub struct Member<R: Object>(Arc<Held>, PhantomData<fn() -> R>);
+/// A call of a send passes the message on at once if there is room, in the order of the calls. The future
+/// waits for the end of the send. Dropping the future does not take the message back.
+pub struct Member<R: Object>(Arc<MemberHandle>, PhantomData<fn() -> R>);
 
-pub(super) struct Held {
+pub(super) struct MemberHandle {
     process: Arc<Process>,
     seat: Arc<Seat>,
     room: Arc<Semaphore>,
 }
 
-/// Bytes of a member's sends that may be under way; more wait.
+/// Upper bound of a member's sends in progress, in bytes. Later sends wait.
 const ROOM_BYTES: usize = 8 << 20;
-/// A send takes no less room.
+/// Smallest room that a send takes, in bytes.
 const SEND_BYTES_MIN: usize = 256;
-/// No update or query is longer, in bytes.
+/// Upper bound of an update or query, in bytes.
 const BODY_BYTES_MAX: usize = 8 << 20;
 
 impl<R: Object> Member<R> {
     pub(super) fn new(process: Arc<Process>, seat: Arc<Seat>) -> Self {
-        Member(Arc::new(Held { process, seat, room: Arc::new(Semaphore::new(ROOM_BYTES)) }), PhantomData)
+        Member(
+            Arc::new(MemberHandle { process, seat, room: Arc::new(Semaphore::new(ROOM_BYTES)) }),
+            PhantomData,
+        )
     }
 
     pub(super) fn seat(&self) -> &Arc<Seat> {
         &self.0.seat
     }
 
-    pub(super) fn held(&self) -> &Arc<Held> {
+    pub(super) fn held(&self) -> &Arc<MemberHandle> {
         &self.0
     }
 
-    /// Looks at what is here, with everything applied that was delivered.
-    pub(super) fn lend<T>(&self, read: impl FnOnce(&Lent<R>) -> T) -> Result<T, Error> {
+    /// Applies all deliveries, then passes the replica to `read`.
+    pub(super) fn lend<T>(&self, read: impl FnOnce(&LocalReplica<R>) -> T) -> Result<T, Error> {
         self.0.seat.lend(&self.0.process.shared, read)
     }
 
-    /// The process that it is of. Members of one group in one process have it in common.
+    /// Returns this member's process. Members of one group in one process share it.
     pub fn id(&self) -> ProcessId {
         self.0.process.me()
     }
 
-    /// The group's name.
+    /// Returns the group's name.
     pub fn name(&self) -> &str {
         &self.0.seat.name
     }
 
-    /// Sends an update, *soft*: it is delivered here as soon as this member may send, and elsewhere in this member's order. It survives if
-    /// any member of the next view has it. Ends when it was delivered here.
+    /// Sends an update, *soft*: this process delivers it as soon as this member may send, and the others in
+    /// this member's order. It survives if any member of the next view has it. Ends when it was delivered
+    /// here.
     pub fn send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Soft, &update)
     }
 
-    /// Sends an update that is delivered in one order with all other ordered and safe ones, at all members. Ends when it was delivered
-    /// here.
+    /// Sends an update that all members deliver in one order with all other ordered and safe updates. Ends
+    /// when it was delivered here.
     pub fn ordered_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Ordered, &update)
     }
 
-    /// Sends an update that is delivered nowhere before all members have it, and a majority of the routers. Ends when it was delivered
-    /// here: it is not lost as long as a member is left.
+    /// Sends an update that no member delivers before all members and a majority of the routers have it. Ends
+    /// when it was delivered here. It is not lost as long as one member with the group's state is left.
     pub fn safe_send(&self, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Safe(Phi::All), &update)
     }
 
-    /// As [`Member::safe_send`], delivered once so many members have it. Not lost as long as a router majority or one of them is
-    /// left; soft updates that this member sent before may be.
+    /// Sends an update like [`Member::safe_send`], but delivers it once the given number of members has it.
+    /// It is not lost as long as a majority of the routers or one of those members is left. Earlier soft
+    /// updates of this member may be lost.
     pub fn safe_send_to(&self, members: Phi, update: R::Update) -> Pending<'static, Place> {
         self.send_as(Strength::Safe(members), &update)
     }
@@ -102,7 +108,7 @@ impl<R: Object> Member<R> {
             .unwrap_or_else(|why| Box::pin(async move { Err(Error::invalid(format!("the update: {why}"))) }))
     }
 
-    /// Hands a message over, now if there is room.
+    /// Passes a message on: at once if there is room, otherwise when there is.
     pub(super) fn submit(&self, strength: Strength, body: &[u8]) -> Pending<'static, Place> {
         if body.len() > BODY_BYTES_MAX {
             let (bytes, limit) = (body.len(), BODY_BYTES_MAX);
@@ -113,7 +119,7 @@ impl<R: Object> Member<R> {
         match held.room.clone().try_acquire_many_owned(bytes) {
             Ok(room) => {
                 let sent = held.hand_over(room, strength, body);
-                Box::pin(Delivery { held, sent: sent.map_err(Some) })
+                Box::pin(SendFuture { held, sent: sent.map_err(Some) })
             }
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
                 let body = Bytes::copy_from_slice(body);
@@ -126,10 +132,11 @@ impl<R: Object> Member<R> {
         }
     }
 
-    /// Has the group seal with another key from now on: told to its members with the former one, as a safe message. Ends when it was
-    /// delivered here. What was sealed before is opened all the same; who joins needs the new key.
+    /// Changes the key with which the group seals. A safe message, sealed with the former key, carries the
+    /// new key to the members. Ends when it was delivered here. Members still open messages that were sealed
+    /// before. A new member needs the new key.
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
-        match &self.0.seat.ring {
+        match &self.0.seat.group_keys {
             Some(_) => self.submit(Strength::Safe(Phi::All), &query::rekey(key)),
             None => {
                 Box::pin(async { Err(Error::invalid("the group has no key: its first member gave none")) })
@@ -137,18 +144,18 @@ impl<R: Object> Member<R> {
         }
     }
 
-    /// The name of the key that this member seals with, if the group has one.
+    /// Returns the id of the key with which this member seals, if the group has a key.
     pub fn key(&self) -> Option<KeyId> {
-        self.0.seat.ring.as_ref().map(|ring| ring.id())
+        self.0.seat.group_keys.as_ref().map(|group_keys| group_keys.id())
     }
 
-    /// How many messages were refused because they had been said before, and because nobody with the key had sealed them.
+    /// Returns two counts of refused messages: repeated ones, and ones that no holder of the key had sealed.
     pub fn key_refusals(&self) -> (u64, u64) {
-        self.0.seat.ring.as_ref().map_or((0, 0), |ring| ring.refused())
+        self.0.seat.group_keys.as_ref().map_or((0, 0), |group_keys| group_keys.refused())
     }
 
-    /// Waits until everything that was delivered here so far, from anyone, is at all members: as durable as if it had been sent safe.
-    /// Sends meanwhile go on.
+    /// Waits until all members have every message that was delivered here so far, from any sender. The
+    /// messages are then as durable as if they had been sent safe. Sends go on meanwhile.
     pub fn flush(&self) -> Pending<'static, ()> {
         let held = self.0.clone();
         let flushed = held.check().and_then(|()| {
@@ -158,10 +165,10 @@ impl<R: Object> Member<R> {
         Box::pin(async move { held.ended(flushed?).await.map(drop) })
     }
 
-    /// Saves the group's state, with everything that was delivered here so far, to the [checkpoint
-    /// file](super::Group::checkpoint_file) of this member, and of all others that have one. Ends once this member's file is
-    /// durable and the routers know of it: if all members end, the group goes on from nothing older. A view begins for it, so soft
-    /// sends wait for a moment.
+    /// Saves the group's state, with every message that was delivered here so far. It goes to the [checkpoint
+    /// file](super::Group::checkpoint_file) of this member, and of all others that have one. Ends once this
+    /// member's file is durable and the routers know of it: if all members end, the group continues from
+    /// nothing older. The save begins a view, so soft sends wait for a moment.
     pub fn save(&self) -> Pending<'static, Mark> {
         let held = self.0.clone();
         if held.seat.keeper.is_none() {
@@ -177,77 +184,100 @@ impl<R: Object> Member<R> {
         })
     }
 
-    /// Looks at the object, with everything applied that was delivered here. Other callbacks of this member wait meanwhile; what is
-    /// sent inside must not be waited for there.
+    /// Applies all deliveries, then passes the object to `read`. Other callbacks of this member wait
+    /// meanwhile. `read` must not wait for its own sends.
     pub fn read<T>(&self, read: impl FnOnce(&R) -> T) -> Result<T, Error> {
         self.lend(|copy| read(&copy.object))
     }
 
-    /// The view behind everything that [`Member::read`] would show.
+    /// Returns the view that belongs to the state that [`Member::read`] would show.
     pub fn view(&self) -> Result<View, Error> {
         let view = self.lend(|copy| copy.view.clone())?;
         view.ok_or_else(|| Error::not_member("it has no view yet"))
     }
 
-    /// Whether it began with the object that it brought along, because nobody had the group's state: it was the first, or all who had
-    /// it were gone.
+    /// Whether the member began with its own object because nobody had the group's state: it was the first,
+    /// or all who had the state were gone.
     pub fn is_fresh(&self) -> Result<bool, Error> {
         self.lend(|copy| copy.fresh)
     }
 
-    /// Why it is at its end, if it is.
+    /// Returns the reason why the member ended, if it has ended.
     pub fn ended(&self) -> Option<Error> {
         self.0.seat.over()
     }
 
-    /// Asks members, each in the state that it is in behind what this member sent before.
+    /// Asks members. Each answers from its own state, after the earlier sends of this member.
     pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(Strength::Soft, &query, want)
     }
 
-    /// Asks members, all in the same state as far as ordered and safe updates are concerned.
+    /// Asks members. All answer from the same state as far as ordered and safe updates are concerned.
     pub fn ordered_query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(Strength::Ordered, &query, want)
     }
 
-    /// As [`Member::ordered_query`], and nobody replies before all members have the query.
+    /// Asks members like [`Member::ordered_query`], but nobody replies before all members have the query.
     pub fn safe_query(&self, query: R::Query, want: Want) -> Query<R> {
         self.query_as(Strength::Safe(Phi::All), &query, want)
     }
 
     fn query_as(&self, strength: Strength, query: &R::Query, want: Want) -> Query<R> {
-        let query = super::inbox::sealed(query);
+        let query = super::inbox::encode(query);
         Query { member: self.clone(), query, want, strength, deadline: query::DEADLINE, replica: PhantomData }
     }
 
-    /// Leaves the group, behind everything that this member sent. If it has a [checkpoint file](super::Group::checkpoint_file), the state
-    /// is saved first; an error of that is told, and the member is out all the same. Ends once it is out. The only one that has the
-    /// state is kept until another has it.
+    /// Leaves the group after all sends of this member. If it has a [checkpoint
+    /// file](super::Group::checkpoint_file), the state is saved first. If the save fails, the member leaves
+    /// all the same and the error is returned. Ends once the member is out. The only holder of the state
+    /// stays until another member has it. If the future is dropped early, the member leaves all the same, and
+    /// its state may not be saved.
     pub fn leave(self) -> Pending<'static, ()> {
         let held = self.0.clone();
         Box::pin(async move {
             if held.seat.over().is_some() || held.seat.leaving.swap(true, Ordering::AcqRel) {
                 return Ok(());
             }
+            let going = Going(Some(held.clone()));
             let kept = match held.process.shared.close(&held.seat) {
                 Some(closing) => finish(&held.seat, closing).await,
                 None => Ok(()),
             };
-            let left = held.process.shared.leave(&held.seat)?;
+            going.has_gone();
+            let left = held.process.shared.leave(&held.seat);
             held.ended(left).await?;
             kept
         })
     }
 }
 
-/// A send that was handed over, or was not. Small, and polled in one step: this is where a busy sender's time goes.
-struct Delivery {
-    held: Arc<Held>,
-    /// An error is told once.
+/// A member that has marked itself as leaving and has not left. When this value is dropped, the member
+/// leaves, because the mark keeps everybody else from doing it.
+struct Going(Option<Arc<MemberHandle>>);
+
+impl Going {
+    fn has_gone(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            drop(held.process.shared.leave(&held.seat));
+        }
+    }
+}
+
+/// A send that was passed on or refused. It is small and polled in one step, because busy senders spend their
+/// time here.
+struct SendFuture {
+    held: Arc<MemberHandle>,
+    /// The send, or the reason for its refusal, which is returned once.
     sent: Result<Sent, Option<Error>>,
 }
 
-impl Future for Delivery {
+impl Future for SendFuture {
     type Output = Result<Place, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -258,19 +288,19 @@ impl Future for Delivery {
     }
 }
 
-impl Held {
+impl MemberHandle {
     pub(super) fn seat(&self) -> &Arc<Seat> {
         &self.seat
     }
 
-    /// Sends what nobody waits for, whether there is room or not.
+    /// Sends a message for which nobody waits, whether there is room or not.
     pub(super) fn say(&self, strength: Strength, body: &[u8]) {
         let group = self.seat.group;
         self.seat.sealed(body, |body| self.process.shared.say(group, strength, body));
     }
 
     pub(super) fn check(&self) -> Result<(), Error> {
-        // The seat knows better why it is at its end.
+        // The seat knows the reason of its own end more precisely than the process does.
         self.seat.over().map_or(Ok(()), Err)?;
         self.process.shared.check()
     }
@@ -281,14 +311,14 @@ impl Held {
         self.seat.sealed(body, |body| self.process.shared.send((group, strength), body, room))
     }
 
-    async fn ended(&self, ending: Ending) -> Result<Outcome, Error> {
+    async fn ended(&self, ending: CommandEnd) -> Result<Outcome, Error> {
         self.told(ending.await)
     }
 
     fn told<T>(&self, told: Result<Result<T, Failure>, RecvError>) -> Result<T, Error> {
         match told {
             Ok(result) => result.map_err(|failure| match self.seat.over() {
-                // The seat knows better why it is no member.
+                // The seat knows more precisely why it is no member.
                 Some(why) if matches!(failure, Failure::NotMember | Failure::Wedged) => why,
                 _ => failure.into(),
             }),
@@ -297,35 +327,33 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for MemberHandle {
     fn drop(&mut self) {
         if self.seat.over().is_some() || self.seat.leaving.swap(true, Ordering::AcqRel) {
             return;
         }
         let Some(closing) = self.process.shared.close(&self.seat) else {
-            return leave(&self.process, &self.seat);
+            return drop(self.process.shared.leave(&self.seat));
         };
         let (process, seat) = (self.process.clone(), self.seat.clone());
         let leaving = thread::Builder::new().name(String::from("leave")).spawn(move || {
-            // An error was told where it happened.
-            let _ = finish(&seat, closing).wait();
-            leave(&process, &seat);
+            if let Err(why) = finish(&seat, closing).wait() {
+                warn!(group = seat.name, %why, "a member that was dropped leaves without a checkpoint");
+            }
+            drop(process.shared.leave(&seat));
         });
         if leaving.is_err() {
-            leave(&self.process, &self.seat);
+            warn!(
+                group = self.seat.name,
+                "a member that was dropped leaves without a checkpoint: the system gives no thread"
+            );
+            drop(self.process.shared.leave(&self.seat));
         }
     }
 }
 
-/// Has a member leave that nobody waits for.
-fn leave(process: &Process, seat: &Arc<Seat>) {
-    if let Err(why) = process.shared.leave(seat) {
-        warn!(%why, "a member that was dropped cannot leave its group");
-    }
-}
-
 /// Waits until the state of a member that is about to leave is saved.
-pub(super) async fn finish(seat: &Seat, closing: Result<Ending, Error>) -> Result<(), Error> {
+pub(super) async fn finish(seat: &Seat, closing: Result<CommandEnd, Error>) -> Result<(), Error> {
     match closing?.await {
         Ok(Ok(marked)) => saved(seat, marked).await.map(drop),
         Ok(Err(failure)) => Err(seat.over().unwrap_or(failure.into())),
@@ -333,7 +361,7 @@ pub(super) async fn finish(seat: &Seat, closing: Result<Ending, Error>) -> Resul
     }
 }
 
-/// Waits until a checkpoint that was marked is saved.
+/// Waits until a marked checkpoint is saved.
 async fn saved(seat: &Seat, marked: Outcome) -> Result<Mark, Error> {
     let (Some(keeper), Outcome::Marked(mark)) = (&seat.keeper, marked) else {
         unreachable!("a save ended in {marked:?}");

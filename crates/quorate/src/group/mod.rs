@@ -1,67 +1,82 @@
-//! Process groups: an object with a copy in each of several programs, updated by sends whose strength is said by the verb.
+//! Process groups: an object with a copy in each of several programs. Each verb of sending names its
+//! strength.
 //!
-//! **Promise.** What [`quorate_protocol::group`] promises of its messages, for a type of the user's own: all [`Replica`]s of a group
-//! apply the same updates in the same views, each sender's in its order, and `ordered` and `safe` ones in one order. Any member is
-//! read without asking another. Who joins gets the state. Every send, flush and query ends once, and an [`Error`](crate::Error) says what may have
-//! happened.
+//! **Promise.** The promise of [`quorate_protocol::group`] for messages holds here for a user's own type: all
+//! [`Replica`]s of a group apply the same updates in the same views. The updates of each sender come in its
+//! order, `ordered` and `safe` ones in one order. A read of any member asks no other member. A process that
+//! joins receives the state. Every send, flush and query ends once, and an [`Error`](crate::Error) says what
+//! may have happened.
 //!
-//! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its invariants and the attacks on it
-//! are [`quorate_protocol::group`]'s; here is what hosts it.
+//! **Source.** 000 (Isis2), figures 1, 3 and 4: the object, the verbs, the flush. The protocol, its
+//! invariants and its attacks are in [`quorate_protocol::group`]. This module hosts the protocol.
 //!
-//! **Roles.** A [node](crate::Node) has a process of the domain for all its groups; it needs routers, and no tables. A [`Member`] is this
-//! program's end of one group. Its *inbox* holds what was delivered and not applied. The members that a process has of one group stand in
-//! a *row* (`row`): each has an object and an inbox of its own, and every delivery goes into all of them. Updates on their way to the protocol
-//! thread gather in the process's *outbox* (`outbox`).
+//! **Roles.** A [node](crate::Node) has one process of the domain for all its groups; it needs routers, and
+//! no tables. A [`Member`] is this program's end of one group. Its *inbox* holds deliveries that it has not
+//! applied. The members that a process has of one group form a *row* (`row`): each has its own object and
+//! inbox, and every delivery goes into all inboxes. Updates on their way to the protocol thread gather in the
+//! process's *outbox* (`outbox`).
 //!
 //! ```text
 //!   caller ── send, query ──▶ outbox ──▶ protocol thread ═══ links ═══ other members, routers
 //!      ◀── wakes ─────────────────────── │ deliveries, views, states
 //!   reader ─┐                            ▼
-//!           ├── whoever is first ──▶  inbox ──▶ apply, view, query, checkpoint, restore   (under the replica's lock)
+//!           ├── the first of both ─▶  inbox ──▶ apply, view, query, checkpoint, restore   (replica's lock)
 //!   delivery thread ─┘
 //! ```
 //!
 //! **Invariants.**
-//! - *User code never runs on the protocol thread,* and that thread takes no lock under which user code runs: it fills the inbox, whose
-//!   lock is held for a push. The order of locks is replica, then inbox.
-//! - *One order.* Updates, views, queries and the taking of states come out of the inbox as they went in, whoever takes them. Each is
-//!   applied once.
-//! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read applies what is in the inbox first.
-//! - *A state of which nobody knows what it is is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or bytes that do
-//!   not decode, end this member: it is out as if it had failed, says why, and the others go on. `query` and reads are only lent the state.
-//! - *A member that comes to others of its process* begins with the object of one of them, taken between the same two deliveries between
-//!   which its first view stands; until it has that, its inbox waits.
-//! - *In the order of the calls.* Sends, queries, flushes and all other commands of one caller reach the protocol in the order in which it made
-//!   them, though sends go together and the others alone.
-//! - *A slow member holds nobody up.* Receipts are given for what is in the inbox. A member whose inbox holds more than
-//!   `INBOX_BYTES_MAX` is out.
-//! - *Out of touch, nothing is shown for current*: sends, flushes, queries and reads are refused as soon as the process knows
-//!   of no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good when it was dropped ([`Wedged`](crate::Error::Wedged)).
-//! - *Nobody waits for routers that are away for good.* What the order was given before is waited for no longer than `AWAY_PATIENCE` out of touch:
-//!   it may come about later ([`MaybeApplied`](crate::Error::MaybeApplied)).
+//! - *User code never runs on the protocol thread,* and that thread takes no lock under which user code runs.
+//!   It fills the inbox, whose lock is held for one push. The order of locks is replica, then inbox.
+//! - *One order.* Updates, views, queries and requests for states leave the inbox in the order in which they
+//!   entered, whichever thread takes them. Each is applied once.
+//! - *Read your sends.* A delivery is in the inbox before its send is answered, and a read first applies the
+//!   inbox.
+//! - *An object in an unknown state is not used.* A panic in `apply`, `view`, `checkpoint` or `restore`, or
+//!   bytes that do not decode, end this member. It is out as if it had failed and gives the reason; the
+//!   others go on. `query` and reads only borrow the state.
+//! - *A second member in a process* begins with the object of another member there. That object is taken at
+//!   the place in the deliveries at which the new member's first view stands. Until the object comes, the new
+//!   inbox waits.
+//! - *In the order of the calls.* Sends, queries, flushes and all other commands of one caller reach the
+//!   protocol in the order of the calls, though sends travel together and the others alone.
+//! - *A slow member delays nobody.* A receipt covers messages in the inbox. A member is out if its inbox
+//!   holds more than `INBOX_BYTES_MAX`, the deliveries being applied included. A member that joins gets the
+//!   deliveries behind its state step by step, as it applies them, so a long state fills no inbox.
+//! - *No member stays in a view without acting in it.* The command that takes a member out, or gives up its
+//!   seat, reaches the protocol however many commands wait: it goes with the next command that is taken
+//!   (`process::Owed`).
+//! - *Out of touch, nothing is shown as current*: sends, flushes, queries and reads are refused as soon as
+//!   the process knows no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good once it was dropped
+//!   ([`Wedged`](crate::Error::Wedged)).
+//! - *Nobody waits for routers that are away for good.* A request that was already given to the order waits
+//!   at most `AWAY_PATIENCE` out of touch. It may take effect later
+//!   ([`MaybeApplied`](crate::Error::MaybeApplied)).
 //!
 //! **Attacks considered.**
-//! - *The member dies that others get the object from*, in this process or another one: whoever waits cannot tell that from one that is slow.
-//!   So a member that owes its object takes its process out of the group, and another process gives it. One that owes nothing is out
-//!   alone.
-//! - *All that have the object leave while others of the process wait for it:* the oldest is kept until they have it.
-//! - *A callback that uses its own member.* Sends from `apply` are fine, if nobody waits for them there. A read inside a callback would
-//!   wait for itself: it is refused.
-//! - *An answer that is put off never comes, or too late.* Nobody waits for a [`Promise`] but the asker, until its deadline or until
-//!   the view lets the member go. One that is forgotten with its object declines.
-//! - *A lock is dropped out of touch.* Its release is turned back as any send is, so each claim that was given up is remembered until that comes back
-//!   in the order, and said again in touch. Said twice, the second says nothing.
-//! - *A caller loses interest.* The send goes on; its answer is dropped where it arrives.
-//! - *Nobody is left, and the state is in files.* Who may begin with which is `checkpoint`'s, and said there.
-//! - *Two programs with different types in one group.* The state names its [`Replica::NAME`], so that who joins with another one
-//!   is told both names, and leaves.
-//! - *A sender that has no room.* At most `ROOM_BYTES` of a member's sends are under way; the next ones wait for room, in the order in which
-//!   they are polled.
+//! - *The member that gives its object to others dies*, in this process or another one: a waiting member
+//!   cannot tell a dead giver from a slow one. So a member that owes its object takes its whole process out
+//!   of the group, and another process gives the object. A member that owes nothing is out alone.
+//! - *All members that have the object leave while others of the process wait for it:* the oldest stays until
+//!   they have it.
+//! - *A callback uses its own member.* Sends from `apply` are fine, unless the callback waits for them. A
+//!   read inside a callback would wait for itself: it is refused.
+//! - *A deferred answer never comes, or comes too late.* Only the asker waits for a [`Promise`], until its
+//!   deadline or until the view drops the member. A promise that is dropped with its object declines.
+//! - *A lock is dropped out of touch.* Its release is refused like any send. So each claim that was given up
+//!   is remembered until its release is delivered in the order, and the release is sent again in touch. A
+//!   second release has no effect.
+//! - *A caller loses interest.* The send goes on; its answer is dropped on arrival.
+//! - *Nobody is left, and the state is in files.* `checkpoint` says which member may begin with which file.
+//! - *Two programs with different types join one group.* The state carries its [`Replica::NAME`]. A member
+//!   that joins with another name gets an error with both names, and leaves.
+//! - *A sender has no room.* At most `ROOM_BYTES` of a member's sends are in progress; later ones wait for
+//!   room, in the order in which they are polled.
 //!
-//! **Where we differ, and why.** A group has one type of updates and one of queries, where the source has a handler for each number and list of
-//! arguments; several kinds are an `enum`, which the compiler checks. The issue's sketch streams a state in chunks; the protocol takes it as one
-//! piece of bytes, so [`Snapshot`] is one, too, and may be made by another thread ([`Snapshot::later`]). Replies to queries do not go through the
-//! views: they are told once, and who asked counts those who did not answer.
+//! **Where we differ, and why.** A group has one type of updates and one of queries, while the source has a
+//! handler for each number and list of arguments; several kinds are an `enum`, which the compiler checks. The
+//! issue's sketch streams a state in chunks. The protocol takes the state as one piece of bytes, so
+//! [`Snapshot`] is one piece, too; another thread may make it ([`Snapshot::later`]). Replies to queries do
+//! not go through the views: each is sent once, and the asker counts the members that did not answer.
 
 mod answer;
 mod checkpoint;
@@ -84,6 +99,7 @@ use bytes::Bytes;
 use quorate_protocol::ProcessId;
 use serde::{Serialize, de::DeserializeOwned};
 
+pub(crate) use self::checkpoint::fuzz_checkpoint;
 pub use self::{
     answer::{Answer, Later, Promise},
     groups::Group,
@@ -126,57 +142,59 @@ pub use quorate_protocol::group::{Mark, Phi, Place};
 /// }
 /// ```
 pub trait Replica: Send + Sized + 'static {
-    /// The name of the type, with its version: all replicas of a group have the same.
+    /// The name of the type, with its version. All replicas of a group have the same name.
     const NAME: &'static str;
     /// A change of the object.
     type Update: Serialize + DeserializeOwned + Send;
-    /// The questions that members may be asked; `()` if none.
+    /// The type of queries to members; `()` if there are none.
     type Query: Serialize + DeserializeOwned + Send;
-    /// Their answer.
+    /// The type of replies to queries.
     type Reply: Serialize + DeserializeOwned + Send;
 
-    /// Changes the object. Called once for each update that is delivered, at every member, in the group's order, and must come to the
-    /// same at each. A panic ends this member.
+    /// Changes the object. Every member calls it once for each delivered update, in the group's order. It
+    /// must have the same effect at each member. A panic ends this member.
     fn apply(&mut self, update: Self::Update, origin: &Origin);
 
-    /// Answers a query, in the state that is here. A panic is told to who asked.
+    /// Answers a query from the present state of this member. The asker learns of a panic.
     fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
 
-    /// The object as it is, for a member that joined. Called at one member, between two updates: as long as it takes, this member applies
-    /// nothing ([`Snapshot::later`] is for objects that are large).
+    /// Returns the object's state, for a member that joined. One member calls it, between two updates, and
+    /// applies nothing until it returns. Large objects use [`Snapshot::later`].
     fn checkpoint(&self) -> Snapshot;
 
-    /// The object that another member's [`Replica::checkpoint`] gave, or a checkpoint file.
+    /// Returns the object from another member's [`Replica::checkpoint`] or from a checkpoint file.
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt>;
 
-    /// A view begins: who is in the group from the next update on. The first one comes right behind the state, which another member gave behind its
-    /// own call for the same view: a change of the object that must not be made twice is no matter for this.
+    /// Notes that a view begins: the members from the next update on. The first view comes right after the
+    /// state, whose giver called `view` for the same view after it had written the state. So a change made
+    /// here happens once.
     fn view(&mut self, view: &View) {
         let _ = view;
     }
 }
 
-/// The object that a group is joined with: a [`Replica`], closures ([`Handlers`]), or a type that needs something of its own program's beside the
-/// state, such as a channel to its windows.
+/// The object with which a member joins a group: a [`Replica`], closures ([`Handlers`]), or a type that needs
+/// something of its own program in addition to the state, such as a channel to its windows.
 pub trait Object: Send + Sized + 'static {
-    /// As [`Replica::Update`].
+    /// An update, as [`Replica::Update`].
     type Update: Serialize + DeserializeOwned + Send;
-    /// As [`Replica::Query`].
+    /// A query, as [`Replica::Query`].
     type Query: Serialize + DeserializeOwned + Send;
-    /// As [`Replica::Reply`].
+    /// A reply to a query, as [`Replica::Reply`].
     type Reply: Serialize + DeserializeOwned + Send;
 
-    /// As [`Replica::NAME`]. It never changes.
+    /// Returns the name, as in [`Replica::NAME`]. It never changes.
     fn name(&self) -> &str;
-    /// As [`Replica::apply`].
+    /// Changes the object, as [`Replica::apply`] does.
     fn apply(&mut self, update: Self::Update, origin: &Origin);
-    /// As [`Replica::query`].
+    /// Answers a query, as [`Replica::query`] does.
     fn query(&self, query: Self::Query, share: Share) -> Answer<Self::Reply>;
-    /// As [`Replica::checkpoint`].
+    /// Returns the object's state, as [`Replica::checkpoint`] does.
     fn checkpoint(&self) -> Snapshot;
-    /// As [`Replica::restore`]. This object is the one that the member brought along when it joined.
+    /// Returns the object from its state, as [`Replica::restore`] does. `self` is the object with which the
+    /// member joined.
     fn restore(&self, snapshot: &Snapshot) -> Result<Self, Corrupt>;
-    /// As [`Replica::view`].
+    /// Notes that a view begins, as [`Replica::view`] does.
     fn view(&mut self, view: &View) {
         let _ = view;
     }
@@ -212,56 +230,57 @@ impl<R: Replica> Object for R {
     }
 }
 
-/// Where an update came from.
+/// The origin of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The process of its sender.
+    /// The sender's process.
     pub sender: ProcessId,
-    /// Whether it was this member that sent it.
+    /// Whether this member sent it.
     pub own: bool,
-    /// Its place: in the soft messages that the sender's process sent in this view, or in the order.
+    /// The message's place among the soft messages that the sender's process sent in this view, or in the
+    /// order.
     pub place: Place,
 }
 
-/// The part of a query that is this member's, if members share the work: that with `n % of == rank`.
+/// This member's share of a query, if members divide the work: the items with `n % of == rank`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// This member's place among the members, oldest first.
+    /// This member's index among the members, oldest first, from 0.
     pub rank: usize,
-    /// How many there are.
+    /// The number of members.
     pub of: usize,
 }
 
 /// The members of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {
-    /// Its number: later views have larger ones.
+    /// The view's number. Later views have larger numbers.
     pub number: u64,
-    /// The processes of the members: a member's rank is its place. Older processes come first, and members of one process stand together,
-    /// older ones first.
+    /// The processes of the members; a member's rank is its index. Older processes come first. Members of one
+    /// process are adjacent, older ones first.
     pub members: Vec<ProcessId>,
-    /// The processes of those that were not in the view before.
+    /// The processes of the members that were not in the view before.
     pub joined: Vec<ProcessId>,
-    /// The processes of those of the view before that are not in this one.
+    /// The processes of members of the view before that are not in this one.
     pub left: Vec<ProcessId>,
-    /// The process of this member.
+    /// This member's process.
     pub me: ProcessId,
     place: Option<usize>,
-    /// How many soft messages were lost with each sender that is gone, though a safe one behind them was delivered. Only with a φ
-    /// below all.
+    /// Numbers of soft messages that were lost, by departed sender, although a later safe message of that
+    /// sender was delivered. They occur only with a φ below all.
     pub missing: Vec<(ProcessId, u64)>,
-    /// How long soft sends of this member waited for it; zero for its first view.
+    /// Time for which soft sends of this member waited for the view; zero for its first view.
     pub waited: Duration,
 }
 
 impl View {
-    /// This member's place.
+    /// Returns this member's index among the members, or `None` if it is not in the view.
     pub fn rank(&self) -> Option<usize> {
         self.place
     }
 }
 
-/// An object in bytes.
+/// An object's state, in bytes.
 pub struct Snapshot(Content);
 
 enum Content {
@@ -269,27 +288,28 @@ enum Content {
     Later(Box<Write>),
 }
 
-/// Writes an object behind what is there.
+/// A function that appends an object's bytes to a buffer.
 type Write = dyn FnOnce(Vec<u8>) -> Result<Vec<u8>, String> + Send;
 
 impl Snapshot {
-    /// Of this value, as `serde` writes it.
+    /// Makes the snapshot from a value that `serde` serialises now.
     pub fn of(value: &impl Serialize) -> Snapshot {
         Snapshot(Content::Here(written(value, Vec::new()).map(Bytes::from)))
     }
 
-    /// Of these bytes.
+    /// Makes the snapshot from bytes.
     pub fn of_bytes(bytes: impl Into<Bytes>) -> Snapshot {
         Snapshot(Content::Here(Ok(bytes.into())))
     }
 
-    /// Of a value that another thread writes while this member goes on: a copy that costs little to make, such as an `Arc` or a
-    /// persistent map. Large byte strings are best kept as `bytes::Bytes`, which are written at once; a `Vec<u8>` is written byte by byte.
+    /// Makes the snapshot from a value that another thread serialises while this member goes on. The value is
+    /// a copy that costs little, such as an `Arc` or a persistent map. Large byte strings are best kept as
+    /// `bytes::Bytes`, which are written in one step; a `Vec<u8>` is written byte by byte.
     pub fn later(value: impl Serialize + Send + 'static) -> Snapshot {
         Snapshot(Content::Later(Box::new(move |behind| written(&value, behind))))
     }
 
-    /// The value in it.
+    /// Decodes the value. Fails if the bytes do not decode or bytes are left over.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
         match postcard::take_from_bytes(self.bytes()?) {
             Ok((value, [])) => Ok(value),
@@ -298,7 +318,7 @@ impl Snapshot {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes. Fails if they are not written yet or the value did not serialise.
     pub fn bytes(&self) -> Result<&[u8], Corrupt> {
         match &self.0 {
             Content::Here(Ok(bytes)) => Ok(bytes),
@@ -307,7 +327,8 @@ impl Snapshot {
         }
     }
 
-    /// Its bytes behind these; written now if they are not, so that a large object is not copied for them.
+    /// Returns the bytes, appended to `head`. A late snapshot is written now, directly into that buffer, so
+    /// that a large object is not copied.
     fn finish_behind(self, mut head: Vec<u8>) -> Result<Vec<u8>, String> {
         match self.0 {
             Content::Here(bytes) => {
@@ -333,12 +354,12 @@ impl fmt::Debug for Snapshot {
     }
 }
 
-/// A state that does not decode.
+/// The error of a state that does not decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Corrupt(pub String);
 
-/// A value in bytes, behind these.
+/// Serialises a value and appends its bytes to `behind`.
 fn written(value: &impl Serialize, behind: Vec<u8>) -> Result<Vec<u8>, String> {
     postcard::to_extend(value, behind).map_err(|error| format!("it does not serialise: {error}"))
 }

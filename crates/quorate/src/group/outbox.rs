@@ -1,17 +1,18 @@
 //! The outbox: updates on their way to the protocol thread.
 //!
-//! Updates are put into packs, and a *batch* of packs waits for one command. The protocol thread takes the whole batch when it comes to that
-//! command. So the busier it is, the more updates go together, and each of them costs a copy and a place in a pack; what is sent alone
-//! goes at once.
+//! Updates are put into packs, and a *batch* of packs waits for one command. The protocol thread takes the
+//! whole batch when it comes to that command. So the busier the thread is, the more updates travel together,
+//! and each update costs a copy and a place in a pack. An update that is alone travels at once.
 //!
 //! ```text
 //!   callers ── updates ──▶ the last batch ──┐
 //!       └── one command for a batch ──▶ protocol thread: takes the first batch
 //! ```
 //!
-//! **Order.** There are as many batches as commands for them on their way, in the same order. Whoever hands over another command closes
-//! the last batch behind it: what is sent later goes into a new one, whose command comes later, too. So updates and other commands of one
-//! caller reach the protocol in the order of the calls.
+//! **Order.** There are as many batches as commands for them in flight, in the same order. A thread that
+//! issues another command closes the last batch before it: later updates go into a new batch, whose command
+//! also comes later. So updates and other commands of one caller reach the protocol in the order of the
+//! calls.
 
 use std::{
     collections::VecDeque,
@@ -26,69 +27,69 @@ use quorate_protocol::group::{Failure, GroupId, PackWriter, Place, Strength};
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use super::inbox::lock;
+use crate::lock::lock;
 
-/// Bytes that wait beyond which nothing more is put here that nobody waits for.
+/// Waiting bytes, above which an update for which nobody waits is refused.
 const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Updates that wait for the protocol thread, of all groups of a process.
+/// Updates of all groups of a process that wait for the protocol thread.
 pub(super) struct Outbox {
     bounds: PackBounds,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingBatches>,
 }
 
-/// The most that travels together.
+/// Upper bounds of a pack.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PackBounds {
-    /// Bytes of soft updates; a longer one travels alone.
+    /// Bytes of soft updates; a longer update travels alone.
     pub(super) soft_bytes: usize,
-    /// Bytes of ordered or safe updates; a longer one travels alone.
+    /// Bytes of ordered or safe updates; a longer update travels alone.
     pub(super) ordered_bytes: usize,
-    /// Updates.
+    /// Number of updates.
     pub(super) updates: u32,
 }
 
 #[derive(Default)]
-struct Waiting {
-    batches: VecDeque<Batch>,
-    /// More may be put into the last batch.
+struct WaitingBatches {
+    batches: VecDeque<PackBatch>,
+    /// Whether the last batch accepts more updates.
     open: bool,
     bytes: usize,
-    /// Nothing is taken any more.
+    /// Whether the process has ended, so that nothing is accepted.
     over: bool,
 }
 
 #[derive(Default)]
-struct Batch {
+struct PackBatch {
     packs: Vec<Packing>,
-    /// The last pack of each group.
+    /// The index of the last pack of each group.
     last: FxHashMap<GroupId, usize>,
 }
 
-/// A pack on its way.
+/// A pack that is being filled.
 pub(super) struct Packing {
     pub(super) group: GroupId,
     pub(super) strength: Strength,
     pub(super) writer: PackWriter,
     pub(super) told: oneshot::Sender<Result<Place, Failure>>,
-    /// The room of its updates, for others when they have ended.
+    /// The room of the batch's updates, released when they have ended.
     pub(super) rooms: Vec<OwnedSemaphorePermit>,
     end: Shared<oneshot::Receiver<Result<Place, Failure>>>,
 }
 
-/// The end of a sent update, when it comes. An error says that the process has ended.
+/// The end of a sent update, as a future. An error says that the process has ended.
 pub(super) struct Sent {
     pack: Shared<oneshot::Receiver<Result<Place, Failure>>>,
     index: u32,
 }
 
-/// The reason why an update was not put here.
-pub(super) enum Refused<E> {
+/// The reason why the outbox did not accept an update.
+pub(super) enum PutError<E> {
     /// The process has ended.
     Over,
-    /// So many bytes wait that it was not put here.
+    /// Too many bytes wait.
     Full,
-    /// The command for its batch was not taken.
+    /// The process refused the command that carries the update's batch.
     Untaken(E),
 }
 
@@ -106,26 +107,26 @@ impl Outbox {
         Outbox { bounds, waiting: Mutex::default() }
     }
 
-    /// Puts an update into the last batch, or a new one, whose command `ask` hands over. Of what has no room, and so nobody waits for, not
-    /// too much is put here.
+    /// Puts an update into the last batch, or into a new one, whose command `ask` issues. No caller waits for
+    /// an update without `room`; such an update is refused if too many bytes wait.
     pub(super) fn put<E>(
         &self,
         (group, strength): (GroupId, Strength),
         update: &[u8],
         room: Option<OwnedSemaphorePermit>,
         ask: impl FnOnce() -> Result<(), E>,
-    ) -> Result<Sent, Refused<E>> {
+    ) -> Result<Sent, PutError<E>> {
         let mut waiting = lock(&self.waiting);
         if waiting.over {
-            return Err(Refused::Over);
+            return Err(PutError::Over);
         }
         if room.is_none() && waiting.bytes + update.len() > WAITING_BYTES_MAX {
-            return Err(Refused::Full);
+            return Err(PutError::Full);
         }
         if !waiting.open {
-            // The protocol thread waits for this lock.
-            ask().map_err(Refused::Untaken)?;
-            waiting.batches.push_back(Batch::default());
+            // The lock is held during `ask`, so the protocol thread cannot take the batch before it exists.
+            ask().map_err(PutError::Untaken)?;
+            waiting.batches.push_back(PackBatch::default());
             waiting.open = true;
         }
         waiting.bytes += update.len();
@@ -133,12 +134,12 @@ impl Outbox {
         Ok(batch.put(&self.bounds, (group, strength), update, room))
     }
 
-    /// Another command was handed over: what is sent from now on comes behind it.
+    /// Notes that another command was issued: later updates come behind it.
     pub(super) fn close(&self) {
         lock(&self.waiting).open = false;
     }
 
-    /// The packs that the next command is for.
+    /// Returns the packs for the next command.
     pub(super) fn take(&self) -> Vec<Packing> {
         let mut waiting = lock(&self.waiting);
         let batch = waiting.batches.pop_front().unwrap_or_default();
@@ -149,7 +150,7 @@ impl Outbox {
         batch.packs
     }
 
-    /// The process has ended: what waits was not sent.
+    /// Ends the outbox with its process: waiting updates were not sent.
     pub(super) fn end(&self) {
         let batches = {
             let mut waiting = lock(&self.waiting);
@@ -157,13 +158,13 @@ impl Outbox {
             mem::take(&mut waiting.batches)
         };
         for packing in batches.into_iter().flat_map(|batch| batch.packs) {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = packing.told.send(Err(Failure::NotSent));
         }
     }
 }
 
-impl Batch {
+impl PackBatch {
     fn put(
         &mut self,
         bounds: &PackBounds,
@@ -176,7 +177,7 @@ impl Batch {
             let Packing { writer, .. } = packing;
             packing.strength == strength && writer.count() < updates && writer.fits(update, most)
         };
-        // Most often it is the last of all.
+        // Most often it is the last pack of all.
         let is_last = self.packs.last().is_some_and(|last| last.group == group);
         let last = if is_last { Some(self.packs.len() - 1) } else { self.last.get(&group).copied() };
         let place = last.filter(|place| fits(&self.packs[*place])).unwrap_or_else(|| {
@@ -237,7 +238,7 @@ mod tests {
         outbox.put((group, strength), text.as_bytes(), None, ask).ok().expect("it is taken")
     }
 
-    /// The packs of the next batch, in words.
+    /// Returns the packs of the next batch as text.
     fn taken(outbox: &Outbox) -> Vec<(u64, String)> {
         let text = |packing: Packing| {
             let pack = packing.writer.finish().expect("none is empty");
@@ -305,12 +306,12 @@ mod tests {
     fn nothing_is_put_where_no_command_is_taken() {
         let outbox = Outbox::new(BOUNDS);
         let untaken = outbox.put((A, Strength::Soft), b"a", None, || Err("full"));
-        assert!(matches!(untaken, Err(Refused::Untaken("full"))));
+        assert!(matches!(untaken, Err(PutError::Untaken("full"))));
         assert!(outbox.take().is_empty());
         let long = vec![0; WAITING_BYTES_MAX];
         assert!(outbox.put((A, Strength::Soft), &long, None, || Ok::<(), ()>(())).is_ok());
         let more = outbox.put((A, Strength::Soft), b"a", None, || Ok::<(), ()>(()));
-        assert!(matches!(more, Err(Refused::Full)));
+        assert!(matches!(more, Err(PutError::Full)));
     }
 
     #[test]
@@ -325,6 +326,6 @@ mod tests {
         outbox.end();
         assert_eq!(late.now_or_never(), Some(Ok(Err(Failure::NotSent))));
         let none = outbox.put((A, Strength::Soft), b"d", None, || Ok::<(), ()>(()));
-        assert!(matches!(none, Err(Refused::Over)));
+        assert!(matches!(none, Err(PutError::Over)));
     }
 }

@@ -1,14 +1,15 @@
-//! A process with groups: one member of the domain on a reactor, the thread that applies, and the one that looks for routers.
+//! A process with groups: one member of the domain on a reactor, the delivery thread, and the thread that
+//! seeks routers.
 //!
 //! ```text
 //!   callers ── updates, in packs ──▶ outbox ──▶ protocol thread
 //!   protocol thread ── deliveries ──▶ inbox of each seat ── "something is there" ──▶ delivery thread
-//!                   ── ends of commands ──▶ whoever waits for them
+//!                   ── ends of commands ──▶ their callers
 //!   seeking thread  ── who listens at the routers' addresses ──▶ protocol thread
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     mem,
     sync::{
         Arc, Mutex, OnceLock,
@@ -25,84 +26,143 @@ use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Protocol, Time,
     ecast::MemberSettings,
     group::{
-        self, Command, Event, Failure, Figures, GroupId, Outcome, Pack, Place, SEATS_MAX, SeatId, Sending,
-        Settings, Strength,
+        self, Command, Event, Failure, GroupCounters, GroupId, Mark, Outcome, Pack, Place, SEATS_MAX, SeatId,
+        Sending, Settings, Strength,
     },
     relay::{self, Relay},
     seam::CAST_BYTES_MAX,
 };
 use quorate_runtime::{
-    Config, Host, Port, Untaken,
+    CommandError, Config, Host, Port,
     calls::Calls,
     config::cast_bytes,
     counters::Counters,
-    discover::{Answer, Presence},
+    discover::{DomainAnswer, DomainState},
 };
 use rustc_hash::FxHashMap;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tracing::{debug, info, warn};
 
 use super::{
-    inbox::{Delivery, Seat, Taker, lock},
-    outbox::{Outbox, PackBounds, Packing, Refused, Sent},
-    query::Word,
-    row::{Row, Turn, Wish},
+    inbox::{Delivery, Seat, StateReceiver},
+    outbox::{Outbox, PackBounds, Packing, PutError, Sent},
+    query::QueryAnswer,
+    row::{SeatCommand, SeatRow, ViewChange},
     touch::{Loss, Touch},
 };
 use crate::{
     error::{DROPPED, Error},
+    lock::lock,
     seek::Search,
 };
 
-/// How long the protocol thread may take to say what it has counted.
+/// Upper bound of the wait for the protocol thread's figures.
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
-/// Calls are waited for no longer than this once the process is out of touch.
+/// Upper bound of the wait for calls once the process is out of touch.
 const AWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of ordered or safe updates that travel together; a longer one travels alone.
+/// Bytes of an inbox, above which its member is out because it does not keep up.
+const INBOX_BYTES_MAX: usize = 256 << 20;
+/// Upper bound of ordered or safe updates that travel together, in bytes; a longer one travels alone.
 const ORDERED_PACK_BYTES: usize = 16 << 10;
 
-/// A running process. It ends with the last who holds it.
+/// A running process. It ends with its last holder.
 pub(super) struct Process {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<GroupShared>,
     domain: DomainId,
-    /// The seeking thread ends when this is dropped.
+    /// A sender without messages: the seeking thread ends when it is dropped.
     _seeks: Sender<()>,
 }
 
+/// Gives a caller its result. The caller may have lost interest.
+fn complete<T>(caller: oneshot::Sender<T>, result: T) {
+    let _ = caller.send(result);
+}
+
 /// State that the threads of a process share.
-pub(super) struct Shared {
+pub(super) struct GroupShared {
     me: ProcessId,
     port: OnceLock<Port<Relay<group::Process>>>,
-    rows: Mutex<BTreeMap<GroupId, Row<Arc<Seat>>>>,
-    /// To the delivery thread, which ends when this and the door's are dropped.
+    rows: Mutex<BTreeMap<GroupId, SeatRow<Arc<Seat>>>>,
+    /// The channel to the delivery thread, which ends when this sender and the host's are dropped.
     news: Mutex<Option<Sender<Arc<Seat>>>>,
     outbox: Outbox,
-    calls: Mutex<FxHashMap<u64, Call>>,
-    figures: Calls<Figures>,
-    /// Replies that came when nobody waited for them any more.
+    calls: Mutex<FxHashMap<u64, OpenCommand>>,
+    figures: Calls<GroupCounters>,
+    /// Replies that came after their query had ended.
     late: AtomicU64,
     last: AtomicU64,
     touch: Touch,
+    owed: Owed,
+    /// Number of rows made so far.
+    lives: AtomicU64,
+    /// The last number of a sealed message of this process.
+    pub(super) numbers: Arc<AtomicU64>,
+    /// Upper bound of an answer to a query, in bytes; a longer one is refused.
+    answer_bytes_max: usize,
     wedged: AtomicBool,
-    /// Told when the process is out of the domain.
+    /// The sender that reports that the process is out of the domain.
     out: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 /// A command that has not ended.
-enum Call {
-    /// Updates were sent. Their room is for others when they have ended.
+enum OpenCommand {
+    /// Updates in progress. Their room is released when they have ended.
     Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
-    /// Something else that somebody waits for.
+    /// Another command with a waiting caller.
     Other(oneshot::Sender<Result<Outcome, Failure>>),
-    /// This process leaves a group.
-    Leave(GroupId),
+    /// A join of this process, in this life of the group's row, with the checkpoint of this file.
+    Join { life: RowLife, file: Option<Mark>, told: oneshot::Sender<Result<Outcome, Failure>> },
+    /// A leave of this process.
+    Leave(RowLife),
 }
 
-/// The end of a command that sends nothing, when it comes. An error says that the process has ended.
-pub(super) type Ending = oneshot::Receiver<Result<Outcome, Failure>>;
+/// A group, and the number of its row. A later row of the same group has another number.
+type RowLife = (GroupId, u64);
+
+/// Work that must reach the protocol, however many commands wait for it. It goes with the next command that
+/// is taken.
+#[derive(Default)]
+struct Owed {
+    /// Commands that may overtake waiting ones.
+    commands: Mutex<Vec<Command>>,
+    /// Groups whose members here may differ from the protocol's last information.
+    groups: Mutex<BTreeSet<GroupId>>,
+    any: AtomicBool,
+}
+
+impl Owed {
+    fn push(&self, command: Command) {
+        lock(&self.commands).push(command);
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    fn insert(&self, group: GroupId) {
+        lock(&self.groups).insert(group);
+        self.any.store(true, Ordering::SeqCst);
+    }
+
+    /// Adds the owed commands before `command`, which the protocol is about to take, in their order. Returns
+    /// the owed groups.
+    fn settle(&self, command: &mut Command) -> BTreeSet<GroupId> {
+        // The flag is read for every command, so without a lock.
+        if !self.any.load(Ordering::SeqCst) || !self.any.swap(false, Ordering::SeqCst) {
+            return BTreeSet::new();
+        }
+        let mut owed = mem::take(&mut *lock(&self.commands));
+        if !owed.is_empty() {
+            owed.push(mem::replace(command, Command::Several(Vec::new())));
+            *command = Command::Several(owed);
+        }
+        mem::take(&mut *lock(&self.groups))
+    }
+}
+
+/// The end of a command that sends nothing, as a future. An error says that the process has ended.
+pub(super) type CommandEnd = oneshot::Receiver<Result<Outcome, Failure>>;
 
 impl Process {
-    /// Starts the threads. `routers` are where routers may be, and `updates` travel together at most.
+    /// Starts the threads. `routers` are possible addresses of routers. At most `updates` updates travel
+    /// together.
     pub(super) fn start(
         config: Config,
         address: String,
@@ -115,24 +175,11 @@ impl Process {
         let bounds =
             PackBounds { soft_bytes: settings.cast_pack_bytes(), ordered_bytes: ORDERED_PACK_BYTES, updates };
         let (news, deliver) = unbounded();
-        let shared = Arc::new(Shared {
-            me,
-            port: OnceLock::new(),
-            rows: Mutex::default(),
-            news: Mutex::new(Some(news.clone())),
-            outbox: Outbox::new(bounds),
-            calls: Mutex::default(),
-            figures: Calls::default(),
-            late: AtomicU64::new(0),
-            last: AtomicU64::new(0),
-            touch: Touch::default(),
-            wedged: AtomicBool::new(false),
-            out: Mutex::new(None),
-        });
+        let shared = Arc::new(GroupShared::new(me, news.clone(), bounds, settings.body_bytes_max));
         let member = group::Process::new(Peer { id: me, address }, settings, MemberSettings::default());
         let relay = Relay::new(member, relay::Settings::default());
-        let door = Door::new(shared.clone(), news);
-        let port = Port::alone(EndpointId::TABLES, relay, door, config).map_err(Error::start)?;
+        let host = GroupHost::new(shared.clone(), news);
+        let port = Port::alone(EndpointId::TABLES, relay, host, config).map_err(Error::start)?;
         assert!(shared.port.set(port).is_ok(), "a process has one port");
         let (seeks, kicks) = bounded(0);
         let (applying, seeking) = (shared.clone(), shared.clone());
@@ -140,7 +187,7 @@ impl Process {
         thread::Builder::new().name(String::from("deliver")).spawn(move || apply(&applying, &deliver))?;
         Search::quiet(domain, me, routers).go_on(kicks, move |found| {
             if !found.is_empty() {
-                // They are looked for again.
+                // The search repeats, so a lost command does no harm.
                 let _ = seeking.try_tell(Command::Seeds(found));
             }
         })?;
@@ -155,7 +202,7 @@ impl Process {
         self.domain
     }
 
-    /// Takes a seat. Says whether it is the first of its group, which joins.
+    /// Takes a seat. Also returns whether it is the first of its group, which has to join.
     pub(super) fn seat(
         &self,
         group: GroupId,
@@ -165,7 +212,7 @@ impl Process {
         let mut rows = lock(&self.shared.rows);
         let seat = |id| Arc::new(seat(id));
         let Some(row) = rows.get_mut(&group) else {
-            let row = Row::new(seat);
+            let row = SeatRow::new(self.shared.lives.fetch_add(1, Ordering::Relaxed), seat);
             let first = row.first().expect("it was made with one");
             rows.insert(group, row);
             return Ok((first, true));
@@ -183,7 +230,7 @@ impl Process {
         Ok((taken, false))
     }
 
-    /// Is a member of the domain no more. An error says that it has been none before.
+    /// Leaves the domain. The receiver's error says that the process had left before.
     pub(super) fn exit(&self) -> oneshot::Receiver<()> {
         let (told, out) = oneshot::channel();
         if !self.shared.is_wedged() {
@@ -194,29 +241,30 @@ impl Process {
     }
 
     pub(super) fn groups(&self) -> Vec<Arc<Seat>> {
-        lock(&self.shared.rows).values().flat_map(Row::all).collect()
+        lock(&self.shared.rows).values().flat_map(SeatRow::all).collect()
     }
 
-    /// Its figures, and the bytes that were delivered and are not applied. None: the protocol thread does not answer.
-    pub(super) fn figures(&self) -> Option<(Figures, usize)> {
+    /// Returns the process's figures, and the bytes that were delivered and are not applied. `None` if the
+    /// protocol thread does not answer in time.
+    pub(super) fn figures(&self) -> Option<(GroupCounters, usize)> {
         let ask = |token| self.shared.try_tell(Command::Figures { token }).is_ok();
         let figures = self.shared.figures.call(FIGURES_PATIENCE, ask).ok()?;
         Some((figures, self.groups().iter().map(|seat| seat.waiting_bytes()).sum()))
     }
 
-    /// The counts of its sockets.
+    /// Returns the counts of the process's sockets.
     pub(super) fn counters(&self) -> &Counters {
         self.shared.port().node().counters()
     }
 
-    /// Replies to queries of this process that came when nobody waited for them any more.
+    /// Returns the number of replies that came after their query had ended.
     pub(super) fn late_replies(&self) -> u64 {
         self.shared.late.load(Ordering::Relaxed)
     }
 
-    /// Ends at once.
+    /// Ends the process at once.
     pub(super) fn stop(&self) {
-        // A panic has been printed by its own thread.
+        // The thread that panicked has printed its panic.
         let _ = self.shared.port().node().stop();
         self.shared.end();
     }
@@ -228,7 +276,33 @@ impl Drop for Process {
     }
 }
 
-impl Shared {
+impl GroupShared {
+    pub(super) fn new(
+        me: ProcessId,
+        news: Sender<Arc<Seat>>,
+        bounds: PackBounds,
+        answer_bytes_max: usize,
+    ) -> GroupShared {
+        GroupShared {
+            me,
+            port: OnceLock::new(),
+            rows: Mutex::default(),
+            news: Mutex::new(Some(news)),
+            outbox: Outbox::new(bounds),
+            calls: Mutex::default(),
+            figures: Calls::default(),
+            late: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            touch: Touch::default(),
+            owed: Owed::default(),
+            lives: AtomicU64::new(0),
+            numbers: Arc::default(),
+            answer_bytes_max,
+            wedged: AtomicBool::new(false),
+            out: Mutex::new(None),
+        }
+    }
+
     fn port(&self) -> &Port<Relay<group::Process>> {
         self.port.get().expect("set before anybody else has it")
     }
@@ -237,7 +311,7 @@ impl Shared {
         self.wedged.load(Ordering::Acquire)
     }
 
-    /// Whether this process may be taken at its word.
+    /// Checks whether the process is in touch, so that its state counts as current.
     pub(super) fn check(&self) -> Result<(), Error> {
         if self.is_wedged() {
             return Err(Error::wedged(DROPPED));
@@ -245,7 +319,7 @@ impl Shared {
         if self.touch.is_in() { Ok(()) } else { Err(Error::OutOfTouch) }
     }
 
-    /// Hands an update over. What becomes of it is told.
+    /// Passes an update on. The future reports its outcome.
     pub(super) fn send(
         &self,
         to: (GroupId, Strength),
@@ -255,77 +329,93 @@ impl Shared {
         let put =
             self.outbox.put(to, update, Some(room), || self.port().try_command(Command::Send(Vec::new())));
         put.map_err(|refused| match refused {
-            Refused::Over => Error::wedged(DROPPED),
-            Refused::Full => unreachable!("it has room"),
-            Refused::Untaken(untaken) => not_taken(untaken),
+            PutError::Over => Error::wedged(DROPPED),
+            PutError::Full => unreachable!("it has room"),
+            PutError::Untaken(untaken) => not_taken(untaken),
         })
     }
 
-    /// Hands a command over. What becomes of it is told.
-    pub(super) fn call(&self, command: impl FnOnce(CommandId) -> Command) -> Result<Ending, Error> {
+    /// Passes a command on. The future reports its outcome.
+    pub(super) fn call(&self, command: impl FnOnce(CommandId) -> Command) -> Result<CommandEnd, Error> {
         let (told, ending) = oneshot::channel();
-        self.hand_over(Call::Other(told), command)?;
+        self.hand_over(OpenCommand::Other(told), command)?;
         Ok(ending)
     }
 
-    /// Has a member leave, behind all that it sent. Until it is out it goes on, since others may need its state.
-    pub(super) fn leave(&self, seat: &Arc<Seat>) -> Result<Ending, Error> {
+    /// Lets this process join a group for a seated member, with the checkpoint of this file.
+    pub(super) fn join(
+        &self,
+        seat: &Seat,
+        file: Option<Mark>,
+        command: impl FnOnce(CommandId) -> Command,
+    ) -> Result<CommandEnd, Error> {
+        let (told, ending) = oneshot::channel();
+        let life = lock(&self.rows).get(&seat.group).map_or(0, SeatRow::life);
+        self.hand_over(OpenCommand::Join { life: (seat.group, life), file, told }, command)?;
+        Ok(ending)
+    }
+
+    /// Lets a member leave after all its sends. Until it is out it continues, because others may need its
+    /// state.
+    pub(super) fn leave(&self, seat: &Arc<Seat>) -> CommandEnd {
         let (told, ending) = oneshot::channel();
         seat.tell_out(told);
         if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
             row.leave(seat.id);
         }
-        self.reseat(seat.group)?;
+        self.reseat(seat.group);
         if self.touch.is_given_up() {
             seat.leave_unheard();
         }
-        Ok(ending)
+        ending
     }
 
-    /// A member has got its object from another one of this process, which may go now.
+    /// Notes that a member has got its object from another one of this process, which may then go.
     pub(super) fn got(&self, seat: &Seat) {
         if let Some(row) = lock(&self.rows).get_mut(&seat.group) {
             row.got(seat.id);
         }
-        self.reseat_or_warn(seat.group);
+        self.reseat(seat.group);
     }
 
-    /// [`Shared::reseat`], where nobody can be told if it does not go.
-    fn reseat_or_warn(&self, group: GroupId) {
-        if let Err(Error::NotSent { .. }) = self.reseat(group) {
-            warn!("a member that leaves has to wait for the next view: too many commands wait");
-        }
-    }
-
-    /// Tells the protocol which members of a group are here, if that is news to it.
-    pub(super) fn reseat(&self, group: GroupId) -> Result<(), Error> {
-        // Told under the lock, or an earlier wish might come later.
+    /// Sends the protocol the seats of a group here, if they have changed, after all commands so far. Runs on
+    /// any thread. If the queue of commands is full, the next command that is taken repeats this.
+    pub(super) fn reseat(&self, group: GroupId) {
+        // The command goes under the lock, so that an earlier command cannot come later.
         let mut rows = lock(&self.rows);
-        let Some(row) = rows.get_mut(&group) else { return Ok(()) };
-        let wish = row.wish();
-        match &wish {
-            Wish::Nothing => {}
-            Wish::Seats(seats) => {
-                self.try_tell(Command::Seats { group, seats: seats.clone() })?;
+        let Some(row) = rows.get_mut(&group) else { return };
+        let seat_command = row.seat_command();
+        let told = match &seat_command {
+            SeatCommand::Nothing => return,
+            SeatCommand::Seats(seats) => self.try_tell(Command::Seats { group, seats: seats.clone() }),
+            SeatCommand::Leave => {
+                let leave = |id| Command::Leave { id, group };
+                self.hand_over(OpenCommand::Leave((group, row.life())), leave)
             }
-            Wish::Leave => self.hand_over(Call::Leave(group), |id| Command::Leave { id, group })?,
+        };
+        match told {
+            Ok(()) => row.sent(seat_command),
+            // The command is not owed, because it must not overtake earlier sends.
+            Err(_) => {
+                self.owed.insert(group);
+                self.wake();
+            }
         }
-        row.told(wish);
-        Ok(())
     }
 
-    /// Has the state of a member that is about to leave saved, if it has a file: it sends nothing more.
-    pub(super) fn close(&self, seat: &Seat) -> Option<Result<Ending, Error>> {
+    /// Saves the state of a member that is about to leave, if it has a file. The member then sends nothing
+    /// more.
+    pub(super) fn close(&self, seat: &Seat) -> Option<Result<CommandEnd, Error>> {
         let group = seat.group;
         seat.keeper.as_ref()?;
         Some(self.call(|id| Command::Save { id, group, last: true }))
     }
 
-    fn hand_over(&self, call: Call, command: impl FnOnce(CommandId) -> Command) -> Result<(), Error> {
+    fn hand_over(&self, call: OpenCommand, command: impl FnOnce(CommandId) -> Command) -> Result<(), Error> {
         let id = self.id();
-        let is_awaited = !matches!(call, Call::Leave(_));
+        let is_awaited = !matches!(call, OpenCommand::Leave(_));
         lock(&self.calls).insert(id.0, call);
-        // Looked at behind that: whoever gives up takes all that is there.
+        // The check comes after the insertion, because giving up takes all calls that it finds.
         if is_awaited && self.touch.is_given_up() {
             lock(&self.calls).remove(&id.0);
             return Err(Error::OutOfTouch);
@@ -341,85 +431,99 @@ impl Shared {
         CommandId(self.last.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Hands a command over, unless too many wait.
+    /// Passes a command on, unless too many wait.
     fn try_tell(&self, command: Command) -> Result<(), Error> {
         self.port().try_command(command).map_err(not_taken)?;
         self.outbox.close();
         Ok(())
     }
 
-    /// The updates that a command to send is for.
+    /// Returns the updates for a command to send.
     fn sends(&self) -> Vec<Sending> {
         let packs = self.outbox.take();
         let mut calls = lock(&self.calls);
         let sending = |Packing { group, strength, writer, told, rooms, .. }| {
             let id = self.id();
-            calls.insert(id.0, Call::Send { told, _rooms: rooms });
+            calls.insert(id.0, OpenCommand::Send { told, _rooms: rooms });
             let pack = writer.finish().expect("a pack begins with an update");
             Sending { id, group, strength, pack }
         };
         packs.into_iter().map(sending).collect()
     }
 
-    /// Has a member say that it waits for the delivery thread.
-    pub(super) fn stir(&self, seat: Arc<Seat>) {
+    /// Queues a member for the delivery thread, once.
+    pub(super) fn queue_for_delivery(&self, seat: Arc<Seat>) {
         if !seat.queued.swap(true, Ordering::AcqRel)
             && let Some(news) = &*lock(&self.news)
         {
-            // Its thread ends after the one that took this away.
+            // The delivery thread lives longer than the thread that removes `news`.
             let _ = news.send(seat);
         }
     }
 
-    /// A member of a group answers a query of a member of this process.
-    pub(super) fn said(&self, group: GroupId, from: (ProcessId, SeatId), number: u64, word: Word) {
+    /// Takes the answer of a group's member to a query of a member here.
+    pub(super) fn take_answer(
+        &self,
+        group: GroupId,
+        from: (ProcessId, SeatId),
+        number: u64,
+        answer: QueryAnswer,
+    ) {
         let asks = lock(&self.rows).get(&group).and_then(|row| row.get(SeatId::of_number(number)));
-        let is_awaited = asks.is_some_and(|asks| lock(&asks.asked).said(from, number, word));
+        let is_awaited = asks.is_some_and(|asks| lock(&asks.open_queries).take_answer(from, number, answer));
         if !is_awaited {
             self.late.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A member of this process answers a query. Not on the protocol thread, since it waits while too many others do.
-    pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) {
-        if let Some(say) = self.word(seat, asker, number, word) {
+    /// Sends the answer of a member here. Does not run on the protocol thread, because it waits while too
+    /// many commands do.
+    pub(super) fn answer(&self, seat: &Seat, asker: ProcessId, number: u64, answer: QueryAnswer) {
+        if let Some(say) = self.answer_command(seat, asker, number, answer) {
             self.tell(say);
         }
     }
 
-    /// As [`Shared::answer`], unless that has to wait.
-    pub(super) fn try_answer(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) {
-        if let Some(say) = self.word(seat, asker, number, word)
-            && self.try_tell(say).is_err()
-        {
-            debug!(group = seat.name, "a query is not declined: too many commands wait");
+    /// Sends an answer of a few bytes like [`GroupShared::answer`], on any thread.
+    pub(super) fn answer_briefly(&self, seat: &Seat, asker: ProcessId, number: u64, answer: QueryAnswer) {
+        if let Some(say) = self.answer_command(seat, asker, number, answer) {
+            self.command_owed(say);
         }
     }
 
-    /// The command that tells the asker of a query a member's word; none if the asker is in this process, and was told.
-    fn word(&self, seat: &Seat, asker: ProcessId, number: u64, word: Word) -> Option<Command> {
-        let word = match &seat.ring {
-            None => word,
-            Some(ring) => word.sealed(number, ring),
+    /// Returns the command that carries a member's answer to the asker. If the asker is in this process,
+    /// delivers the answer and returns `None`.
+    fn answer_command(
+        &self,
+        seat: &Seat,
+        asker: ProcessId,
+        number: u64,
+        answer: QueryAnswer,
+    ) -> Option<Command> {
+        let answer = answer.within(self.answer_bytes_max);
+        let answer = match &seat.group_keys {
+            None => answer,
+            Some(group_keys) => answer.sealed(number, group_keys),
         };
         if asker == self.me {
-            self.said(seat.group, (asker, seat.id), number, word);
+            self.take_answer(seat.group, (asker, seat.id), number, answer);
             return None;
         }
-        Some(Command::Say { group: seat.group, to: asker, body: word.encode(number, seat.id) })
+        Some(Command::Say { group: seat.group, to: asker, body: answer.encode(number, seat.id) })
     }
 
-    /// Hands a command over that has no end. Not on the protocol thread, since it waits while too many others do.
+    /// Passes on a command without an end. Does not run on the protocol thread, because it waits while too
+    /// many commands do.
     pub(super) fn tell(&self, command: Command) {
-        // Untaken only if the process has ended.
+        // The command is refused only if the process has ended.
         let _ = self.port().command(command);
         self.outbox.close();
     }
 
-    /// Sends to a group what nobody waits for. Not on the protocol thread.
+    /// Sends a message to a group. No caller waits for the send. Must not run on the protocol thread.
     pub(super) fn say(&self, group: GroupId, strength: Strength, update: &[u8]) {
         let ask = || self.port().try_command(Command::Send(Vec::new()));
-        if let Err(Refused::Full | Refused::Untaken(Untaken::Full(_))) =
+        if let Err(PutError::Full | PutError::Untaken(CommandError::Full(_))) =
             self.outbox.put((group, strength), update, None, ask)
         {
             let pack = Pack::of(update);
@@ -427,41 +531,63 @@ impl Shared {
         }
     }
 
-    /// A member's object is lost. Unless others of this process have theirs, and nobody waits for this one's, the process quits the
-    /// group. Also on the protocol thread.
-    pub(super) fn lost(&self, seat: &Seat, why: &Error) {
+    /// Makes the protocol take a command before those that wait. Runs on any thread, because it never waits.
+    /// It is for commands without which this process would stay in a view without acting, or another process
+    /// would wait in vain.
+    pub(super) fn command_owed(&self, command: Command) {
+        self.owed.push(command);
+        self.wake();
+    }
+
+    /// Makes the protocol take another command, and with it all owed work.
+    fn wake(&self) {
+        // A full queue holds a command that is still to be taken. If the process has ended, nobody waits for
+        // owed work.
+        let _ = self.try_tell(Command::Several(Vec::new()));
+    }
+
+    /// Handles the loss of a member's object. The process quits the group unless other members here have
+    /// their objects and nobody waits for this one's. Also runs on the protocol thread.
+    pub(super) fn lose_member(&self, seat: &Seat, why: &Error) {
         let group = seat.group;
         let over = {
             let mut rows = lock(&self.rows);
             let Some(row) = rows.get_mut(&group) else { return };
-            // A member that waits for its object waits in vain, and cannot tell that from a giver that is slow.
-            if row.lose(seat.id) && !seat.owes() { None } else { rows.remove(&group) }
-        };
-        let told = match over {
-            None => self.reseat(group),
-            Some(row) => {
-                row.all().for_each(|seat| {
-                    seat.end(why.clone());
-                });
-                self.try_tell(Command::Quit { group })
+            // A member that waits for this object waits in vain, and cannot tell a lost giver from a slow
+            // one.
+            if row.lose(seat.id) && !seat.owes() {
+                None
+            } else {
+                // The command goes under the lock, so that a later join of the group comes after it.
+                self.command_owed(Command::Quit { group });
+                rows.remove(&group)
             }
         };
-        if let Err(Error::NotSent { .. }) = told {
-            warn!("a member that ended cannot leave its group: too many commands wait");
+        match over {
+            None => self.reseat(group),
+            Some(row) => row.all().for_each(|seat| {
+                seat.end(why.clone());
+            }),
         }
     }
 
-    /// This process has left a group, in order.
-    fn left(&self, group: GroupId) {
-        let row = lock(&self.rows).remove(&group);
-        row.iter().flat_map(Row::all).for_each(|seat| {
-            seat.end(Error::not_member("it has left"));
+    /// Ends the members of this row, because their process has left the group or was not admitted.
+    fn out(&self, (group, life): RowLife, why: &Error) {
+        let mut rows = lock(&self.rows);
+        if rows.get(&group).is_none_or(|row| row.life() != life) {
+            // The row has ended already, and a later one may be in its place.
+            return;
+        }
+        let row = rows.remove(&group);
+        drop(rows);
+        row.iter().flat_map(SeatRow::all).for_each(|seat| {
+            seat.end(why.clone());
         });
     }
 
-    /// It is out of touch. What the order was given may come about once the routers are back, and they may be away for good: after a while
-    /// nobody waits for it any more.
-    fn away(self: &Arc<Self>) {
+    /// Notes that the process is out of touch. Requests that the order was given may take effect once the
+    /// routers are back, but these may be away for good. So the waits end after `AWAY_PATIENCE`.
+    fn on_touch_lost(self: &Arc<Self>) {
         let loss = self.touch.lose();
         let shared = Arc::downgrade(self);
         let waiting = thread::Builder::new().name(String::from("away")).spawn(move || {
@@ -475,29 +601,31 @@ impl Shared {
         }
     }
 
-    /// Nobody waits any more for what is under way, unless the process is back.
+    /// Ends all waits for requests in progress, unless the process is back in touch.
     fn give_up(&self, loss: Loss) {
         if !self.touch.give_up(loss) {
             return;
         }
-        let is_awaited = |call: &Call| !matches!(call, Call::Leave(_));
+        let is_awaited = |call: &OpenCommand| !matches!(call, OpenCommand::Leave(_));
         let given_up: Vec<_> = lock(&self.calls).extract_if(|_, call| is_awaited(call)).collect();
         for (_, call) in given_up {
-            // The one who waits may have lost interest.
             match call {
-                Call::Send { told, .. } => drop(told.send(Err(Failure::MaybeApplied))),
-                Call::Other(told) => drop(told.send(Err(Failure::MaybeApplied))),
-                Call::Leave(_) => {}
+                OpenCommand::Send { told, .. } => complete(told, Err(Failure::MaybeApplied)),
+                OpenCommand::Other(told) | OpenCommand::Join { told, .. } => {
+                    complete(told, Err(Failure::MaybeApplied))
+                }
+                OpenCommand::Leave(_) => {}
             }
         }
-        let seats: Vec<_> = lock(&self.rows).values().flat_map(Row::all).collect();
+        let seats: Vec<_> = lock(&self.rows).values().flat_map(SeatRow::all).collect();
         seats.iter().for_each(|seat| seat.leave_unheard());
     }
 
-    /// It is in touch again. What was said of claims that were given up, and may not have been sent, is said once more.
-    fn back(self: &Arc<Self>) {
+    /// Notes that the process is in touch again. Releases of claims that may not have been sent are sent
+    /// again.
+    fn on_touch_regained(self: &Arc<Self>) {
         self.touch.regain();
-        let seats: Vec<_> = lock(&self.rows).values().flat_map(Row::all).collect();
+        let seats: Vec<_> = lock(&self.rows).values().flat_map(SeatRow::all).collect();
         let mut unreleased = Vec::new();
         for seat in seats {
             let said = lock(&seat.claims).unreleased();
@@ -516,7 +644,7 @@ impl Shared {
                 }
             }
         };
-        // Not on the protocol thread: it waits while too many commands do.
+        // The releases run on a thread of their own, because `say` blocks while too many commands wait.
         if thread::Builder::new().name(String::from("release")).spawn(say).is_err() {
             warn!(
                 "locks that were given up while the routers were away stay held: the system gives no thread"
@@ -524,57 +652,57 @@ impl Shared {
         }
     }
 
-    /// The process is out, or has ended: so are its members.
+    /// Ends the members, because the process is out of the domain or has ended.
     fn end(&self) {
         self.wedged.store(true, Ordering::Release);
         let rows = mem::take(&mut *lock(&self.rows));
-        for seat in rows.values().flat_map(Row::all) {
+        for seat in rows.values().flat_map(SeatRow::all) {
             seat.end(Error::wedged(DROPPED));
         }
-        // Callers that wait still are told that nothing comes.
+        // Callers that still wait learn that no result comes.
         self.outbox.end();
         lock(&self.calls).clear();
         if let Some(out) = lock(&self.out).take() {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             let _ = out.send(());
         }
     }
 }
 
-/// The end of a command that the protocol thread did not take.
-fn not_taken<T>(untaken: Untaken<T>) -> Error {
+/// Returns the error for a command that the protocol thread did not take.
+fn not_taken<T>(untaken: CommandError<T>) -> Error {
     match untaken {
-        Untaken::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
-        Untaken::Stopped(_) => Error::wedged(DROPPED),
+        CommandError::Full(_) => Error::not_sent("too many commands wait for the protocol thread"),
+        CommandError::Stopped(_) => Error::wedged(DROPPED),
     }
 }
 
-/// Applies what is delivered, until nothing more is.
-fn apply(shared: &Arc<Shared>, deliver: &Receiver<Arc<Seat>>) {
+/// Applies deliveries, until the channel ends.
+fn apply(shared: &Arc<GroupShared>, deliver: &Receiver<Arc<Seat>>) {
     for seat in deliver {
         seat.deliver(shared);
     }
 }
 
-/// The protocol thread's view of the members. What a turn brings is handed over at its end, so that a lock is taken once for many
-/// messages; a command's end is told behind what was delivered before it.
-struct Door {
-    shared: Arc<Shared>,
+/// The protocol thread's link to the members. Deliveries are passed on at the end of a turn, so that a lock
+/// is taken once for many messages. The end of a command is reported after the deliveries before it.
+struct GroupHost {
+    shared: Arc<GroupShared>,
     news: Sender<Arc<Seat>>,
     /// The last deliveries, all to one group.
     run: Vec<Delivery>,
     run_of: GroupId,
-    /// Members that are told it, reused.
+    /// The receivers of a run, a reused buffer.
     seats: Vec<Arc<Seat>>,
     /// Commands that ended in this turn.
-    ended: Vec<(CommandId, Result<Ended, Failure>)>,
-    /// Those that something was delivered to in this turn.
+    ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
+    /// Members that got a delivery in this turn.
     told: Vec<Arc<Seat>>,
 }
 
-impl Door {
-    fn new(shared: Arc<Shared>, news: Sender<Arc<Seat>>) -> Door {
-        Door {
+impl GroupHost {
+    fn new(shared: Arc<GroupShared>, news: Sender<Arc<Seat>>) -> GroupHost {
+        GroupHost {
             shared,
             news,
             run: Vec::new(),
@@ -612,32 +740,34 @@ impl Door {
         (self.seats, self.run) = (seats, run);
     }
 
-    /// Puts deliveries into a member's inbox, and leaves none.
+    /// Puts deliveries into a member's inbox, and leaves the vector empty.
     fn give(&mut self, seat: Arc<Seat>, deliveries: &mut Vec<Delivery>) {
-        if seat.push(deliveries) {
-            seat.fail(Error::not_member("it does not keep up: too much waits to be applied"), &self.shared);
+        if let Some(why) = seat.push(deliveries, INBOX_BYTES_MAX) {
+            seat.fail(why, &self.shared);
         } else if !seat.queued.swap(true, Ordering::AcqRel) {
             self.told.push(seat);
         }
     }
 
-    /// Something for the member that takes what the process is given, and gives what it is asked for.
+    /// Delivers to the member that takes states for the process and gives its object on request.
     fn give_first(&mut self, group: GroupId, delivery: Delivery) {
         self.deliver();
         let rows = lock(&self.shared.rows);
-        let first = rows.get(&group).and_then(Row::first);
-        // Under the lock under which a member is taken out that is lost: it is not asked, or known to owe.
-        first.iter().filter(|_| matches!(delivery, Delivery::Wanted(_))).for_each(|first| first.owe());
+        let first = rows.get(&group).and_then(SeatRow::first);
+        // The debt is counted under the lock under which a lost member is taken out. So such a member is not
+        // asked, or is known to owe.
+        let is_owed = matches!(delivery, Delivery::StateWanted(_) | Delivery::Progress);
+        first.iter().filter(|_| is_owed).for_each(|first| first.owe());
         drop(rows);
         if let Some(first) = first {
             self.give(first, &mut vec![delivery]);
         }
     }
 
-    /// A view begins: members of this process come and go with it.
+    /// Begins a view: members of this process come and go with it.
     fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
         self.deliver();
-        let Some(Turn { here, come, gone }) =
+        let Some(ViewChange { here, come, gone }) =
             lock(&self.shared.rows).get_mut(&group).map(|row| row.view(seats))
         else {
             return;
@@ -650,12 +780,12 @@ impl Door {
             self.give(seat.clone(), &mut vec![view.clone()]);
         }
         if !come.is_empty() {
-            self.give_first(group, Delivery::Wanted(Taker::Seats(come)));
+            self.give_first(group, Delivery::StateWanted(StateReceiver::Seats(come)));
         }
         for seat in gone {
             seat.depart();
         }
-        self.shared.reseat_or_warn(group);
+        self.shared.reseat(group);
     }
 
     fn hand_over(&mut self) {
@@ -668,68 +798,84 @@ impl Door {
         let ended: Vec<_> = ended.collect();
         drop(calls);
         for (call, result) in ended {
-            // The one who waits may have lost interest.
+            // The caller may have lost interest.
             match (call, result) {
-                (Call::Leave(group), _) => self.shared.left(group),
-                (Call::Send { told, .. }, Err(failure)) => drop(told.send(Err(failure))),
-                (Call::Send { told, .. }, Ok(Ended::Sent(first))) => drop(told.send(Ok(first))),
-                (Call::Other(told), Err(failure)) => drop(told.send(Err(failure))),
-                (Call::Other(told), Ok(Ended::Otherwise(outcome))) => drop(told.send(Ok(outcome))),
+                (OpenCommand::Leave(life), _) => self.shared.out(life, &Error::not_member("it has left")),
+                (OpenCommand::Join { life, file, told }, Err(failure)) => {
+                    let why = match failure {
+                        Failure::Stale(newest) => Error::Stale { file, newest },
+                        other => other.into(),
+                    };
+                    self.shared.out(life, &why);
+                    let _ = told.send(Err(failure));
+                }
+                (OpenCommand::Join { told, .. }, Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(told, Ok(outcome))
+                }
+                (OpenCommand::Send { told, .. }, Err(failure)) => complete(told, Err(failure)),
+                (OpenCommand::Send { told, .. }, Ok(CommandSuccess::Sent(first))) => {
+                    complete(told, Ok(first))
+                }
+                (OpenCommand::Other(told), Err(failure)) => complete(told, Err(failure)),
+                (OpenCommand::Other(told), Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(told, Ok(outcome))
+                }
                 (_, Ok(ended)) => unreachable!("a command ended in {ended:?}"),
             }
         }
     }
 }
 
-impl Drop for Door {
+impl Drop for GroupHost {
     fn drop(&mut self) {
         lock(&self.shared.news).take();
-        // Also where the protocol thread panicked: nobody is to wait for it.
+        // This also runs after a panic of the protocol thread, so that nobody waits for it.
         self.shared.end();
     }
 }
 
-/// The good end of a command.
+/// The success of a command.
 #[derive(Clone, Copy, Debug)]
-enum Ended {
-    /// Updates were sent, and delivered here, the first at this place.
+enum CommandSuccess {
+    /// Updates were sent and delivered here, the first one at this place.
     Sent(Place),
-    /// Another one.
+    /// Another command succeeded.
     Otherwise(Outcome),
 }
 
-impl Host<Relay<group::Process>> for Door {
+impl Host<Relay<group::Process>> for GroupHost {
     fn event(&mut self, event: Event, _: Time) {
         match event {
-            Event::Done { id, result } => self.ended.push((id, result.map(Ended::Otherwise))),
-            Event::Sent { id, first } => self.ended.push((id, Ok(Ended::Sent(first)))),
+            Event::Done { id, result } => self.ended.push((id, result.map(CommandSuccess::Otherwise))),
+            Event::Sent { id, first } => self.ended.push((id, Ok(CommandSuccess::Sent(first)))),
             Event::Restore { group, state } => self.give_first(group, Delivery::Restore(state)),
             Event::View { group, view, arrived, departed, missing, waited } => {
                 let view = Arc::new(view);
                 let seats = view.seats.of(self.shared.me).to_vec();
-                // Shared by all members here, of whom there may be hundreds.
+                // All members in this process share the two lists; there may be hundreds of members.
                 let (arrived, departed) = (arrived.into(), departed.into());
                 self.view(group, &Delivery::View { view, arrived, departed, missing, waited }, &seats);
             }
             Event::CheckpointWanted { group, view } => {
-                self.give_first(group, Delivery::Wanted(Taker::Group(view)));
+                self.give_first(group, Delivery::StateWanted(StateReceiver::Group(view)));
             }
+            Event::ProgressWanted { group } => self.give_first(group, Delivery::Progress),
             Event::Keep { group, checkpoint } => self.give_first(group, Delivery::Keep(checkpoint)),
             Event::Deliver { group, sender, updates } => {
                 self.push(group, Delivery::Updates { sender, updates });
             }
             Event::Said { group, from, body } => {
-                if let Some((number, seat, word)) = Word::decode(&body) {
-                    self.shared.said(group, (from, seat), number, word);
+                if let Some((number, seat, answer)) = QueryAnswer::decode(&body) {
+                    self.shared.take_answer(group, (from, seat), number, answer);
                 }
             }
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
                 info!(in_touch, "in touch with the routers");
                 if in_touch {
-                    self.shared.back();
+                    self.shared.on_touch_regained();
                 } else {
-                    self.shared.away();
+                    self.shared.on_touch_lost();
                 }
             }
             Event::Wedged => {
@@ -740,28 +886,64 @@ impl Host<Relay<group::Process>> for Door {
         }
     }
 
-    fn fill(&mut self, command: &mut Command) {
+    fn complete_command(&mut self, command: &mut Command) {
         if let Command::Send(sends) = command
             && sends.is_empty()
         {
             *sends = self.shared.sends();
         }
+        for group in self.shared.owed.settle(command) {
+            self.shared.reseat(group);
+        }
     }
 
-    fn drained(&mut self, _: Time) {
+    fn batch_ended(&mut self, _: Time) {
         self.hand_over();
         for seat in self.told.drain(..) {
-            // Its thread ends after this one.
+            // The delivery thread lives longer than this one.
             let _ = self.news.send(seat);
         }
     }
 
-    fn answer(&self, relay: &Relay<group::Process>, _: DomainId) -> Answer {
-        Answer { presence: Presence::Settled, pass: relay.policy().pass() }
+    fn answer(&self, relay: &Relay<group::Process>, _: DomainId) -> DomainAnswer {
+        DomainAnswer { presence: DomainState::Settled, pass: relay.policy().pass() }
     }
 
-    fn stranger(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
-        // Told again as long as it is met.
+    fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
+        // The message is logged at every attempt, so at a low level.
         debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "no session with it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the parts of a command as text.
+    fn words(command: &Command) -> Vec<String> {
+        match command {
+            Command::Several(commands) => commands.iter().flat_map(words).collect(),
+            Command::Quit { group } => vec![format!("quit {}", group.0)],
+            Command::Send(_) => vec![String::from("send")],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_owed_reaches_the_protocol_though_its_queue_is_full() {
+        let (queue, taken) = bounded(1);
+        let owed = Owed::default();
+        queue.try_send(Command::Send(Vec::new())).expect("it has room");
+        for group in [1, 2] {
+            owed.push(Command::Quit { group: GroupId(group) });
+            assert!(queue.try_send(Command::Several(Vec::new())).is_err(), "the queue is full");
+        }
+        owed.insert(GroupId(3));
+        let mut next = taken.try_recv().expect("it was sent");
+        assert_eq!(owed.settle(&mut next), [GroupId(3)].into());
+        assert_eq!(words(&next), ["quit 1", "quit 2", "send"]);
+        let mut next = Command::Send(Vec::new());
+        assert!(owed.settle(&mut next).is_empty(), "each is settled once");
+        assert_eq!(words(&next), ["send"]);
     }
 }

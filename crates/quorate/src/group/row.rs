@@ -1,20 +1,23 @@
 //! A row: the members of one group in this process, each in a seat.
 //!
-//! To the protocol a process is one party of a group. Its first member joins; those that come later ask for a seat, and members that leave
-//! give theirs up, which the protocol is told in one word: the seats from the next view on. A member that comes gets the object from one that
-//! is here, as of its first view; one that goes is let go by a view. As long as others wait for the object, one that has it stays.
+//! To the protocol, a process is one party of a group. Its first member joins the group. Later members take a
+//! seat, and members that leave give theirs up. One command tells the protocol the seats from the next view
+//! on. A new member gets the object from a member here, as of its first view. A member that leaves goes with
+//! a view. As long as others wait for the object, one member that has it stays.
 
 use quorate_protocol::group::{SEATS_MAX, SeatId};
 
-/// The members of one group in this process. Seats are of a type that it knows nothing of.
+/// The members of one group in this process. `T` is the type of a seat, unknown here.
 #[derive(Debug)]
-pub(super) struct Row<T> {
+pub(super) struct SeatRow<T> {
+    /// The row's number among the rows of the process.
+    life: u64,
     seated: Vec<Seated<T>>,
-    /// Seats that were given out.
+    /// Number of seats that were given out.
     given: u32,
-    /// The seats that the protocol was told last.
-    told: Vec<SeatId>,
-    /// The process was told to leave the group.
+    /// The seats that were sent to the protocol last.
+    sent: Vec<SeatId>,
+    /// Whether the command to leave the group was sent to the protocol.
     leaves: bool,
 }
 
@@ -22,16 +25,16 @@ pub(super) struct Row<T> {
 struct Seated<T> {
     id: SeatId,
     seat: T,
-    /// A view told it.
+    /// Whether a view includes it, so that it gets deliveries.
     inside: bool,
-    /// It has the object.
+    /// Whether the member has the object.
     whole: bool,
     leaving: bool,
 }
 
-/// The protocol's next word.
+/// The next information for the protocol.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum SeatCommand {
     Nothing,
     Seats(Vec<SeatId>),
     Leave,
@@ -39,24 +42,29 @@ pub(super) enum Wish {
 
 /// The consequences of a view.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Turn<T> {
+pub(super) struct ViewChange<T> {
     /// Members that were in the group, or have got its object already.
     pub(super) here: Vec<T>,
-    /// Members that get the object from the first of those.
+    /// New members, which get the object from the first of `here`.
     pub(super) come: Vec<T>,
     /// Members that are out.
     pub(super) gone: Vec<T>,
 }
 
-impl<T: Clone> Row<T> {
-    /// Of one that is about to join.
-    pub(super) fn new(seat: impl FnOnce(SeatId) -> T) -> Self {
-        let mut row = Row { seated: Vec::new(), given: 0, told: vec![SeatId(0)], leaves: false };
+impl<T: Clone> SeatRow<T> {
+    /// Makes the row of a member that is about to join.
+    pub(super) fn new(life: u64, seat: impl FnOnce(SeatId) -> T) -> Self {
+        let mut row = SeatRow { life, seated: Vec::new(), given: 0, sent: vec![SeatId(0)], leaves: false };
         row.take(seat).expect("it is the first");
         row
     }
 
-    /// One more. `None`: too many are here, or the process is about to leave the group.
+    /// Returns the row's number among the rows of the process.
+    pub(super) fn life(&self) -> u64 {
+        self.life
+    }
+
+    /// Adds a member. `None` if too many are here, or the process is about to leave the group.
     pub(super) fn take(&mut self, seat: impl FnOnce(SeatId) -> T) -> Option<T> {
         if self.leaves || self.seated.len() == SEATS_MAX {
             return None;
@@ -71,96 +79,96 @@ impl<T: Clone> Row<T> {
         self.seated.iter().find(|seated| seated.id == id).map(|seated| seated.seat.clone())
     }
 
-    /// All of them.
+    /// Returns all members.
     pub(super) fn all(&self) -> impl Iterator<Item = T> + '_ {
         self.seated.iter().map(|seated| seated.seat.clone())
     }
 
-    /// Those that are told what is delivered.
+    /// Returns the members that get deliveries.
     pub(super) fn inside(&self) -> impl Iterator<Item = T> + '_ {
         self.seated.iter().filter(|seated| seated.inside).map(|seated| seated.seat.clone())
     }
 
-    /// The member that takes what the process is given, and gives what it is asked for: the oldest with the object, of those that stay if
-    /// any does.
+    /// Returns the member that takes states for the process and gives its object on request. That is the
+    /// oldest with the object, if possible one that stays.
     pub(super) fn first(&self) -> Option<T> {
         let whole = || self.seated.iter().filter(|seated| seated.whole);
         let stays = whole().find(|seated| !seated.leaving);
         stays.or_else(|| whole().next()).or(self.seated.first()).map(|seated| seated.seat.clone())
     }
 
-    /// Wants to leave.
+    /// Marks a member as leaving.
     pub(super) fn leave(&mut self, id: SeatId) {
         if let Some(seated) = self.seated.iter_mut().find(|seated| seated.id == id) {
             seated.leaving = true;
         }
     }
 
-    /// It has got the object.
+    /// Notes that a member has got the object.
     pub(super) fn got(&mut self, id: SeatId) {
         if let Some(seated) = self.seated.iter_mut().find(|seated| seated.id == id) {
             seated.whole = true;
         }
     }
 
-    /// Its object is lost. Says whether others have theirs.
+    /// Removes a member whose object is lost. Returns whether others have theirs.
     pub(super) fn lose(&mut self, id: SeatId) -> bool {
         self.seated.retain(|seated| seated.id != id);
         self.seated.iter().any(|seated| seated.whole)
     }
 
-    /// The next word to the protocol.
-    pub(super) fn wish(&self) -> Wish {
+    /// Returns the next information for the protocol.
+    pub(super) fn seat_command(&self) -> SeatCommand {
         let stays = |seated: &&Seated<T>| !seated.leaving;
         if self.leaves {
-            return Wish::Nothing;
+            return SeatCommand::Nothing;
         }
         if !self.seated.iter().any(|seated| stays(&seated)) {
-            return Wish::Leave;
+            return SeatCommand::Leave;
         }
         let mut wanted: Vec<SeatId> = self.seated.iter().filter(stays).map(|seated| seated.id).collect();
         if !self.seated.iter().filter(stays).any(|seated| seated.whole) {
-            // Others wait for its object.
+            // Other members wait for the object of this one.
             let needed = self.seated.iter().find(|seated| seated.whole).or(self.seated.first());
             wanted.extend(needed.map(|seated| seated.id));
             wanted.sort_unstable();
             wanted.dedup();
         }
-        if wanted == self.told { Wish::Nothing } else { Wish::Seats(wanted) }
+        if wanted == self.sent { SeatCommand::Nothing } else { SeatCommand::Seats(wanted) }
     }
 
-    /// The protocol was told.
-    pub(super) fn told(&mut self, wish: Wish) {
-        match wish {
-            Wish::Nothing => {}
-            Wish::Seats(seats) => self.told = seats,
-            Wish::Leave => self.leaves = true,
+    /// Notes that the protocol got this information.
+    pub(super) fn sent(&mut self, seat_command: SeatCommand) {
+        match seat_command {
+            SeatCommand::Nothing => {}
+            SeatCommand::Seats(seats) => self.sent = seats,
+            SeatCommand::Leave => self.leaves = true,
         }
     }
 
-    /// A view tells these.
-    pub(super) fn view(&mut self, seats: &[SeatId]) -> Turn<T> {
+    /// Takes the seats of a new view.
+    pub(super) fn view(&mut self, seats: &[SeatId]) -> ViewChange<T> {
         let is_first = !self.seated.iter().any(|seated| seated.inside);
-        let mut turn = Turn { here: Vec::new(), come: Vec::new(), gone: Vec::new() };
-        let told = &self.told;
+        let mut change = ViewChange { here: Vec::new(), come: Vec::new(), gone: Vec::new() };
+        let sent = &self.sent;
         self.seated.retain_mut(|seated| {
             match (seated.inside, seats.contains(&seated.id)) {
-                (true, true) => turn.here.push(seated.seat.clone()),
-                (false, true) if is_first && turn.here.is_empty() => {
+                (true, true) => change.here.push(seated.seat.clone()),
+                (false, true) if is_first && change.here.is_empty() => {
                     seated.whole = true;
-                    turn.here.push(seated.seat.clone());
+                    change.here.push(seated.seat.clone());
                 }
-                (false, true) => turn.come.push(seated.seat.clone()),
-                (false, false) if !seated.leaving || told.contains(&seated.id) => return true,
+                (false, true) => change.come.push(seated.seat.clone()),
+                (false, false) if !seated.leaving || sent.contains(&seated.id) => return true,
                 (_, false) => {
-                    turn.gone.push(seated.seat.clone());
+                    change.gone.push(seated.seat.clone());
                     return false;
                 }
             }
             seated.inside = true;
             true
         });
-        turn
+        change
     }
 }
 
@@ -172,51 +180,54 @@ mod tests {
         ids.iter().copied().map(SeatId).collect()
     }
 
-    fn row(count: u32) -> Row<u32> {
-        let mut row = Row::new(|id| id.0);
+    fn row(count: u32) -> SeatRow<u32> {
+        let mut row = SeatRow::new(0, |id| id.0);
         for next in 1..count {
             assert_eq!(row.take(|id| id.0), Some(next));
         }
         row
     }
 
-    /// The next word to the protocol, which is said.
-    fn wish(row: &mut Row<u32>) -> Wish {
-        let wish = row.wish();
-        row.told(row.wish());
-        wish
+    /// Takes the next information for the protocol, which counts as sent.
+    fn seat_command(row: &mut SeatRow<u32>) -> SeatCommand {
+        let seat_command = row.seat_command();
+        row.sent(row.seat_command());
+        seat_command
     }
 
-    fn turn(here: &[u32], come: &[u32], gone: &[u32]) -> Turn<u32> {
-        Turn { here: here.to_vec(), come: come.to_vec(), gone: gone.to_vec() }
+    fn change(here: &[u32], come: &[u32], gone: &[u32]) -> ViewChange<u32> {
+        ViewChange { here: here.to_vec(), come: come.to_vec(), gone: gone.to_vec() }
     }
 
     #[test]
     fn who_comes_gets_the_object_from_one_that_is_here() {
         let mut row = row(3);
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[0, 1, 2])));
-        assert_eq!(wish(&mut row), Wish::Nothing, "it was told");
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[0, 1, 2])));
+        assert_eq!(seat_command(&mut row), SeatCommand::Nothing, "it was told");
         assert_eq!(row.first(), Some(0), "the state of the group is for the first");
-        assert_eq!(row.view(&seats(&[0])), turn(&[0], &[], &[]));
+        assert_eq!(row.view(&seats(&[0])), change(&[0], &[], &[]));
         assert_eq!(row.inside().collect::<Vec<_>>(), [0]);
-        assert_eq!(row.view(&seats(&[0, 1, 2])), turn(&[0], &[1, 2], &[]));
-        assert_eq!(row.view(&seats(&[0, 1, 2])), turn(&[0, 1, 2], &[], &[]));
+        assert_eq!(row.view(&seats(&[0, 1, 2])), change(&[0], &[1, 2], &[]));
+        assert_eq!(row.view(&seats(&[0, 1, 2])), change(&[0, 1, 2], &[], &[]));
     }
 
     #[test]
     fn who_leaves_is_let_go_by_a_view_and_the_last_takes_the_process_along() {
         let mut row = row(2);
-        wish(&mut row);
+        seat_command(&mut row);
         row.view(&seats(&[0]));
         row.view(&seats(&[0, 1]));
         row.got(SeatId(1));
         row.leave(SeatId(0));
         assert_eq!(row.first(), Some(1), "one that stays gives states");
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[1])));
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[1])));
         assert_eq!(row.inside().collect::<Vec<_>>(), [0, 1], "until then it is told what is delivered");
-        assert_eq!(row.view(&seats(&[1])), turn(&[1], &[], &[0]));
+        assert_eq!(row.view(&seats(&[1])), change(&[1], &[], &[0]));
         row.leave(SeatId(1));
-        assert_eq!((wish(&mut row), wish(&mut row)), (Wish::Leave, Wish::Nothing));
+        assert_eq!(
+            (seat_command(&mut row), seat_command(&mut row)),
+            (SeatCommand::Leave, SeatCommand::Nothing)
+        );
         assert_eq!(row.take(|id| id.0), None, "its process is about to leave");
     }
 
@@ -226,21 +237,21 @@ mod tests {
         row.view(&seats(&[0]));
         row.take(|id| id.0);
         row.leave(SeatId(0));
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[0, 1])));
-        assert_eq!(row.view(&seats(&[0, 1])), turn(&[0], &[1], &[]));
-        assert_eq!(wish(&mut row), Wish::Nothing, "the other one has yet to get it");
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[0, 1])));
+        assert_eq!(row.view(&seats(&[0, 1])), change(&[0], &[1], &[]));
+        assert_eq!(seat_command(&mut row), SeatCommand::Nothing, "the other one has yet to get it");
         row.got(SeatId(1));
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[1])), "now it may go");
-        assert_eq!(row.view(&seats(&[1])), turn(&[1], &[], &[0]));
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[1])), "now it may go");
+        assert_eq!(row.view(&seats(&[1])), change(&[1], &[], &[0]));
     }
 
     #[test]
     fn the_first_that_gives_up_joining_waits_for_the_state_that_others_need() {
         let mut row = row(2);
         row.leave(SeatId(0));
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[0, 1])));
-        assert_eq!(row.view(&seats(&[0])), turn(&[0], &[], &[]));
-        assert_eq!(row.view(&seats(&[0, 1])), turn(&[0], &[1], &[]));
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[0, 1])));
+        assert_eq!(row.view(&seats(&[0])), change(&[0], &[], &[]));
+        assert_eq!(row.view(&seats(&[0, 1])), change(&[0], &[1], &[]));
     }
 
     #[test]
@@ -248,25 +259,25 @@ mod tests {
         let mut row = row(2);
         row.view(&seats(&[0]));
         row.leave(SeatId(1));
-        assert_eq!(wish(&mut row), Wish::Nothing);
-        assert_eq!(row.view(&seats(&[0])), turn(&[0], &[], &[1]));
+        assert_eq!(seat_command(&mut row), SeatCommand::Nothing);
+        assert_eq!(row.view(&seats(&[0])), change(&[0], &[], &[1]));
     }
 
     #[test]
     fn an_object_that_is_lost_takes_nobody_along_who_has_another() {
         let mut row = row(3);
-        wish(&mut row);
+        seat_command(&mut row);
         row.view(&seats(&[0]));
         row.view(&seats(&[0, 1, 2]));
         assert_eq!(row.first(), Some(0), "no other one can give it");
         assert!(!row.lose(SeatId(0)), "nobody else has it yet");
         let mut row = self::row(2);
-        wish(&mut row);
+        seat_command(&mut row);
         row.view(&seats(&[0]));
         row.view(&seats(&[0, 1]));
         row.got(SeatId(1));
         assert!(row.lose(SeatId(0)));
-        assert_eq!(wish(&mut row), Wish::Seats(seats(&[1])));
-        assert_eq!(row.view(&seats(&[0, 1])), turn(&[1], &[], &[]), "a view of before");
+        assert_eq!(seat_command(&mut row), SeatCommand::Seats(seats(&[1])));
+        assert_eq!(row.view(&seats(&[0, 1])), change(&[1], &[], &[]), "a view of before");
     }
 }

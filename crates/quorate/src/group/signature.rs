@@ -1,7 +1,8 @@
-//! The structure of a replica's types, so that two programs that do not fit together are told so.
+//! The structure of a replica's types, so that two programs with different types learn it when one joins.
 //!
-//! `serde` says how a type is read: that is asked of it with made-up values. A type that reads itself only from certain values (a date in
-//! words, a number above zero) does not answer; then its name alone is compared.
+//! `serde` knows how it reads a type: the structure comes from reading made-up values. A type that reads only
+//! certain values (a date as text, a number above zero) has no known structure; then only its name is
+//! compared.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -20,10 +21,10 @@ pub(super) struct Signature {
     replies: Option<String>,
 }
 
-/// The way out for whoever is refused.
+/// The advice to a program that is refused.
 const CURE: &str = "run the same program everywhere, or take another group";
 
-/// A longer structure is told by its hash.
+/// Length above which a hash stands for a structure, in bytes.
 const STRUCTURE_BYTES_MAX: usize = 4 << 10;
 
 impl Signature {
@@ -36,7 +37,8 @@ impl Signature {
         }
     }
 
-    /// Why a replica of this signature does not fit into a group of replicas of `theirs`, if so.
+    /// Returns the reason why a replica of this signature does not fit into a group of replicas of `theirs`,
+    /// if there is one.
     pub(super) fn differs(&self, theirs: &Signature) -> Option<String> {
         if self.name != theirs.name {
             let (theirs, ours) = (&theirs.name, &self.name);
@@ -56,9 +58,9 @@ impl Signature {
     }
 }
 
-/// How `serde` reads this type. None: it does not say.
+/// Returns how `serde` reads this type, or `None` if that cannot be found out.
 fn structure<T: DeserializeOwned>() -> Option<String> {
-    // A type of the user's reads what it is given here.
+    // The user's type may panic on made-up values.
     let told = catch_unwind(AssertUnwindSafe(|| {
         let mut tracer = Tracer::new(TracerConfig::default());
         let (format, _) = tracer.trace_type::<T>(&Samples::new()).ok()?;

@@ -1,8 +1,9 @@
-//! The touch of a process with the routers, as its callers see it.
+//! Touch: whether a process is in touch with the routers, as its callers see it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How the process stands, in the two lowest bits, and above them the times that it was lost: one number, so that nobody sees half of a change.
+/// The standing of the process in the two lowest bits, and above them the number of times that touch was
+/// lost. One number holds both, so that no thread sees half of a change.
 #[derive(Default)]
 pub(super) struct Touch(AtomicU64);
 
@@ -11,34 +12,34 @@ const IN_TOUCH: u64 = 0;
 const LOST: u64 = 1;
 const GIVEN_UP: u64 = 2;
 
-/// One of the times at which touch was lost.
+/// One loss of touch.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(u64);
 
 impl Touch {
-    /// Says that the process may be taken at its word.
+    /// Whether the process is in touch, so that its state counts as current.
     pub(super) fn is_in(&self) -> bool {
         self.0.load(Ordering::Acquire) & STANDING == IN_TOUCH
     }
 
-    /// Says that it has been lost for so long that nobody waits for what is under way, or is begun now.
+    /// Whether touch has been lost for so long that no caller waits for requests.
     pub(super) fn is_given_up(&self) -> bool {
         self.0.load(Ordering::SeqCst) & STANDING == GIVEN_UP
     }
 
-    /// It is lost. On the protocol thread, which alone loses and regains it.
+    /// Notes a loss. Runs on the protocol thread, which alone loses and regains touch.
     pub(super) fn lose(&self) -> Loss {
         let lost = (self.0.load(Ordering::SeqCst) | STANDING) + 1 + LOST;
         self.0.store(lost, Ordering::SeqCst);
         Loss(lost)
     }
 
-    /// It is back. On the protocol thread.
+    /// Notes that touch is back. Runs on the protocol thread.
     pub(super) fn regain(&self) {
         self.0.fetch_and(!STANDING, Ordering::SeqCst);
     }
 
-    /// It is given up, unless it was regained since it was lost. Says whether.
+    /// Gives touch up, unless it was regained after this loss. Returns whether it did.
     pub(super) fn give_up(&self, Loss(lost): Loss) -> bool {
         let given_up = lost & !STANDING | GIVEN_UP;
         self.0.compare_exchange(lost, given_up, Ordering::SeqCst, Ordering::SeqCst).is_ok()

@@ -1,7 +1,7 @@
-//! A client of maps: reads and writes that say how strong they are, one at a time.
+//! A client of maps: reads and writes with a strength each, one at a time.
 //!
-//! [`Store`] is what experiments and tools are written against: a register for each key, and a level for each operation.
-//! [`Client`] is such a store over a cell's Redis door.
+//! Experiments and tools use [`Store`]: a register for each key, and a level for each operation. [`Client`]
+//! is such a store over a cell's Redis door.
 //!
 //! ```no_run
 //! use quorate::maps::{Client, Level, Store};
@@ -23,12 +23,12 @@ use thiserror::Error;
 
 pub use quorate_protocol::partial::Level;
 
-/// A store of registers that replicas keep. One operation at a time.
+/// A store of registers that replicas keep. It does one operation at a time.
 pub trait Store {
-    /// The value under a key; none if there is none.
+    /// Returns the value of a key, or `None` if there is none.
     fn read(&mut self, key: &[u8], level: Level) -> Result<Option<Bytes>, Failure>;
 
-    /// Gives a key a value.
+    /// Sets the value of a key.
     fn write(&mut self, key: &[u8], value: &[u8], level: Level) -> Result<(), Failure>;
 }
 
@@ -42,18 +42,18 @@ impl<S: Store + ?Sized> Store for Box<S> {
     }
 }
 
-/// An operation that did not do what was asked.
+/// The reason why an operation did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Failure {
     /// Nothing was read, and nothing was written, now or later.
     #[error("nothing was done: {0}")]
     NotDone(String),
-    /// It is not known whether the write takes effect: at any time from now on, or never.
+    /// The write may take effect at any time from now on, or never.
     #[error("the write may take effect: {0}")]
     MaybeApplied(String),
 }
 
-/// A connection to a cell. One that breaks is made anew by the next operation.
+/// A connection to a cell. If it breaks, the next operation connects again.
 #[derive(Debug)]
 pub struct Client {
     address: String,
@@ -65,7 +65,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Connection {
     stream: BufReader<TcpStream>,
-    /// The level that the cell was told last.
+    /// The level that the cell has for this connection.
     level: Option<Level>,
 }
 
@@ -78,7 +78,7 @@ pub enum Reply {
     Text(Bytes),
     /// A number.
     Number(i64),
-    /// Several.
+    /// A list of answers.
     Many(Vec<Reply>),
     /// A refusal, or a failure. Its first word is its kind.
     Error(String),
@@ -93,7 +93,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Has a command executed that changes neither level nor map, and returns the answer.
+    /// Executes a command that changes neither level nor map, and returns the answer.
     pub fn command(&mut self, words: &[&[u8]]) -> io::Result<Reply> {
         let mut request = Vec::new();
         put(&mut request, words);
@@ -117,7 +117,8 @@ impl Client {
         Ok(self.connection.as_mut().expect("made above"))
     }
 
-    /// Sends requests, and returns the answer to the last of them. A failure ends the connection: answers may be on their way.
+    /// Sends requests, and returns the answer to the last of them. A failure ends the connection, because
+    /// answers may be on their way.
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         let answer = self.connection()?.ask(requests, count);
         if answer.is_err() {
@@ -149,7 +150,7 @@ impl Store for Client {
             Ok(Reply::Text(value)) => Ok(Some(value)),
             Ok(Reply::Nothing) => Ok(None),
             Ok(other) => Err(Failure::NotDone(format!("GET was answered with {other:?}"))),
-            // Nobody wrote anything.
+            // A read writes nothing.
             Err(Failure::MaybeApplied(why)) => Err(Failure::NotDone(why)),
             Err(failure) => Err(failure),
         }
@@ -167,7 +168,7 @@ impl Connection {
     fn ask(&mut self, requests: &[u8], count: usize) -> io::Result<Reply> {
         self.stream.get_mut().write_all(requests)?;
         for _ in 1..count {
-            // A level that is refused would be another one than was asked for.
+            // If the level is refused, the operation would run with another one than asked for.
             if let Reply::Error(why) = self.reply(0)? {
                 return Err(malformed(&why));
             }
@@ -218,7 +219,7 @@ fn malformed(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("no answer of a cell: {what:?}"))
 }
 
-/// No line of an answer is longer, no value, and none is nested deeper.
+/// Upper bounds of a line and of a value, in bytes, and of the nesting of an answer.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const VALUE_BYTES_MAX: usize = 512 << 20;
 const DEPTH_MAX: usize = 4;
@@ -229,7 +230,7 @@ mod tests {
 
     use super::*;
 
-    /// A server that expects these bytes and gives these, and then ends.
+    /// Starts a server that expects the first text of each turn and answers with the second, and then ends.
     fn server(turns: &'static [(&'static str, &'static str)]) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -282,7 +283,7 @@ mod tests {
         let maybe = Failure::MaybeApplied("MAYBEAPPLIED x".into());
         assert_eq!(client.write(b"k", b"v", Level::One), Err(maybe));
         assert!(matches!(client.read(b"k", Level::One), Err(Failure::NotDone(_))));
-        // The connection breaks, and nobody listens any more.
+        // The connection breaks, and nobody listens after that.
         assert!(matches!(client.write(b"k", b"v", Level::One), Err(Failure::MaybeApplied(_))));
         assert!(matches!(client.write(b"k", b"v", Level::One), Err(Failure::NotDone(_))));
     }

@@ -1,10 +1,11 @@
 //! Distances between sites: messages to cells of other sites arrive later, as if these were far away.
 //!
-//! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, and not while that way hangs, in the
-//! order of sending to that cell. Everything else leaves at once: messages to cells nearby, and those to routers. So a store between
-//! sites runs on one machine (004 §III.D), and one whose replicas are late now and then (004 §III.B: their garbage collectors).
+//! **Promise.** A message to a cell at a site with a distance leaves after that time and its jitter, and not
+//! while that way stalls, in the order of sending to that cell. All other messages leave at once: those to
+//! near cells, and those to routers. So a store between sites runs on one machine (004 §III.D), and so does a
+//! store with replicas that are late now and then (004 §III.B: their garbage collectors).
 //!
-//! **Bound.** At most [`WAITING_MAX`] messages wait; beyond, messages leave sooner rather than never.
+//! **Bound.** At most [`WAITING_MAX`] messages wait; above that, messages leave earlier rather than never.
 
 use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
@@ -13,28 +14,28 @@ use quorate_protocol::{
     partial::{Roster, Site, resident::Message},
 };
 
-/// How far a site is: one way.
+/// The distance of a site, one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distance {
     /// The shortest time of a message.
     pub least: Duration,
-    /// It takes up to so much longer, each time by chance.
+    /// Upper bound of the random time that is added to each message.
     pub jitter: Duration,
-    /// When messages there hang besides.
+    /// The stalls of messages on this way.
     pub stall: Option<Stall>,
 }
 
-/// A way on which messages hang now and then: none of them leaves for a span, and then all do.
+/// Periodic stalls of a way: no message leaves for a span, and then all do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
-    /// The time for which they hang.
+    /// Length of a stall.
     pub span: Duration,
-    /// From the beginning of one to that of the next. Not zero.
+    /// Time from the beginning of one stall to that of the next. Not zero.
     pub every: Duration,
 }
 
 impl Stall {
-    /// The instant from which a message that would leave at `due` may leave by this way.
+    /// Returns the instant at which a message that would leave at `due` may leave on this way.
     fn end(self, way: Way, due: Time) -> Time {
         let every = u64::try_from(self.every.as_nanos()).unwrap_or(u64::MAX).max(1);
         let phase = way.0.wrapping_mul(SPREAD) % every;
@@ -43,15 +44,15 @@ impl Stall {
     }
 }
 
-/// No distance is longer, in milliseconds.
+/// Upper bound of a distance, in milliseconds.
 const DISTANCE_MS_MAX: f64 = 10_000.0;
 
 impl Distance {
-    /// A distance by its parts in milliseconds, each from 0 to 10,000: the shortest time, the jitter, and how long messages hang at a
-    /// time and how often; 0 for never.
+    /// Makes a distance from its parts in milliseconds, each from 0 to 10,000: the shortest time, the jitter,
+    /// and the length of a stall and its period; 0 for none.
     ///
     /// # Errors
-    /// If a part is out of bounds, or messages hang longer than until they hang anew.
+    /// If a part is out of bounds, or a stall is longer than its period.
     pub fn of_ms(least: f64, jitter: f64, stall: f64, stall_every: f64) -> Result<Distance, String> {
         let span = |ms: f64| {
             let fits = (0.0..=DISTANCE_MS_MAX).contains(&ms);
@@ -66,13 +67,13 @@ impl Distance {
         Ok(Distance { least: span(least)?, jitter: span(jitter)?, stall })
     }
 
-    /// The parts of [`Distance::of_ms`].
+    /// Returns the parts of [`Distance::of_ms`].
     pub fn in_ms(self) -> [f64; 4] {
         let (span, every) = self.stall.map_or_else(Default::default, |stall| (stall.span, stall.every));
         [self.least, self.jitter, span, every].map(|part| part.as_nanos() as f64 / 1e6)
     }
 
-    /// The instant at which a message arrives that is sent now by this way. `chance` chooses its jitter.
+    /// Returns the arrival of a message that is sent now on this way. `chance` determines its jitter.
     pub fn arrival(self, way: Way, now: Time, chance: u64) -> Time {
         let jitter = u64::try_from(self.jitter.as_nanos()).unwrap_or(u64::MAX);
         let drawn = chance.checked_rem(jitter).unwrap_or(0);
@@ -81,12 +82,12 @@ impl Distance {
     }
 }
 
-/// A way from one process to another one, by a number that is its own: ways hang at different times.
+/// A way from one process to another, by a number of its own, so that ways stall at different times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way(pub u64);
 
-/// The distance of two sites. As text: `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`, one way in milliseconds, its jitter, and how
-/// long messages hang besides, and how often.
+/// The distance of two sites. Its text is `0-1=18.5`, `0-1=18.5~2` or `0-1=18.5~2!100/4000`: milliseconds one
+/// way, the jitter, the length of a stall, and its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Between {
     /// Both sites; they differ.
@@ -96,7 +97,7 @@ pub struct Between {
 }
 
 impl Between {
-    /// The other site and its distance, if this one is one of both.
+    /// Returns the other site and its distance, if `site` is one of the two.
     pub fn from(self, site: Site) -> Option<(Site, Distance)> {
         match self.sites {
             [ours, other] | [other, ours] if ours == site => Some((other, self.distance)),
@@ -133,28 +134,28 @@ impl fmt::Display for Between {
     }
 }
 
-/// Odd, and its multiples are spread evenly: so are their remainders.
+/// An odd number whose multiples are spread evenly; so are their remainders.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Messages wait, at most so many.
+/// Upper bound of the number of waiting messages.
 const WAITING_MAX: usize = 1 << 20;
 
-/// The distances of a cell's site to others, and what is under way.
+/// The distances of a cell's site to others, and the messages on their way.
 #[derive(Debug, Default)]
 pub struct Distances {
     sites: BTreeMap<Site, Distance>,
     roster: Option<Arc<Roster>>,
     /// The members at sites with a distance.
     far: BTreeMap<ProcessId, Distance>,
-    waiting: BTreeMap<(Time, u64), Waiting>,
-    /// How many have waited: those that are due at one instant leave in their order.
+    waiting: BTreeMap<(Time, u64), HeldMessage>,
+    /// Number of messages so far. Messages that are due at one instant leave in this order.
     count: u64,
-    /// The instant at which the last message to each leaves.
+    /// Instant at which the last message to each process leaves.
     last: BTreeMap<ProcessId, Time>,
 }
 
-/// A message on its way, and the record that must be on disk before it leaves.
-type Waiting = (ProcessId, Message, Option<Ticket>);
+/// A message on its way: its receiver, and the record that must be on disk before it leaves.
+type HeldMessage = (ProcessId, Message, Option<Ticket>);
 
 impl Distances {
     pub(super) fn new(sites: BTreeMap<Site, Distance>) -> Distances {
@@ -165,7 +166,7 @@ impl Distances {
         &self.sites
     }
 
-    /// Whether anybody is far.
+    /// Whether any member is far.
     pub(super) fn reach_any(&self) -> bool {
         !self.far.is_empty()
     }
@@ -174,7 +175,7 @@ impl Distances {
         self.far.values().any(|distance| !distance.jitter.is_zero())
     }
 
-    /// The members and their sites are these now.
+    /// Adopts the present members and their sites.
     pub(super) fn follow(&mut self, roster: Option<&Arc<Roster>>) {
         let is_known = match (&self.roster, roster) {
             (Some(ours), Some(theirs)) => Arc::ptr_eq(ours, theirs),
@@ -190,7 +191,7 @@ impl Distances {
         self.far = far.collect();
     }
 
-    /// Keeps a message for those that are far, and returns those to whom it goes at once.
+    /// Keeps a message for far receivers, and returns the receivers to which it goes at once.
     pub(super) fn hold(
         &mut self,
         to: &Destination,
@@ -216,10 +217,10 @@ impl Distances {
         near
     }
 
-    fn put(&mut self, sent: Waiting, distance: Distance, now: Time, chance: u64) {
+    fn put(&mut self, sent: HeldMessage, distance: Distance, now: Time, chance: u64) {
         let to = sent.0;
         self.count += 1;
-        // Several messages of one turn have different delays.
+        // Several messages of one turn get different delays.
         let chance = chance.wrapping_add(self.count.wrapping_mul(SPREAD));
         let due = distance.arrival(Way(to.node), now, chance);
         let last = self.last.entry(to).or_default();
@@ -227,8 +228,8 @@ impl Distances {
         self.waiting.insert((*last, self.count), sent);
     }
 
-    /// The next message that is due.
-    pub(super) fn due(&mut self, now: Time) -> Option<Waiting> {
+    /// Returns the next message that is due.
+    pub(super) fn due(&mut self, now: Time) -> Option<HeldMessage> {
         let first = self.waiting.first_entry()?;
         let is_due = first.key().0 <= now;
         (is_due || self.waiting.len() > WAITING_MAX)
@@ -241,7 +242,7 @@ impl Distances {
         self.waiting.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// A link broke: what was under way on it is lost.
+    /// Drops the messages on a link that broke: they are lost.
     pub(super) fn lose(&mut self, peer: ProcessId) {
         self.waiting.retain(|_, (to, ..)| *to != peer);
         self.last.remove(&peer);

@@ -1,4 +1,4 @@
-//! A process of a domain of maps, of either kind, as one protocol.
+//! A process of a domain of maps, router or cell, as one protocol.
 
 use std::sync::Arc;
 
@@ -15,35 +15,36 @@ use super::{distances::Distances, status::Status, strategy::Outcome};
 
 /// A router or a cell.
 pub enum Kind {
-    /// Orders changes.
+    /// A router, which orders changes.
     Router(Box<Router<Maps>>),
-    /// Keeps keys.
+    /// A cell, which keeps keys.
     Cell(Box<Resident>, Distances),
 }
 
 /// Commands to a process.
 #[derive(Clone, Debug)]
 pub enum Command {
-    /// Processes that may be routers. Help, which has no end of its own.
+    /// Processes that may be routers. It is a hint without an end of its own.
     Seeds(Vec<Peer>),
-    /// Where does it stand? Answered by [`Event::Status`].
+    /// Asks for the status. Answered by [`Event::Status`].
     Status {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         token: u64,
     },
-    /// A router is about to stop for a moment: should it lead, another one is to. Ends in [`RouterEvent::Ended`]. A cell answers with
-    /// [`Event::Unserved`].
+    /// Announces that a router is about to stop for a moment. If it leads, another router takes over. Ends in
+    /// [`RouterEvent::Ended`]. A cell answers with [`Event::Unserved`].
     Pause {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
     },
-    /// For a cell; a router answers with [`Event::Unserved`].
+    /// A command for a cell. A router answers with [`Event::Unserved`].
     Cell(resident::Command),
-    /// A request to a map of another strategy than partial quorums has ended so. Handed on as [`Event::Answered`].
+    /// The end of a request to a map of another strategy than partial quorums. Passed on as
+    /// [`Event::Answered`].
     Answered {
-        /// The asker's name for it.
+        /// The asker's name for the request.
         id: u64,
-        /// Its end.
+        /// The outcome.
         outcome: Box<Outcome>,
     },
 }
@@ -53,23 +54,23 @@ pub enum Command {
 pub enum Event {
     /// The answer to [`Command::Status`].
     Status {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         token: u64,
-        /// Where it stands.
+        /// The status.
         status: Box<Status>,
     },
-    /// From a router.
+    /// An event of a router.
     Router(RouterEvent<Roster>),
-    /// From a cell.
+    /// An event of a cell.
     Cell(resident::Event),
-    /// A request to a map of another strategy has ended so.
+    /// The end of a request to a map of another strategy.
     Answered {
-        /// The asker's name for it.
+        /// The asker's name for the request.
         id: u64,
-        /// Its end.
+        /// The outcome.
         outcome: Box<Outcome>,
     },
-    /// This command is for the other kind, and was not done.
+    /// A command for the other kind of process, which was not executed.
     Unserved(Command),
 }
 
@@ -164,7 +165,7 @@ struct AtCell<'a> {
 }
 
 impl AtCell<'_> {
-    /// The receivers that a message goes to at once, if there are any.
+    /// Returns the receivers to which a message goes at once, if there are any.
     fn near(&mut self, to: Destination, message: &Message, after: Option<Ticket>) -> Option<Destination> {
         if !self.distances.reach_any() {
             return Some(to);

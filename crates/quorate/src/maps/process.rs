@@ -24,7 +24,7 @@ use quorate_node::EndpointId;
 use quorate_protocol::{
     CommandId, DomainId, Generation, Peer, ProcessId, Protocol, Time, detector,
     ecast::{Router, RouterEvent, RouterSettings},
-    partial::{self, Place, Resident, Roster, Site, resident},
+    partial::{self, JoinOptions, Resident, Roster, Site, resident},
     paxos::{self, Paxos},
     role::{Role, State},
 };
@@ -32,7 +32,7 @@ use quorate_runtime::{
     Config, Door, Host, Port,
     calls::Calls,
     chance, clock,
-    discover::{Answer, Presence},
+    discover::{DomainAnswer, DomainState},
     disk::DiskError,
     door::ClientLimits,
     metrics::Metrics,
@@ -43,7 +43,7 @@ use super::{
     distances::{Distance, Distances},
     kind::{Command, Event, Kind},
     status::Status,
-    strategy::{self, Keeping, Outcome, Strategies},
+    strategy::{self, Outcome, Strategies, StrategyThread},
 };
 use crate::{
     error::Error,
@@ -59,74 +59,74 @@ use crate::{
 
 /// The clients' side of a cell.
 pub trait Front: Door<Kind> + Send {
-    /// The process that it is of. Called once, before all else.
+    /// Tells the front its process. Called once, before all other calls.
     fn attach(&mut self, process: ProcessId);
 
-    /// The cell's word.
+    /// Takes an event of the cell.
     fn event(&mut self, event: resident::Event, now: Time);
 
-    /// The end of a request that it handed to [`Strategies`].
+    /// Takes the end of a request that the front gave to [`Strategies`].
     fn answered(&mut self, id: u64, outcome: Outcome, now: Time);
 }
 
 /// The work of a process.
 #[allow(clippy::large_enum_variant, reason = "there is one per process")]
 pub enum Task {
-    /// It orders changes.
+    /// A router, which orders changes.
     Router {
-        /// Whether it founds the domain if there is none. One router of a domain does, once.
+        /// Whether the router founds the domain if there is none. One router of a domain does, once.
         found: bool,
-        /// How many routers the domain keeps.
+        /// Number of routers that the domain keeps.
         wanted: usize,
     },
-    /// It keeps keys.
+    /// A cell, which keeps keys.
     Cell {
-        /// Its site and its places on the ring.
-        place: Place,
-        /// How far other sites are from its own. Those that are not named are near.
+        /// The cell's site and its places on the ring.
+        place: JoinOptions,
+        /// Distances of other sites from its own. Sites without an entry are near.
         distances: BTreeMap<Site, Distance>,
-        /// How it behaves.
+        /// The settings of the cell's protocol.
         settings: partial::Settings,
-        /// Its clients, and where they connect.
+        /// The front of the cell's clients, and the socket at which they connect.
         front: Option<(Box<dyn Front>, TcpListener)>,
-        /// Maps of other strategies, as the front asks them, and what they need.
+        /// Maps of other strategies, as the front asks them, and their settings.
         strategies: Option<(Strategies, strategy::Settings)>,
     },
 }
 
-/// How a process is set up.
+/// The settings of a process.
 pub struct Setup {
     /// The domain.
     pub domain: DomainId,
-    /// The number of its node: no two processes of a domain share it.
+    /// The number of the process's node. No two processes of a domain share it.
     pub number: u64,
-    /// Its name, for people and in metrics.
+    /// The process's name, for people and in metrics.
     pub name: String,
-    /// Where routers may be found, `host:port`.
+    /// Addresses of routers, `host:port`.
     pub routers: Vec<String>,
-    /// Where it listens for other processes, `host:port`; port 0 lets the system choose.
+    /// Address for other processes, `host:port`. With port 0 the system chooses the port.
     pub listen: String,
-    /// Where the others reach it, if not there; port 0 stands for that of `listen`.
+    /// The address at which others reach it, if not `listen`. Port 0 stands for that of `listen`.
     pub advertise: Option<String>,
-    /// Lets it listen at addresses other than loopback.
+    /// Whether the process may listen at addresses other than loopback.
     pub insecure: bool,
-    /// Where a founder leaves its mark, and where a process keeps its journal.
+    /// The directory of a founder's mark and of a process's journal.
     pub directory: Option<PathBuf>,
-    /// It keeps its log, or its keys, on disk in the directory, and goes on from there. It must listen at the same address each
-    /// time.
+    /// Whether the process keeps its log, or its keys, on disk in the directory, and continues from there. It
+    /// must listen at the same address each time.
     pub durable: bool,
-    /// For tests of power cuts: its files hand bytes over to the system only at a sync, and in pieces, so that a kill takes what a
-    /// power cut would take.
+    /// Whether the process's files pass bytes to the system only at a sync, and in pieces. Tests of power
+    /// cuts use this: a kill then loses the same bytes as a power cut.
     pub late_files: bool,
     /// The patience with silent peers.
     pub detector: detector::Settings,
     /// The limits of a cell's clients.
     pub clients: ClientLimits,
-    /// Its work.
+    /// The process's work.
     pub task: Task,
 }
 
-/// A running process. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
+/// A running process. Dropping it ends it at once without a goodbye, as if it had been killed.
 pub struct Process {
     me: ProcessId,
     port: Port<Kind>,
@@ -134,20 +134,20 @@ pub struct Process {
     statuses: Arc<Calls<Status>>,
     pauses: Arc<Calls<Result<(), String>>>,
     /// The maps of other strategies.
-    keeping: Option<Keeping>,
+    strategy_thread: Option<StrategyThread>,
     role: Role,
     metrics: Metrics,
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
     seeks: Mutex<Option<Sender<()>>>,
-    /// The others go on without it.
+    /// Whether the others go on without it.
     out: Arc<AtomicBool>,
-    /// Where its journal is, and whose it is.
+    /// The directory of the process's journal, and the journal's owner.
     journal: Option<(PathBuf, Owner)>,
 }
 
 impl Process {
-    /// Starts it. A router that founds asks the others first, as [`Node`](crate::Node) does.
+    /// Starts the process. A founding router asks the others first, as [`Node`](crate::Node) does.
     pub fn start(setup: Setup) -> Result<Process, Error> {
         let found = matches!(setup.task, Task::Router { found: true, .. });
         let role = if matches!(setup.task, Task::Router { .. }) { Role::Router } else { Role::Cell };
@@ -176,7 +176,7 @@ impl Process {
         let resolved = resolved.ok_or_else(|| Error::start(format!("{}: no address", setup.listen)))?;
         let listener = TcpListener::bind(resolved).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let advertised = crate::node::advertised(setup.advertise.as_deref(), address);
+        let advertised = crate::address::advertised(setup.advertise.as_deref(), address);
         let (mut cell, mut log) = (None, None);
         if let Some(place) = &place
             && let Some(opened) = journal.take_if(|journal| journal.goes_on())
@@ -210,7 +210,7 @@ impl Process {
         config.metrics = metrics.clone();
         let (statuses, (end, ended)) = (Arc::<Calls<Status>>::default(), bounded(1));
         let pauses = Arc::<Calls<Result<(), String>>>::default();
-        let mut host = Desk {
+        let mut host = MapsHost {
             statuses: statuses.clone(),
             pauses: pauses.clone(),
             front: None,
@@ -252,15 +252,15 @@ impl Process {
                 }
             }
         };
-        let keeping = asked.map(|(strategies, settings)| {
+        let strategy_thread = asked.map(|(strategies, settings)| {
             let port = port.clone();
             let told = move |id, outcome| {
-                // A process that ends has no clients.
+                // The command is refused only if the process ends, and then it has no clients.
                 let _ = port.command(Command::Answered { id, outcome: Box::new(outcome) });
             };
             strategies.start(setup.domain, me, settings, setup.insecure, told)
         });
-        let keeping = keeping.transpose()?;
+        let strategy_thread = strategy_thread.transpose()?;
         let (kick, kicks) = bounded(0);
         let seeks = Mutex::new(Some(kick));
         let journal = place.map(|place| (place, owner));
@@ -270,7 +270,7 @@ impl Process {
             address,
             statuses,
             pauses,
-            keeping,
+            strategy_thread,
             role,
             metrics,
             ended,
@@ -281,7 +281,7 @@ impl Process {
         let (routers, domain, is_cell) = (setup.routers, setup.domain, role == Role::Cell);
         let told = port.clone();
         Search::quiet(domain, me, routers).every(ADJUST_EVERY).go_on(kicks, move |found| {
-            // What is not taken is sent again soon.
+            // Commands that are refused are repeated soon.
             if !found.is_empty() {
                 let _ = told.try_command(Command::Seeds(found));
             }
@@ -299,22 +299,22 @@ impl Process {
         Ok(process)
     }
 
-    /// This process.
+    /// Returns the id of this process.
     pub fn id(&self) -> ProcessId {
         self.me
     }
 
-    /// Where it listens for other processes.
+    /// The address at which the member listens for other processes.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its metrics.
+    /// Returns the process's metrics.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// How it stands with its disk, if it has one.
+    /// State of the disk, if the process has one.
     pub fn disk(&self) -> Option<DiskStatus> {
         let (directory, owner) = self.journal.as_ref()?;
         let place = journal::place(directory, owner.node);
@@ -326,22 +326,23 @@ impl Process {
         &self.ended
     }
 
-    /// Where it stands; `None` when the protocol thread does not answer within `patience`.
+    /// Returns the status, or `None` if the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
         let mut status = self.statuses.call(patience, ask).ok()?;
-        if let Some(keeping) = &self.keeping {
-            status.kept = keeping.standings();
+        if let Some(strategy_thread) = &self.strategy_thread {
+            status.kept = strategy_thread.statuses();
         }
         Some(status)
     }
 
-    /// Has the others not wait for a process that is about to stop. Of a router: another one leads, and nobody votes it out for half a
-    /// minute. A cell leaves the groups that keep its maps; its other requests go to others as soon as it is gone. An error says why they
-    /// will notice.
+    /// Prepares the others for a process that is about to stop. If a router leads, another one takes over,
+    /// and nobody votes this one out for half a minute. A cell leaves the groups that keep its maps; its
+    /// other requests go to other cells as soon as it is gone. The error is the reason why the others will
+    /// notice the stop.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         if self.role != Role::Router {
-            self.keeping.iter().for_each(Keeping::leave);
+            self.strategy_thread.iter().for_each(StrategyThread::leave);
             return Ok(());
         }
         let ask = |id| self.port.try_command(Command::Pause { id: CommandId(id) }).is_ok();
@@ -349,16 +350,17 @@ impl Process {
         self.pauses.call(patience, ask).unwrap_or_else(late)
     }
 
-    /// Stops the threads. The directory of a process that the others go on without begins anew: the next one there is another process.
+    /// Stops the threads. If the others go on without this process, its directory is reset: the next process
+    /// there is another one.
     pub fn stop(&self) {
         drop(self.seeks.lock().unwrap_or_else(PoisonError::into_inner).take());
-        // A panic has been told by [`Process::ended`].
+        // [`Process::ended`] has reported a panic.
         let _ = self.port.node().stop();
         if let Some((place, owner)) = &self.journal
             && self.out.swap(false, Ordering::AcqRel)
             && let Err(error) = Journal::begin_anew(place, *owner)
         {
-            // The next start finds out once more.
+            // The next start learns again that the process of this journal is out.
             warn!(%error, "the journal of a process that is out stays");
         }
     }
@@ -391,32 +393,32 @@ fn router(
     Router::new(paxos, Roster::default(), settings)
 }
 
-/// The settings of a cell, with a disk or without.
+/// Returns the settings of a cell, with a disk or without.
 fn with_disk(settings: partial::Settings, detector: detector::Settings, durable: bool) -> partial::Settings {
     partial::Settings { detector, checkpoint_bytes: durable.then_some(CHECKPOINT_BYTES as u64), ..settings }
 }
 
-/// How often a cell is told the wall clock.
+/// Interval at which a cell gets the wall clock.
 const ADJUST_EVERY: Duration = Duration::from_secs(1);
 
 /// The host of a process's protocol.
-struct Desk {
+struct MapsHost {
     statuses: Arc<Calls<Status>>,
     pauses: Arc<Calls<Result<(), String>>>,
     front: Option<Box<dyn Front>>,
     strategies: Option<Strategies>,
     strangers: Strangers,
     end: Sender<End>,
-    /// The others go on without this process.
+    /// Whether the others go on without this process.
     out: Arc<AtomicBool>,
 }
 
-impl Desk {
+impl MapsHost {
     fn end(&self, end: End) {
         if end == End::Wedged {
             self.out.store(true, Ordering::Release);
         }
-        // The first reason is the one that counts.
+        // The first reason counts.
         let _ = self.end.try_send(end);
     }
 
@@ -459,7 +461,7 @@ impl Desk {
     }
 }
 
-impl Host<Kind> for Desk {
+impl Host<Kind> for MapsHost {
     fn event(&mut self, event: Event, now: Time) {
         match event {
             Event::Cell(event) => self.cell(event, now),
@@ -476,16 +478,16 @@ impl Host<Kind> for Desk {
         }
     }
 
-    fn answer(&self, process: &Kind, _: DomainId) -> Answer {
+    fn answer(&self, process: &Kind, _: DomainId) -> DomainAnswer {
         let presence = match process.router_state() {
-            Some(State::Joining) => Presence::Joining,
-            Some(State::Leaderless | State::Removed) => Presence::Leaderless,
-            _ => Presence::Settled,
+            Some(State::Joining) => DomainState::Joining,
+            Some(State::Leaderless | State::Removed) => DomainState::Leaderless,
+            _ => DomainState::Settled,
         };
-        Answer { presence, pass: process.policy().pass() }
+        DomainAnswer { presence, pass: process.policy().pass() }
     }
 
-    fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
+    fn policy_mismatch(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
         if let Some(generation) = self.strangers.meet(peer, ours, theirs) {
             self.end(End::Outdated(generation));
         }

@@ -1,16 +1,20 @@
-//! Operations of a cell's clients that ended lately: what `quorate watch` judges.
+//! Operations of a cell's clients that ended recently, for `quorate watch` to judge.
 //!
-//! **Promise.** Of a sample of keys every operation that a client of this cell asked for, and that ended in the last minute, is here, with
-//! the interval in which it took place as the cell saw it. Values are told apart by their stamps, so that writing one twice is two
-//! values, and keys by a hash: who may look sees neither. All cells sample the same keys.
+//! **Promise.** For a sample of keys, this module has every operation that a client of this cell requested
+//! and that ended in the last minute, with its interval as the cell saw it. Stamps distinguish values, so
+//! that writing one value twice makes two values. A hash distinguishes keys. So a viewer sees neither values
+//! nor keys. All cells sample the same keys.
 //!
-//! **Source.** 004 §II.A, which records at the client; here the cell that a client asks records for it, and the way between the two is left out.
+//! **Source.** 004 §II.A, which records at the client. Here the cell that a client asks records instead, so
+//! the way between the two is left out.
 //!
-//! **How.** A key belongs to the sample if its hash ends in so many zeros. While more operations come than there is room for, one zero more is
-//! asked for, as long as many keys are left; with few keys the oldest operations go instead, and less than a minute is told. While few are
-//! remembered, one zero less is asked for with each second.
+//! **How.** A key belongs to the sample if its hash ends in a given number of zeros. While more operations
+//! come than there is room for, the number rises by one, as long as many keys are left. With few keys the
+//! oldest operations go instead, and the record covers less than a minute. While few operations are
+//! remembered, the number falls by one each second.
 //!
-//! **Bounds.** [`OPERATIONS_MAX`] operations of about 64 bytes each. An operation on a key outside the sample costs a hash of the key.
+//! **Bounds.** [`OPERATIONS_MAX`] operations of about 64 bytes each. An operation on a key outside the sample
+//! costs a hash of the key.
 
 use std::{
     collections::VecDeque,
@@ -29,17 +33,17 @@ use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// An operation is remembered for so long.
+/// Time for which an operation is remembered.
 const SPAN: Duration = Duration::from_secs(60);
 
-/// So many operations are remembered.
+/// Upper bound of the remembered operations.
 const OPERATIONS_MAX: usize = 1 << 15;
 
-/// The sample grows no smaller while it has fewer keys than this.
+/// Number of keys below which the sample does not shrink.
 const KEYS_MIN: usize = 64;
 
-/// The sample grows again while fewer operations than this are remembered, by one step in this time. It is looked whether it does once so many
-/// operations have passed it by.
+/// Number of remembered operations below which the sample grows, the interval of its growth, and the number
+/// of operations outside the sample after which the growth is checked.
 const OPERATIONS_FEW: usize = OPERATIONS_MAX / 8;
 const GROW_EVERY: Duration = Duration::from_secs(1);
 const LOOK_EVERY: u64 = 64;
@@ -47,143 +51,145 @@ const LOOK_EVERY: u64 = 64;
 /// A kind of operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Deed {
-    /// It read a string, or that there is none.
+pub enum OperationKind {
+    /// A read of a string, or of an absent one.
     Read,
-    /// It gave the key a string.
+    /// A write of a string.
     Write,
-    /// It deleted the key.
+    /// A deletion of the key.
     Delete,
-    /// It did something else, after which stamps do not tell values apart: with fields of a hash, or a counter.
+    /// Another operation, after which stamps do not distinguish values: on fields of a hash, or on a counter.
     Other,
 }
 
 /// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Ending {
-    /// With this stamp: of the value that was written or read; zero if none was ever read.
+pub enum OperationEnd {
+    /// Success. The stamp is that of the value that was written or read; zero if no value was found.
     Done(Stamp),
     /// A write that may have taken effect, or may yet.
     Unknown,
-    /// Nothing was done, or nothing was read.
+    /// Nothing was written, or nothing was read.
     Failed,
 }
 
 /// An operation that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// The client, by a number of its cell's.
+pub struct EndedOperation {
+    /// The client, by its cell's number for it.
     pub client: u64,
-    /// The moment at which it was asked for.
+    /// Time of the request.
     pub began: Time,
-    /// The moment at which its outcome was known.
+    /// Time at which the operation's outcome was known.
     pub ended: Time,
-    /// Its kind.
-    pub deed: Deed,
-    /// Its end.
-    pub ending: Ending,
-    /// Its value has a limited life.
+    /// The operation's kind.
+    pub deed: OperationKind,
+    /// The operation's end.
+    pub ending: OperationEnd,
+    /// Whether the operation's value has a limited life.
     pub mortal: bool,
 }
 
-/// The same, as others are told it.
+/// An operation in the form in which others see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct RecentOperation {
     /// A hash of map and key.
     pub key: u64,
-    /// The client, by a number of its cell's.
+    /// The client, by its cell's number for it.
     pub client: u64,
-    /// The interval of the operation, in nanoseconds of Unix time by the cell's wall clock.
+    /// The beginning of the operation's interval, in nanoseconds of Unix time by the cell's wall clock.
     pub start_ns: i64,
-    /// The end of the interval.
+    /// The end of the operation's interval, in the same unit.
     pub end_ns: i64,
-    /// Its kind.
-    pub deed: Deed,
-    /// Its end.
-    pub ending: Ending,
-    /// Its value has a limited life.
+    /// The operation's kind.
+    pub deed: OperationKind,
+    /// The operation's end.
+    pub ending: OperationEnd,
+    /// Whether the operation's value has a limited life.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mortal: bool,
 }
 
-/// Operations that ended lately.
+/// Operations that ended recently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lately {
-    /// One key in so many is in the sample.
+pub struct RecentOperations {
+    /// Ratio of all keys to the keys in the sample.
     pub one_in: u64,
-    /// From then on every operation on these that ended is here, in nanoseconds of Unix time by the cell's wall clock.
+    /// Time from which the record of the sampled keys is complete, in nanoseconds of Unix time by the cell's
+    /// wall clock.
     pub since_ns: i64,
-    /// This very moment.
+    /// The present time, in the same unit.
     pub now_ns: i64,
     /// The operations, in the order in which they ended.
-    pub operations: Vec<Told>,
+    pub operations: Vec<RecentOperation>,
 }
 
 /// A cell's memory of operations that ended. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Recent(Arc<Shared>);
+pub struct Recent(Arc<RecentShared>);
 
 #[derive(Debug)]
-struct Shared {
-    /// A key is in the sample if its hash has none of these bits.
+struct RecentShared {
+    /// The mask of the sample: a key is in it if its hash has none of these bits.
     mask: AtomicU64,
-    /// Operations on keys that are not.
+    /// Number of operations on keys outside the sample.
     passed: AtomicU64,
-    kept: Mutex<Kept>,
+    buffer: Mutex<RecentBuffer>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    /// With the hashes of their keys.
-    operations: VecDeque<(u64, Ended)>,
-    /// Operations since then are here.
+struct RecentBuffer {
+    /// The operations, with the hashes of their keys.
+    operations: VecDeque<(u64, EndedOperation)>,
+    /// Time from which the operations are complete.
     since: Time,
-    /// So many more are taken before it is looked again how many keys there are.
+    /// Number of operations that are taken before the keys are counted again.
     unlooked: usize,
     grown: Time,
 }
 
 impl Recent {
-    /// Nothing yet.
+    /// Makes an empty memory.
     pub fn new(now: Time) -> Recent {
-        let kept = Kept { operations: VecDeque::new(), since: now, unlooked: 0, grown: now };
-        Recent(Arc::new(Shared {
+        let buffer = RecentBuffer { operations: VecDeque::new(), since: now, unlooked: 0, grown: now };
+        Recent(Arc::new(RecentShared {
             mask: AtomicU64::new(0),
             passed: AtomicU64::new(0),
-            kept: Mutex::new(kept),
+            buffer: Mutex::new(buffer),
         }))
     }
 
-    /// An operation on a key has ended.
-    pub fn take(&self, map: MapId, key: &[u8], ended: impl FnOnce() -> Ended) {
+    /// Notes that an operation on a key has ended.
+    pub fn take(&self, map: MapId, key: &[u8], ended: impl FnOnce() -> EndedOperation) {
         let (hash, mask) = (xxh3_64_with_seed(key, map.0.into()), self.0.mask.load(Ordering::Relaxed));
         let is_outside = hash & mask != 0;
         if is_outside && !self.0.passed.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
             return;
         }
         let ended = ended();
-        let mut kept = self.kept();
-        let mut mask = kept.forget(ended.ended, self.0.mask.load(Ordering::Relaxed));
+        let mut buffer = self.buffer();
+        let mut mask = buffer.forget(ended.ended, self.0.mask.load(Ordering::Relaxed));
         if hash & mask == 0 {
-            mask = kept.make_room(mask);
+            mask = buffer.make_room(mask);
         }
         if hash & mask == 0 {
-            kept.operations.push_back((hash, ended));
+            buffer.operations.push_back((hash, ended));
         }
         self.0.mask.store(mask, Ordering::Relaxed);
     }
 
-    /// Tells what is remembered now. `offset` is the wall clock less the boot-time clock, in nanoseconds.
-    pub fn tell(&self, now: Time, offset: i64) -> Lately {
+    /// Returns the remembered operations. `offset` is the wall clock less the boot-time clock, in
+    /// nanoseconds.
+    pub fn tell(&self, now: Time, offset: i64) -> RecentOperations {
         let wall = |time: Time| time.0 as i64 + offset;
         let (operations, mask, since) = {
-            let mut kept = self.kept();
-            let mask = kept.forget(now, self.0.mask.load(Ordering::Relaxed));
+            let mut buffer = self.buffer();
+            let mask = buffer.forget(now, self.0.mask.load(Ordering::Relaxed));
             self.0.mask.store(mask, Ordering::Relaxed);
-            (kept.operations.clone(), mask, kept.since)
+            (buffer.operations.clone(), mask, buffer.since)
         };
-        let told = |(key, ended): (u64, Ended)| Told {
+        let told = |(key, ended): (u64, EndedOperation)| RecentOperation {
             key,
             client: ended.client,
             start_ns: wall(ended.began),
@@ -192,7 +198,7 @@ impl Recent {
             ending: ended.ending,
             mortal: ended.mortal,
         };
-        Lately {
+        RecentOperations {
             one_in: mask + 1,
             since_ns: wall(since),
             now_ns: wall(now),
@@ -200,14 +206,14 @@ impl Recent {
         }
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        // The memory is whole at every step.
-        self.0.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn buffer(&self) -> MutexGuard<'_, RecentBuffer> {
+        // The memory is valid at every step, so a panic elsewhere does no harm.
+        self.0.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Kept {
-    /// Forgets what ended too long ago. Returns the mask of the sample, which may have grown.
+impl RecentBuffer {
+    /// Forgets operations that ended too long ago. Returns the mask of the sample, which may have grown.
     fn forget(&mut self, now: Time, mask: u64) -> u64 {
         let since = Time(now.0.saturating_sub(SPAN.as_nanos() as u64));
         while self.operations.pop_front_if(|(_, ended)| ended.ended < since).is_some() {}
@@ -218,13 +224,13 @@ impl Kept {
         }
         let steps = now.since(self.grown).as_nanos() / GROW_EVERY.as_nanos();
         if steps > 0 {
-            // Of the keys that come in nothing before is known.
+            // Nothing earlier is known of the keys that enter.
             (self.grown, self.since) = (now, now);
         }
         mask.checked_shr(u32::try_from(steps).unwrap_or(u32::MAX)).unwrap_or(0)
     }
 
-    /// Has room for one more. Returns the mask of the sample, which may have shrunk.
+    /// Makes room for one more operation. Returns the mask of the sample, which may have shrunk.
     fn make_room(&mut self, mask: u64) -> u64 {
         self.unlooked = self.unlooked.saturating_sub(1);
         if self.operations.len() < OPERATIONS_MAX {
@@ -256,14 +262,14 @@ mod tests {
     const MS: u64 = 1_000_000;
     const MAP: MapId = MapId(1);
 
-    fn read(at: u64) -> Ended {
+    fn read(at: u64) -> EndedOperation {
         let stamp = Stamp { time: at, cell: CellNumber(1) };
-        Ended {
+        EndedOperation {
             client: 7,
             began: Time(at - MS),
             ended: Time(at),
-            deed: Deed::Read,
-            ending: Ending::Done(stamp),
+            deed: OperationKind::Read,
+            ending: OperationEnd::Done(stamp),
             mortal: false,
         }
     }
@@ -283,7 +289,7 @@ mod tests {
         let first = told.operations[0];
         assert_eq!((first.start_ns, first.end_ns), (29_999 * MS as i64 + 5, 30_000 * MS as i64 + 5));
         assert!(recent.tell(Time(200_000 * MS), 5).operations.is_empty());
-        // Another map's key of this name is another key.
+        // The key of the same name in another map is another key.
         recent.take(MapId(2), b"key", || read(200_000 * MS));
         assert_ne!(recent.tell(Time(200_000 * MS), 5).operations[0].key, first.key);
     }
@@ -300,7 +306,7 @@ mod tests {
         let keys: FxHashSet<u64> = told.operations.iter().map(|told| told.key).collect();
         assert!(keys.iter().all(|key| key & (told.one_in - 1) == 0));
         assert_eq!(told.operations.len() as u64, keys.len() as u64 * many / 1_000, "each key's are whole");
-        // The sample grows again once less is asked for.
+        // The sample grows again once fewer operations come.
         let later = SPAN.as_nanos() as u64 + many + 10_000 * MS;
         for number in 0..20 * LOOK_EVERY {
             recent.take(MAP, &number.to_le_bytes(), || read(later + number * 1_000 * MS / LOOK_EVERY));

@@ -1,36 +1,37 @@
-//! Whose directory it is: one process of a node number at a time.
+//! The owner of a directory: one process of a node number at a time.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
-use quorate_runtime::chance;
+use quorate_runtime::{chance, disk::make_directories};
 
 use crate::error::Error;
 
-/// A directory that is this process's until this is dropped.
-pub(super) struct Claim {
+/// A directory that belongs to this process until this is dropped.
+pub(super) struct DirectoryLock {
     pub(super) node: u64,
-    /// Held by it.
+    /// The file whose lock marks the owner.
     _lock: File,
 }
 
-/// The file that tells whose directory it is, for those who are not told.
+/// Name of the file with the node number, for nodes that are given none.
 const NUMBER: &str = "node";
 
-/// Only its owner reads what a process keeps.
+/// Only the owner can read a process's files.
 pub(crate) const FILE_MODE: u32 = 0o600;
 
-/// Makes a directory, if need be, that only its owner can enter.
+/// Makes a directory, if need be, that only its owner can enter. It survives a power cut.
 pub(crate) fn make(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
+    make_directories(path)
 }
 
-/// Takes a directory for a node of this number; if none is said, of the number that it holds or else a new one.
-pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
+/// Takes a directory for a node of this number. `None` stands for the number in the directory, or else a new
+/// one.
+pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<DirectoryLock, Error> {
     let failed = |error: io::Error| Error::start(format!("{}: {error}", path.display()));
     make(path).map_err(failed)?;
     let node = match number {
@@ -45,13 +46,13 @@ pub(super) fn claim(path: &Path, number: Option<u64>) -> Result<Claim, Error> {
         .open(path.join(format!("lock-{node}")))
         .map_err(failed)?;
     match lock.try_lock() {
-        Ok(()) => Ok(Claim { node, _lock: lock }),
+        Ok(()) => Ok(DirectoryLock { node, _lock: lock }),
         Err(TryLockError::WouldBlock) => Err(Error::DirectoryInUse { directory: path.to_owned(), node }),
         Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
-/// The number that is kept there; it is drawn first if there is none.
+/// Returns the number in the directory, which is drawn first if there is none.
 fn kept_number(path: &Path) -> Result<u64, Error> {
     let file = path.join(NUMBER);
     let failed = |error: io::Error| Error::start(format!("{}: {error}", file.display()));
@@ -71,7 +72,7 @@ fn kept_number(path: &Path) -> Result<u64, Error> {
     }
 }
 
-/// A number that nobody chooses by hand.
+/// Draws a number that nobody would choose by hand.
 pub(crate) fn draw() -> u64 {
     (chance::incarnation().0 as u64) >> 16 | 1 << 47
 }

@@ -1,4 +1,4 @@
-//! How a process stands with its disk, for operators.
+//! The status of a process's disk, for operators.
 
 use std::{
     fs, io,
@@ -10,25 +10,26 @@ use std::{
 use quorate_runtime::counters::Counters;
 use serde::{Deserialize, Serialize};
 
-/// What a process has on its disk, and how long that takes.
+/// The size of a process's data on disk, and the times of its syncs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// Bytes that its directory takes, reserved ones included.
+    /// Size of the process's directory, reserved space included, in bytes.
     pub used_bytes: u64,
-    /// Bytes that it would read if it were started again.
+    /// Bytes that the process would read at a restart.
     pub restart_bytes: u64,
     /// Syncs in this life.
     pub syncs: u64,
-    /// Time that one of them took on average, in microseconds.
+    /// Mean time of a sync, in microseconds.
     pub sync_us_mean: u64,
-    /// Time that the longest took, in microseconds.
+    /// Longest time of a sync, in microseconds.
     pub sync_us_max: u64,
-    /// Seconds since the last checkpoint became whole, if one did, in this life or an earlier one.
+    /// Seconds since the last checkpoint was complete, in this life or an earlier one.
     pub checkpoint_age_s: Option<u64>,
 }
 
 impl DiskStatus {
-    /// Of a process that counts here, and keeps its journal in this directory. What can not be looked at counts for nothing.
+    /// Returns the status of a process with these counters and this directory. Files that cannot be examined
+    /// count as empty.
     pub(crate) fn of(counters: &Counters, directory: &Path) -> DiskStatus {
         let used_bytes = used(directory).unwrap_or(0);
         counters.disk_used_bytes.set(i64::try_from(used_bytes).unwrap_or(i64::MAX));
@@ -51,11 +52,11 @@ impl DiskStatus {
 fn used(directory: &Path) -> io::Result<u64> {
     let mut used = 0;
     for entry in fs::read_dir(directory)? {
-        // One that is gone meanwhile takes nothing.
+        // A file that has gone meanwhile takes no space.
         used += entry?.metadata().map_or(0, |metadata| metadata.blocks() * BLOCK_BYTES);
     }
     Ok(used)
 }
 
-/// The unit in which systems tell what a file takes.
+/// The unit in which systems report a file's size, in bytes.
 const BLOCK_BYTES: u64 = 512;

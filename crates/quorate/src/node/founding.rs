@@ -1,16 +1,17 @@
-//! Whether a router that is told to found the domain does so, or joins.
+//! Founding: whether a router with the order to found the domain does so, or joins.
 //!
-//! `found = true` stays in its configuration, and whoever supervises it starts it again with that. Founding anew would make
-//! a second domain of the same id, which every process that restarts might join instead of the first. Two things tell:
+//! `found = true` stays in its configuration, and its supervisor restarts it with that. A second founding
+//! would make a second domain of the same id, which every restarting process might join instead of the first.
+//! Two facts decide:
 //!
-//! - The other `routers`. If one of them belongs to the domain, there is one. If every one certainly does not (nothing
-//!   listens there, or a process that joins itself), there is none, and it is founded at once. As long as one can not be
-//!   reached nothing is known, and it is asked again for [`PATIENCE`].
-//! - A mark in the directory, made before founding. With it the domain is never founded again from there, though nobody
-//!   answers: the others may be cut off.
+//! - The other `routers`. If one of them belongs to the domain, the domain exists. If every one certainly
+//!   does not (nothing listens there, or a process that joins itself), there is none, and it is founded at
+//!   once. As long as a router cannot be reached, nothing is known, and it is asked again for [`PATIENCE`].
+//! - A mark in the directory, made before founding. With the mark, the domain is never founded again from
+//!   there, even if nobody answers: the others may be cut off.
 
 use std::{
-    fs::OpenOptions,
+    fs::{File, OpenOptions},
     io::ErrorKind,
     os::unix::fs::OpenOptionsExt,
     path::Path,
@@ -19,63 +20,65 @@ use std::{
 };
 
 use quorate_protocol::{DomainId, Generation, ecast::Fence};
-use quorate_runtime::discover::{Met, Presence, Undiscovered};
+use quorate_runtime::discover::{DiscoverError, DiscoveredProcess, DomainState};
 use tracing::{info, warn};
 
 use super::directory::{FILE_MODE, make};
 use crate::{error::Error, seek::survey};
 
-/// How a router begins.
+/// The way in which a router begins.
 pub(crate) enum Beginning {
-    /// With a domain of its own.
+    /// The process founds a domain.
     Found,
-    /// As one that joins a domain in this generation, or has been of it if it goes on from a journal.
+    /// The process joins a domain in this generation, or has been a member if it continues from a journal.
     Join(Generation),
 }
 
-/// How long routers that can not be reached are asked again before the domain is founded without their word.
+/// Time for which unreachable routers are asked before the domain is founded without their answer, and the
+/// pause between questions.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What the other routers say together.
-enum Word {
-    /// There is a domain, in this generation.
+/// The combined answer of the other routers.
+enum DomainAnswer {
+    /// The domain exists, in this generation.
     Exists(Generation),
-    /// There is none.
+    /// There is no domain.
     None,
-    /// Some can not be reached.
+    /// Some routers cannot be reached.
     Unknown,
 }
 
-/// How a router begins, of which `found` says whether it founds the domain if there is none; waits for others' word if need be.
+/// Returns the way in which a router begins. `found` says whether it founds the domain if there is none. It
+/// waits for the others' answers if need be.
 pub(crate) fn begin(
     domain: DomainId,
     routers: &[String],
     found: bool,
     directory: Option<&Path>,
 ) -> Result<Beginning, Error> {
-    let word = || word(&survey(routers, domain));
+    let domain_answer = || domain_answer(&survey(routers, domain));
     if !found {
-        return Ok(Beginning::Join(match word() {
-            Word::Exists(generation) => generation,
-            Word::None | Word::Unknown => Generation::FIRST,
+        return Ok(Beginning::Join(match domain_answer() {
+            DomainAnswer::Exists(generation) => generation,
+            DomainAnswer::None | DomainAnswer::Unknown => Generation::FIRST,
         }));
     }
     let began = Instant::now();
     loop {
-        match word() {
-            Word::Exists(generation) => {
+        match domain_answer() {
+            DomainAnswer::Exists(generation) => {
                 info!("the domain is there already: this router joins, and founds nothing");
                 return Ok(Beginning::Join(generation));
             }
-            Word::None => break,
-            Word::Unknown if began.elapsed() > PATIENCE => {
+            DomainAnswer::None => break,
+            DomainAnswer::Unknown if began.elapsed() > PATIENCE => {
                 warn!(
                     "not every router that is named can be reached; none of those that can knows the domain"
                 );
                 break;
             }
-            Word::Unknown => thread::sleep(PAUSE),
+            DomainAnswer::Unknown => thread::sleep(PAUSE),
         }
     }
     if is_first(domain, directory)? {
@@ -93,17 +96,18 @@ pub(crate) fn begin(
     Ok(Beginning::Join(Generation::FIRST))
 }
 
-fn word(survey: &[Result<Met, Undiscovered>]) -> Word {
-    let members = survey.iter().flatten().filter(|met| met.answer.presence != Presence::Joining);
-    let fence = |met: &Met| Fence::of_pass(&met.answer.pass);
+fn domain_answer(survey: &[Result<DiscoveredProcess, DiscoverError>]) -> DomainAnswer {
+    let members = survey.iter().flatten().filter(|met| met.answer.presence != DomainState::Joining);
+    let fence = |met: &DiscoveredProcess| Fence::of_pass(&met.answer.pass);
     if let Some(generation) = members.filter_map(fence).map(|fence| fence.generation).max() {
-        return Word::Exists(generation);
+        return DomainAnswer::Exists(generation);
     }
     let unsure = survey.iter().any(|answer| answer.as_ref().is_err_and(|error| !error.is_certain()));
-    if unsure { Word::Unknown } else { Word::None }
+    if unsure { DomainAnswer::Unknown } else { DomainAnswer::None }
 }
 
-/// Whether the domain was never founded from this directory, and marks that it is now. Without one nobody knows.
+/// Whether the domain was never founded from this directory; marks that it is now. Without a directory the
+/// answer is always yes.
 fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     let Some(directory) = directory else { return Ok(true) };
     let failed = |path: &Path, error| {
@@ -112,7 +116,12 @@ fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     make(directory).map_err(|error| failed(directory, error))?;
     let mark = directory.join(format!("founded-{domain}"));
     match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&mark) {
-        Ok(_) => Ok(true),
+        Ok(file) => {
+            // A power cut after the founding must not lose the mark.
+            let durable = file.sync_all().and_then(|()| File::open(directory)?.sync_all());
+            durable.map_err(|error| failed(&mark, error))?;
+            Ok(true)
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(failed(&mark, error)),
     }

@@ -1,8 +1,8 @@
-//! What a router, a storage process or a cell has on disk: what its first life goes on from, and what a later one begins with.
+//! The journal of a router, a storage process or a cell: the state from which a life begins.
 //!
-//! The first life of a node goes on as the process that the directory belongs to, if all that was durable can be read. A
-//! later life is there because the others go on without the one before it: it is another process, and begins with an empty
-//! journal.
+//! The first life of a node continues as the process to which the directory belongs, if all durable records
+//! can be read. A later life exists because the others go on without the one before: it is another process,
+//! and begins with an empty journal.
 
 use std::path::{Path, PathBuf};
 
@@ -18,30 +18,30 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Disk, clock,
-    disk::{Directory, Files, Found, Settings, faults::Late},
+    disk::{Directory, DirectoryState, Files, Settings, faults::UnsyncedFiles},
 };
 use tracing::{info, warn};
 
 use crate::error::Error;
 
-/// Whose a journal is, and how it is kept.
+/// The owner of a journal, and the way in which the journal is kept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     pub(crate) domain: DomainId,
     pub(crate) node: u64,
     pub(crate) role: Role,
-    /// Tables or maps.
+    /// The endpoint of tables or of maps.
     pub(crate) endpoint: EndpointId,
-    /// Its files hand over bytes only at a sync ([`Late`]).
+    /// Whether the owner's files pass bytes on only at a sync ([`UnsyncedFiles`]).
     pub(crate) late: bool,
 }
 
 impl Owner {
     fn files(self, files: Directory) -> Box<dyn Files> {
-        if self.late { Box::new(Late::new(files)) } else { Box::new(files) }
+        if self.late { Box::new(UnsyncedFiles::new(files)) } else { Box::new(files) }
     }
 
-    /// Storage processes keep fragments of checkpoints from before the last one, and know which.
+    /// Storage processes still need fragments of earlier checkpoints than the last, and know which.
     fn settings(self) -> Settings {
         let gaps = self.role == Role::Storage;
         Settings {
@@ -54,15 +54,15 @@ impl Owner {
 /// The disk of a process that is about to begin.
 pub(crate) struct Journal {
     pub(crate) disk: Disk,
-    /// The ticket of its first record.
+    /// The ticket of the process's first record.
     pub(crate) first: Ticket,
-    /// The process's records. None: it begins as a new process.
+    /// The process's records; empty if it begins as a new process.
     records: Vec<(Ticket, Bytes)>,
     place: PathBuf,
 }
 
 impl Journal {
-    /// The journal that the directory holds for this node.
+    /// Opens the journal that the directory holds for this node.
     pub(crate) fn open(directory: &Path, owner: Owner) -> Result<Journal, Error> {
         let Owner { domain, node, endpoint, .. } = owner;
         let place = place(directory, node);
@@ -70,12 +70,14 @@ impl Journal {
         let opened = Disk::open_on(&place, |files| owner.files(files), domain, node, owner.settings())
             .map_err(|error| failed(&error))?;
         match &opened.found {
-            Found::Nothing => {}
-            Found::Records { torn_bytes } => {
+            DirectoryState::Nothing => {}
+            DirectoryState::Records { torn_bytes } => {
                 info!(process = %opened.disk.process(), torn_bytes, "goes on from its journal");
             }
-            Found::Abandoned => warn!("nobody goes on from the journal that is there: a new process begins"),
-            Found::Damaged(damage) => {
+            DirectoryState::Abandoned => {
+                warn!("nobody goes on from the journal that is there: a new process begins")
+            }
+            DirectoryState::Damaged(damage) => {
                 warn!(%damage, "not all that was durable can be read: a new process begins, and joins");
             }
         }
@@ -84,7 +86,7 @@ impl Journal {
         Ok(Journal { disk: opened.disk, first, records, place })
     }
 
-    /// For another process than the one that had the directory.
+    /// Begins an empty journal for another process than the directory's owner.
     pub(crate) fn begin_anew(directory: &Path, owner: Owner) -> Result<Journal, Error> {
         let Owner { domain, node, .. } = owner;
         let place = place(directory, node);
@@ -93,17 +95,17 @@ impl Journal {
         Ok(Journal { disk, first: Ticket(1), records: Vec::new(), place })
     }
 
-    /// As whom the process begins.
+    /// Returns the identity with which the process begins.
     pub(crate) fn process(&self) -> ProcessId {
         self.disk.process()
     }
 
-    /// Whether it goes on as the one that it was.
+    /// Whether the process continues its former life.
     pub(crate) fn goes_on(&self) -> bool {
         !self.records.is_empty()
     }
 
-    /// The generation that it belonged to.
+    /// Returns the generation of the order to which the journal belongs.
     pub(crate) fn generation(&self) -> Result<Generation, Error> {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
             None => Ok(Generation::FIRST),
@@ -114,8 +116,8 @@ impl Journal {
         }
     }
 
-    /// The log of the router as it was, if there is one; and the journal to go on with, which is another's if not all is there, and is
-    /// `anew`.
+    /// Rebuilds the router's log, if there is one. Also returns the journal with which to continue. If
+    /// records are missing, that is the journal of a new process, made by `anew`.
     pub(crate) fn router(
         mut self,
         address: &str,
@@ -134,7 +136,7 @@ impl Journal {
             }
             Err(why @ paxos::Corrupt::Disconnected(_)) => {
                 warn!(%why, "not all that was durable can be read: a new router begins, and joins");
-                // It holds the lock.
+                // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
             }
@@ -142,8 +144,8 @@ impl Journal {
         }
     }
 
-    /// The storage process as it was, if there is one; and the journal to go on with, which is another's if it had rows that
-    /// it had not written down, and is `anew`.
+    /// Rebuilds the storage process, if there is one. Also returns the journal with which to continue. If the
+    /// process had rows that it had not written, that is the journal of a new process, made by `anew`.
     pub(crate) fn storage(
         mut self,
         address: &str,
@@ -156,7 +158,7 @@ impl Journal {
             Ok(storage) => Ok((self, storage)),
             Err(why @ (Unrecoverable::Unfinished | Unrecoverable::Missing)) => {
                 warn!(%why, "a new process begins, and joins");
-                // It holds the lock.
+                // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
             }
@@ -165,7 +167,8 @@ impl Journal {
         }
     }
 
-    /// The cell as it was, if there is one; and the journal to go on with, which is another's if not all is there, and is `anew`.
+    /// Rebuilds the cell, if there is one. Also returns the journal with which to continue. If records are
+    /// missing, that is the journal of a new process, made by `anew`.
     pub(crate) fn cell(
         mut self,
         address: &str,
@@ -188,7 +191,7 @@ impl Journal {
             Ok(None) => Ok((self, None)),
             Err(why @ partial::Unrecoverable::Missing) => {
                 warn!(%why, "a new cell begins, and copies what the others have");
-                // It holds the lock.
+                // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
             }
@@ -206,7 +209,7 @@ impl Journal {
     }
 }
 
-/// Where the process of this node keeps its journal.
+/// Returns the directory of the journal of this node's process.
 pub(crate) fn place(directory: &Path, node: u64) -> PathBuf {
     directory.join(format!("journal-{node}"))
 }
@@ -228,7 +231,7 @@ mod tests {
         let owner = Owner { domain, node: 3, role: Role::Router, endpoint, late: false };
         let mut journal = Journal::open(directory.path(), owner).unwrap();
         let before = journal.process();
-        // The record begins behind slot 5, and nothing before it is there.
+        // The record begins after slot 5, and nothing before it exists.
         let learned = Record::Learned {
             ballot: Ballot { round: 1, router: before },
             start: Slot(5),

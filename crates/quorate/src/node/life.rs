@@ -12,7 +12,7 @@ use quorate_protocol::{
     domain::{self, Domain, Shared},
     ecast::{Router, RouterSettings},
     paxos::{self, Paxos},
-    rubberband::{self, Client, ClientSettings, Remains, Storage, StorageSettings, Super, SuperSettings},
+    rubberband::{self, Client, ClientSettings, Handover, Storage, StorageSettings, Super, SuperSettings},
 };
 use quorate_runtime::{Config, chance, clock, metrics::Metrics};
 use quorate_table::{
@@ -23,9 +23,9 @@ use quorate_tables as tables;
 use tracing::info;
 
 use super::{
-    builder::Setup,
     founding::{self, Beginning},
     journal::{Journal, Owner},
+    setup::Setup,
 };
 use crate::{
     cluster::Requests,
@@ -33,46 +33,50 @@ use crate::{
     process::{Parts, Process},
 };
 
-/// A read waits at least this long: two rounds of asking (2 s) and replacing (2 s) a silent replica.
+/// Shortest wait of a read: two rounds of asking (2 s each) and replacing (2 s each) a silent replica.
 const READ_WAIT_MIN: Duration = Duration::from_secs(8);
 
-/// A process with a disk writes its whole state once so much has been written, and forgets what was before.
+/// Bytes of records after which a process with a disk writes its whole state, and forgets the records before.
 pub(crate) const CHECKPOINT_BYTES: usize = 64 << 20;
 
 /// A process that began.
-pub(super) struct Life {
+pub(super) struct ProcessLife {
     pub(super) me: ProcessId,
     pub(super) generation: Generation,
     pub(super) process: Arc<Process>,
     pub(super) metrics: Metrics,
 }
 
-/// What a life begins with.
+/// The state with which a life begins.
 #[allow(clippy::large_enum_variant, reason = "there is one per life")]
-pub(super) enum Before {
-    /// It is the first. It is known how a router begins, and with which journal, if it has one.
+pub(super) enum LifeStart {
+    /// The first life of the process. A router's beginning is known, and its journal, if it has one.
     Nothing { beginning: Option<Beginning>, journal: Option<Journal> },
-    /// Another one was before, which the others go on without.
-    Life(Former),
+    /// The process had an earlier life, and the other processes go on without that life.
+    Life(LifeRemains),
 }
 
-/// What a life leaves to the next one.
-pub(super) struct Former {
-    /// The last generation of the domain that it knew of.
+/// The state that a life leaves to the next one.
+pub(super) struct LifeRemains {
+    /// The last generation of the domain that it knew.
     pub(super) generation: Generation,
     /// A storage process's rows, which nobody else may have.
-    pub(super) rows: Option<(Box<Remains>, Box<dyn Engine>)>,
+    pub(super) rows: Option<(Box<Handover>, Box<dyn Engine>)>,
 }
 
-impl Life {
-    /// Begins one.
-    pub(super) fn begin(setup: &Setup, before: Before, requests: &Arc<Requests>) -> Result<Life, Error> {
+impl ProcessLife {
+    /// Begins a life.
+    pub(super) fn begin(
+        setup: &Setup,
+        before: LifeStart,
+        requests: &Arc<Requests>,
+    ) -> Result<ProcessLife, Error> {
         let Setup { domain, number: node, role, late, .. } = *setup;
         let owner = Owner { domain, node, role, endpoint: EndpointId::TABLES, late };
         let anew = |place: &PathBuf| Journal::begin_anew(place, owner);
         let (former, beginning, mut journal) = match before {
-            Before::Nothing { beginning, journal } => (None, beginning, journal),
-            Before::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),
+            LifeStart::Nothing { beginning, journal } => (None, beginning, journal),
+            LifeStart::Life(former) => (Some(former), None, setup.journal.as_ref().map(anew).transpose()?),
         };
         let (mut recovered, mut log) = (None, None);
         if let (Role::Storage | Role::Router, Some(place)) = (setup.role, &setup.journal)
@@ -102,7 +106,7 @@ impl Life {
             terms: setup.terms,
             disk: None,
         };
-        // Routers of different generations do not talk. Members follow whoever is later.
+        // Routers of different generations do not talk. Members follow the later generation.
         let mut generation = former.as_ref().map_or(Generation::FIRST, |former| former.generation);
         if let Some(storage) = &recovered {
             generation = storage.member().generation();
@@ -125,7 +129,7 @@ impl Life {
                 let rows = former.and_then(|former| former.rows);
                 let (storage, engine) = storage(setup, peer, rows, recovered);
                 parts.disk = journal.map(|journal| (journal.disk, journal.first));
-                parts.engine = Some((engine, setup.storage.muster.clone()));
+                parts.engine = Some((engine, setup.storage.scan_thread_options.clone()));
                 tables::Process::Storage(storage)
             }
             Role::Super => {
@@ -149,7 +153,7 @@ impl Life {
         config.insecure = setup.insecure;
         config.metrics = metrics.clone();
         let process = Arc::new(Process::start(state, config, parts)?);
-        Ok(Life { me, generation, process, metrics })
+        Ok(ProcessLife { me, generation, process, metrics })
     }
 }
 
@@ -183,7 +187,7 @@ fn router(
 fn storage(
     setup: &Setup,
     peer: Peer,
-    rows: Option<(Box<Remains>, Box<dyn Engine>)>,
+    rows: Option<(Box<Handover>, Box<dyn Engine>)>,
     recovered: Option<Storage>,
 ) -> (Storage, Box<dyn Engine>) {
     let name = setup.name.clone();
@@ -207,7 +211,7 @@ fn storage_settings(setup: &Setup) -> StorageSettings {
     }
 }
 
-/// What scanning costs on this machine, measured once.
+/// Returns the costs of scanning on this machine, measured once.
 fn costs() -> Costs {
     static COSTS: OnceLock<Costs> = OnceLock::new();
     *COSTS.get_or_init(|| {

@@ -1,10 +1,11 @@
 //! A process of a cluster in a role, over its lives.
 //!
-//! A process that the others have cut off, or a router whose domain went on as a later generation, is out: nobody
-//! counts it any more. The member then comes back by itself as a new process, a new incarnation at the same place, in the same
-//! operating-system process: sockets stay, and so do clients ([`Db`](crate::Db)), whose open requests end with their fate. A storage
-//! process takes along the rows that the others may need (`Remains`). A member ends only where a new life would go the same
-//! way: it is not admitted as it is configured, or an invariant broke.
+//! A process that the others have cut off, or a router whose domain went on as a later generation, is out:
+//! nobody counts it. The member then comes back by itself as a new process. That is a new incarnation at the
+//! same place, in the same operating-system process. Sockets stay, and so do clients ([`Db`](crate::Db)),
+//! whose open requests end with their fate. A storage process takes along the rows that others may need
+//! (`Handover`). A member ends only if a new life would fail in the same way: its configuration keeps it from
+//! admission, or an invariant broke.
 
 use std::{
     fmt,
@@ -22,11 +23,11 @@ use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 use super::{
-    builder::Setup,
     disk::DiskStatus,
     founding::Beginning,
     journal::{self, Journal},
-    life::{Before, Former, Life},
+    life::{LifeRemains, LifeStart, ProcessLife},
+    setup::Setup,
 };
 use crate::{
     cluster::{ClusterBackend, Requests},
@@ -38,132 +39,153 @@ use crate::{
 /// How long a process that leaves waits for the others to take note.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A life that lasted so long was no failed attempt, and the next begins at once; after a shorter one it waits, twice as long each
-/// time.
+/// Length of a life after which the next begins at once. After a shorter life it waits, twice as long each
+/// time: the first pause and the longest.
 const LIFE_LONG: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// A caller that waits for the next life, or to be taken in, looks so often whether that ever comes.
+/// Interval at which a caller that waits for the next life, or for admission, checks whether it ever comes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A process in a role, over its lives. When the last clone of it is dropped, it leaves the cluster, unwaited for.
+/// A process in a role, over its lives. When its last clone is dropped, it leaves the cluster in the
+/// background.
 #[derive(Clone)]
-pub struct Member(Arc<Owner>);
+pub struct Member(Arc<MemberOwner>);
 
-/// What all clones share, and the member's own thread does not.
-struct Owner {
-    inner: Arc<Inner>,
+/// The state that all clones share, and the member's own thread does not.
+struct MemberOwner {
+    inner: Arc<MemberInner>,
     stop: Sender<Stop>,
-    /// Yields nothing, and ends when the member's thread does.
+    /// A channel without messages, which ends with the member's thread.
     over: Receiver<()>,
     ended: Receiver<End>,
 }
 
-struct Inner {
+struct MemberInner {
     setup: Setup,
     requests: Arc<Requests>,
     tables: Option<Arc<ClusterBackend>>,
     current: RwLock<Current>,
-    /// Why there is no further life.
+    /// The reason why no further life comes.
     last: OnceLock<String>,
 }
 
-/// The process that a member is at present.
+/// The present process of a member.
 #[derive(Clone)]
 struct Current {
     me: ProcessId,
     process: Arc<Process>,
     metrics: Metrics,
+    /// The number of this life, from 1, and the reason why the life before it ended.
+    life: u64,
+    former_end: Option<Arc<str>>,
 }
 
-/// How a member is to stop.
+/// The way in which a member stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The others are told.
+    /// The process tells the others.
     Leave,
-    /// The others are told that it comes back.
+    /// The process tells the others that it comes back.
     Pause,
-    /// As if it had been killed.
+    /// The process stops as if it had been killed.
     Abandon,
 }
 
 impl Member {
-    /// Starts it; of a router it is known how it begins, and with which journal, if it has one.
+    /// Starts the member. A router's beginning is known, and its journal, if it has one.
     pub(super) fn start(
         setup: Setup,
         beginning: Option<Beginning>,
         journal: Option<Journal>,
     ) -> Result<Member, Error> {
         let requests = Arc::new(Requests::new(setup.write_wait));
-        let first = Life::begin(&setup, Before::Nothing { beginning, journal }, &requests)?;
-        let current =
-            Current { me: first.me, process: first.process.clone(), metrics: first.metrics.clone() };
+        let first = ProcessLife::begin(&setup, LifeStart::Nothing { beginning, journal }, &requests)?;
+        let current = Current {
+            me: first.me,
+            process: first.process.clone(),
+            metrics: first.metrics.clone(),
+            life: 1,
+            former_end: None,
+        };
         let tables = (setup.role == Role::Gateway).then(|| {
             let handle = current.process.port().clone();
             Arc::new(ClusterBackend::new(handle, requests.clone(), current.me))
         });
-        let inner =
-            Arc::new(Inner { setup, requests, tables, current: RwLock::new(current), last: OnceLock::new() });
+        let inner = Arc::new(MemberInner {
+            setup,
+            requests,
+            tables,
+            current: RwLock::new(current),
+            last: OnceLock::new(),
+        });
         let (stop, stops) = bounded(1);
         let (end, ended) = bounded(1);
         let (running, over) = bounded(0);
         let lives = inner.clone();
         thread::Builder::new().name(String::from("lives")).spawn(move || {
             lives.run(first, &stops, &end);
-            // All that the thread held is let go before others are told that it is over.
+            // The thread drops its state before it reports its end.
             drop(lives);
             drop(running);
         })?;
-        Ok(Member(Arc::new(Owner { inner, stop, over, ended })))
+        Ok(Member(Arc::new(MemberOwner { inner, stop, over, ended })))
     }
 
-    /// What it does.
+    /// Returns the member's role.
     pub fn role(&self) -> Role {
         self.0.inner.setup.role
     }
 
-    /// The domain that it belongs to.
+    /// Returns the member's domain.
     pub fn domain(&self) -> DomainId {
         self.0.inner.setup.domain
     }
 
-    /// Which process it is at present: its node number, and which life of it.
+    /// Returns the member's present process: the node number, and the incarnation.
     pub fn id(&self) -> ProcessId {
         self.0.inner.current().me
     }
 
-    /// Where it listens for other processes.
+    /// The address at which the member listens for other processes.
     pub fn address(&self) -> SocketAddr {
         self.0.inner.setup.listen
     }
 
-    /// Where the others are told to reach it.
+    /// Returns the address at which others reach it.
     pub fn advertised(&self) -> &str {
         &self.0.inner.setup.advertised
     }
 
-    /// What SQL asks, if it is a client: for doors that speak to clients of their own.
+    /// Returns the access of SQL to tables, if it is a client, for doors with clients of their own.
     pub fn backend(&self) -> Option<Arc<ClusterBackend>> {
         self.0.inner.tables.clone()
     }
 
-    /// How it stands with its disk, if it has one.
+    /// State of the disk, if the process has one.
     pub fn disk(&self) -> Option<DiskStatus> {
-        let Inner { setup, .. } = &*self.0.inner;
+        let MemberInner { setup, .. } = &*self.0.inner;
         let place = journal::place(setup.journal.as_ref()?, setup.number);
         let Current { process, .. } = self.0.inner.current();
         Some(DiskStatus::of(process.port().node().counters(), &place))
     }
 
-    /// The process that it is at present, for operators.
+    /// Returns the member's present process, for operators.
     pub fn process(&self) -> Arc<Process> {
         self.0.inner.current().process
     }
 
-    /// What its present process counts.
+    /// Returns the metrics of the member's present process.
     pub fn metrics(&self) -> Metrics {
         self.0.inner.current().metrics
+    }
+
+    /// Returns the number of the member's lives, the present one included, and the reason why the one before
+    /// ended.
+    pub fn lives(&self) -> (u64, Option<Arc<str>>) {
+        let Current { life, former_end, .. } = self.0.inner.current();
+        (life, former_end)
     }
 
     /// Yields one message when it can not go on, which says why.
@@ -171,40 +193,42 @@ impl Member {
         &self.0.ended
     }
 
-    /// Leaves the cluster: the others are told, and take over what it held. Ready once they took note, or did not in time.
+    /// Leaves the cluster: tells the others, which take over its data. Ready once they took note, or time was
+    /// up.
     pub async fn leave(self) {
         self.finish(Stop::Leave).await;
     }
 
-    /// Stops for a moment, to be started again: nobody waits for it meanwhile, and one with a disk comes back as who it is. Ready
-    /// once the others took note, or did not in time.
+    /// Stops for a moment, before a restart: nobody waits for it meanwhile, and a member with a disk comes
+    /// back as the same process. Ready once the others took note, or time was up.
     pub async fn pause(self) {
         self.finish(Stop::Pause).await;
     }
 
-    /// Stops without a word, as if it had been killed: the others find out.
+    /// Stops without a message, as if it had been killed. The others find out.
     pub async fn abandon(self) {
         self.finish(Stop::Abandon).await;
     }
 
     async fn finish(self, how: Stop) {
-        // Full: somebody was first.
+        // If the channel is full, another stop came first.
         let _ = self.0.stop.try_send(how);
         let (over, (sender, receiver)) = (self.0.over.clone(), oneshot::channel());
         let waiting = thread::Builder::new().name(String::from("leave")).spawn(move || {
-            // Ends in an error, which is the end of the member's thread.
+            // The receive ends in an error when the member's thread ends.
             let _ = over.recv();
             let _ = sender.send(());
         });
         match waiting {
-            // An error says that the thread is gone: nothing is left to wait for.
+            // An error says that the thread is gone, so nothing is left to wait for.
             Ok(_) => drop(receiver.await),
             Err(error) => warn!(%error, "no thread to wait for the others to take note"),
         }
     }
 
-    /// Does what an operator asks, and waits until it has come about, for at most `patience`. An error says why it will not, or
-    /// has not. Where a life is over before it takes the operation up, the next one is asked. Blocks.
+    /// Executes an operator's request, and waits until it has taken effect, at most for `patience`. The error
+    /// is the reason why it will not, or has not. If a life ends before it takes the request up, the next
+    /// life gets it. Blocks.
     pub fn operate(&self, operation: &Operation, patience: Duration) -> Result<(), String> {
         let until = Instant::now() + patience;
         loop {
@@ -219,7 +243,7 @@ impl Member {
         }
     }
 
-    /// Waits until the cluster has taken it in, for at most `patience`.
+    /// Waits until the cluster has admitted it, at most for `patience`.
     pub(crate) async fn admitted(&self, patience: Duration) -> Result<(), Error> {
         let inner = &self.0.inner;
         let until = Instant::now() + patience;
@@ -241,23 +265,23 @@ impl Member {
         }
     }
 
-    /// Why it has ended for good, if it has.
+    /// Returns the reason why it has ended for good, if it has.
     pub(crate) fn over(&self) -> Option<&str> {
         self.0.inner.last.get().map(String::as_str)
     }
 }
 
 impl Member {
-    /// Stops as [`Member::abandon`] does, but nobody waits for that.
+    /// Stops like [`Member::abandon`], without waiting.
     pub(crate) fn abandon_unwaited(&self) {
-        // Full: somebody was first.
+        // If the channel is full, another stop came first.
         let _ = self.0.stop.try_send(Stop::Abandon);
     }
 }
 
-impl Drop for Owner {
+impl Drop for MemberOwner {
     fn drop(&mut self) {
-        // Not waited for: this may be a thread of an executor.
+        // The drop does not wait, because it may run on a thread of an executor.
         let _ = self.stop.try_send(Stop::Leave);
     }
 }
@@ -271,13 +295,13 @@ impl fmt::Debug for Member {
     }
 }
 
-impl Inner {
+impl MemberInner {
     fn current(&self) -> Current {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// One life after another, until one is the last.
-    fn run(&self, first: Life, stops: &Receiver<Stop>, ended: &Sender<End>) {
+    /// Runs one life after another, until one is the last.
+    fn run(&self, first: ProcessLife, stops: &Receiver<Stop>, ended: &Sender<End>) {
         let (mut life, mut pause) = (first, Duration::ZERO);
         let end = loop {
             let began = Instant::now();
@@ -304,11 +328,11 @@ impl Inner {
                 let _ = self.last.set(String::from("it was stopped"));
                 return;
             }
-            life = match Life::begin(&self.setup, Before::Life(former), &self.requests) {
+            life = match ProcessLife::begin(&self.setup, LifeStart::Life(former), &self.requests) {
                 Ok(life) => life,
                 Err(error) => break End::Broken(format!("no new process could begin: {error}")),
             };
-            self.go_on(&life, kept);
+            self.go_on(&life, kept, &end);
         };
         error!("{end}; it does not come back");
         life.process.stop();
@@ -317,12 +341,12 @@ impl Inner {
             End::Wedged | End::Outdated(_) => unreachable!("another life begins after that"),
         });
         self.requests.end();
-        // Nobody may want to know.
+        // Nobody may listen.
         let _ = ended.try_send(end);
     }
 
     /// Waits for the end of a life, or for a reason to stop.
-    fn live(&self, life: &Life, stops: &Receiver<Stop>) -> Result<End, Stop> {
+    fn live(&self, life: &ProcessLife, stops: &Receiver<Stop>) -> Result<End, Stop> {
         select! {
             recv(stops) -> how => Err(how.unwrap_or(Stop::Leave)),
             recv(life.process.ended()) -> end => {
@@ -331,18 +355,24 @@ impl Inner {
         }
     }
 
-    /// What a life leaves to the next one.
-    fn leavings(&self, life: &Life, end: &End) -> Former {
+    /// Returns the state that a life leaves to the next one.
+    fn leavings(&self, life: &ProcessLife, end: &End) -> LifeRemains {
         let generation = match end {
             End::Outdated(generation) => *generation,
             End::Wedged | End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => life.generation,
         };
-        Former { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
+        LifeRemains { generation, rows: life.process.take_remains(LEAVE_PATIENCE) }
     }
 
-    /// From now on the member is this process, which may have kept the rows of the one before.
-    fn go_on(&self, life: &Life, kept: bool) {
-        let current = Current { me: life.me, process: life.process.clone(), metrics: life.metrics.clone() };
+    /// Makes this life the member's present one. It may have kept the rows of the life before.
+    fn go_on(&self, life: &ProcessLife, kept: bool, end: &End) {
+        let current = Current {
+            me: life.me,
+            process: life.process.clone(),
+            metrics: life.metrics.clone(),
+            life: self.current().life + 1,
+            former_end: Some(end.to_string().into()),
+        };
         if let Some(tables) = &self.tables {
             tables.go_on(current.process.port().clone(), current.me);
         }
@@ -351,11 +381,12 @@ impl Inner {
         info!(process = %life.me, "back as a new process{with}");
     }
 
-    fn stop(&self, life: &Life, how: Stop) {
+    fn stop(&self, life: &ProcessLife, how: Stop) {
         match how {
-            // A router that goes is found out; its set changes one at a time, and it may be the only one.
+            // The others find out that a router left. Their set changes one router at a time, and this one
+            // may be the last.
             Stop::Leave if self.setup.role == Role::Router => {}
-            // When the whole cluster goes down, nobody tells it that it is out.
+            // When the whole cluster stops, nobody confirms the leave.
             Stop::Leave => {
                 if let Err(why) = life.process.leave(LEAVE_PATIENCE) {
                     info!(%why, "it stops without having left");

@@ -1,4 +1,5 @@
-//! A program's place among others: tables are asked, groups joined and services hosted on it, side by side.
+//! A program's place among others. Through one node a program queries tables, joins groups and hosts
+//! services.
 //!
 //! ```no_run
 //! # use quorate::{group::Replica, service::{Begin, Service}};
@@ -12,23 +13,24 @@
 //! # }
 //! ```
 //!
-//! **Processes.** A node is nothing to others until something is asked of it. Then it starts a process for that, on threads of this
-//! program, and keeps it for all that is asked later:
+//! **Processes.** A node begins without a process, and no other node knows it. At the first call of a kind,
+//! the node starts a process for that kind on threads of this program. It keeps the process for later calls.
 //!
-//! | asked for | process | comes back after it was cut off |
+//! | use | process | after it was cut off |
 //! |---|---|---|
-//! | a [role](Builder::role) | a [`Member`] of the cluster of tables | by itself, over its lives |
-//! | [tables](Node::db) | a client of them, a [`Member`] as well: that in its role, if it is a gateway | by itself, over its lives |
-//! | [groups](Node::group) | a member of the same domain, with all groups of this node | a new one, with the next to join |
-//! | [hosting](Node::serve) | one with replicas of services, which needs no routers | each replica by itself, as a process beside it |
-//! | [calling](Node::service) | a client of services | it is never cut off |
+//! | a [role](Builder::role) | a [`Member`] of the cluster of tables | returns by itself in its next life |
+//! | [tables](Node::db) | a client [`Member`]; a gateway uses its own | returns by itself in its next life |
+//! | [groups](Node::group) | a member of the domain with all groups of the node | a join starts a new one |
+//! | [hosting](Node::serve) | a process of replicas, without routers | each replica returns as a new process |
+//! | [calling](Node::service) | a client of services | is never cut off |
 //!
-//! They are processes of their own, and not endpoints of one, because an identity has one fate: a process that was dropped from
-//! its groups takes another identity, and a replica must not lose its own by that. A storage process that is also a gateway is two
-//! members for the same reason: each is counted, suspected and taken in again by itself.
+//! These are separate processes and not endpoints of one, because an identity has one fate. A process that
+//! its groups have dropped takes another identity, and a replica must not lose its own identity by that. A
+//! storage process that is also a gateway is two members for the same reason: each is counted, suspected and
+//! admitted separately.
 //!
-//! **Dropped.** With the last clone of a node (a [`Db`] has one) its member leaves, unwaited for, and its replicas end as if they had
-//! been killed. Members of groups and stubs keep what they need.
+//! **Dropping.** When the last clone of a node is dropped (a [`Db`](crate::Db) holds one), its member leaves
+//! in the background, and its replicas end as if killed. Members of groups and stubs keep what they need.
 //!
 //! | file | subject |
 //! |---|---|
@@ -40,60 +42,60 @@
 //! | `disk` | what is on its disk, for operators |
 
 mod builder;
+mod client;
 pub(crate) mod directory;
 mod disk;
 pub(crate) mod founding;
 pub(crate) mod journal;
 pub(crate) mod life;
 mod member;
+mod setup;
+mod start;
 
 use std::{
     fmt,
     net::{SocketAddr, TcpListener},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    sync::{Arc, Mutex},
 };
 
 use quorate_protocol::{DomainId, Role, service::Pipelining};
 use quorate_runtime::metrics::Metrics;
 
-pub(crate) use self::builder::{advertised, ask_domain, bind};
-use self::{builder::Place, directory::Claim};
-pub use self::{
-    builder::{Builder, StorageOptions},
-    disk::DiskStatus,
-    member::Member,
-};
+use self::directory::DirectoryLock;
+pub use self::{builder::Builder, disk::DiskStatus, member::Member};
+
 use crate::{
-    db::Db,
+    address::{advertised, bind},
     error::Error,
     group::{
         Group,
         groups::{Groups, GroupsSettings},
     },
+    lock::lock,
     pending::{Pending, on_a_thread},
     service::{
-        self, Begin, Export, Service, ServiceLoop, Standing, Stub,
+        Begin, Export, Service, ServiceLoop, Standing, Stub,
         host::{Host, HostSettings},
         stub::Connection,
     },
 };
+pub use setup::StorageOptions;
 
 /// A program's place among others. Clones share it.
 #[derive(Clone)]
-pub struct Node(Arc<Shared>);
+pub struct Node(Arc<NodeShared>);
 
-struct Shared {
+struct NodeShared {
     settings: Builder,
-    /// Where it listens as a host; none if a process in a role listens there.
+    /// The socket at which the node listens as a host; `None` if a process in a role listens there.
     listener: Option<Arc<TcpListener>>,
     address: SocketAddr,
-    claim: Option<Arc<Claim>>,
-    /// The process in its role.
+    directory_lock: Option<Arc<DirectoryLock>>,
+    /// The process in the node's role.
     member: Option<Member>,
-    /// The client of tables of a node that has no role, or another one than that.
+    /// The client of tables of a node that has no role, or another one.
     client: Mutex<Option<Member>>,
-    /// Held while a client starts, which waits for others.
+    /// The lock that is held while a client starts, which waits for others.
     starting: Mutex<()>,
     groups: Groups,
     host: Mutex<Option<Arc<Host>>>,
@@ -101,19 +103,19 @@ struct Shared {
 }
 
 impl Node {
-    /// How a node is set up.
+    /// Returns the default settings of a node, for changes.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    fn with(settings: Builder, claim: Option<Arc<Claim>>, place: Place) -> Node {
+    fn with(settings: Builder, directory_lock: Option<Arc<DirectoryLock>>, place: NodeListener) -> Node {
         let (listener, address, member) = match place {
-            Place::Member(member) => (None, member.address(), Some(member)),
-            Place::Open { listener, address } => (Some(listener), address, None),
+            NodeListener::Member(member) => (None, member.address(), Some(member)),
+            NodeListener::Open { listener, address } => (Some(listener), address, None),
         };
         let router = member.as_ref().filter(|member| member.role() == Role::Router);
         let own = router.map(|member| member.address().to_string());
-        let (listen, advertise) = settings.beside(address);
+        let (listen, advertise) = settings.further_addresses(address);
         let groups = Groups::new(GroupsSettings {
             routers: settings.routers.iter().cloned().chain(own).collect(),
             domain: member.as_ref().map(Member::domain).or(settings.domain),
@@ -126,11 +128,11 @@ impl Node {
         });
         let (client, host, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
         let starting = Mutex::default();
-        Node(Arc::new(Shared {
+        Node(Arc::new(NodeShared {
             settings,
             listener,
             address,
-            claim,
+            directory_lock,
             member,
             client,
             starting,
@@ -140,39 +142,19 @@ impl Node {
         }))
     }
 
-    /// Where it listens: in its role, or else as a host of services.
+    /// Returns the address at which the node listens: in its role, or else as a host of services.
     pub fn address(&self) -> SocketAddr {
         self.0.address
     }
 
-    /// The process in its role, if it has one, or is a client of tables by now.
+    /// Returns the process in the node's role, or else its client of tables, if it has one by now.
     pub fn member(&self) -> Option<Member> {
         self.0.member.clone().or_else(|| lock(&self.0.client).clone())
     }
 
-    /// The tables of the cluster. The first time it becomes a client of them, a [gateway](crate::Role::Gateway): that is ready when the
-    /// cluster has taken it in, and fails if that takes longer than its [patience](Builder::patience).
-    pub fn db(&self) -> Pending<'static, Db> {
-        self.tables(None)
-    }
-
-    /// The tables of this domain, if it is known already.
-    fn tables(&self, domain: Option<DomainId>) -> Pending<'static, Db> {
-        let (node, begun) = (self.clone(), Instant::now());
-        let member = on_a_thread("start", {
-            let node = node.clone();
-            move || node.become_client(domain)
-        });
-        Box::pin(async move {
-            let member = member.await?;
-            let tables = member.backend().expect("a client of tables has them");
-            member.admitted(node.0.settings.patience.saturating_sub(begun.elapsed())).await?;
-            Ok(Db::of_tables(node, member, tables))
-        })
-    }
-
-    /// Its client of tables, for doors that speak to clients of their own. It is ready as soon as it listens, and waits for its cluster for
-    /// as long as it takes. A node whose role is another one starts it beside that, as a member with a number of its own.
+    /// Returns the node's client of tables, for doors with clients of their own. The client is ready as soon
+    /// as it listens, and waits for its cluster without a limit. A node with another role starts it as a
+    /// further member with its own number.
     pub fn gateway(&self) -> Pending<'static, Member> {
         let node = self.clone();
         on_a_thread("start", move || node.become_client(None))
@@ -180,7 +162,7 @@ impl Node {
 
     fn become_client(&self, domain: Option<DomainId>) -> Result<Member, Error> {
         let _starting = lock(&self.0.starting);
-        let Shared { settings, claim, address, member, client, .. } = &*self.0;
+        let NodeShared { settings, directory_lock, address, member, client, .. } = &*self.0;
         if let Some(member) = member.clone().filter(|member| member.role() == Role::Gateway) {
             return Ok(member);
         }
@@ -189,57 +171,47 @@ impl Node {
         }
         let mut settings = settings.clone().moved_beside(*address);
         settings.domain = settings.domain.or(domain);
-        // Its replicas have disks, and it is a client of tables as well.
+        // A durable node without a role has disks for its replicas; its client of tables needs none.
         settings.durable = false;
         let started = match member {
-            None => settings.member(Role::Gateway, claim.clone())?,
+            None => settings.member(Role::Gateway, directory_lock.clone())?,
             Some(member) => settings.beside_role(member).member(Role::Gateway, None)?,
         };
         *lock(client) = Some(started.clone());
         Ok(started)
     }
 
-    /// The members that it has: its client of tables before the process in its role, whose rows that may ask for.
+    /// Returns the node's members: first its client of tables, which may ask for rows of the process in its
+    /// role, then that process.
     fn members(&self) -> Vec<Member> {
         lock(&self.0.client).iter().cloned().chain(self.0.member.clone()).collect()
     }
 
-    /// All that processes at the addresses it was given have: tables if they are routers, services alone if they are hosts.
-    pub(crate) fn client(&self) -> Pending<'static, Db> {
-        let (node, settings) = (self.clone(), self.0.settings.clone());
-        let asked = on_a_thread("start", move || ask_domain(&settings.routers, settings.patience));
-        Box::pin(async move {
-            let domain = asked.await?;
-            if domain == service::domain(&node.0.settings.services) {
-                return Ok(Db::of_services(node));
-            }
-            node.tables(Some(domain)).await
-        })
-    }
-
-    /// A process group of the domain of its routers.
+    /// Returns a process group of the node's routers' domain.
     pub fn group(&self, name: impl Into<String>) -> Group {
         self.0.groups.group(name)
     }
 
-    /// What its process with groups counts, as it is now: `render` gives the text that Prometheus reads. Waits for the process, for less
-    /// than a second.
+    /// Returns the present metrics of its process with groups: `render` makes the text for Prometheus. Waits
+    /// for the process, less than a second.
     pub fn group_metrics(&self) -> Metrics {
         self.0.groups.metrics()
     }
 
-    /// Hosts a replica of a service, which begins in `state`: the same state, in bytes, at all replicas of a set. The name and the
-    /// type are all that clients know.
+    /// Hosts a replica of a service that begins in `state`. All replicas of a set begin in the same state,
+    /// byte for byte. Clients know only the name and the type.
     ///
-    /// Founding asks the [seeds](Builder::seeds) first, for at most 2 s or so: if one of them shows a set of this name, it is an error.
-    /// Joining is ready at once, and comes about when it does ([`Node::standing`]). A replica whose log is on the node's disk
-    /// ([durable](Builder::durable)) goes on from there, whichever is said.
+    /// Founding asks the [seeds](Builder::seeds) first, for about 2 s at most: if one of them shows a set of
+    /// this name, founding fails. Joining is ready at once, and completes later ([`Node::standing`]). A
+    /// replica whose log is on the node's disk ([durable](Builder::durable)) continues from there, whatever
+    /// `begin` says.
     pub fn serve<S: Service>(&self, name: impl Into<String>, state: S, begin: Begin) -> Pending<'static, ()> {
         let (node, name) = (self.clone(), name.into());
         on_a_thread("start", move || node.become_host()?.serve(&name, state, begin))
     }
 
-    /// Hosts a replica of a service that completes its requests by [threads of its own](ServiceLoop). All replicas of a set are served so.
+    /// Hosts a replica of a service that completes its requests by [threads of its own](ServiceLoop). All
+    /// replicas of a set must be hosted this way.
     pub fn serve_loop<S: ServiceLoop>(
         &self,
         name: impl Into<String>,
@@ -250,15 +222,17 @@ impl Node {
         on_a_thread("start", move || node.become_host()?.serve_loop(&name, state, begin))
     }
 
-    /// A copy of the state of this node's replica of a service: all of it is agreed on, and no open transaction is in it. Where the replica leads,
-    /// it holds all that was answered before; elsewhere it may lag behind ([`Export::led`]).
+    /// Copies the state of this node's replica of a service. All of it is agreed on, without open
+    /// transactions. A leader's copy has all changes that were answered before; another replica's may lag
+    /// behind ([`Export::led`]).
     pub fn export(&self, name: &str) -> Pending<'static, Export> {
         let (host, name) = (self.hosting(name), name.to_owned());
         on_a_thread("export", move || host?.export(&name))
     }
 
-    /// Founds a service that begins with an exported state, as another set than the one that it was exported from. `first` is the state that the
-    /// service begins in otherwise, as for those who [join](Begin::Join) it. Ready when the state is there; if it fails, nothing is served.
+    /// Founds a service that begins with an exported state, as another set than the exported one. `first` is
+    /// the usual first state of the service, as for replicas that [join](Begin::Join). Ready when the state
+    /// is there; if it fails, nothing is served.
     pub fn restore<S: Service>(
         &self,
         name: impl Into<String>,
@@ -270,7 +244,8 @@ impl Node {
         on_a_thread("restore", move || node.become_host()?.restore(&name, first, &export, replicas))
     }
 
-    /// The same of a service that completes its requests by [threads of its own](ServiceLoop).
+    /// Restores a service that completes its requests by [threads of its own](ServiceLoop), like
+    /// [`Node::restore`].
     pub fn restore_loop<S: ServiceLoop>(
         &self,
         name: impl Into<String>,
@@ -287,78 +262,81 @@ impl Node {
         if let Some(host) = &*host {
             return Ok(host.clone());
         }
-        let Shared { settings, listener, address, claim, .. } = &*self.0;
+        let NodeShared { settings, listener, address, directory_lock, .. } = &*self.0;
         let (listener, advertised) = match listener {
             Some(listener) => (listener.clone(), settings.advertised(*address)),
             None => {
-                let (listen, advertise) = settings.beside(*address);
+                let (listen, advertise) = settings.further_addresses(*address);
                 let (listener, bound) = bind(&listen)?;
-                (listener, builder::advertised(advertise.as_deref(), bound))
+                (listener, advertised(advertise.as_deref(), bound))
             }
         };
         let terms = HostSettings {
             domain: settings.services.clone(),
             listener,
             advertised,
-            beside: settings.beside(*address),
+            further_addresses: settings.further_addresses(*address),
             insecure: settings.insecure,
             seeds: settings.seeds.clone(),
             log_bytes_kept: settings.log_bytes_kept,
             checks: settings.checks,
+            state_bytes_max: settings.state_bytes_max,
             pipelining: match settings.one_at_a_time {
                 true => Pipelining::OneAtATime,
                 false => Pipelining::Speculative,
             },
-            directory: settings.hosts_directory(claim.as_deref()),
+            directory: settings.hosts_directory(directory_lock.as_deref()),
             http: settings.http.clone(),
         };
         Ok(host.insert(Arc::new(Host::start(terms)?)).clone())
     }
 
-    /// Ends this node's replica of a service for good, as if it had been killed: the others go on, and a spare host takes its place. It
-    /// may be served again later.
+    /// Ends this node's replica of a service for good, as if it had been killed: the others go on, and a
+    /// spare host replaces it. The node may serve the service again later.
     pub fn withdraw(&self, name: &str) -> Result<(), Error> {
         self.hosting(name)?.withdraw(name)
     }
 
-    /// Makes the host at this address a replica, beyond the wanted number too. It serves the service already, as a spare, and the address is
-    /// the one that its [`Standing`] has. Asked at any node that is a replica; ready when the newcomer has all that was agreed on.
+    /// Makes the host at this address a replica, even beyond the wanted number. The host must already serve
+    /// the service, as a spare, at the address of its [`Standing`]. Any node with a replica can be asked.
+    /// Ready when the new replica has all that was agreed on.
     pub fn add_replica(&self, name: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, None, new)
     }
 
-    /// The same, and then the replica at the address `old` is one no more, whether it lives or not. If it lives it is a spare from then on.
+    /// Adds a replica like [`Node::add_replica`], and then removes the replica at the address `old`, whether
+    /// it lives or not. A living one becomes a spare.
     pub fn replace_replica(&self, name: &str, old: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, Some(old.to_owned()), new)
     }
 
     fn change_replicas(&self, name: &str, old: Option<String>, new: &str) -> Pending<'static, ()> {
         let (host, name, new) = (self.hosting(name), name.to_owned(), new.to_owned());
-        on_a_thread("replace", move || host?.house().change(&name, old.as_deref(), &new))
+        on_a_thread("replace", move || host?.host_shared().change(&name, old.as_deref(), &new))
     }
 
-    /// The host, of which something is asked about a service.
+    /// Returns the host, for a request about a service.
     fn hosting(&self, name: &str) -> Result<Arc<Host>, Error> {
         lock(&self.0.host).clone().ok_or_else(|| Error::start(format!("this node serves no `{name}`")))
     }
 
-    /// How this node's replica of a service stands; none if it hosts none of this name.
+    /// Returns the present state of this node's replica of a service, or `None` if it hosts none.
     pub fn standing(&self, name: &str) -> Option<Standing> {
         lock(&self.0.host).clone()?.standing(name)
     }
 
-    /// The names of the services that it hosts, and how their replicas stand.
+    /// Returns the names of the services that it hosts, and the present states of their replicas.
     pub fn services(&self) -> Vec<(String, Standing)> {
         lock(&self.0.host).clone().map_or_else(Vec::new, |host| host.services())
     }
 
-    /// Where its HTTP door is, once it hosts a service, if it [has one](Builder::http).
+    /// Returns the address of the node's HTTP door, if it [has one](Builder::http) and hosts a service.
     pub fn http_address(&self) -> Option<SocketAddr> {
         lock(&self.0.host).clone()?.http_address()
     }
 
-    /// The stub of a service whose hosts are among its [seeds](Builder::seeds), or is this node itself. Whether there is one of this
-    /// name is found out by calls.
+    /// Returns the stub of a service whose hosts are among its [seeds](Builder::seeds), or is this node
+    /// itself. Calls find out whether a service of this name exists.
     pub fn service<S: Service>(&self, name: &str) -> Result<Stub<S>, Error> {
         let mut calls = lock(&self.0.calls);
         if calls.is_none() {
@@ -370,9 +348,9 @@ impl Node {
         Ok(calls.as_ref().expect("just started").service(name))
     }
 
-    /// Leaves: its members tell the others, which take over what they held, and its groups know at once. Its replicas end. Ready once
-    /// they took note, or did not in time. An error says that it has left, and the state of a group with a [checkpoint
-    /// file](crate::group::Group::checkpoint_file) was not saved.
+    /// Leaves: its members tell the others, which take over their data, and its groups know at once. Its
+    /// replicas end. Ready once the others took note, or time was up. An error says that the node has left,
+    /// but did not save the state of a group with a [checkpoint file](crate::group::Group::checkpoint_file).
     pub async fn leave(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
         let saved = self.0.groups.clone().leave().await;
@@ -382,14 +360,14 @@ impl Node {
         saved
     }
 
-    /// Stops for a moment, to be started again with the same settings: its member has others do its work meanwhile, and if it has a
-    /// disk it comes back as who it is. Its groups know that it left, and its replicas end. Ready once the others took note,
-    /// or did not in time. An error is that of [`Node::leave`].
+    /// Stops for a moment, before a restart with the same settings. Others do its member's work meanwhile,
+    /// and a member with a disk comes back as the same process. Its groups know that it left, and its
+    /// replicas end. Ready once the others took note, or time was up. An error is that of [`Node::leave`].
     pub async fn pause(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
         let saved = self.0.groups.clone().leave().await;
         if let Some(member) = &self.0.member {
-            // What it asks of the process in its role it no longer can, so it goes first.
+            // The client goes first, because its requests need the process in the role.
             let client = lock(&self.0.client).take();
             if let Some(client) = client {
                 client.leave().await;
@@ -401,7 +379,7 @@ impl Node {
         saved
     }
 
-    /// Stops without a word, as if it had been killed: the others find out.
+    /// Stops without a message, as if it had been killed. The others find out.
     pub async fn abandon(self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().abandon();
@@ -410,7 +388,7 @@ impl Node {
         }
     }
 
-    /// The same, and nobody waits for it.
+    /// Stops like [`Node::abandon`], without waiting.
     pub(crate) fn abandon_unwaited(&self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().abandon();
@@ -426,7 +404,10 @@ impl fmt::Debug for Node {
     }
 }
 
-/// What these locks guard is whole at every step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The place at which a node listens.
+pub(crate) enum NodeListener {
+    /// The address of the process in its role.
+    Member(Member),
+    /// A socket of the node's own.
+    Open { listener: Arc<TcpListener>, address: SocketAddr },
 }

@@ -1,4 +1,4 @@
-//! The engine on a thread of its own: batches of tasks in, their results to the protocol thread.
+//! The engine on its own thread: batches of tasks in, results to the protocol thread.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,20 +16,20 @@ use quorate_table::{
 use quorate_tables::{Command, storage::execute};
 use tracing::error;
 
-use super::{End, Shared, withdrawals::Withdrawals};
-use crate::crew::Crew;
+use super::{End, ProcessShared, withdrawals::Withdrawals};
+use crate::scan_threads::ScanThreads;
 
-/// What the engine thread is asked for.
+/// A job of the engine thread.
 pub(super) enum Job {
-    /// To do these, and hand the results to the protocol thread.
+    /// Executes tasks, and passes the results to the protocol thread.
     Execute(Vec<Task>, Arc<Withdrawals>),
-    /// To tell what its tables take.
+    /// Reports the memory of its tables.
     Usage(Sender<Vec<Usage>>),
-    /// To give the engine away: the last that is asked.
+    /// Gives the engine away; the last job.
     Hand(Sender<Box<dyn Engine>>),
 }
 
-/// What an engine's thread counts.
+/// The counters of an engine's thread.
 pub(super) struct Passes {
     batches: Counter,
     tasks: Counter,
@@ -41,7 +41,7 @@ pub(super) struct Passes {
     pinned: Family<Keeper, Gauge>,
 }
 
-/// For whom versions are kept.
+/// The reason for which versions are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Keeper {
     kept_for: &'static str,
@@ -81,39 +81,44 @@ impl Passes {
     }
 }
 
-/// A storage process has one batch at its engine; the rest is for those who ask what tables take.
+/// Upper bound of the waiting jobs. A storage process has one batch at its engine; the rest is for requests
+/// of the tables' memory.
 const ENGINE_JOBS_MAX: usize = 64;
 
 pub(super) fn start(
     engine: Box<dyn Engine>,
-    crew: Crew,
+    scan_threads: ScanThreads,
     passes: Passes,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessShared>,
     end: Sender<End>,
 ) -> Result<Worker<Job>, StartError> {
     let mut joined = false;
     let mut held = Some(engine);
     let worker = Worker::start("engine", ENGINE_JOBS_MAX, move |jobs: Vec<Job>| {
         if !std::mem::replace(&mut joined, true) {
-            crew.join();
+            scan_threads.join();
         }
         for job in jobs {
             let Some(engine) = &mut held else { return };
             let (tasks, withdrawals) = match job {
                 Job::Execute(tasks, withdrawals) => (tasks, withdrawals),
                 Job::Usage(asker) => {
-                    // Whoever asked may have lost patience.
+                    // The asker may have lost patience.
                     let _ = asker.try_send(engine.usage());
                     continue;
                 }
                 Job::Hand(taker) => {
-                    // Nobody takes it who has lost patience: then the rows end with this process.
+                    // If the taker has lost patience, the rows end with this process.
                     let _ = held.take().map(|engine| taker.try_send(engine));
                     return;
                 }
             };
             let (began, count) = (clock::now(), tasks.len() as u64);
-            let host = EngineHost { crew: &crew, withdrawals: &withdrawals, panicked: &passes.panicked };
+            let host = EngineHost {
+                scan_threads: &scan_threads,
+                withdrawals: &withdrawals,
+                panicked: &passes.panicked,
+            };
             let run = || execute(&mut **engine, tasks, &host);
             let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
             let Ok(results) = ran else {
@@ -122,17 +127,18 @@ pub(super) fn start(
             };
             passes.batch(count, clock::now().since(began), engine.pinned());
             passes.withdrawn.inc_by(withdrawals.beyond(0).len() as u64);
-            // A process that comes back from its disk has its first batch before it is known where results go. A batch comes from a
-            // protocol thread that runs, so it will be known in a moment. Refused only when the process is ending.
+            // A process that comes back from its disk has its first batch before the port is set. The batch
+            // comes from a running protocol thread, so the port will be set in a moment. The command is
+            // refused only if the process is ending.
             let _ = shared.port.wait().command(Command::Storage(StorageCommand::Executed(results)));
         }
     })?;
     Ok(worker)
 }
 
-/// What an engine is lent while it does a batch.
+/// The resources that an engine borrows for a batch.
 struct EngineHost<'a> {
-    crew: &'a Crew,
+    scan_threads: &'a ScanThreads,
     withdrawals: &'a Withdrawals,
     panicked: &'a Counter,
 }
@@ -148,10 +154,10 @@ impl Host for EngineHost<'_> {
     }
 
     fn threads(&self) -> usize {
-        self.crew.threads()
+        self.scan_threads.threads()
     }
 
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
-        self.crew.each(count, work);
+        self.scan_threads.each(count, work);
     }
 }

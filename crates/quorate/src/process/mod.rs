@@ -1,4 +1,4 @@
-//! One real process: a node on a reactor, its engine on a thread of its own, and whoever watches.
+//! One real process: a node on a reactor, its engine on its own thread, and a watching thread.
 //!
 //! ```text
 //!   protocol thread ── Execute(tasks) ──▶ engine thread ── Executed(results) ──▶ protocol thread
@@ -8,13 +8,14 @@
 
 mod engine;
 mod namesake;
+mod shared;
 mod strangers;
 mod withdrawals;
 
 use std::{
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -24,22 +25,22 @@ use std::{
 use crossbeam_channel::{Receiver, Sender, bounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Generation, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
+    CommandId, DomainId, NotAdmitted, ProcessId, Protocol, Terms, Ticket, Time,
     domain::Shared as Held,
     ecast::RouterEvent,
     group::Roster,
     relay::{self, Relay},
-    rubberband::{ClientEvent, Remains, StorageEvent, SuperEvent},
+    rubberband::{ClientEvent, Handover, StorageEvent, SuperEvent},
 };
 use quorate_runtime::{
     Config, Disk, Host, Port, StartError,
-    calls::{Calls, Unanswered},
-    discover::{Answer, Presence},
+    calls::{CallError, Calls},
+    discover::{DomainAnswer, DomainState},
     disk::DiskError,
     worker::Worker,
 };
 use quorate_table::engine::{Engine, Usage};
-use quorate_tables::{self as tables, Command, Event, health::Hindrance, operate::Operation, status::Status};
+use quorate_tables::{self as tables, Command, Event, health::Unhealthy, operate::Operation, status::Status};
 use tracing::{error, info, warn};
 
 pub(crate) use self::strangers::Strangers;
@@ -49,45 +50,20 @@ use self::{
     withdrawals::Withdrawals,
 };
 use crate::{
-    crew::{Crew, Muster},
+    lock::lock,
+    scan_threads::{ScanThreadOptions, ScanThreads},
     seek::Search,
 };
 
-/// Why a process can not go on. It should end, and may be started anew, as a new incarnation.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It was cut off: the others go on without it.
-    Wedged,
-    /// The domain went on as a later generation, without this router.
-    Outdated(Generation),
-    /// The domain does not take it in, and will not as long as it is configured so.
-    NotAdmitted(String),
-    /// Its directory is an older copy that was put back.
-    OlderCopy(String),
-    /// It broke an invariant, or was handed a state that does not decode.
-    Broken(String),
-}
+pub use self::shared::End;
+use self::shared::{Identity, ProcessShared};
 
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            End::Wedged => f.write_str("the others go on without this process, which was cut off"),
-            End::Outdated(generation) => {
-                write!(f, "the domain went on as generation {generation} without this router")
-            }
-            End::NotAdmitted(why) => write!(f, "the domain does not take this process in: {why}"),
-            End::OlderCopy(why) => f.write_str(why),
-            End::Broken(why) => write!(f, "broken: {why}"),
-        }
-    }
-}
-
-/// Why an operation has not come about.
+/// The reason why an operation has not taken effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotDone {
-    /// The process has not taken it up: it has ended, or too much waits for it already. Nothing was done.
+    /// The process has not taken the operation up: it has ended, or too many commands wait. Nothing was done.
     Untaken,
-    /// It was refused, or has not ended in time: the reason.
+    /// The operation was refused, or has not ended in time: the reason.
     Because(String),
 }
 
@@ -100,66 +76,47 @@ impl fmt::Display for NotDone {
     }
 }
 
-/// What a process needs beside its node.
+/// The resources that a process needs in addition to its node.
 pub struct Parts {
-    /// A storage process's engine, and the threads that look at its rows.
-    pub engine: Option<(Box<dyn Engine>, Muster)>,
-    /// Where a client's events go; called on the protocol thread, must not block.
+    /// A storage process's engine, and the threads that scan its rows.
+    pub engine: Option<(Box<dyn Engine>, ScanThreadOptions)>,
+    /// The receiver of a client's events. It is called on the protocol thread, and must not block.
     pub client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
-    /// Where routers may be found.
+    /// Addresses of routers.
     pub routers: Vec<String>,
-    /// What it takes the domain to be founded with; none: whatever it is.
+    /// The terms that the process expects of the domain; `None` accepts any.
     pub terms: Option<Terms>,
-    /// Its disk, and the ticket of the first record there, if it has one.
+    /// The process's disk, and the ticket of the first record there, if it has one.
     pub disk: Option<(Disk, Ticket)>,
 }
 
 /// A running process.
 pub struct Process {
     port: Port<Relay<tables::Process>>,
-    shared: Arc<Shared>,
+    shared: Arc<ProcessShared>,
     engine: Option<Arc<Worker<Job>>>,
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
     seeks: Mutex<Option<Sender<()>>>,
 }
 
-/// What the threads of a process share.
-struct Shared {
-    port: OnceLock<Port<Relay<tables::Process>>>,
-    statuses: Calls<Status>,
-    rosters: Calls<Held<Roster>>,
-    operations: Calls<Result<(), String>>,
-    /// What a storage process that is out leaves to its next life.
-    remains: Mutex<Option<Box<Remains>>>,
-}
-
 struct NodeHost {
-    shared: Arc<Shared>,
+    shared: Arc<ProcessShared>,
     engine: Option<Arc<Worker<Job>>>,
-    /// Of the batch at the engine.
+    /// The withdrawals of the batch at the engine.
     withdrawals: Arc<Withdrawals>,
     client: Option<Box<dyn FnMut(ClientEvent) + Send>>,
     identity: Identity,
     strangers: Strangers,
-    /// Whether it is being found out if the process that has this one's node lives.
+    /// Whether a thread checks if the process with this one's node number lives.
     probing: Arc<AtomicBool>,
     end: Sender<End>,
-}
-
-/// Who this process is, for those who compare it with another.
-#[derive(Clone)]
-struct Identity {
-    domain: DomainId,
-    me: ProcessId,
-    address: String,
-    terms: Option<Terms>,
 }
 
 impl Process {
     /// Starts the threads.
     pub fn start(process: tables::Process, config: Config, parts: Parts) -> Result<Process, StartError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProcessShared {
             port: OnceLock::new(),
             statuses: Calls::default(),
             rosters: Calls::default(),
@@ -168,9 +125,10 @@ impl Process {
         });
         let (end, ended) = bounded(1);
         let engine = match parts.engine {
-            Some((engine, muster)) => {
-                let (crew, passes) = (Crew::start(muster)?, Passes::new(&config.metrics));
-                Some(Arc::new(engine::start(engine, crew, passes, shared.clone(), end.clone())?))
+            Some((engine, scan_thread_options)) => {
+                let (scan_threads, passes) =
+                    (ScanThreads::start(scan_thread_options)?, Passes::new(&config.metrics));
+                Some(Arc::new(engine::start(engine, scan_threads, passes, shared.clone(), end.clone())?))
             }
             None => None,
         };
@@ -201,7 +159,7 @@ impl Process {
             let port = port.clone();
             Search::warning(domain, me, parts.routers).go_on(kicks, move |found| {
                 if !found.is_empty() {
-                    // They are looked for again.
+                    // The search repeats, so a lost command does no harm.
                     let _ = port.try_command(Command::Seeds(found));
                 }
             })?;
@@ -215,50 +173,53 @@ impl Process {
         Ok(Process { port, shared, engine, ended, seeks: Mutex::new(Some(kick)) })
     }
 
-    /// For commands.
+    /// Returns the port for commands.
     pub fn port(&self) -> &Port<Relay<tables::Process>> {
         &self.port
     }
 
-    /// Tells once why the process can not go on.
+    /// Yields one message with the reason when the process cannot continue.
     pub fn ended(&self) -> &Receiver<End> {
         &self.ended
     }
 
-    /// Where the process stands; `None` when the protocol thread does not answer within `patience`.
+    /// Returns the status of the process, or `None` if the protocol thread does not answer within `patience`.
     pub fn status(&self, patience: Duration) -> Option<Status> {
         let ask = |token| self.port.try_command(Command::Status { token }).is_ok();
         self.shared.statuses.call(patience, ask).ok()
     }
 
-    /// The process groups that a router knows of; `None` when its protocol thread does not answer within `patience`.
+    /// Returns the process groups that a router knows, or `None` if its protocol thread does not answer
+    /// within `patience`.
     pub fn groups(&self, patience: Duration) -> Option<Held<Roster>> {
         let ask = |token| self.port.try_command(Command::Groups { token }).is_ok();
         self.shared.rosters.call(patience, ask).ok()
     }
 
-    /// What a storage process's tables take; `None` when its engine does not answer within `patience`, or there is none.
+    /// Returns the memory of a storage process's tables. `None` if its engine does not answer within
+    /// `patience`, or there is none.
     pub fn usage(&self, patience: Duration) -> Option<Vec<Usage>> {
         let (sender, receiver) = bounded(1);
         self.engine.as_ref()?.submit(Job::Usage(sender)).ok()?;
         receiver.recv_timeout(patience).ok()
     }
 
-    /// Does what an operator asks, and waits until it has come about, for at most `patience`. [`Member::operate`] asks a member
-    /// over its lives.
+    /// Executes an operator's request, and waits until it has taken effect, at most for `patience`.
+    /// [`Member::operate`] asks a member over its lives.
     ///
     /// [`Member::operate`]: crate::node::Member::operate
     pub fn operate(&self, operation: Operation, patience: Duration) -> Result<(), NotDone> {
         self.ended_within(patience, |id| Command::Operate { id, operation })
     }
 
-    /// Leaves the cluster, and waits until it is out. An error says why it is not, or not within `patience`.
+    /// Leaves the cluster, and waits until the process is out. The error is the reason why it is not, at the
+    /// latest after `patience`.
     pub fn leave(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
-    /// Has the others not wait for this process, which is about to stop for a moment, and waits until they do not. An error says
-    /// why they will notice.
+    /// Prepares the others for a process that is about to stop for a moment, and waits until they are
+    /// prepared. The error is the reason why they will notice the stop.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())
     }
@@ -271,15 +232,16 @@ impl Process {
         let ask = |id| self.port.try_command(command(CommandId(id))).is_ok();
         match self.shared.operations.call(patience, ask) {
             Ok(answer) => answer.map_err(NotDone::Because),
-            Err(Unanswered::Untaken) => Err(NotDone::Untaken),
-            Err(Unanswered::Late) => {
+            Err(CallError::NotTaken) => Err(NotDone::Untaken),
+            Err(CallError::TimedOut) => {
                 Err(NotDone::Because(format!("it has not come about within {} s", patience.as_secs())))
             }
         }
     }
 
-    /// What a storage process that is out leaves to its next life, with its engine, once: that life is to keep its rows.
-    pub fn take_remains(&self, patience: Duration) -> Option<(Box<Remains>, Box<dyn Engine>)> {
+    /// Takes the state that a storage process that is out leaves to its next life, with its engine. That life
+    /// will keep the rows. Returns it once.
+    pub fn take_remains(&self, patience: Duration) -> Option<(Box<Handover>, Box<dyn Engine>)> {
         let remains = lock(&self.shared.remains).take()?;
         let (sender, receiver) = bounded(1);
         self.engine.as_ref()?.submit(Job::Hand(sender)).ok()?;
@@ -289,19 +251,14 @@ impl Process {
     /// Stops the threads.
     pub fn stop(&self) {
         drop(lock(&self.seeks).take());
-        // A panic has been told by [`Process::ended`].
+        // [`Process::ended`] has reported a panic.
         let _ = self.port.node().stop();
     }
 }
 
-/// What these locks guard is whole at every step.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl NodeHost {
     fn end(&self, end: End) {
-        // The first reason is the one that counts.
+        // The first reason counts.
         let _ = self.end.try_send(end);
     }
 
@@ -323,7 +280,7 @@ impl NodeHost {
         }
     }
 
-    /// Ends if the domain was founded with other terms than this process is configured for.
+    /// Ends the process if the domain was founded with other terms than it is configured for.
     fn compare_terms(&self, theirs: Terms) {
         let Some(ours) = self.identity.terms else { return };
         let pairs = [
@@ -365,18 +322,18 @@ impl NodeHost {
 }
 
 impl Host<Relay<tables::Process>> for NodeHost {
-    fn answer(&self, relay: &Relay<tables::Process>, _: DomainId) -> Answer {
+    fn answer(&self, relay: &Relay<tables::Process>, _: DomainId) -> DomainAnswer {
         let presence = match relay.inner().hindrance() {
-            None => Presence::Settled,
-            Some(Hindrance::Joining) => Presence::Joining,
-            // That is no matter of the routers.
-            Some(Hindrance::Unreached(_) | Hindrance::Unfounded { .. }) => Presence::Settled,
-            Some(_) => Presence::Leaderless,
+            None => DomainState::Settled,
+            Some(Unhealthy::Joining) => DomainState::Joining,
+            // These hindrances do not concern the routers.
+            Some(Unhealthy::Unreached(_) | Unhealthy::Unfounded { .. }) => DomainState::Settled,
+            Some(_) => DomainState::Leaderless,
         };
-        Answer { presence, pass: relay.policy().pass() }
+        DomainAnswer { presence, pass: relay.policy().pass() }
     }
 
-    fn stranger(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
+    fn policy_mismatch(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
         if let Some(generation) = self.strangers.meet(peer, ours, theirs) {
             self.end(End::Outdated(generation));
         }

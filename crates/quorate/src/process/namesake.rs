@@ -1,4 +1,4 @@
-//! Finding out whether the process lives that has this one's node.
+//! The check whether another process with this one's node number lives.
 
 use std::{thread, time::Duration};
 
@@ -9,12 +9,12 @@ use tracing::info;
 use super::{End, Identity};
 use crate::seek;
 
-/// Finds out whether the process lives that keeps this one from joining: if it does, this one ends. It may just be dead and
-/// not yet removed; then this one joins once it is.
+/// Checks whether the process that keeps this one from joining lives. If it does, this process ends. If it is
+/// dead and not yet removed, this process joins after its removal.
 pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
     match seek::ask(&other.address, me.domain) {
         Ok(met) if met.process == other.id => {
-            // The first reason is the one that counts.
+            // The first reason counts.
             let _ = end.try_send(End::NotAdmitted(format!(
                 "node {} is in use: {} at {} belongs to the domain and answers there; this process, {} at {}, does not join beside \
                  it. Give it a node number of its own, or stop the other one",
@@ -31,5 +31,5 @@ pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
     }
 }
 
-/// The wait before it is looked for again.
+/// The pause before the next check.
 const NAMESAKE_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! Processes that may not be linked with this one.
+//! Processes that may not have a session with this one.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use bytes::Bytes;
 use quorate_protocol::{Generation, Policy, ProcessId, ecast::Fence};
 use tracing::warn;
 
-/// Those that were met, and what they showed: each is logged once.
+/// Processes that were met, with their passes. Each is logged once.
 #[derive(Default)]
 pub(crate) struct Strangers(BTreeSet<(ProcessId, Bytes)>);
 
-/// So many are remembered.
+/// Upper bound of the remembered processes.
 const STRANGERS_MAX: usize = 64;
 
 impl Strangers {
-    /// Takes note of one that showed `theirs` where this process showed `ours`. Yields the generation of the domain in which this process is
-    /// out, if that is why.
+    /// Notes a process that showed `theirs` where this one showed `ours`. Returns the domain's generation if
+    /// this process is out because of it.
     pub(crate) fn meet(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) -> Option<Generation> {
         let ours = Fence::of_pass(ours)?;
         if self.0.len() >= STRANGERS_MAX {
             self.0.clear();
         }
-        // It is met again and again.
+        // The process is met repeatedly.
         if self.0.insert((peer, Bytes::copy_from_slice(theirs))) {
             warn!(%peer, "no session: {}", ours.refusal(theirs));
         }

@@ -1,14 +1,14 @@
-//! Withdrawals: which tasks of the batch at an engine nobody waits for any more.
+//! Withdrawals: the tasks of the batch at an engine for which nobody waits.
 //!
-//! The protocol thread adds to them while the engine's threads look: once a block, so a look must cost nothing as long as
-//! there is nothing new.
+//! The protocol thread adds tasks while the engine's threads check them once a block. So a check must cost
+//! nothing as long as nothing is new.
 
 use std::sync::{
     Mutex, PoisonError,
     atomic::{AtomicUsize, Ordering},
 };
 
-/// Those of one batch.
+/// The withdrawn tasks of one batch.
 #[derive(Debug, Default)]
 pub(crate) struct Withdrawals {
     count: AtomicUsize,
@@ -16,14 +16,14 @@ pub(crate) struct Withdrawals {
 }
 
 impl Withdrawals {
-    /// Nobody waits for this one.
+    /// Adds a task for which nobody waits.
     pub(crate) fn add(&self, task: usize) {
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         tasks.push(task);
         self.count.store(tasks.len(), Ordering::Release);
     }
 
-    /// Those after the first `seen`, in the order in which they were added.
+    /// Returns the withdrawn tasks after the first `seen`, in order of their addition.
     pub(crate) fn beyond(&self, seen: usize) -> Vec<usize> {
         if self.count.load(Ordering::Acquire) <= seen {
             return Vec::new();

@@ -1,7 +1,8 @@
 //! Calls of a service by a thread that waits for them.
 //!
-//! A [`Stub`] hands a call to the thread of its links, and is woken by it. A [`Caller`] has no such thread: whoever calls drives the links
-//! until the answer is there, which spares two changes of threads for each call.
+//! A [`Stub`] passes a call to the thread of its links, which wakes it with the answer. A [`Caller`] has no
+//! such thread: the calling thread drives the links until the answer is there, which saves two changes of
+//! threads for each call.
 
 use std::{
     fmt,
@@ -10,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use quorate_node::{self as node, Channel, Newcomer, Node};
+use quorate_node::{self as node, Channel, NewEndpoint, Node};
 use quorate_protocol::{
     CommandId, Time,
     service::{ClientCommand, ClientEvent, ClientSettings, Fate},
@@ -19,9 +20,10 @@ use quorate_runtime::{Config, Driven, Host};
 
 use super::{
     Kind, Service,
-    hosted::{Command, Event, Hosted, Set},
-    press::{Press, opened},
-    stub::Told,
+    encoder::{Encoder, decode},
+    fate_context::FateContext,
+    service_endpoint::{Command, Event, ServiceEndpoint, Set},
+    stub::{Connection, Stub},
 };
 use crate::{error::Error, seek::Search};
 
@@ -29,28 +31,29 @@ use crate::{error::Error, seek::Search};
 ///
 /// Between calls it does nothing. A link may break meanwhile; the next call mends that.
 pub struct Caller<S> {
-    driven: Driven<Node<Hosted>, Ear>,
+    driven: Driven<Node<ServiceEndpoint>, CallerHost>,
     channel: Channel,
     name: String,
     addresses: Arc<[String]>,
     settings: ClientSettings,
     search: Search,
-    /// When the addresses are looked at again, and how long after that once more.
+    /// Time of the next look at the addresses, and the pause after it.
     look: Instant,
     pause: Duration,
-    /// Calls that were made.
+    /// Number of calls so far.
     last: u64,
     found: bool,
-    press: Press,
+    encoder: Encoder,
     service: PhantomData<fn() -> S>,
 }
 
-/// The pauses between looks at the addresses, while nobody answers.
+/// Bounds of the pause between looks at the addresses, while nobody answers.
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
 impl<S: Service> Caller<S> {
-    /// A client of a service whose hosts are at some of these addresses. Nobody is waited for: calls do that.
+    /// Makes a client of a service whose hosts are at some of these addresses. It waits for no host: calls do
+    /// that.
     pub(super) fn start(
         config: Config,
         channel: Channel,
@@ -60,9 +63,9 @@ impl<S: Service> Caller<S> {
     ) -> Result<Caller<S>, Error> {
         let search = Search::quiet(config.domain, config.me, addresses.to_vec());
         let mut node = Node::new();
-        let client = Newcomer::home(channel, Hosted::client(settings.clone())).vital();
+        let client = NewEndpoint::typed(channel, ServiceEndpoint::client(settings.clone())).vital();
         assert!(node.add(client).is_ok(), "it is the only endpoint");
-        let driven = Driven::start(node, Ear::default(), config).map_err(Error::start)?;
+        let driven = Driven::start(node, CallerHost::default(), config).map_err(Error::start)?;
         Ok(Caller {
             driven,
             channel,
@@ -74,34 +77,34 @@ impl<S: Service> Caller<S> {
             pause: PAUSE_MIN,
             last: 0,
             found: false,
-            press: Press::default(),
+            encoder: Encoder::default(),
             service: PhantomData,
         })
     }
 
-    /// Calls the service, and waits for the reply, or until it is clear that there is none.
+    /// Calls the service, and waits for the reply, or until it is clear that none comes.
     pub fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
-        let sealed = self.press.seal(&[], request);
-        let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+        let encoded = self.encoder.encode(&[], request);
+        let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
         let command = CommandId(self.last);
         self.last += 1;
         self.tell(Command::Calls(vec![ClientCommand::Call { command, read, keys, request }]));
         let fate = self.wait();
-        let told = Told {
+        let fate_context = FateContext {
             name: &self.name,
             found: self.found,
             wait: self.settings.wait,
             addresses: &self.addresses,
         };
-        let reply = told.reply(fate)?;
-        opened(&reply)
+        let reply = fate_context.reply(fate)?;
+        decode(&reply)
             .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
     }
 
-    /// Drives the links until the call that is under way has ended. The client ends each within its time.
+    /// Drives the links until the call in progress has ended. The client ends each call within its time.
     fn wait(&mut self) -> Fate {
-        // A set that is known leads to its replicas by itself, unless all of them are gone.
+        // A known set leads to its replicas by itself, unless all of them are gone.
         self.look = if self.found { Instant::now() + PAUSE_MAX } else { Instant::now() };
         self.pause = PAUSE_MIN;
         loop {
@@ -115,11 +118,11 @@ impl<S: Service> Caller<S> {
                 self.pause = (2 * self.pause).min(PAUSE_MAX);
             }
             self.driven.turn(self.look.saturating_duration_since(Instant::now()));
-            let ear = self.driven.host();
-            if let Some(fate) = ear.fate.take() {
+            let host = self.driven.host();
+            if let Some(fate) = host.fate.take() {
                 return fate;
             }
-            if let Some(set) = ear.shown.take().filter(|_| !self.found) {
+            if let Some(set) = host.shown.take().filter(|_| !self.found) {
                 self.found = true;
                 self.tell(Command::Begin { set, founded: false });
             }
@@ -127,7 +130,7 @@ impl<S: Service> Caller<S> {
     }
 
     fn tell(&mut self, command: Command) {
-        let taken = self.driven.command(node::Command::Home(self.channel, command));
+        let taken = self.driven.command(node::Command::Typed(self.channel, command));
         assert!(taken.is_ok(), "each turn takes all commands");
     }
 }
@@ -138,25 +141,37 @@ impl<S> fmt::Debug for Caller<S> {
     }
 }
 
-/// The host: it keeps the outcome of the call, and the set that was shown.
+/// The host of a caller's client. It keeps the outcome of the call, and the set of replicas that the client
+/// found.
 #[derive(Default)]
-struct Ear {
+struct CallerHost {
     fate: Option<Fate>,
     /// The first set that was shown.
     shown: Option<Set>,
 }
 
-impl Host<Node<Hosted>> for Ear {
-    fn event(&mut self, event: node::Event<Hosted>, _: Time) {
+impl Host<Node<ServiceEndpoint>> for CallerHost {
+    fn event(&mut self, event: node::Event<ServiceEndpoint>, _: Time) {
         match event {
-            node::Event::Home(_, Event::Client(ClientEvent { fate, .. })) => {
+            node::Event::Typed(_, Event::Client(ClientEvent { fate, .. })) => {
                 assert!(self.fate.replace(fate).is_none(), "one call is under way");
             }
-            node::Event::Stranger { theirs, .. } if self.shown.is_none() => {
+            node::Event::PolicyMismatch { theirs, .. } if self.shown.is_none() => {
                 self.shown = Set::of_pass(&theirs);
             }
-            // A session with one who sends what is no message ends, and another one is asked.
+            // A session whose peer sends an invalid message ends, and the client asks another replica.
             _ => {}
         }
+    }
+}
+
+impl<S: Service> Stub<S> {
+    /// Makes a client for one thread, whose calls block and cost less each: that thread drives the links
+    /// itself while it waits.
+    pub fn caller(&self) -> Result<Caller<S>, Error> {
+        let Connection { process, addresses, settings } = &self.connection;
+        let name = &self.endpoint.name;
+        let channel = process.channel(name);
+        Caller::start(process.sibling(), channel, name, addresses.clone(), settings.clone())
     }
 }

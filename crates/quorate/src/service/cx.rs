@@ -1,4 +1,4 @@
-//! What the world lends to a service while it executes a request.
+//! The outside inputs of a service while it executes a request.
 
 use std::{
     slice,
@@ -7,18 +7,19 @@ use std::{
 
 use quorate_runtime::chance::Chance;
 
-/// Clock and chance, for [`Service::execute`](super::Service::execute). What it reads here reaches the backups through the change.
+/// Clock and chance, for [`Service::execute`](super::Service::execute). The backups get the values through
+/// the change.
 #[derive(Debug)]
 pub struct Cx<'a> {
     pub(super) source: Source<'a>,
 }
 
-/// Where clock and chance come from.
+/// The source of clock and chance.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
-    /// The machine. A witness notes what was drawn.
+    /// The machine. A witness notes the drawn values.
     Machine { clock: &'a mut Clock, chance: &'a mut Chance, noted: Option<&'a mut Vec<u64>> },
-    /// The leader, which drew this.
+    /// The leader, which drew these values.
     Again(slice::Iter<'a, u64>),
 }
 
@@ -38,27 +39,27 @@ impl Source<'_> {
 }
 
 impl Cx<'_> {
-    /// The time of day. It never goes backwards: not at one replica, and not from a change to one that is executed after it, at
-    /// whatever replica, for changes carry it. If some machine's clock is ahead, the service's time stands still until the others
-    /// have come up to it.
+    /// Returns the time of day. It never goes backwards, neither at one replica nor from one change to a
+    /// change that is executed later at another replica, because changes carry it. If the clock of a machine
+    /// is ahead, the service's time stands still until the others reach it.
     pub fn clock(&mut self) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.source.draw(|clock, _| clock.read()))
     }
 
-    /// 64 random bits; never for secrets.
+    /// Returns 64 random bits, which are not fit for secrets.
     pub fn random(&mut self) -> u64 {
         self.source.draw(|_, chance| chance.bits())
     }
 
-    /// A random number below `end`, each as likely as the others.
+    /// Returns a random number below `end`; all are equally likely.
     ///
     /// # Panics
     ///
     /// If `end` is 0, which rejects the request.
     pub fn below(&mut self, end: u64) -> u64 {
         assert!(end > 0, "there is no number below 0");
-        // Lemire, *Fast Random Integer Generation in an Interval* (2019): the product's upper half is the number, and a draw
-        // whose lower half is among the surplus is drawn again.
+        // Lemire, *Fast Random Integer Generation in an Interval* (2019): the product's upper half is the
+        // number. A draw whose lower half is among the surplus is repeated.
         let surplus = end.wrapping_neg() % end;
         loop {
             let product = u128::from(self.random()) * u128::from(end);
@@ -77,18 +78,18 @@ pub(super) struct Clock {
 
 impl Clock {
     fn read(&mut self) -> u64 {
-        // A machine that believes to be before 1970 counts as one that stands at its beginning; 2^64 ns are 584 years.
+        // A machine whose clock is before 1970 counts as standing at its beginning; 2^64 ns are 584 years.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.advance(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         self.latest
     }
 
-    /// Another replica's clock has shown this.
+    /// Advances the clock to the time that another replica's clock has shown.
     pub(super) fn advance(&mut self, to: u64) {
         self.latest = self.latest.max(to);
     }
 
-    /// The latest time that was read.
+    /// Returns the latest time that was read.
     pub(super) fn latest(&self) -> u64 {
         self.latest
     }

@@ -1,22 +1,30 @@
-//! The user's code, on a thread of its own: orders of the replica in, results out.
+//! The user's code, on its own thread: orders of the replica in, results out.
 //!
-//! Orders come in batches, as the protocol thread gathered them in a turn, and are carried out in their order. Results leave in
-//! batches, too, but none waits behind a slow request ([`Outlet`]).
+//! Orders come in batches, as the protocol thread gathered them in a turn, and are executed in order. Results
+//! leave in batches, too, but none waits behind a slow request ([`Outlet`]).
 //!
-//! A service that is short ([`Service::SHORT`]) has no such thread: the endpoint carries its orders out itself, in the turn in which
-//! they come up (`inline`). A [`Performer`] is all that either needs to know of a service.
+//! A short service ([`Service::SHORT`]) has no such thread: the endpoint executes its orders itself, in the
+//! turn in which they arise (`inline`). A [`Performer`] is the common view of both on a service.
 //!
-//! **What may go wrong.** A panic in `execute` rejects the request: the state was only lent. A panic in `apply` leaves a state
-//! that nobody knows, so this replica ends, and says why. At a leader the request is rejected first, so that it does not end the
-//! next leader in the same way: it was never proposed. The replica resigns then ([`service::Command::Resign`]), which has that told.
-//! Bytes that do not decode end the replica, too, if they came from another replica, and are rejected if they came from a client.
+//! **Failures.** A panic in `execute` rejects the request: the state was only borrowed. A panic in `apply`
+//! leaves an unknown state, so this replica ends, and gives the reason. A leader first rejects the request,
+//! so that it does not end the next leader in the same way: its change was never proposed. Then the replica
+//! resigns ([`service::Command::Resign`]), which delivers the rejection. Bytes that do not decode end the
+//! replica, too, if they came from another replica. They are rejected if they came from a client.
 //!
-//! **Bytes.** A change is the clock of the leader and, behind it, what [`Service::CARRIES`] says: the delta; or the [`Witness`]; or the
-//! number of changes and the state, which is what a checkpoint is, too (`copies`). Parts of a restored state are changes as well ([`export`](super::export)).
+//! **Bytes.** A change is the clock of the leader, followed by the content that [`Service::CARRIES`] chooses:
+//! the delta; or the [`Witness`]; or the number of changes and the state. The last form is also that of a
+//! checkpoint (`copies`). Parts of a restored state are changes as well ([`export`](super::export)).
 //!
-//! **Checks.** A host may be told to check its services. Then each change at the leader is applied, taken back, and applied again as its bytes
-//! say. The states before and after are compared byte by byte: a wrong `revert`, and a delta that is another one behind its bytes, make the request a
-//! refusal, and the replica ends.
+//! **Size.** A state has a bound, in bytes of its checkpoint, because a checkpoint is one record of a
+//! journal, and is held in memory. The executor adds the bytes of changes to the last exact size. If the sum
+//! passes the bound, it measures the state. It takes back and refuses a change that made the state larger
+//! than the bound. A change that makes a state smaller is never refused for this. Backups apply all chosen
+//! changes.
+//!
+//! **Checks.** A host can check its services. Then the leader applies each change, takes it back, and applies
+//! it again from its bytes. It compares the states before and after byte by byte. A wrong `revert`, or a
+//! delta that decodes to another one, refuses the request and ends the replica.
 
 mod copies;
 
@@ -43,113 +51,141 @@ use serde::{Deserialize, Serialize};
 use super::{
     Carries, Executed, Service,
     cx::{Clock, Cx, Source},
-    export::{Copying, Exported, Part, Restoring},
-    press::{ITEM_BYTES_MAX, Press, opened},
+    encoder::{Encoder, ITEM_BYTES_MAX, STATE_BYTES_MAX, decode},
+    export::{Copying, Exported, Refused, Restoring, StatePart, split_clock},
 };
 
 /// Figures that an executor shows to other threads.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Bytes of orders that wait, about.
+    /// Approximate size of the waiting orders, in bytes.
     pub(super) backlog: AtomicUsize,
-    /// Changes that the state holds.
+    /// The last work that the replica ordered.
+    pub(super) ordered: AtomicU64,
+    /// The last work that the replica ordered in a reign that is over. Earlier works that were not executed
+    /// may be skipped, because an order to revert follows them.
+    pub(super) void: AtomicU64,
+    /// Number of changes in the state.
     pub(super) changes: AtomicU64,
-    /// Checkpoints of other replicas that took the state's place.
+    /// Number of checkpoints of other replicas that replaced the state.
     pub(super) restored: AtomicU64,
 }
 
-/// What an executor's thread is told.
-pub(super) enum Order {
-    /// By the replica, in one turn.
+impl Tally {
+    /// Notes an order of the replica.
+    pub(super) fn note(&self, order: &Event) {
+        match order {
+            Event::Execute { work, .. } | Event::Commit { work, .. } => {
+                self.ordered.store(*work, Ordering::Relaxed);
+            }
+            Event::Revert => self.void.store(self.ordered.load(Ordering::Relaxed), Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}
+
+/// An order to an executor's thread.
+pub(super) enum ExecutorOrder {
+    /// Orders of the replica, from one turn.
     Turn(Vec<Event>),
-    /// By the host: a copy of the state is wanted.
+    /// The host's request for a copy of the state.
     Copy(Sender<Exported>),
 }
 
-/// The place where an executor's results go.
+/// The receiver of an executor's results.
 pub(super) trait Outlet: Send + Sync {
-    /// These results, in this order. `false`: nobody wants them any more.
+    /// Takes results in order. Returns `false` if nobody wants more.
     fn results(&self, results: Vec<service::Command>) -> bool;
-    /// The replica cannot go on: it is to resign.
+    /// Makes the replica resign, because it cannot continue.
     fn broken(&self, why: String);
 }
 
-/// Whatever carries out the orders of a replica.
+/// A thread body that executes the orders of a replica.
 pub(super) trait Runner: Send {
-    /// Carries out what comes, until nobody orders any more.
-    fn run(self: Box<Self>, orders: Receiver<Order>, outlet: Arc<dyn Outlet>);
+    /// Executes orders until the channel ends.
+    fn run(self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>);
 }
 
-/// The same, one by one.
+/// A runner that also executes orders one by one.
 pub(super) trait Performer: Runner {
-    /// Carries out an order.
+    /// Executes an order.
     fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken>;
 
-    /// Takes in that somebody wants a copy of the state.
+    /// Notes a request for a copy of the state.
     fn want_copy(&mut self, wanted: Sender<Exported>);
 
-    /// Gives copies of the state that hold nothing which may be taken back. To be called when orders were carried out.
+    /// Sends the copies of the state that hold no revertible change. The caller calls it after executing
+    /// orders.
     fn give_copies(&mut self);
 }
 
-/// A service, and what is needed to execute, revert and copy it.
+/// A service, and the data to execute, revert and copy it.
 pub(super) struct Executor<S: Service> {
     pub(super) state: S,
-    /// The changes that are not chosen, the oldest first.
+    /// Changes that are not chosen, oldest first.
     undo: VecDeque<Unchosen<S::Undo>>,
-    /// Changes that were put there, ever.
+    /// Number of changes ever put into `undo`.
     undoable: u64,
-    /// Whether requests are completed in another order than they came in; then each write has its place in `undo`.
+    /// Whether requests may complete in another order than they arrived; then each write has an entry in
+    /// `undo`.
     any_order: bool,
-    /// How many of them are of transactions that are open.
+    /// Number of changes in `undo` that belong to open transactions.
     uncommitted: usize,
+    /// Whether the works in `undo` rise. A commit ends that: its changes take its number, and stay before
+    /// later works.
+    is_sorted: bool,
     clock: Clock,
     chance: Chance,
-    press: Press,
-    /// The rest of a checkpoint that is being given.
+    encoder: Encoder,
+    /// The rest of a checkpoint that is being sent.
     checkpoint: Bytes,
-    /// Another replica's, as far as it came.
+    /// The received part of another replica's checkpoint.
     coming: BytesMut,
-    /// Copies of the state that are wanted, or hold changes which are not chosen.
+    /// Copies of the state that are requested, or hold changes which are not chosen.
     copies: Vec<Copying>,
-    /// The state of an earlier set, which this one begins with.
+    /// The state of an earlier set, with which this one begins.
     pub(super) restoring: Restoring,
     tally: Arc<Tally>,
     /// Whether each change is checked.
     checks: bool,
+    /// The last known size of the state, plus the bytes of changes since.
+    size: usize,
+    /// Upper bound of the state after a change, in bytes.
+    size_max: usize,
 }
 
-/// What a change carries if it is executed again: all that the leader drew, and a print of what came of it.
+/// The content of a change that is executed again: all values that the leader drew, and a print of the
+/// result.
 #[derive(Serialize, Deserialize)]
 struct Witness<'a> {
     #[serde(borrow)]
     request: Cow<'a, [u8]>,
     drawn: Vec<u64>,
-    /// Of the delta.
+    /// The print of the delta.
     print: u64,
 }
 
 /// A change that is not chosen.
 struct Unchosen<U> {
-    /// Counts up.
+    /// The change's number; numbers rise.
     number: u64,
     work: u64,
-    /// The transaction to which it belongs, until that is committed.
+    /// The transaction to which the change belongs, until the commit.
     transaction: Option<TransactionId>,
     undo: Undo<U>,
 }
 
-/// All that takes a change back.
+/// The data that takes a change back.
 enum Undo<U> {
-    /// One of the service.
+    /// A change of the service.
     Change(U),
-    /// A part of an earlier set's state; so many bytes were there before.
+    /// A part of an earlier set's state, with the number of bytes before it.
     Part(usize),
-    /// Nothing was changed.
+    /// A request without a change.
     Nothing,
 }
 
-/// Why a replica ends.
+/// The reason why a replica ends.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Broken(pub(super) String);
 
@@ -171,7 +207,7 @@ impl<S: Service> Performer for Executor<S> {
 }
 
 impl<S: Service> Runner for Executor<S> {
-    fn run(mut self: Box<Self>, orders: Receiver<Order>, outlet: Arc<dyn Outlet>) {
+    fn run(mut self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>) {
         let mut results = Results::default();
         for order in orders {
             if !self.carry_out(order, &mut results, &*outlet, Self::perform) {
@@ -189,34 +225,42 @@ impl<S: Service> Executor<S> {
             undoable: 0,
             any_order: false,
             uncommitted: 0,
+            is_sorted: true,
             clock: Clock::default(),
             chance: Chance::new(),
-            press: Press::default(),
+            encoder: Encoder::default(),
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
             copies: Vec::new(),
             restoring,
             tally,
             checks,
+            size: 0,
+            size_max: STATE_BYTES_MAX,
         }
     }
 
-    /// The same, and requests are completed in any order.
+    /// Sets the present size of the state and its bound, in bytes.
+    pub(super) fn with_size(self, size: usize, size_max: usize) -> Self {
+        Executor { size, size_max, ..self }
+    }
+
+    /// Lets requests complete in any order.
     pub(super) fn in_any_order(self) -> Self {
         Executor { any_order: true, ..self }
     }
 
-    /// Carries out an order on a thread, and hands over what came of it. `false`: it was the last one.
+    /// Executes an order on a thread, and passes the results on. Returns `false` if it was the last order.
     pub(super) fn carry_out(
         &mut self,
-        order: Order,
+        order: ExecutorOrder,
         results: &mut Results,
         outlet: &dyn Outlet,
         mut perform: impl FnMut(&mut Self, Event, &mut Results) -> Result<(), Broken>,
     ) -> bool {
         let batch = match order {
-            Order::Turn(batch) => batch,
-            Order::Copy(wanted) => {
+            ExecutorOrder::Turn(batch) => batch,
+            ExecutorOrder::Copy(wanted) => {
                 self.want_copy(wanted);
                 Vec::new()
             }
@@ -241,6 +285,8 @@ impl<S: Service> Executor<S> {
     fn take(&mut self, event: Event, results: &mut Results) -> Result<(), Broken> {
         match event {
             Event::Rest { .. } => unreachable!("told to services with threads of their own"),
+            Event::Execute { work, .. } | Event::Commit { work, .. }
+                if work <= self.tally.void.load(Ordering::Relaxed) => {}
             Event::Execute { work, request, read, transaction } => {
                 let found = self.execute(work, transaction, &request, read);
                 self.tell(work, found, results)?;
@@ -257,6 +303,7 @@ impl<S: Service> Executor<S> {
             Event::Checkpoint { .. } => {
                 assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
                 self.checkpoint = self.take_state(0)?;
+                self.size = self.checkpoint.len();
             }
             Event::CheckpointPartWanted { checkpoint, bytes } => {
                 let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
@@ -271,7 +318,7 @@ impl<S: Service> Executor<S> {
                 self.coming.extend_from_slice(&bytes);
             }
             Event::Restore { through } => self.restore(through)?,
-            // News, for the host.
+            // These events are for the host.
             Event::Leader(_)
             | Event::Serving
             | Event::Members(_)
@@ -283,7 +330,7 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    /// Tells what came of a work.
+    /// Reports the result of a work.
     pub(super) fn tell(
         &mut self,
         work: u64,
@@ -316,7 +363,7 @@ impl<S: Service> Executor<S> {
         })
     }
 
-    /// Finds out what a request comes to, and applies that.
+    /// Finds the result of a request, and applies its change.
     pub(super) fn complete(
         &mut self,
         (work, transaction): (u64, Option<TransactionId>),
@@ -328,7 +375,7 @@ impl<S: Service> Executor<S> {
         let found = found.unwrap_or_else(|panic| {
             Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
         })?;
-        let Found { reply, change } = found;
+        let ExecutionOutcome { reply, change, bytes } = found;
         let Some((delta, change)) = change else {
             if self.any_order && !read {
                 self.remember(work, transaction, Undo::Nothing);
@@ -344,6 +391,7 @@ impl<S: Service> Executor<S> {
             Refused::Torn(format!("apply panicked at the leader, before its change was proposed: {words}"))
         })?;
         let undo = undo.map_err(Refused::Torn)?;
+        let undo = self.grow(bytes, &delta, undo)?;
         let change = match S::CARRIES {
             Carries::Delta | Carries::Witness => change,
             Carries::State => match self.take_state(1) {
@@ -364,48 +412,83 @@ impl<S: Service> Executor<S> {
         Ok(service::Executed::Changed { reply, change })
     }
 
+    /// Counts an applied change, or takes it back if it made the state too large.
+    fn grow(&mut self, bytes: usize, delta: &S::Delta, undo: S::Undo) -> Result<S::Undo, Refused> {
+        self.size += bytes;
+        if self.size <= self.size_max {
+            return Ok(undo);
+        }
+        self.size = self.measure()?;
+        if self.size <= self.size_max {
+            return Ok(undo);
+        }
+        let after = self.size;
+        self.state.revert(undo);
+        self.size = self.measure()?;
+        if after < self.size {
+            self.size = after;
+            return Ok(self.state.apply(delta));
+        }
+        Err(Refused::Whole(format!(
+            "the state would have {after} bytes: {} at most, so that nothing is added before something is removed",
+            self.size_max
+        )))
+    }
+
+    /// Returns the size of the state, in bytes.
+    fn measure(&self) -> Result<usize, Refused> {
+        let size = postcard::serialize_with_flavor(&self.state, postcard::ser_flavors::Size::default());
+        size.map_err(|error| Refused::Torn(format!("the state does not serialise: {error}")))
+    }
+
     fn remember(&mut self, work: u64, transaction: Option<TransactionId>, undo: Undo<S::Undo>) {
         self.undoable += 1;
         self.undo.push_back(Unchosen { number: self.undoable, work, transaction, undo });
     }
 
-    /// The result of a request. It changes no more of the state than `execute` can, which is lent it.
+    /// Returns the result of a request. The state is unchanged, because `execute` only borrows it.
     fn find_out(
         &mut self,
         execute: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>,
         witness: Option<&Bytes>,
         read: bool,
-    ) -> Result<Found<S>, Refused> {
-        let Executor { state, clock, chance, press, .. } = self;
+    ) -> Result<ExecutionOutcome<S>, Refused> {
+        let Executor { state, clock, chance, encoder, .. } = self;
         let mut drawn = Vec::new();
         let noted = witness.is_some().then_some(&mut drawn);
         let mut cx = Cx { source: Source::Machine { clock, chance, noted } };
         match execute(state, &mut cx) {
-            Executed::Unchanged(reply) => Ok(Found { reply: press.seal(&[], &reply)?, change: None }),
+            Executed::Unchanged(reply) => {
+                Ok(ExecutionOutcome { reply: encoder.encode(&[], &reply)?, change: None, bytes: 0 })
+            }
             Executed::Rejected(reason) => Err(Refused::Whole(reason)),
             Executed::Changed(..) if read => {
                 Err(Refused::Whole(String::from("a request that was sent as a read would change the state")))
             }
             Executed::Changed(reply, delta) => {
-                let reply = press.seal(&[], &reply)?;
+                let reply = encoder.encode(&[], &reply)?;
                 let front = clock.latest().to_le_bytes();
-                let change = match S::CARRIES {
-                    Carries::Delta => press.seal(&front, &delta)?,
+                let (change, bytes) = match S::CARRIES {
+                    Carries::Delta => {
+                        let change = encoder.encode(&front, &delta)?;
+                        let bytes = change.len();
+                        (change, bytes)
+                    }
                     Carries::Witness => {
-                        let print = print(&delta).map_err(|error| error.to_string())?;
+                        let (print, bytes) = print(&delta).map_err(|error| error.to_string())?;
                         let request = witness.expect("it is the request that is executed again");
                         let request = Cow::Borrowed(&request[..]);
-                        press.seal(&front, &Witness { request, drawn, print })?
+                        (encoder.encode(&front, &Witness { request, drawn, print })?, bytes)
                     }
-                    // It is made of what the state will be.
-                    Carries::State => Bytes::new(),
+                    // The change's bytes are the new state, which has its own bound.
+                    Carries::State => (Bytes::new(), 0),
                 };
-                Ok(Found { reply, change: Some((delta, change)) })
+                Ok(ExecutionOutcome { reply, change: Some((delta, change)), bytes })
             }
         }
     }
 
-    /// Applies a change, takes it back, and applies it again as its bytes say.
+    /// Applies a change, takes it back, and applies it again from its bytes.
     fn rehearse(&mut self, delta: &S::Delta, change: &[u8]) -> Result<S::Undo, String> {
         let before = self.bytes()?;
         let undo = self.state.apply(delta);
@@ -430,27 +513,29 @@ impl<S: Service> Executor<S> {
         postcard::to_stdvec(&self.state).map_err(|error| format!("the state does not serialise: {error}"))
     }
 
-    /// The delta of a change that another replica executed.
+    /// Returns the delta of a change that another replica executed.
     fn delta(&self, bytes: &[u8]) -> Result<S::Delta, String> {
         if S::CARRIES == Carries::Delta {
-            return opened(bytes).map_err(|error| error.to_string());
+            return decode(bytes).map_err(|error| error.to_string());
         }
         let Witness { request, drawn, print: expected } =
             postcard::from_bytes(bytes).map_err(|error| error.to_string())?;
-        let request: S::Request = opened(&request).map_err(|error| error.to_string())?;
+        let request: S::Request = decode(&request).map_err(|error| error.to_string())?;
         let mut cx = Cx { source: Source::Again(drawn.iter()) };
         let found = catch_unwind(AssertUnwindSafe(|| self.state.execute(&request, &mut cx)));
         let found =
             found.map_err(|panic| format!("execute panicked with a witness: {}", panic_message(&*panic)))?;
         match found {
-            Executed::Changed(_, delta) if print(&delta) == Ok(expected) => Ok(delta),
+            Executed::Changed(_, delta) if print(&delta).is_ok_and(|(print, _)| print == expected) => {
+                Ok(delta)
+            }
             _ => Err(String::from(
                 "executed again it comes to something else: beside clock and chance of `Cx` it must depend on nothing",
             )),
         }
     }
 
-    /// Changes of works up to this one, and of no open transaction, will not be reverted.
+    /// Notes that changes of works up to this one, outside open transactions, will not be reverted.
     fn chosen(&mut self, work: u64) {
         if self.any_order {
             while let Some(it) = self.undo.pop_front()
@@ -459,17 +544,21 @@ impl<S: Service> Executor<S> {
             return;
         }
         let is_chosen = |it: &mut Unchosen<S::Undo>| it.transaction.is_none() && it.work <= work;
-        if self.uncommitted == 0 {
+        if self.uncommitted == 0 && self.is_sorted {
             while self.undo.pop_front_if(is_chosen).is_some() {}
         } else {
             self.undo.retain_mut(|it| !is_chosen(it));
+            self.is_sorted = self.undo.iter().is_sorted_by_key(|it| it.work);
         }
     }
 
+    /// Gives the changes of a transaction the number of its commit. They keep their place, because copies of
+    /// the state rely on the order of execution.
     fn commit(&mut self, work: u64, transaction: TransactionId) {
         for it in self.undo.iter_mut().filter(|it| it.transaction == Some(transaction)) {
             (it.work, it.transaction) = (work, None);
             self.uncommitted -= 1;
+            self.is_sorted = false;
         }
     }
 
@@ -515,12 +604,13 @@ impl<S: Service> Executor<S> {
                 self.take_over(&change).map_err(broken)?;
                 continue;
             }
-            if Part::is(&change) {
+            if StatePart::is(&change) {
                 self.take_part(&change).map_err(broken)?;
                 continue;
             }
             let (clock, rest) = split_clock(&change).ok_or_else(|| broken("it is cut off".to_owned()))?;
             let delta = self.delta(rest).map_err(broken)?;
+            self.size += change.len();
             self.clock.advance(clock);
             catch_unwind(AssertUnwindSafe(|| drop(self.state.apply(&delta))))
                 .map_err(|panic| broken(format!("apply panicked: {}", panic_message(&*panic))))?;
@@ -530,7 +620,7 @@ impl<S: Service> Executor<S> {
     }
 }
 
-/// Where two states differ, if they do.
+/// Says at which byte two states differ, if they do.
 fn same(one: &[u8], other: &[u8]) -> Result<(), String> {
     if one == other {
         return Ok(());
@@ -540,54 +630,46 @@ fn same(one: &[u8], other: &[u8]) -> Result<(), String> {
 }
 
 /// The result of a request, in bytes.
-struct Found<S: Service> {
+struct ExecutionOutcome<S: Service> {
     reply: Bytes,
     change: Option<(S::Delta, Bytes)>,
+    /// Length of the delta, in bytes.
+    bytes: usize,
 }
 
-/// Why a request is refused.
-pub(super) enum Refused {
-    /// The state is as it was.
-    Whole(String),
-    /// Nobody knows what the state is.
-    Torn(String),
-}
-
-/// The request in these bytes.
+/// Decodes a request.
 pub(super) fn requested<S: Service>(request: &[u8]) -> Result<S::Request, String> {
-    opened(request).map_err(|why| format!("the request is none of this service: {why}"))
+    decode(request).map_err(|why| format!("the request is none of this service: {why}"))
 }
 
-/// Results that wait to be handed over together.
+/// Results that wait to be passed on together.
 #[derive(Default)]
 pub(super) struct Results {
     waiting: Vec<service::Command>,
     bytes: usize,
-    /// When the first of them was there.
+    /// Time of the first of the results.
     since: Option<Instant>,
 }
 
 impl Results {
     pub(super) fn put(&mut self, result: service::Command) {
-        self.bytes += match &result {
-            service::Command::Executed { result: service::Executed::Changed { reply, change }, .. } => {
-                reply.len() + change.len()
-            }
-            service::Command::Executed { result: service::Executed::Unchanged { reply }, .. } => reply.len(),
-            service::Command::CheckpointPart { bytes, .. } => bytes.len(),
-            _ => 0,
-        };
+        self.bytes += result_bytes(&result);
         self.waiting.push(result);
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// Whether they should not wait for the rest of the batch.
+    /// Whether the results should not wait for the rest of the batch.
     fn are_due(&self) -> bool {
         let late = self.since.is_some_and(|since| since.elapsed() > RESULTS_PAUSE);
         late || self.waiting.len() >= RESULTS_MAX || self.bytes >= RESULTS_BYTES
     }
 
-    /// Takes them, and keeps their memory.
+    /// Whether the results are long enough to leave before more is executed.
+    pub(super) fn are_long(&self) -> bool {
+        self.bytes >= RESULTS_BYTES
+    }
+
+    /// Takes the results, and keeps their memory.
     pub(super) fn drain(&mut self) -> vec::Drain<'_, service::Command> {
         (self.bytes, self.since) = (0, None);
         self.waiting.drain(..)
@@ -600,12 +682,24 @@ impl Results {
     }
 }
 
-/// So many results are handed over at the most, so many bytes of them, and so late.
+/// Returns the size of a result, in bytes.
+pub(super) fn result_bytes(result: &service::Command) -> usize {
+    match result {
+        service::Command::Executed { result: service::Executed::Changed { reply, change }, .. } => {
+            reply.len() + change.len()
+        }
+        service::Command::Executed { result: service::Executed::Unchanged { reply }, .. } => reply.len(),
+        service::Command::CheckpointPart { bytes, .. } => bytes.len(),
+        _ => 0,
+    }
+}
+
+/// Bounds at which results are passed on: their number, their bytes, and the age of the first.
 const RESULTS_MAX: usize = 256;
 const RESULTS_BYTES: usize = 256 << 10;
 const RESULTS_PAUSE: Duration = Duration::from_micros(100);
 
-/// The bytes of an order, about.
+/// Returns the approximate size of an order, in bytes.
 pub(super) fn weight(event: &Event) -> usize {
     let bytes = match event {
         Event::Execute { request, .. } => request.len(),
@@ -618,15 +712,11 @@ pub(super) fn weight(event: &Event) -> usize {
 
 const ORDER_BYTES: usize = 64;
 
-/// The print of a delta, by which a witness that comes to something else is told.
-fn print(delta: &impl Serialize) -> Result<u64, postcard::Error> {
-    Ok(xxhash_rust::xxh3::xxh3_64(&postcard::to_stdvec(delta)?))
-}
-
-impl From<String> for Refused {
-    fn from(reason: String) -> Refused {
-        Refused::Whole(reason)
-    }
+/// Returns the print of a delta, which exposes a witness with another result, and the delta's length in
+/// bytes.
+fn print(delta: &impl Serialize) -> Result<(u64, usize), postcard::Error> {
+    let bytes = postcard::to_stdvec(delta)?;
+    Ok((xxhash_rust::xxh3::xxh3_64(&bytes), bytes.len()))
 }
 
 fn rejected(reason: &str) -> service::Executed {
@@ -634,13 +724,8 @@ fn rejected(reason: &str) -> service::Executed {
     service::Executed::Rejected { reason: Bytes::copy_from_slice(&reason.as_bytes()[..length]) }
 }
 
-/// A longer reason of a rejection is cut, in bytes.
+/// Length at which a reason of a rejection is cut, in bytes.
 const REASON_BYTES_MAX: usize = 4096;
-
-pub(super) fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let (clock, rest) = bytes.split_first_chunk()?;
-    Some((u64::from_le_bytes(*clock), rest))
-}
 
 #[cfg(test)]
 mod tests;

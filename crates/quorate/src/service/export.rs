@@ -1,15 +1,17 @@
-//! A service's state, out of one set and into another.
+//! Export and import: a service's state, out of one set and into another.
 //!
-//! **Out.** An export is a copy of a replica's state. It holds nothing that may be taken back: where changes in it are not chosen yet, it waits for
-//! them, and is taken anew if the reign ends first. At the leader it holds all that was answered before; another replica may lag behind.
+//! **Out.** An export is a copy of a replica's state. It holds no revertible change: if changes in it are not
+//! chosen yet, it waits for them, and is taken again if the reign ends first. At the leader it holds all
+//! changes that were answered before; another replica may lag behind.
 //!
-//! **In.** A set that is restored is another set, founded anew, under another id: nobody who knew the old one takes it for that. Its replicas all
-//! begin in the service's first state, as ever. The exported state is the first change of its log, cut into parts that messages carry,
-//! so that joiners and disks know nothing of it. Only the founder's own host can put it there: it asks for each part under a word that it
-//! drew by chance. Until the last part is there, calls are rejected. A service whose log carries whole states has it as its first one.
+//! **In.** A restored set is a newly founded set with another id: nobody who knew the old set confuses the
+//! two. All its replicas begin in the service's first state, as usual. The exported state is the first change
+//! of its log. It is cut into parts that fit into messages, so joiners and disks need no special case. Only
+//! the founder's own host can put it there: it requests each part with a random word. Until the last part is
+//! there, calls are rejected. A service whose log carries whole states gets it as the first state.
 //!
-//! **The file** says what it is, then the name of the service and the set, and has a print of all behind its first line. It is written beside
-//! its place and renamed when it is durable.
+//! **The file** has a first line with its kind, and a print of all bytes after it. Then come the name of the
+//! service and the set, and the state. It is written to a temporary neighbour and renamed when it is durable.
 
 use std::{
     fs::{self, File},
@@ -22,21 +24,18 @@ use crossbeam_channel::Sender;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{
-    executor::{Refused, split_clock},
-    press::ITEM_BYTES_MAX,
-};
+use super::encoder::ITEM_BYTES_MAX;
 use crate::error::Error;
 
-/// The state of a service, out of a replica: [`Node::export`](crate::Node::export).
+/// A service's state from a replica: [`Node::export`](crate::Node::export).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    head: Head,
+    head: ExportHead,
     state: Bytes,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Head {
+struct ExportHead {
     name: String,
     set: u64,
     led: bool,
@@ -45,43 +44,44 @@ struct Head {
 }
 
 impl Export {
-    /// What a replica gave as a copy of its state; none if that is being restored.
+    /// Makes an export from a replica's copy of its state, or `None` if that state is being restored.
     pub(super) fn of_copy(name: &str, set: u64, led: bool, copy: &Bytes) -> Option<Export> {
-        if Part::is(copy) {
+        if StatePart::is(copy) {
             return None;
         }
         let (clock, rest) = split_clock(copy)?;
         let (changes, state) = split_clock(rest)?;
-        let head = Head { name: name.to_owned(), set, led, changes, clock };
+        let head = ExportHead { name: name.to_owned(), set, led, changes, clock };
         Some(Export { head, state: copy.slice_ref(state) })
     }
 
-    /// The name of the service that it is of.
+    /// Returns the name of the exported service.
     pub fn name(&self) -> &str {
         &self.head.name
     }
 
-    /// The random number of the set that it is of.
+    /// Returns the random number of the exported set.
     pub fn set(&self) -> u64 {
         self.head.set
     }
 
-    /// Whether the replica led: then it holds all that was answered before it was asked for.
+    /// Whether the replica led: then the export holds all changes that were answered before the request for
+    /// it.
     pub fn led(&self) -> bool {
         self.head.led
     }
 
-    /// How many changes it holds.
+    /// Returns the number of changes that the export holds.
     pub fn changes(&self) -> u64 {
         self.head.changes
     }
 
-    /// The state in bytes, as `postcard` writes it.
+    /// Returns the state in bytes, as `postcard` encodes it.
     pub fn state(&self) -> &[u8] {
         &self.state
     }
 
-    /// Writes it to a file, which is there whole and durable, or not at all.
+    /// Writes the export to a file, completely and durably, or not at all.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let failed = |error: std::io::Error| Error::file(path, error);
         let beside = path.with_extension("part");
@@ -92,13 +92,13 @@ impl Export {
         File::open(directory.unwrap_or(Path::new("."))).and_then(|place| place.sync_all()).map_err(failed)
     }
 
-    /// Reads it from a file.
+    /// Reads the export from a file. Fails if the file is damaged.
     pub fn read(path: &Path) -> Result<Export, Error> {
         let bytes = fs::read(path).map_err(|error| Error::file(path, error))?;
         Export::decode(bytes.into()).map_err(|why| Error::file(path, why))
     }
 
-    /// Its bytes, as they stand in a file.
+    /// Encodes the export as the content of a file.
     pub fn encode(&self) -> Bytes {
         let head = postcard::to_stdvec(&self.head).expect("a name and numbers serialise");
         let mut body = BytesMut::with_capacity(head.len() + self.state.len() + 4);
@@ -112,7 +112,7 @@ impl Export {
         bytes.freeze()
     }
 
-    /// An export of these bytes.
+    /// Decodes the content of a file. The error is a text for the user.
     pub fn decode(mut bytes: Bytes) -> Result<Export, String> {
         if !bytes.starts_with(FIRST_LINE) {
             return Err(String::from("it is no export of a service, or of another version"));
@@ -130,9 +130,9 @@ impl Export {
         Ok(Export { head, state: bytes })
     }
 
-    /// Its parts, as changes. As a whole state it is one.
+    /// Returns the export's parts, as changes; a whole state is one change.
     pub(super) fn parts(&self, whole: bool) -> Vec<Bytes> {
-        let Head { clock, changes, .. } = self.head;
+        let ExportHead { clock, changes, .. } = self.head;
         if whole {
             return vec![[&clock.to_le_bytes()[..], &changes.to_le_bytes(), &self.state].concat().into()];
         }
@@ -140,7 +140,7 @@ impl Export {
         let part = |number: usize| {
             let end = ((number + 1) * PART_BYTES).min(self.state.len());
             let state = self.state.slice(number * PART_BYTES..end);
-            Part { number: number as u32, last: number + 1 == count, clock, state }.encode()
+            StatePart { number: number as u32, last: number + 1 == count, clock, state }.encode()
         };
         (0..count).map(part).collect()
     }
@@ -148,16 +148,16 @@ impl Export {
 
 const FIRST_LINE: &[u8] = b"quorate service export 1\n";
 
-/// The bytes of the state in a part: a change is no longer than a message may be.
+/// Bytes of the state in a part, so that a change fits into a message.
 const PART_BYTES: usize = ITEM_BYTES_MAX / 4;
 
 /// A copy of the state, on its way out.
 pub(super) type Exported = Result<Bytes, String>;
 
-/// A copy that somebody wants.
+/// A requested copy.
 pub(super) struct Copying {
     wanted: Sender<Exported>,
-    /// The copy, and the number of the last change in it that was not chosen when it was taken.
+    /// The copy, and the number of its last change that was not chosen when it was taken.
     taken: Option<(Exported, u64)>,
 }
 
@@ -174,17 +174,18 @@ impl Copying {
         self.taken = Some((copy, through));
     }
 
-    /// A change is taken back.
+    /// Drops the copy if it holds the change of this number, which is taken back.
     pub(super) fn spoil(&mut self, number: u64) {
         self.taken.take_if(|(_, through)| number <= *through);
     }
 
-    /// Leaves, if it holds nothing that may be taken back. `unchosen` is the oldest change that may.
+    /// Sends the copy if it holds no revertible change. `unchosen` is the oldest revertible change. Returns
+    /// whether it was sent.
     pub(super) fn leaves(&mut self, unchosen: Option<u64>) -> bool {
         let is_chosen = |through: u64| unchosen.is_none_or(|unchosen| unchosen > through);
         match self.taken.take_if(|(_, through)| is_chosen(*through)) {
             Some((copy, _)) => {
-                // Nobody may want it any more.
+                // The receiver may be gone.
                 let _ = self.wanted.send(copy);
                 true
             }
@@ -194,22 +195,23 @@ impl Copying {
 }
 
 /// A part of an earlier set's state, as a change.
-pub(super) struct Part {
+pub(super) struct StatePart {
     number: u32,
     last: bool,
-    /// Of the whole.
+    /// The clock of the whole state, in nanoseconds since 1970.
     clock: u64,
     state: Bytes,
 }
 
-/// The earlier set's state, all of it.
+/// The complete state of an earlier set.
 pub(super) struct Whole {
     pub(super) clock: u64,
     pub(super) state: Bytes,
 }
 
-impl Part {
-    /// Whether a change is a part, or a checkpoint is one of a state that is being restored: no clock shows this.
+impl StatePart {
+    /// Whether these bytes of a change or of a checkpoint belong to a state that is being restored. Then they
+    /// begin with a value that no clock shows.
     pub(super) fn is(bytes: &[u8]) -> bool {
         bytes.starts_with(&NO_CLOCK.to_le_bytes())
     }
@@ -224,27 +226,27 @@ impl Part {
         out.freeze()
     }
 
-    pub(super) fn decode(change: &Bytes) -> Option<Part> {
+    pub(super) fn decode(change: &Bytes) -> Option<StatePart> {
         if change.len() < PART_HEAD_BYTES {
             return None;
         }
         let mut input = change.slice(8..);
         let (number, last) = (input.get_u32_le(), input.get_u8() == 1);
-        Some(Part { number, last, clock: input.get_u64_le(), state: input })
+        Some(StatePart { number, last, clock: input.get_u64_le(), state: input })
     }
 }
 
 const PART_HEAD_BYTES: usize = 21;
 const NO_CLOCK: u64 = u64::MAX;
 
-/// How a set that begins with an earlier one's state gets it.
+/// The progress of a set that begins with an earlier set's state.
 #[derive(Default)]
 pub(super) struct Restoring {
-    /// The founder's parts, and the word under which its host asks for them.
+    /// The parts of the state that the founder has, and the number by which its host requests them.
     parts: Option<(u128, Vec<Bytes>)>,
-    /// The state, as far as it came.
+    /// The received part of the state.
     coming: BytesMut,
-    /// Parts that came.
+    /// Number of received parts.
     came: u32,
 }
 
@@ -253,23 +255,24 @@ impl Restoring {
         Restoring { parts: Some((word, parts)), ..Restoring::default() }
     }
 
-    /// Whether the state is not there yet.
+    /// Whether the state is incomplete.
     pub(super) fn is_under_way(&self) -> bool {
         self.parts.is_some() || self.came > 0
     }
 
-    /// A checkpoint while it is under way: the state is the first one still.
+    /// Returns a checkpoint of the progress: the service is still in its first state.
     pub(super) fn checkpoint(&self) -> Bytes {
         [&NO_CLOCK.to_le_bytes()[..], &self.came.to_le_bytes(), &self.coming].concat().into()
     }
 
-    /// That of another replica.
+    /// Decodes the progress of another replica.
     pub(super) fn of_checkpoint(bytes: &[u8]) -> Option<Restoring> {
         let (came, coming) = bytes.get(8..)?.split_first_chunk()?;
         Some(Restoring { parts: None, coming: coming.into(), came: u32::from_le_bytes(*came) })
     }
 
-    /// The change that a request comes to, while the state is not there yet; none if it is, and requests are the service's.
+    /// Returns the change for a request while the state is incomplete. `None` if requests are for the
+    /// service.
     pub(super) fn answer(&self, request: &[u8]) -> Result<Option<Bytes>, Refused> {
         let Some((word, parts)) = &self.parts else {
             return match self.came {
@@ -285,7 +288,7 @@ impl Restoring {
         }
     }
 
-    /// How many parts came.
+    /// Number of parts received.
     pub(super) fn came(&self) -> u64 {
         self.came.into()
     }
@@ -294,10 +297,10 @@ impl Restoring {
         self.coming.len()
     }
 
-    /// Takes a part; gives the state back with the last one.
-    pub(super) fn take(&mut self, part: Part) -> Option<Whole> {
+    /// Takes a part. Returns the state with the last one.
+    pub(super) fn take(&mut self, part: StatePart) -> Option<Whole> {
         if part.number != self.came {
-            // Of a restoration that was broken off.
+            // The part is of a restoration that was broken off.
             return None;
         }
         self.came += 1;
@@ -309,7 +312,7 @@ impl Restoring {
         Some(Whole { clock: part.clock, state: std::mem::take(&mut self.coming).freeze() })
     }
 
-    /// Takes a part back, if the state was not whole with it.
+    /// Takes a part back, unless the state was complete with it. Returns whether it did.
     pub(super) fn take_back(&mut self, before: usize) -> bool {
         let is_open = self.came > 0;
         if is_open {
@@ -320,13 +323,32 @@ impl Restoring {
     }
 }
 
+/// The reason why a request is refused.
+pub(super) enum Refused {
+    /// The reason, with the state unchanged.
+    Whole(String),
+    /// The reason, with the state unknown.
+    Torn(String),
+}
+
+impl From<String> for Refused {
+    fn from(reason: String) -> Refused {
+        Refused::Whole(reason)
+    }
+}
+
+pub(super) fn split_clock(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (clock, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*clock), rest))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn export(bytes: usize) -> Export {
         let state: Vec<u8> = (0..bytes).map(|byte| (byte % 251) as u8).collect();
-        let head = Head { name: String::from("bank"), set: 7, led: true, changes: 9, clock: 11 };
+        let head = ExportHead { name: String::from("bank"), set: 7, led: true, changes: 9, clock: 11 };
         Export { head, state: state.into() }
     }
 
@@ -356,14 +378,14 @@ mod tests {
             while whole.is_none() {
                 assert!(restoring.answer(b"other").is_err(), "calls wait for the state");
                 let Ok(Some(change)) = restoring.answer(&5_u128.to_le_bytes()) else { panic!("a part") };
-                assert!(Part::is(&change) && restoring.is_under_way());
+                assert!(StatePart::is(&change) && restoring.is_under_way());
                 let there = Restoring::of_checkpoint(&restoring.checkpoint()).unwrap();
                 assert_eq!((there.came, &there.coming), (restoring.came, &restoring.coming));
                 let before = restoring.bytes();
-                whole = restoring.take(Part::decode(&change).unwrap());
+                whole = restoring.take(StatePart::decode(&change).unwrap());
                 if whole.is_none() {
                     assert!(restoring.take_back(before));
-                    assert!(restoring.take(Part::decode(&change).unwrap()).is_none());
+                    assert!(restoring.take(StatePart::decode(&change).unwrap()).is_none());
                 }
             }
             assert_eq!(&whole.unwrap().state, export.state());

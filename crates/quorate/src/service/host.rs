@@ -11,123 +11,99 @@ use std::{
 use bytes::Bytes;
 use crossbeam_channel::unbounded;
 use quorate_node::Channel;
-use quorate_protocol::{
-    ProcessId,
-    service::{GroupId, Pipelining},
-};
+use quorate_protocol::service::{GroupId, Pipelining};
 use quorate_runtime::{chance::Chance, clock};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
     Carries, Export, Service, ServiceLoop,
-    directory::{Aside, Directory},
+    directory::{Directory, SideJournal},
+    encoder::decode,
     executor::{Executor, Tally},
     export::Restoring,
-    hosted::{Hosted, Keeping, Set, Terms, Unrecovered},
-    http::Door,
+    http::{Door, bounds::DoorLimits},
     looped::Looped,
-    press::opened,
-    process::{Process, config, lock},
+    process::{Process, config},
+    service_endpoint::{ReplicaOptions, ServiceEndpoint, Set, Terms, Unrecovered},
+    slot::{ExecutorKind, HostShared, ReplicaLife, ServiceMaker, ServiceSlot},
+    standing::Standing,
     stub::Connection,
-    tenant::{Fresh, House, Life, Made, Tenant},
 };
-use crate::{error::Error, wait::Wait};
+use crate::{error::Error, lock::lock, wait::Wait};
 
-/// A process that hosts replicas of services. Dropped, it ends at once and says goodbye to nobody, as if it had been killed.
+/// A process that hosts replicas of services. Dropping it ends it at once without a goodbye, as if it had
+/// been killed.
 pub(crate) struct Host {
-    house: Arc<House>,
+    host_shared: Arc<HostShared>,
     log_bytes_kept: usize,
-    /// Whether it checks what its services do.
+    /// Whether the host checks its services.
     checks: bool,
+    /// Upper bound of a service's state after a change, in bytes.
+    state_bytes_max: usize,
     pipelining: Pipelining,
-    /// The journals of the main process, and of those beside it from which no replica goes on yet.
+    /// The journal of the main process. `side_journals` are the journals of further processes from which no
+    /// replica continues yet.
     directory: Option<Directory>,
-    sides: Mutex<Vec<Aside>>,
+    side_journals: Mutex<Vec<SideJournal>>,
     /// Services that the main process has served: it serves none of them again.
     served: Mutex<BTreeSet<String>>,
     door: Option<Door>,
 }
 
-/// How a host is set up.
+/// The settings of a host.
 pub(crate) struct HostSettings {
-    /// The domain of its services, by name.
+    /// Name of the domain of its services.
     pub(crate) domain: String,
     pub(crate) listener: Arc<TcpListener>,
-    /// Where the others reach it.
+    /// The address at which others reach it.
     pub(crate) advertised: String,
-    /// Where its further processes listen, and are reached.
-    pub(crate) beside: (String, Option<String>),
-    /// Lets it listen at addresses other than loopback.
+    /// The addresses at which the host's further processes listen, and at which others reach them.
+    pub(crate) further_addresses: (String, Option<String>),
+    /// Whether the host may listen at addresses other than loopback.
     pub(crate) insecure: bool,
-    /// Where other hosts may be.
+    /// Addresses of other hosts.
     pub(crate) seeds: Vec<String>,
-    /// Bytes of agreed changes that are kept for replicas that lag.
+    /// Agreed changes that are kept for replicas that lag, in bytes.
     pub(crate) log_bytes_kept: usize,
-    /// Has each change applied, reverted and applied again, and the states compared.
+    /// Whether each change is applied, reverted and applied again, and the states compared.
     pub(crate) checks: bool,
-    /// How writes follow each other.
+    /// Upper bound of a service's state after a change, in bytes.
+    pub(crate) state_bytes_max: usize,
+    /// The way in which writes follow each other.
     pub(crate) pipelining: Pipelining,
-    /// Where its replicas keep their logs, and the node's number there; none: in memory.
+    /// The directory of the host's replicas' logs, and the node's number there. `None` keeps logs in memory.
     pub(crate) directory: Option<(PathBuf, u64)>,
-    /// Where it listens for calls over HTTP.
+    /// The address at which the host listens for calls over HTTP.
     pub(crate) http: Option<String>,
 }
 
-/// How a replica begins.
+/// The way in which a replica begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
-    /// With a new set, of this one replica at first; others join it. Once for a service, ever: whoever does it again makes
-    /// another service of the same name. A set that one of the seeds shows is not founded again.
+    /// Founds a new set with this one replica; others join it. It is done once for a service: a second
+    /// founding makes another service of the same name. If a seed belongs to a set already, no set is
+    /// founded.
     Found {
-        /// How many replicas there should be: 1 to 15, best an odd number. More that join are spare, and take the place of
-        /// those that fail.
+        /// Wanted number of replicas: 1 to 15, best odd. Further replicas are spare, and replace failed ones.
         replicas: u8,
     },
-    /// With the set that the seeds show, as soon as one of them does.
+    /// Joins the set to which the seeds belong, as soon as a seed names it.
     Join,
 }
 
-/// How a replica stands.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
-    /// The process that hosts it.
-    pub me: Option<ProcessId>,
-    /// The random number of its set; none while it looks for one.
-    pub set: Option<u64>,
-    /// The replica that leads, as far as this one knows.
-    pub leader: Option<ProcessId>,
-    /// Whether this one executes calls.
-    pub serving: bool,
-    /// Whether the service is executed by the thread that serves the links ([`Service::SHORT`]).
-    pub inline: bool,
-    /// The replicas and where they listen. This process is among them once it is taken in and not spare.
-    pub replicas: Vec<(ProcessId, String)>,
-    /// How many changes its state holds; at a leader some may not be agreed on yet.
-    pub changes: u64,
-    /// How often the checkpoint of another replica took the place of its state.
-    pub restored: u64,
-    /// Where the others reach it: not where the host listens, once it has come back as another process.
-    pub address: Option<String>,
-    /// How many replicas there were of this service here, one after another.
-    pub lives: u64,
-    /// Why the last of them ended. Another one takes its place after a pause.
-    pub last_end: Option<String>,
-    /// Why no further one comes.
-    pub ended: Option<String>,
-}
-
 impl Host {
-    /// Starts it: it listens, and serves nothing yet.
+    /// Starts the host: it listens, and serves nothing yet.
     pub(crate) fn start(settings: HostSettings) -> Result<Host, Error> {
         let HostSettings {
             domain,
             listener,
             advertised,
-            beside,
+            further_addresses,
             insecure,
             seeds,
             log_bytes_kept,
             checks,
+            state_bytes_max,
             pipelining,
             directory,
             http,
@@ -137,31 +113,43 @@ impl Host {
         (config.insecure, config.advertise) = (insecure, Some(advertised.clone()));
         let open = |(place, node): &(PathBuf, u64)| -> Result<_, Error> {
             let (directory, disk) = Directory::open(place, config.domain, *node)?;
-            Ok((directory, disk, Directory::sides(place, config.domain)?))
+            Ok((directory, disk, Directory::side_journals(place, config.domain)?))
         };
-        let (directory, disk, sides) = match directory.as_ref().map(open).transpose()? {
-            Some((directory, disk, sides)) => (Some(directory), Some(disk), sides),
+        let (directory, disk, side_journals) = match directory.as_ref().map(open).transpose()? {
+            Some((directory, disk, side_journals)) => (Some(directory), Some(disk), side_journals),
             None => (None, None, Vec::new()),
         };
         let hosts = seeds.iter().cloned().chain([advertised.clone()]).collect();
         let (endings, ended) = unbounded();
         let on_disk = directory.as_ref().zip(disk);
         let main = Process::start(config, seeds.clone(), on_disk, Some(endings.clone()))?;
-        let house = Arc::new(House {
+        let host_shared = Arc::new(HostShared {
             main,
             domain: domain.clone(),
             address: advertised,
             seeds,
             insecure,
-            beside,
+            further_addresses,
             directory: directory.as_ref().map(Directory::place),
-            tenants: Mutex::default(),
+            slots: Mutex::default(),
             endings,
         });
-        House::keep(&house, ended)?;
-        let door = http.map(|http| Door::open(&http, insecure, (&house, hosts, &domain))).transpose()?;
-        let (sides, served) = (Mutex::new(sides), Mutex::default());
-        Ok(Host { house, log_bytes_kept, checks, pipelining, directory, sides, served, door })
+        HostShared::keep(&host_shared, ended)?;
+        let door = http
+            .map(|http| Door::open(&http, (insecure, DoorLimits::default()), (&host_shared, hosts, &domain)))
+            .transpose()?;
+        let (side_journals, served) = (Mutex::new(side_journals), Mutex::default());
+        Ok(Host {
+            host_shared,
+            log_bytes_kept,
+            checks,
+            state_bytes_max,
+            pipelining,
+            directory,
+            side_journals,
+            served,
+            door,
+        })
     }
 
     /// Hosts a replica: [`Node::serve`](crate::Node::serve).
@@ -170,7 +158,7 @@ impl Host {
             name,
             state,
             begin,
-            Way { restoring: Restoring::default(), any_order: false, made: one_by_one },
+            ExecutionMode { restoring: Restoring::default(), any_order: false, made: one_by_one },
         )
     }
 
@@ -178,7 +166,7 @@ impl Host {
     pub(crate) fn serve_loop<S: ServiceLoop>(&self, name: &str, state: S, begin: Begin) -> Result<(), Error> {
         goes_without_witness::<S>(name)?;
         let restoring = Restoring::default();
-        self.host(name, state, begin, Way { restoring, any_order: true, made: in_any_order })
+        self.host(name, state, begin, ExecutionMode { restoring, any_order: true, made: in_any_order })
     }
 
     /// Founds a set that begins with an earlier one's state: [`Node::restore`](crate::Node::restore).
@@ -192,7 +180,7 @@ impl Host {
         self.restore_with(name, first, (export, replicas), (false, one_by_one))
     }
 
-    /// The same of a service with threads of its own: [`Node::restore_loop`](crate::Node::restore_loop).
+    /// Restores a service with threads of its own: [`Node::restore_loop`](crate::Node::restore_loop).
     pub(crate) fn restore_loop<S: ServiceLoop>(
         &self,
         name: &str,
@@ -209,17 +197,19 @@ impl Host {
         name: &str,
         first: S,
         (export, replicas): (&Export, u8),
-        (any_order, made): (bool, fn(Executor<S>) -> Made),
+        (any_order, made): (bool, fn(Executor<S>) -> ExecutorKind),
     ) -> Result<(), Error> {
-        let channel = self.house.main.channel(name);
+        let channel = self.host_shared.main.channel(name);
         let has_log = |directory: &Directory| directory.log(channel).is_some();
-        let beside = lock(&self.sides).iter().any(|side| has_log(&side.directory));
-        if beside || self.directory.as_ref().is_some_and(has_log) {
+        let has_side_journal =
+            lock(&self.side_journals).iter().any(|side_journal| has_log(&side_journal.directory));
+        if has_side_journal || self.directory.as_ref().is_some_and(has_log) {
             return Err(Error::start(format!(
                 "this host has a replica of `{name}` on its disk: serve it, or restore into another directory"
             )));
         }
-        opened::<S>(export.state()).map_err(|error| {
+        self.check_size(export.state().len())?;
+        decode::<S>(export.state()).map_err(|error| {
             let of = export.name();
             Error::start(format!("the exported state of `{of}` is none of this service: {error}"))
         })?;
@@ -229,15 +219,21 @@ impl Host {
         let count = parts.len();
         let begin = Begin::Found { replicas };
         let restoring = Restoring::with(word, parts);
-        self.host(name, first, begin, Way { restoring, any_order, made })?;
-        let own = vec![self.house.address.clone()];
-        let stub = Connection::start(&self.house.domain, own, RESTORE_PATIENCE)?.service::<S>(name);
+        self.host(name, first, begin, ExecutionMode { restoring, any_order, made })?;
+        let own = vec![self.host_shared.address.clone()];
+        let stub = Connection::start(&self.host_shared.domain, own, RESTORE_PATIENCE)?.service::<S>(name);
         let word = Bytes::copy_from_slice(&word.to_le_bytes());
         let put = (0..count).try_for_each(|_| stub.call_raw(word.clone()).wait());
         put.inspect_err(|_| {
-            // Nobody was told of it.
+            // No client knows of it yet.
             let _ = self.withdraw(name);
         })
+    }
+
+    /// Refuses a state above the bound, with which no change could be made.
+    fn check_size(&self, bytes: usize) -> Result<(), Error> {
+        let limit = self.state_bytes_max;
+        if bytes > limit { Err(Error::TooLarge { bytes, limit }) } else { Ok(()) }
     }
 
     fn host<S: Service>(
@@ -245,13 +241,13 @@ impl Host {
         name: &str,
         state: S,
         begin: Begin,
-        Way { restoring, any_order, made }: Way<S>,
+        ExecutionMode { restoring, any_order, made }: ExecutionMode<S>,
     ) -> Result<(), Error> {
-        let house = &self.house;
-        let channel = house.main.channel(name);
-        let aside = self.take_side(channel);
-        let log = match &aside {
-            Some(aside) => aside.directory.log(channel),
+        let host_shared = &self.host_shared;
+        let channel = host_shared.main.channel(name);
+        let side_journal = self.take_side_journal(channel);
+        let log = match &side_journal {
+            Some(side_journal) => side_journal.directory.log(channel),
             None => self.directory.as_ref().and_then(|place| place.log(channel)),
         };
         let replicas = match begin {
@@ -261,36 +257,37 @@ impl Host {
                     "{replicas} replicas of `{name}`: 1 to {REPLICAS_MAX} can be"
                 )));
             }
-            Begin::Join if house.seeds.is_empty() && log.is_none() => {
+            Begin::Join if host_shared.seeds.is_empty() && log.is_none() => {
                 return Err(Error::start(format!(
                     "`{name}` cannot be joined without seeds: name a host that serves it"
                 )));
             }
-            // The founder's word counts.
+            // The founder's number counts.
             Begin::Join => 0,
         };
         let first = postcard::to_stdvec(&state).map_err(|error| {
             Error::start(format!("the first state of `{name}` does not serialise: {error}"))
         })?;
+        self.check_size(first.len())?;
         let terms = Terms { beginning: xxh3_64(&first), replicas, durable: self.directory.is_some() };
-        let keeping = Keeping {
+        let options = ReplicaOptions {
             log_bytes_kept: self.log_bytes_kept,
-            // Where requests wait for each other at the service, one at a time would stand still.
+            // Requests may wait for each other at the service, so one at a time could block forever.
             pipelining: if any_order { Pipelining::Speculative } else { self.pipelining },
             carries: S::CARRIES,
             any_order,
         };
-        let fresh = fresh((state, restoring), first, self.checks, made);
-        let tenant = Tenant::new(name, (terms, keeping), fresh);
-        self.take_in(&tenant)?;
+        let make_service = make_service((state, restoring), first, (self.checks, self.state_bytes_max), made);
+        let slot = ServiceSlot::new(name, (terms, options), make_service);
+        self.take_in(&slot)?;
         let begun = match log {
-            Some(log) => self.go_on(&tenant, aside, log),
-            None => self.begin(&tenant, begin != Begin::Join),
+            Some(log) => self.go_on(&slot, side_journal, log),
+            None => self.begin(&slot, begin != Begin::Join),
         };
         match begun {
-            Ok(life) => *lock(&tenant.life) = Some(life),
+            Ok(life) => *lock(&slot.life) = Some(life),
             Err(error) => {
-                lock(&house.tenants).remove(name);
+                lock(&host_shared.slots).remove(name);
                 return Err(error);
             }
         }
@@ -300,186 +297,202 @@ impl Host {
         Ok(())
     }
 
-    /// The name is this tenant's, unless another one has it that may come back.
-    fn take_in(&self, tenant: &Arc<Tenant>) -> Result<(), Error> {
-        let mut tenants = lock(&self.house.tenants);
-        if let Some(there) = tenants.get(&tenant.name)
-            && there.has_ended().is_none()
-        {
-            return Err(Error::start(format!("this process serves `{}` already", tenant.name)));
+    /// Gives the name to this slot. Fails if another slot has it whose replica may come back.
+    fn take_in(&self, slot: &Arc<ServiceSlot>) -> Result<(), Error> {
+        let mut slots = lock(&self.host_shared.slots);
+        if let Some(there) = slots.get(&slot.name) {
+            if there.has_ended().is_none() {
+                return Err(Error::start(format!("this process serves `{}` already", slot.name)));
+            }
+            if !there.kept().is_empty() {
+                return Err(Error::start(format!(
+                    "the replica of `{}` here has ended, and its journal is kept: start the host again to go on from it, or withdraw the service",
+                    slot.name
+                )));
+            }
         }
-        let before = tenants.insert(tenant.name.clone(), tenant.clone());
-        drop(tenants);
+        let before = slots.insert(slot.name.clone(), slot.clone());
+        drop(slots);
         if let Some(before) = before {
-            self.house.end(&before);
+            self.host_shared.end(&before);
         }
         Ok(())
     }
 
-    /// The side on which this service has a log, if it has one.
-    fn take_side(&self, channel: Channel) -> Option<Aside> {
-        let mut sides = lock(&self.sides);
-        let place = sides.iter().position(|side| side.directory.channels().contains(&channel))?;
-        Some(sides.swap_remove(place))
+    /// Takes the side journal that has a log of this service, if there is one.
+    fn take_side_journal(&self, channel: Channel) -> Option<SideJournal> {
+        let mut side_journals = lock(&self.side_journals);
+        let place = side_journals
+            .iter()
+            .position(|side_journal| side_journal.directory.channels().contains(&channel))?;
+        Some(side_journals.swap_remove(place))
     }
 
-    /// A replica without a past.
-    fn begin(&self, tenant: &Tenant, founds: bool) -> Result<Life, Error> {
-        let Host { house, served, .. } = self;
-        let lodging = match lock(served).insert(tenant.name.clone()) {
-            true => house.main_process(),
-            false => house.process_beside(house.new_side()?, None)?,
+    /// Begins a replica without a log.
+    fn begin(&self, slot: &ServiceSlot, founds: bool) -> Result<ReplicaLife, Error> {
+        let Host { host_shared, served, .. } = self;
+        let runs_in = match lock(served).insert(slot.name.clone()) {
+            true => host_shared.main_process(),
+            false => host_shared.further_process(host_shared.new_side_journal()?, None)?,
         };
-        let anew = |me, inline| Ok((Hosted::replica(me, tenant.keeping, inline), None));
-        let life = tenant.begin(lodging, (tenant.terms, founds), anew)?;
+        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options, inline), None));
+        let life = slot.begin(runs_in, (slot.terms, founds), anew)?;
         if founds {
-            self.found(&life, tenant.terms)?;
+            self.found(&life, slot.terms)?;
         }
         Ok(life)
     }
 
-    /// The replica that wrote this log, on a side or in the main journal.
-    fn go_on(&self, tenant: &Tenant, aside: Option<Aside>, log: Vec<Bytes>) -> Result<Life, Error> {
-        let Host { house, directory, served, .. } = self;
-        let Tenant { name, terms, keeping, .. } = tenant;
+    /// Continues the replica that wrote this log, in a side journal or in the main journal.
+    fn go_on(
+        &self,
+        slot: &ServiceSlot,
+        side_journal: Option<SideJournal>,
+        log: Vec<Bytes>,
+    ) -> Result<ReplicaLife, Error> {
+        let Host { host_shared, directory, served, .. } = self;
+        let ServiceSlot { name, terms, options, .. } = slot;
         lock(served).insert(name.clone());
-        let beside = aside.is_some();
-        let (lodging, first) = match aside {
-            Some(aside) => {
-                let first = aside.directory.first;
-                let known_at = Hosted::known_at(aside.disk.process(), log.clone(), *keeping);
-                // Its former replica's.
-                house.main.release(name);
-                (house.process_beside(Some(aside), known_at)?, first)
+        let has_side_journal = side_journal.is_some();
+        let (runs_in, first) = match side_journal {
+            Some(side_journal) => {
+                let first = side_journal.directory.first;
+                let known_at = ServiceEndpoint::known_at(side_journal.disk.process(), log.clone(), *options);
+                // The channel belonged to the former replica.
+                host_shared.main.release(name);
+                (host_shared.further_process(Some(side_journal), known_at)?, first)
             }
             None => {
                 let first = directory.as_ref().expect("a log is in a directory").first;
-                (house.main_process(), first)
+                (host_shared.main_process(), first)
             }
         };
-        let life = tenant.begin(lodging, (*terms, false), |me, inline| {
-            let (set, hosted) = Hosted::recovered(&me, log, (*keeping, inline), clock::now())
-                .map_err(|error| unrecovered(name, &me.address, error))?;
+        let life = slot.begin(runs_in, (*terms, false), |me, inline| {
+            let (set, service_endpoint) =
+                ServiceEndpoint::recovered(&me, log, (*options, inline), clock::now())
+                    .map_err(|error| unrecovered(name, &me.address, error))?;
             match terms.differ(set.terms) {
                 Some(why) => Err(Error::start(format!("`{name}`: {why}"))),
-                None => Ok((hosted, Some((set, first)))),
+                None => Ok((service_endpoint, Some((set, first)))),
             }
         })?;
-        if beside {
-            house.put_signpost(tenant, life.seat.set().expect("it is of a set"));
+        if has_side_journal {
+            host_shared.put_redirect(slot, life.endpoint.set().expect("it is of a set"));
         } else if let Some(directory) = directory {
-            directory.goes_on(house.main.channel(name));
+            directory.goes_on(host_shared.main.channel(name));
         }
         Ok(life)
     }
 
     /// Founds the set, unless one of the seeds shows one.
-    fn found(&self, life: &Life, terms: Terms) -> Result<(), Error> {
-        let (process, seat) = (&life.lodging.process, &life.seat);
-        let asks = !self.house.seeds.is_empty();
-        let founded = match asks.then(|| process.survey(seat, SURVEY_PATIENCE)).flatten() {
+    fn found(&self, life: &ReplicaLife, terms: Terms) -> Result<(), Error> {
+        let (process, endpoint) = (&life.runs_in.process, &life.endpoint);
+        let asks = !self.host_shared.seeds.is_empty();
+        let founded = match asks.then(|| process.survey(endpoint, SURVEY_PATIENCE)).flatten() {
             Some(set) => Err(Error::start(format!(
                 "`{}` is there already, as set {:016x}: it is founded once, and joined ever after",
-                seat.name, set.group.0
+                endpoint.name, set.group.0
             ))),
             None => match &self.directory {
-                Some(place) => place.found(&seat.name, process.channel(&seat.name)),
+                Some(place) => place.found(&endpoint.name, process.channel(&endpoint.name)),
                 None => Ok(()),
             },
         };
         if founded.is_err() {
-            process.remove(seat);
-            lock(&self.served).remove(&seat.name);
+            process.remove(endpoint);
+            lock(&self.served).remove(&endpoint.name);
             return founded;
         }
         let group = GroupId(Chance::new().bits());
-        process.begin(seat, Set { group, terms }, true);
+        process.begin(endpoint, Set { group, terms }, true);
         Ok(())
     }
 
     /// Ends a service here for good: [`Node::withdraw`](crate::Node::withdraw).
     pub(crate) fn withdraw(&self, name: &str) -> Result<(), Error> {
-        match self.house.withdraw(name) {
+        match self.host_shared.withdraw(name) {
             true => Ok(()),
             false => Err(Error::start(format!("this node serves no `{name}`"))),
         }
     }
 
-    /// A copy of its replica's state: [`Node::export`](crate::Node::export).
+    /// Copies the host's replica's state: [`Node::export`](crate::Node::export).
     pub(crate) fn export(&self, name: &str) -> Result<Export, Error> {
-        let tenant = self.house.tenant(name);
-        tenant.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?.export()
+        let slot = self.host_shared.slot(name);
+        slot.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?.export()
     }
 
-    pub(crate) fn house(&self) -> &Arc<House> {
-        &self.house
+    pub(crate) fn host_shared(&self) -> &Arc<HostShared> {
+        &self.host_shared
     }
 
-    /// How this process's replica of a service stands; none if it hosts none of this name.
+    /// Returns the present state of this process's replica of a service, or `None` if it hosts none.
     pub(crate) fn standing(&self, name: &str) -> Option<Standing> {
-        self.house.tenant(name).map(|tenant| tenant.standing())
+        self.host_shared.slot(name).map(|slot| slot.standing())
     }
 
-    /// The names of the services, and how their replicas stand.
+    /// Returns the names of the services, and the present states of their replicas.
     pub(crate) fn services(&self) -> Vec<(String, Standing)> {
-        self.house.services()
+        self.host_shared.services()
     }
 
-    /// Where its HTTP door is, if it has one.
+    /// Returns the address of the host's HTTP door, if it has one.
     pub(crate) fn http_address(&self) -> Option<SocketAddr> {
         self.door.as_ref().map(Door::address)
     }
 
-    /// Where the others reach it.
+    /// Returns the address at which others reach it.
     pub(crate) fn address(&self) -> &str {
-        &self.house.address
+        &self.host_shared.address
     }
 }
 
-/// How a service is executed.
-struct Way<S: Service> {
+/// The way in which a service is executed.
+struct ExecutionMode<S: Service> {
     restoring: Restoring,
-    /// Whether it has threads of its own.
+    /// Whether the executor has threads of its own.
     any_order: bool,
-    made: fn(Executor<S>) -> Made,
+    made: fn(Executor<S>) -> ExecutorKind,
 }
 
-/// Makes a service: the first time with the state as it was given, later with what its bytes say.
-fn fresh<S: Service>(
+/// Returns a maker of the service. The first call uses the given state, later calls decode its bytes.
+fn make_service<S: Service>(
     given: (S, Restoring),
     first: Vec<u8>,
-    checks: bool,
-    made: fn(Executor<S>) -> Made,
-) -> Box<Fresh> {
+    (checks, state_bytes_max): (bool, usize),
+    made: fn(Executor<S>) -> ExecutorKind,
+) -> Box<ServiceMaker> {
     let given = Mutex::new(Some(given));
     Box::new(move |tally: Arc<Tally>| {
         let (state, restoring) = match lock(&given).take() {
             Some(given) => given,
             None => {
-                let state = opened(&first).map_err(|error| {
+                let state = decode(&first).map_err(|error| {
                     Error::start(format!("the first state does not come back from its bytes: {error}"))
                 })?;
                 (state, Restoring::default())
             }
         };
-        Ok(made(Executor::new(state, restoring, tally, checks)))
+        let executor = Executor::new(state, restoring, tally, checks);
+        Ok(made(executor.with_size(first.len(), state_bytes_max)))
     })
 }
 
-/// A service that executes its requests in the order in which they come.
-fn one_by_one<S: Service>(executor: Executor<S>) -> Made {
+/// Wraps a service that executes its requests in order of arrival.
+fn one_by_one<S: Service>(executor: Executor<S>) -> ExecutorKind {
     match S::SHORT {
-        true => Made::Inline(Box::new(executor)),
-        false => Made::Threaded(Box::new(executor)),
+        true => ExecutorKind::Inline(Box::new(executor)),
+        false => ExecutorKind::Threaded(Box::new(executor)),
     }
 }
 
-/// One with threads of its own.
-fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> Made {
-    Made::Threaded(Box::new(Looped(executor)))
+/// Wraps a service with threads of its own.
+fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> ExecutorKind {
+    ExecutorKind::Threaded(Box::new(Looped(executor)))
 }
 
-/// A service with threads of its own completes requests in an order that no witness has.
+/// Refuses witnesses for a service with threads of its own: it completes requests in an order that no witness
+/// records.
 fn goes_without_witness<S: ServiceLoop>(name: &str) -> Result<(), Error> {
     match S::CARRIES {
         Carries::Witness => Err(Error::start(format!(
@@ -503,11 +516,11 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
     })
 }
 
-/// For so long the seeds are asked before a set is founded.
+/// Time for which the seeds are asked before a set is founded.
 const SURVEY_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A part of a restored state is agreed on by its founder alone.
+/// Time that the call for a part of a restored state may take. Its founder alone agrees on it.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// No set has more replicas.
+/// Upper bound of the number of replicas in a set.
 const REPLICAS_MAX: u8 = 15;

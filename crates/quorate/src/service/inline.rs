@@ -1,56 +1,59 @@
-//! User code on the protocol thread, for services that say that they are short.
+//! User code on the protocol thread, for services that declare themselves short.
 //!
-//! **Promise.** A replica's orders are carried out in the turn in which they come up, in their order, and their results are a part of
-//! that turn: no other thread is woken. What holds with an executor's thread holds here.
+//! **Promise.** A replica's orders are executed in the turn in which they arise, in their order, and their
+//! results are a part of that turn: no other thread is woken. The promises of an executor's thread hold here,
+//! too.
 //!
-//! **The meter.** A thread that serves the links and runs user code does neither while it does the other, and a leader that is silent for long is
-//! deposed. So the time of each batch of orders to execute or to apply is measured. Batches of more than 50 µs an order add to an account, the more the longer
-//! they took, and others take from it. A service whose account is full is given a thread of its own, for good. One batch that takes two
-//! thirds of a second does that alone; a thread that the system passes over now and then does not.
+//! **The meter.** A thread that serves links and runs user code does only one of them at a time, and a leader
+//! that is silent for long is deposed. So the time of each batch of orders to execute or to apply is
+//! measured. A batch with more than 50 µs an order adds to an account, the more the longer it took; other
+//! batches subtract from it. A service whose account is full gets a thread of its own, for good. A single
+//! batch of two thirds of a second fills the account. A thread that the system suspends now and then does
+//! not.
 //!
 //! **Attacks considered.**
 //!
-//! - *Results come of the end of a batch*, or of records that are complete behind it. Then that end is given again, so that what was
-//!   executed is proposed.
-//! - *The service breaks in the middle of a turn.* Its results are handed over, the replica resigns, and later orders are dropped, as those
-//!   for a thread that has ended are.
-//! - *It is given a thread in the middle of a turn.* All orders before were carried out, and all results were handed over.
+//! - *Results are longer than the log has room for.* Results of a quarter of a MiB go to the replica before
+//!   more is executed. While the replica holds as many results as it may ([`Replica::holds_too_much`]),
+//!   requests wait for a later turn. The log goes on by messages, which are turns.
+//! - *Results follow the end of a batch*, or records that become complete after it. Then the end is given
+//!   again, so that the executed requests are proposed.
+//! - *The service breaks in the middle of a turn.* Its results are passed on, the replica resigns, and later
+//!   orders are dropped, like those for a thread that has ended.
+//! - *The service gets a thread in the middle of a turn.* All earlier orders were executed, and all results
+//!   were passed on.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
 
 use crossbeam_channel::Sender;
 use quorate_protocol::{
-    Context, Input, Protocol, Sink,
+    Input,
     service::{self, Replica},
 };
 
 use super::{
-    executor::{Broken, Performer, Results},
+    executor::{Performer, Results},
     export::Exported,
-    hosted::{Below, Event, Hosted, Set},
 };
 
 /// A service that is executed in the turns of its replica.
 pub(super) struct Inline {
-    performer: Box<dyn Performer>,
-    results: Results,
-    /// Reused from turn to turn.
-    inputs: VecDeque<Input<Replica>>,
-    orders: VecDeque<service::Event>,
-    /// Nobody knows what its state is.
-    broken: bool,
-    meter: Meter,
+    pub(super) performer: Box<dyn Performer>,
+    pub(super) results: Results,
+    /// A buffer that is reused from turn to turn.
+    pub(super) inputs: VecDeque<Input<Replica>>,
+    pub(super) orders: VecDeque<service::Event>,
+    /// Whether the service's state is unknown.
+    pub(super) broken: bool,
+    pub(super) meter: Meter,
 }
 
-/// What a turn came to.
+/// The result of a turn.
 pub(super) enum Upshot {
     Fine,
-    /// The service cannot go on, for this reason.
+    /// The service cannot continue, for this reason.
     Broken(String),
-    /// It is to be given a thread.
+    /// The service has to get a thread.
     Long,
 }
 
@@ -70,75 +73,28 @@ impl Inline {
         self.performer
     }
 
-    /// Somebody wants a copy of the state.
+    /// Notes a request for a copy of the state.
     pub(super) fn want_copy(&mut self, wanted: Sender<Exported>) {
         if !self.broken {
             self.performer.want_copy(wanted);
             self.performer.give_copies();
         }
     }
-
-    /// Hands an input to the replica, and carries out what that orders. Events that are not for the service alone are told.
-    pub(super) fn give(
-        &mut self,
-        cx: &mut Context<'_>,
-        (set, replica, input): (Set, &mut Replica, Input<Replica>),
-        out: &mut dyn Sink<Hosted>,
-    ) -> Upshot {
-        let mut upshot = Upshot::Fine;
-        let ends = matches!(input, Input::Drained | Input::Persisted(_));
-        let Inline { performer, results, inputs, orders, broken, meter } = self;
-        inputs.push_back(input);
-        while let Some(input) = inputs.pop_front() {
-            let emit = |_: &mut dyn Sink<Hosted>, event| orders.push_back(event);
-            replica.handle(cx, input, &mut Below { out, set: Some(set), emit });
-            if orders.is_empty() {
-                continue;
-            }
-            let (begun, mut count, was_broken) = (Instant::now(), 0, *broken);
-            while let Some(event) = orders.pop_front() {
-                if is_news(&event) {
-                    out.emit(Event::Replica(event));
-                    continue;
-                }
-                if matches!(event, service::Event::Revert) {
-                    out.emit(Event::Replica(service::Event::Revert));
-                }
-                count += u32::from(is_work(&event));
-                if *broken {
-                    continue;
-                }
-                if let Err(Broken(why)) = performer.perform(event, results) {
-                    *broken = true;
-                    upshot = Upshot::Broken(why);
-                }
-            }
-            if count > 0 && !*broken && meter.is_full(begun.elapsed(), count) {
-                upshot = Upshot::Long;
-            }
-            let before = inputs.len();
-            inputs.extend(results.drain().map(Input::Command));
-            if *broken && !was_broken {
-                inputs.push_back(Input::Command(service::Command::Resign));
-            }
-            if ends && inputs.len() > before {
-                inputs.push_back(Input::Drained);
-            }
-        }
-        if !*broken {
-            performer.give_copies();
-        }
-        upshot
-    }
 }
 
-/// Whether an order has the user's code do more than to forget what it would have reverted: the meter counts these.
-fn is_work(order: &service::Event) -> bool {
+/// Whether an order makes the user's code do more than forget data for a revert. The meter counts such
+/// orders.
+pub(super) fn is_work(order: &service::Event) -> bool {
     matches!(order, service::Event::Execute { .. } | service::Event::Apply { .. })
 }
 
+/// Whether an order may wait for a later turn, because its result adds to those that the replica holds.
+pub(super) fn may_wait(order: &service::Event) -> bool {
+    matches!(order, service::Event::Execute { .. })
+}
+
 /// Whether an event is for others than the service.
-fn is_news(event: &service::Event) -> bool {
+pub(super) fn is_news(event: &service::Event) -> bool {
     use service::Event;
     matches!(
         event,
@@ -154,13 +110,13 @@ fn is_news(event: &service::Event) -> bool {
 
 /// An account of long batches.
 #[derive(Debug, Default)]
-struct Meter {
+pub(super) struct Meter {
     account: u32,
 }
 
 impl Meter {
-    /// Counts a batch of so many orders. Says whether the account is full.
-    fn is_full(&mut self, span: Duration, orders: u32) -> bool {
+    /// Counts a batch of `orders` orders. Returns whether the account is full.
+    pub(super) fn is_full(&mut self, span: Duration, orders: u32) -> bool {
         if span > ORDER_MAX * orders {
             let more = 1 + span.as_millis() / CHARGE_MILLIS;
             self.account = self.account.saturating_add(u32::try_from(more).unwrap_or(u32::MAX));
@@ -171,10 +127,10 @@ impl Meter {
     }
 }
 
-/// An order that takes longer is not short.
+/// Upper bound of the time of a short order.
 const ORDER_MAX: Duration = Duration::from_micros(50);
 const ACCOUNT_MAX: u32 = 64;
-/// A batch is charged one more for each so many milliseconds.
+/// Milliseconds for each of which a long batch is charged one more.
 const CHARGE_MILLIS: u128 = 10;
 
 #[cfg(test)]

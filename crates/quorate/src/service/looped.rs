@@ -1,22 +1,25 @@
-//! Services with threads of their own: requests are completed in any order, and that becomes the log's.
+//! Services with threads of their own: requests complete in any order, which becomes the order of the log.
 //!
-//! A [`Service`] executes its requests one by one, in the order in which they came. A [`ServiceLoop`] is given them, and completes them when it wants,
-//! from threads of its own: a job may wait for a machine while others are done (003 §III.C.1, the matchmaker). The
-//! completion is the moment that counts: there the state is looked at, the change applied, and the instance's place in the log taken, at once.
+//! A [`Service`] executes its requests one by one, in order of arrival. A [`ServiceLoop`] receives them and
+//! completes them when it wants, on threads of its own: a job may wait for a machine while others are done
+//! (003 §III.C.1, the matchmaker). The completion is the decisive moment: it reads the state, applies the
+//! change, and takes the instance's place in the log, in one step.
 //!
 //! ```text
-//!   replica ── Execute ──▶ desk ── next ──▶ threads ── complete ──▶ state, undo, results ──▶ replica
+//!   replica ── Execute ──▶ tasks ── next ──▶ threads ── complete ──▶ state, undo, results ──▶ replica
 //!           ── Revert ───▶ (the reign is over: tasks are void, `next` ends)
 //! ```
 //!
-//! **Reigns.** Threads work at the leader alone. When a reign ends, [`Desk::next`] ends, and what was not completed is void: callers call again at the next
-//! leader, whose threads are given the tasks anew. So a thread keeps nothing of a reign but on its own stack.
+//! **Reigns.** Threads work at the leader alone. When a reign ends, [`TaskQueue::next`] ends, and uncompleted
+//! tasks are void: callers call again at the next leader, whose threads get the tasks again. So a thread
+//! keeps data of a reign only on its own stack.
 //!
-//! **Checkpoints.** One holds what is chosen, and tasks may wait for long. So when one is wanted of a leader, nothing is completed until that which was is
-//! chosen, and the checkpoint is taken ([`Event::Rest`]): a round of the replicas.
+//! **Checkpoints.** A checkpoint holds chosen changes, and tasks may wait for long. So when a leader needs a
+//! checkpoint, nothing is completed until all completed tasks are chosen, and the checkpoint is taken
+//! ([`Event::Rest`]): one round of the replicas.
 //!
-//! **The lock.** Threads and the replica's orders take turns at the state. A thread that computes for long looks at the state first
-//! ([`Desk::look`]), computes without the lock, and completes with what it found.
+//! **The lock.** Threads and the replica's orders take turns at the state. A thread with a long computation
+//! first looks at the state ([`TaskQueue::look`]), computes without the lock, and completes with the result.
 
 use std::{
     collections::VecDeque,
@@ -33,14 +36,16 @@ use quorate_protocol::service::{Command, Event};
 
 use super::{
     Cx, Executed, Service,
-    executor::{Broken, Executor, Order, Outlet, Performer, Refused, Results, Runner, requested},
-    process::lock,
+    executor::{Broken, Executor, ExecutorOrder, Outlet, Performer, Results, Runner, requested},
+    export::Refused,
 };
+
+use crate::lock::lock;
 
 /// A service that completes its requests by threads of its own, in any order. It has no transactions.
 ///
 /// ```
-/// use quorate::service::{Cx, Desk, Executed, Service, ServiceLoop};
+/// use quorate::service::{Cx, TaskQueue, Executed, Service, ServiceLoop};
 /// use serde::{Deserialize, Serialize};
 ///
 /// /// Tickets, and callers that wait for one.
@@ -48,19 +53,19 @@ use super::{
 /// struct Tickets(u64);
 ///
 /// #[derive(Serialize, Deserialize)]
-/// enum Ask {
+/// enum TicketRequest {
 ///     Print,
 ///     Take,
 /// }
 ///
 /// impl Service for Tickets {
-///     type Request = Ask;
+///     type Request = TicketRequest;
 ///     type Reply = u64;
 ///     type Delta = i64;
 ///     type Undo = i64;
 ///
-///     fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-///         let change = if matches!(ask, Ask::Print) { 1 } else { -1 };
+///     fn execute(&self, request: &TicketRequest, _: &mut Cx<'_>) -> Executed<Self> {
+///         let change = if matches!(request, TicketRequest::Print) { 1 } else { -1 };
 ///         Executed::Changed(self.0.wrapping_add_signed(change), change)
 ///     }
 ///     fn apply(&mut self, change: &i64) -> i64 {
@@ -73,13 +78,13 @@ use super::{
 /// }
 ///
 /// impl ServiceLoop for Tickets {
-///     fn run(desk: &Desk<Self>) {
+///     fn run(tasks: &TaskQueue<Self>) {
 ///         let mut waiting = Vec::new(); // those that take, until there is something to be taken
-///         while let Some(task) = desk.next() {
+///         while let Some(task) = tasks.next() {
 ///             waiting.push(task);
-///             waiting.sort_by_key(|task| matches!(task.request(), Ask::Take));
+///             waiting.sort_by_key(|task| matches!(task.request(), TicketRequest::Take));
 ///             while let Some(task) = waiting.first()
-///                 && (matches!(task.request(), Ask::Print) || desk.look(|tickets| tickets.0 > 0))
+///                 && (matches!(task.request(), TicketRequest::Print) || tasks.look(|tickets| tickets.0 > 0))
 ///             {
 ///                 waiting.remove(0).execute();
 ///             }
@@ -88,118 +93,124 @@ use super::{
 /// }
 /// ```
 pub trait ServiceLoop: Service<Request: Send> {
-    /// How many threads run it.
+    /// Returns the number of threads that run it.
     fn threads() -> usize {
         1
     }
 
-    /// Takes tasks and completes them, until [`Desk::next`] ends: then the reign is over, or the replica. Called on each thread, again for each reign.
-    /// A panic rejects the tasks that the thread holds, and it is called again.
-    fn run(desk: &Desk<Self>)
+    /// Takes tasks and completes them, until [`TaskQueue::next`] ends with the reign or the replica. Each
+    /// thread calls it, again for each reign. A panic rejects the tasks that the thread holds, and the thread
+    /// calls it again.
+    fn run(tasks: &TaskQueue<Self>)
     where
         Self: Sized;
 }
 
-/// The place where threads of a service are given its requests: in one reign of one replica.
-pub struct Desk<S: Service> {
-    room: Arc<Room<S>>,
+/// The queue from which threads of a service take its requests, in one reign of one replica.
+pub struct TaskQueue<S: Service> {
+    shared: Arc<LoopShared<S>>,
     reign: u64,
 }
 
-/// A request that is to be completed. Dropped, it is rejected.
+/// A request to complete. Dropping it rejects the request.
 pub struct Task<S: Service> {
-    room: Arc<Room<S>>,
+    shared: Arc<LoopShared<S>>,
     reign: u64,
     work: u64,
     read: bool,
-    /// None once it is completed.
+    /// The request, until it is completed.
     request: Option<S::Request>,
 }
 
-struct Room<S: Service> {
-    inner: Mutex<Inner<S>>,
+struct LoopShared<S: Service> {
+    inner: Mutex<LoopInner<S>>,
     news: Condvar,
     outlet: Arc<dyn Outlet>,
 }
 
 /// Requests that no thread has taken: the replica's number of each, and whether it is a read.
-type Waiting<R> = VecDeque<(u64, bool, R)>;
+type UntakenRequests<R> = VecDeque<(u64, bool, R)>;
 
-struct Inner<S: Service> {
+struct LoopInner<S: Service> {
     executor: Executor<S>,
     results: Results,
-    waiting: Waiting<S::Request>,
-    /// Counts up when tasks become void.
+    waiting: UntakenRequests<S::Request>,
+    /// Number of the reign; it rises when tasks become void.
     reign: u64,
-    /// Whether nothing is completed before a checkpoint.
+    /// Whether completions wait for a checkpoint.
     rests: bool,
     /// Whether the replica has ended.
     over: bool,
 }
 
-impl<S: Service> Desk<S> {
-    /// The next request, in the order in which they came; waits for it. `None`: the reign is over, and what is held is void.
+impl<S: Service> TaskQueue<S> {
+    /// Waits for the next request, in order of arrival. `None` means that the reign is over, and held tasks
+    /// are void.
     pub fn next(&self) -> Option<Task<S>> {
         self.next_until(None)
     }
 
-    /// The same, for at most so long: `None` says then that nothing came, unless [it is over](Desk::is_over).
+    /// Waits for the next request, at most for `patience`. `None` means that none came, unless [it is
+    /// over](TaskQueue::is_over).
     pub fn next_within(&self, patience: Duration) -> Option<Task<S>> {
         self.next_until(Some(Instant::now() + patience))
     }
 
     fn next_until(&self, until: Option<Instant>) -> Option<Task<S>> {
-        let mut inner = lock(&self.room.inner);
+        let mut inner = lock(&self.shared.inner);
         loop {
             if inner.over || inner.reign != self.reign {
                 return None;
             }
             if let Some((work, read, request)) = inner.waiting.pop_front() {
-                let (room, reign) = (self.room.clone(), self.reign);
-                return Some(Task { room, reign, work, read, request: Some(request) });
+                let (shared, reign) = (self.shared.clone(), self.reign);
+                return Some(Task { shared, reign, work, read, request: Some(request) });
             }
             inner = match until.map(|until| until.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return None,
                 Some(left) => {
-                    self.room.news.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0
+                    self.shared.news.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.room.news.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                None => self.shared.news.wait(inner).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
     /// Whether the reign is over.
     pub fn is_over(&self) -> bool {
-        let inner = lock(&self.room.inner);
+        let inner = lock(&self.shared.inner);
         inner.over || inner.reign != self.reign
     }
 
-    /// Looks at the present state. Another thread may change it before this one completes something.
+    /// Passes the present state to `look`. Another thread may change the state before this one completes a
+    /// task.
     pub fn look<T>(&self, look: impl FnOnce(&S) -> T) -> T {
-        look(&lock(&self.room.inner).executor.state)
+        look(&lock(&self.shared.inner).executor.state)
     }
 }
 
 impl<S: Service> Task<S> {
-    /// The request.
+    /// Returns the request.
     pub fn request(&self) -> &S::Request {
         self.request.as_ref().expect("it is there until it is completed")
     }
 
-    /// Completes it with what [`Service::execute`] finds now. Says whether that counts: a task of a reign that is over is void.
+    /// Completes the task with the result of [`Service::execute`] in the present state. Returns whether it
+    /// counts: a task of an earlier reign is void.
     pub fn execute(mut self) -> bool {
         let request = self.request.take().expect("it is completed once");
         self.finish(|state, cx| state.execute(&request, cx))
     }
 
-    /// Completes it with what is found in the present state. Nothing is done meanwhile, so this should be short. Says whether it counts.
+    /// Completes the task with the result of `find` in the present state. `find` should be short, because
+    /// everything else waits meanwhile. Returns whether it counts.
     pub fn complete(mut self, find: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>) -> bool {
         self.request = None;
         self.finish(find)
     }
 
     fn finish(&self, find: impl FnOnce(&S, &mut Cx<'_>) -> Executed<S>) -> bool {
-        let mut inner = lock(&self.room.inner);
+        let mut inner = lock(&self.shared.inner);
         loop {
             if inner.over || inner.reign != self.reign {
                 return false;
@@ -207,15 +218,15 @@ impl<S: Service> Task<S> {
             if !inner.rests {
                 break;
             }
-            inner = self.room.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.shared.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
-        let Inner { executor, results, over, .. } = &mut *inner;
+        let LoopInner { executor, results, over, .. } = &mut *inner;
         let found = executor.complete((self.work, None), None, self.read, find);
         let told = executor.tell(self.work, found, results);
-        *over |= !results.leave(&*self.room.outlet) || told.is_err();
+        *over |= !results.leave(&*self.shared.outlet) || told.is_err();
         if let Err(Broken(why)) = told {
-            self.room.outlet.broken(why);
-            self.room.news.notify_all();
+            self.shared.outlet.broken(why);
+            self.shared.news.notify_all();
         }
         true
     }
@@ -233,9 +244,9 @@ impl<S: Service> Drop for Task<S> {
 pub(super) struct Looped<S: ServiceLoop>(pub(super) Executor<S>);
 
 impl<S: ServiceLoop> Runner for Looped<S> {
-    /// Starts the threads; this one carries out the replica's orders.
-    fn run(self: Box<Self>, orders: Receiver<Order>, outlet: Arc<dyn Outlet>) {
-        let inner = Inner {
+    /// Starts the threads; the present thread executes the replica's orders.
+    fn run(self: Box<Self>, orders: Receiver<ExecutorOrder>, outlet: Arc<dyn Outlet>) {
+        let inner = LoopInner {
             executor: self.0.in_any_order(),
             results: Results::default(),
             waiting: VecDeque::new(),
@@ -243,18 +254,19 @@ impl<S: ServiceLoop> Runner for Looped<S> {
             rests: false,
             over: false,
         };
-        let room = Arc::new(Room { inner: Mutex::new(inner), news: Condvar::new(), outlet: outlet.clone() });
+        let shared =
+            Arc::new(LoopShared { inner: Mutex::new(inner), news: Condvar::new(), outlet: outlet.clone() });
         for _ in 0..S::threads().max(1) {
-            let room = room.clone();
+            let shared = shared.clone();
             let thread = thread::Builder::new().name(String::from("service"));
-            if let Err(error) = thread.spawn(move || work(&room)) {
+            if let Err(error) = thread.spawn(move || work(&shared)) {
                 outlet.broken(format!("no thread for the service: {error}"));
                 break;
             }
         }
         for order in orders {
-            let mut inner = lock(&room.inner);
-            let Inner { executor, results, waiting, reign, rests, over } = &mut *inner;
+            let mut inner = lock(&shared.inner);
+            let LoopInner { executor, results, waiting, reign, rests, over } = &mut *inner;
             let goes_on = !*over
                 && executor.carry_out(order, results, &*outlet, |executor, event, results| {
                     take::<S>(executor, event, results, (waiting, reign, rests))
@@ -263,19 +275,19 @@ impl<S: ServiceLoop> Runner for Looped<S> {
                 break;
             }
             drop(inner);
-            room.news.notify_all();
+            shared.news.notify_all();
         }
-        lock(&room.inner).over = true;
-        room.news.notify_all();
+        lock(&shared.inner).over = true;
+        shared.news.notify_all();
     }
 }
 
-/// Carries out an order of the replica, or puts it before the threads.
+/// Executes an order of the replica, or queues it for the threads.
 fn take<S: ServiceLoop>(
     executor: &mut Executor<S>,
     event: Event,
     results: &mut Results,
-    (waiting, reign, rests): (&mut Waiting<S::Request>, &mut u64, &mut bool),
+    (waiting, reign, rests): (&mut UntakenRequests<S::Request>, &mut u64, &mut bool),
 ) -> Result<(), Broken> {
     match event {
         Event::Execute { work, request, read, transaction } if !executor.restoring.is_under_way() => {
@@ -313,28 +325,28 @@ fn take<S: ServiceLoop>(
     }
 }
 
-/// A thread of the service, over all reigns.
-fn work<S: ServiceLoop>(room: &Arc<Room<S>>) {
+/// Runs a thread of the service, over all reigns.
+fn work<S: ServiceLoop>(shared: &Arc<LoopShared<S>>) {
     loop {
         let reign = {
-            let mut inner = lock(&room.inner);
+            let mut inner = lock(&shared.inner);
             while !inner.over && inner.waiting.is_empty() {
-                inner = room.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
+                inner = shared.news.wait(inner).unwrap_or_else(PoisonError::into_inner);
             }
             if inner.over {
                 return;
             }
             inner.reign
         };
-        let desk = Desk { room: room.clone(), reign };
-        // The panic has been printed, and what the thread held was rejected.
-        let _ = catch_unwind(AssertUnwindSafe(|| S::run(&desk)));
+        let tasks = TaskQueue { shared: shared.clone(), reign };
+        // The panic has been printed, and the thread's tasks were rejected.
+        let _ = catch_unwind(AssertUnwindSafe(|| S::run(&tasks)));
     }
 }
 
-impl<S: Service> fmt::Debug for Desk<S> {
+impl<S: Service> fmt::Debug for TaskQueue<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("reign", &self.reign).finish_non_exhaustive()
+        f.debug_struct("TaskQueue").field("reign", &self.reign).finish_non_exhaustive()
     }
 }
 

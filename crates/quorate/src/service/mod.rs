@@ -1,68 +1,83 @@
 //! Replicated services: a trait in plain Rust, a host for its replicas, a stub for its callers.
 //!
-//! **Promise.** A [`Service`] that uses clock, chance or threads behaves towards its callers as one that never fails, while a
-//! majority of its replicas lives: calls are linearizable, and each takes effect exactly once. Every call ends in a reply or in one
-//! [`Error`](crate::Error), which says what may have happened.
+//! **Promise.** A [`Service`] that uses clock, chance or threads appears to its callers as one that never
+//! fails, while a majority of its replicas lives: calls are linearizable, and each takes effect exactly once.
+//! Every call ends in a reply or in one [`Error`](crate::Error), which says what may have happened.
 //!
-//! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI; the protocol, its invariants and the attacks on it are
-//! [`quorate_protocol::service`]'s. Here is only what hosts it.
+//! **Source.** Zhang, *Fault-tolerant Grid Services* (003), chapter VI. The protocol, its invariants and its
+//! attacks are in [`quorate_protocol::service`]. This module hosts the protocol.
 //!
-//! **Roles.** A [node](crate::Node) that hosts has a process with replicas of any number of services, one
-//! [channel](quorate_node::Channel) each, on one protocol thread. Each service has an *executor*: a thread that runs the user's code. One that
-//! calls has a process with clients, from which [`Stub`]s call. Both stand alone: they need no tables and no routers.
+//! **Roles.** A hosting [node](crate::Node) has a process with replicas of any number of services, one
+//! [channel](quorate_node::Channel) each, on one protocol thread. Each service has an *executor*: a thread
+//! that runs the user's code. A calling node has a process with clients, from which [`Stub`]s call. Both
+//! stand alone: they need no tables and no routers.
 //!
 //! ```text
-//!   caller ── call ──▶ stub ─▶ protocol thread ═══ links ═══▶ protocol thread ── Execute, Apply … ──▶ executor
-//!      ◀── wakes ───────────── Client                         Replica         ◀── Executed … ──────── execute, apply, revert
+//!   caller ── call ──▶ stub ─▶ protocol thread ═══ links ═══▶ protocol thread ── Execute … ──▶ executor
+//!      ◀── wakes ───────────── Client                         Replica         ◀─ Executed … ─ apply, revert
 //! ```
 //!
-//! **Names.** A process belongs to one domain, by the name that its builder was given. In it, a service's channel is a hash of
-//! its name. The set itself is 64 random bits, drawn when it is founded. Replicas show them to whoever reaches for the channel,
-//! with a print of the first state and the wanted number of replicas, and sessions come about only within a set (`hosted`).
+//! **Names.** A process belongs to one domain, whose name its builder was given. In it, a service's channel
+//! is a hash of its name. The set itself is 64 random bits, drawn at its founding. Replicas show them to
+//! every process that reaches for the channel, with a print of the first state and the wanted number of
+//! replicas. Sessions exist only within a set (`service_endpoint`).
 //!
 //! **Invariants.**
 //!
-//! - *Orders are carried out in the order in which the replica gave them*: one channel, one thread, and results leave in order.
-//! - *All replicas of a set began in the same state*: a joiner whose first state has another print ends before it is one.
-//! - *The state changes in `apply` and `revert` alone*, at the leader as at its backups: `execute` is lent it.
-//! - *A state of which nobody knows what it is is not used*: a panic in `apply` or `revert` ends the replica.
-//! - *User code holds the protocol thread up only if it says that it is short*, and no longer than it is (`inline`). Otherwise that thread
-//!   hands orders over without waiting, and a replica whose executor falls 256 MiB behind ends.
-//! - *A process that ended a replica does not begin another of that set*: what it promised is gone with it. The replica comes back as
-//!   another process of the same program (`tenant`).
+//! - *Orders are executed in the order in which the replica gave them*: one channel, one thread, and results
+//!   leave in order.
+//! - *All replicas of a set began in the same state*: a joiner whose first state has another print ends
+//!   before it becomes a replica.
+//! - *The state changes in `apply` and `revert` alone*, at the leader as at its backups: `execute` only
+//!   borrows it.
+//! - *An unknown state is not used*: a panic in `apply` or `revert` ends the replica.
+//! - *User code blocks the protocol thread only if it declares itself short*, and only while it is
+//!   (`inline`). Otherwise that thread passes orders on without waiting, and a replica whose executor falls
+//!   256 MiB behind ends.
+//! - *A process that ended a replica does not begin another of that set*: its promises are gone with it. The
+//!   replica comes back as another process of the same program (`slot`).
 //!
 //! **Attacks considered.**
 //!
-//! - *A service is founded twice.* The second founder asks its seeds first, and is refused if one shows a set. If none
-//!   could be reached there are two sets; no replica or client of one is linked with the other, and each logs that it met it.
-//! - *A host founds, is killed, and is started with the same line.* The same: its seeds show the set, which goes on without it.
-//! - *A request that panics the leader's `apply`.* It was not proposed. The replica resigns: it is rejected before the replica ends, and is
-//!   not tried at the next leader, which would end, too.
-//! - *A caller sends a write as a read.* The executor looks at what came of it, and rejects what would change something.
-//! - *A clock that jumps back, or a new leader whose clock is behind.* Changes and checkpoints carry the clock, and
-//!   [`Cx::clock`] never shows less than what it has seen.
-//! - *The caller loses interest.* The call goes on; its answer is dropped where it arrives.
+//! - *A service is founded twice.* The second founder asks its seeds first, and is refused if one shows a
+//!   set. If it could reach none, there are two sets; no replica or client of one has a link to the other,
+//!   and each logs the meeting.
+//! - *A host founds, is killed, and is started with the same command line.* The same rule holds: its seeds
+//!   show the set, which goes on without it.
+//! - *A request makes the leader's `apply` panic.* Its change was not proposed. The replica resigns: it
+//!   rejects the request before it ends. So the next leader does not try the request, which would end that
+//!   leader, too.
+//! - *A caller sends a write as a read.* The executor looks at the result, and rejects a read that would
+//!   change something.
+//! - *A clock jumps back, or a new leader's clock is behind.* Changes and checkpoints carry the clock, and
+//!   [`Cx::clock`] never shows less than the time that it has seen.
+//! - *The caller loses interest.* The call goes on; its answer is dropped on arrival.
 //!
-//! **Where we differ, and why.** The sketch has `execute` return `(Reply, Option<Delta>)`; here it is [`Executed`], because a service
-//! must be able to refuse. `checkpoint` and `restore` are no methods: a state is `serde`, and a state that wants another form in bytes
-//! implements `Serialize` itself. The name of a call is the session's count rather than a digest.
+//! **Where we differ, and why.** In the sketch, `execute` returns `(Reply, Option<Delta>)`. Here it returns
+//! [`Executed`], because a service must be able to refuse. `checkpoint` and `restore` are no methods: a state
+//! is `serde`, and a state with another form in bytes implements `Serialize` itself. A call is named by the
+//! session's count, not by a digest.
 
 mod caller;
 mod cx;
 mod directory;
+mod encoder;
 mod executor;
 mod export;
+pub(crate) mod fate_context;
+mod gate;
 pub(crate) mod host;
-mod hosted;
 mod http;
 mod inline;
 mod looped;
-mod press;
 mod process;
 pub mod ready;
+mod service_endpoint;
+mod slot;
+pub(crate) mod standing;
 pub(crate) mod stub;
-mod tenant;
 mod transaction;
+mod turn;
 
 use quorate_protocol::DomainId;
 use serde::{Serialize, de::DeserializeOwned};
@@ -71,12 +86,13 @@ pub use self::{
     caller::Caller,
     cx::Cx,
     export::Export,
-    host::{Begin, Standing},
-    looped::{Desk, ServiceLoop, Task},
+    host::Begin,
+    looped::{ServiceLoop, Task, TaskQueue},
     stub::Stub,
     transaction::Transaction,
 };
 pub use crate::error::CallId;
+pub use standing::Standing;
 
 /// A service in plain Rust. The value is its state, which `serde` turns into a checkpoint and back.
 ///
@@ -106,87 +122,93 @@ pub use crate::error::CallId;
 /// }
 /// ```
 pub trait Service: Serialize + DeserializeOwned + Send + 'static {
-    /// What a caller asks.
+    /// The type of a request.
     type Request: Serialize + DeserializeOwned;
-    /// What it is answered.
+    /// The type of a reply.
     type Reply: Serialize + DeserializeOwned;
     /// A change of the state.
     type Delta: Serialize + DeserializeOwned;
-    /// All that is needed to take a change back.
+    /// The data that takes a change back.
     type Undo: Send;
 
-    /// What an instance of the log carries of a request, beside the reply.
+    /// The part of a request that an instance of the log carries in addition to the reply.
     const CARRIES: Carries = Carries::Delta;
 
-    /// Whether a request takes some microseconds, to be executed or applied. Then the thread that serves the links does it, which spares two
-    /// wake-ups for each call. That thread does nothing else meanwhile. So a service whose requests take longer than 50 µs again and
-    /// again is given a thread of its own after all, and its host logs that.
+    /// Whether executing or applying a request takes some microseconds. Then the thread that serves the links
+    /// does it, which saves two wake-ups for each call. That thread does nothing else meanwhile. So a service
+    /// whose requests repeatedly take longer than 50 µs gets a thread of its own after all, and its host logs
+    /// that.
     const SHORT: bool = false;
 
-    /// Finds out what a request comes to, in the present state. Called at the leader alone, once or, after a failure, again at
-    /// another one, which then is in the state in which it should be. It may use clock, chance and threads; what it finds goes into the
-    /// reply and the delta. A panic rejects the request.
+    /// Finds the result of a request in the present state. The leader alone calls it: once or, after a
+    /// failure, again at another leader, which then is in the right state. It may use clock, chance and
+    /// threads; their results go into the reply and the delta. A panic rejects the request.
     fn execute(&self, request: &Self::Request, cx: &mut Cx<'_>) -> Executed<Self>;
 
-    /// Changes the state. Called at every replica, and must do the same at each: no clock, no chance. A panic ends
-    /// the replica.
+    /// Changes the state. Every replica calls it, and it must have the same effect at each: no clock, no
+    /// chance. A panic ends the replica.
     fn apply(&mut self, delta: &Self::Delta) -> Self::Undo;
 
-    /// Takes back the change that was applied last and not reverted, beside changes that touch other [`keys`](Service::keys).
+    /// Takes back the last change that was applied and not reverted, apart from changes that touch other
+    /// [`keys`](Service::keys).
     fn revert(&mut self, undo: Self::Undo);
 
-    /// Names of what a request touches, such as hashes of keys: two requests that have none in common may be executed in any order, and their
-    /// changes reverted in any order. No names, unless a service says otherwise: it touches everything. A transaction has what its
-    /// requests touch to itself, or shares it if they are reads.
+    /// Returns names of the data that a request touches, such as hashes of keys. Requests without a common
+    /// name may be executed in any order, and their changes reverted in any order. The default, no names,
+    /// means that a request touches everything. A transaction has the data that its requests touch to itself,
+    /// or shares the data if they are reads.
     fn keys(request: &Self::Request) -> Vec<u64> {
         let _ = request;
         Vec::new()
     }
 
-    /// Whether a request changes nothing, whatever the state. Reads need not be agreed on, and are cheaper.
+    /// Says whether a request changes nothing, whatever the state. Reads need no agreement, and are cheaper.
     fn kind(request: &Self::Request) -> Kind {
         let _ = request;
         Kind::Write
     }
 }
 
-/// What an instance of a service's log carries of a request that changed something (003 §VI.A.2).
+/// The form in which an instance of a service's log carries a change (003 §VI.A.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carries {
     /// The change.
     Delta,
-    /// The request, and what the leader drew from clock and chance: every replica executes it again. Worth while where a request is
-    /// shorter than its change. [`Service::execute`] must depend on nothing but the state, the request and [`Cx`]; a replica at which it comes to
-    /// something else ends.
+    /// The request, and the values that the leader drew from clock and chance: every replica executes the
+    /// request again. It pays if a request is shorter than its change. [`Service::execute`] must depend only
+    /// on the state, the request and [`Cx`]; a replica that gets another result ends.
     Witness,
-    /// The whole state that it comes to, 4 MiB at most: for small states whose changes are hard to tell apart. A state takes the place of those
-    /// before it. Transactions and plain calls exclude each other, whatever their keys.
+    /// The whole new state, 4 MiB at most: for small states whose changes are hard to express. A state
+    /// replaces those before it. Transactions and plain calls exclude each other, whatever their keys.
     State,
 }
 
 /// Whether a request may change the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It may change the state.
+    /// The request may change the state.
     Write,
-    /// It changes nothing. One that would is rejected.
+    /// The request changes nothing. A read that would change something is rejected.
     Read,
 }
 
 /// The result of a request.
 pub enum Executed<S: Service> {
-    /// This reply, and nothing changes.
+    /// A reply without a change.
     Unchanged(S::Reply),
-    /// This reply, and this change. The change was not applied yet.
+    /// A reply and a change, which was not applied yet.
     Changed(S::Reply, S::Delta),
-    /// It is refused for this reason, and nothing changes.
+    /// A refusal for this reason, without a change.
     Rejected(String),
 }
+
+/// Upper bound of the state after a change, unless a host sets another one, in bytes.
+pub(crate) const STATE_BYTES_MAX: usize = encoder::STATE_BYTES_MAX;
 
 /// The domain of services of nodes that name none.
 pub(crate) const DOMAIN: &str = "quorate services";
 
-/// The domain of this name.
+/// Returns the domain of this name.
 pub(crate) fn domain(name: &str) -> DomainId {
     DomainId(xxhash_rust::xxh3::xxh3_128(name.as_bytes()))
 }

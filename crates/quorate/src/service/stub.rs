@@ -5,44 +5,45 @@ use std::{fmt, marker::PhantomData, sync::Arc, time::Duration};
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId,
-    service::{Abort, ClientCommand, ClientSettings, Fate},
+    service::{ClientCommand, ClientSettings, Fate},
 };
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    CallId, Caller, Kind, Service, Transaction,
-    hosted::Hosted,
-    press::{Press, opened},
-    process::{Calling, Process, Seat, Side, config},
+    CallId, Kind, Service,
+    encoder::Encoder,
+    fate_context::{FateContext, decode_reply},
+    process::{ClientCalls, EndpointHandle, EndpointKind, Process, config},
+    service_endpoint::ServiceEndpoint,
 };
-use crate::{
-    error::{Error, Name},
-    pending::Pending,
-};
+use crate::{error::Error, pending::Pending};
 
-/// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it gave, share it.
+/// A client of services: a process of its own, on threads of this program. Its clones, and the stubs that it
+/// made, share it.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(super) process: Arc<Process>,
-    addresses: Arc<[String]>,
-    settings: ClientSettings,
+    pub(super) addresses: Arc<[String]>,
+    pub(super) settings: ClientSettings,
 }
 
 impl Connection {
-    /// A client of services of this domain whose hosts are at some of these addresses. It waits for nobody: calls do, for so long.
+    /// Makes a client of services of this domain whose hosts are at some of these addresses. Does not wait
+    /// for the hosts; calls wait for them, at most for `wait`.
     pub(crate) fn start(domain: &str, addresses: Vec<String>, wait: Duration) -> Result<Connection, Error> {
         let settings = ClientSettings { wait, ..ClientSettings::default() };
         let process = Process::start(config(domain), addresses.clone(), None, None)?;
         Ok(Connection { process, addresses: addresses.into(), settings })
     }
 
-    /// The stub of a service. Whether there is one of this name is found out by calls.
+    /// Returns the stub of a service. Calls find out whether a service of this name exists.
     pub(crate) fn service<S: Service>(&self, name: &str) -> Stub<S> {
-        let (side, hosted) = (Side::Client(Calling::default()), Hosted::client(self.settings.clone()));
-        let seat = self.process.add(name, side, hosted, None).unwrap_or_else(|there| there);
+        let (kind, service_endpoint) =
+            (EndpointKind::Client(ClientCalls::default()), ServiceEndpoint::client(self.settings.clone()));
+        let endpoint = self.process.add(name, kind, service_endpoint, None).unwrap_or_else(|there| there);
         let window = Arc::new(Semaphore::new(CALLS_MAX));
-        Stub { connection: self.clone(), seat, window, service: PhantomData }
+        Stub { connection: self.clone(), endpoint, window, service: PhantomData }
     }
 }
 
@@ -52,62 +53,70 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Calls one service. It finds the replicas, follows their leader, and has a call that was not answered sent to the next one
-/// under the same name, so that it takes effect once.
+/// Calls one service. A stub finds the replicas and follows their leader. It sends an unanswered call to the
+/// next leader under the same name, so that the call takes effect once.
 pub struct Stub<S> {
     pub(super) connection: Connection,
-    pub(super) seat: Arc<Seat>,
+    pub(super) endpoint: Arc<EndpointHandle>,
     window: Arc<Semaphore>,
     service: PhantomData<fn() -> S>,
 }
 
 impl<S: Service> Stub<S> {
-    /// Begins a transaction. Nothing is sent before its first call.
-    pub fn begin(&self) -> Transaction<S> {
-        Transaction::new(self.clone())
-    }
-
-    /// Calls the service. The request is encoded here, and sent when the output is polled for the first time; some thousand calls may be under
-    /// way, and more wait for their turn. A call whose output is dropped may take effect all the same.
+    /// Calls the service. The request is encoded here, and sent when the output is first polled. Up to 8,192
+    /// calls may be in progress, and more wait for their turn. A call whose output is dropped may take effect
+    /// all the same.
     pub fn call(&self, request: &S::Request) -> Pending<'static, S::Reply> {
         let calls = self.calls(std::slice::from_ref(request));
         Box::pin(async move { calls.await?.pop().expect("a call has one outcome") })
     }
 
-    /// Calls the service under a key of the caller's choice: the call takes effect once, whichever client calls under this key, and however often. A
-    /// repetition is given the reply of the first; with another request it is [`Error::Reused`]. The replicas remember the latest 65,536 keys of a
-    /// service; a call under a key that they have forgotten takes effect. A call that is rejected leaves its key as it was.
+    /// Calls the service with a key of the caller's choice: the call takes effect once, however often and by
+    /// whichever client it is made with this key. A repetition gets the first reply; with another request it
+    /// fails with [`Error::Reused`]. The replicas remember the latest 65,536 keys of a service; a call with a
+    /// forgotten key takes effect. A rejected call does not use up its key.
     pub fn call_keyed(&self, key: &str, request: &S::Request) -> Pending<'static, S::Reply> {
-        let (key, keys) = (xxh3_64(key.as_bytes()), S::keys(request));
-        let sealed = Press::default().seal(&[], request);
+        let reply = self.call_for_bytes(Some(key), request);
+        Box::pin(async move { decode_reply(&reply.await?) })
+    }
+
+    /// Calls the service, with a key if there is one, and returns the bytes of the reply.
+    pub(super) fn call_for_bytes(&self, key: Option<&str>, request: &S::Request) -> Pending<'static, Bytes> {
+        let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
+        let key = key.map(|key| xxh3_64(key.as_bytes()));
+        let encoded = Encoder::default().encode(&[], request);
         let this = self.clone();
         Box::pin(async move {
-            let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
-            let call = |command| vec![ClientCommand::Keyed { command, key, keys, request }];
+            let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            let call = |command| match key {
+                Some(key) => vec![ClientCommand::Keyed { command, key, keys, request }],
+                None => vec![ClientCommand::Call { command, read, keys, request }],
+            };
             let mut fates = this.send(1, call).await?;
-            this.outcome(fates.pop().expect("a call has one fate"))
+            this.reply(fates.pop().expect("a call has one fate"))
         })
     }
 
-    /// As many calls as there are requests, sent and told together, which costs less than so many [`call`](Stub::call)s. Each takes
-    /// effect or not on its own; they are executed in their order unless a leader fails meanwhile. If a request does not serialise, none is sent.
+    /// Makes one call for each request. The calls are sent and reported together, which costs less than
+    /// single [`call`](Stub::call)s. Each takes effect or not on its own; they are executed in order unless a
+    /// leader fails meanwhile. If a request does not serialise, none is sent.
     pub fn calls(&self, requests: &[S::Request]) -> Pending<'static, Vec<Result<S::Reply, Error>>> {
-        let mut press = Press::default();
-        let seal = |request| {
+        let mut encoder = Encoder::default();
+        let encode = |request| {
             let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
-            Ok(Sealed { read, keys, request: press.seal(&[], request)? })
+            Ok(EncodedRequest { read, keys, request: encoder.encode(&[], request)? })
         };
-        let requests: Result<Vec<Sealed>, String> = requests.iter().map(seal).collect();
+        let requests: Result<Vec<EncodedRequest>, String> = requests.iter().map(encode).collect();
         let this = self.clone();
         Box::pin(async move {
             let requests = requests.map_err(|why| Error::invalid(format!("the request: {why}")))?;
             let mut fates: Vec<Result<Fate, Error>> = Vec::with_capacity(requests.len());
             let mut requests = requests.into_iter();
             while !requests.as_slice().is_empty() {
-                let some: Vec<Sealed> = requests.by_ref().take(CALLS_MAX).collect();
+                let some: Vec<EncodedRequest> = requests.by_ref().take(CALLS_MAX).collect();
                 let count = some.len() as u32;
                 let calls = |first: CommandId| {
-                    let call = |(name, Sealed { read, keys, request })| ClientCommand::Call {
+                    let call = |(name, EncodedRequest { read, keys, request })| ClientCommand::Call {
                         command: CommandId(name),
                         read,
                         keys,
@@ -124,7 +133,8 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Finds out about a call that was told as [`Error::MaybeApplied`], and has it take effect if it has not.
+    /// Finds the outcome of a call that ended as [`Error::MaybeApplied`], and makes it take effect if it has
+    /// not.
     pub fn again(&self, id: CallId) -> Pending<'static, S::Reply> {
         let this = self.clone();
         Box::pin(async move {
@@ -134,7 +144,8 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// Finds out about a commit that was told as [`Error::MaybeApplied`], and has it take effect if it still can.
+    /// Finds the outcome of a commit that ended as [`Error::MaybeApplied`], and makes it take effect if it
+    /// still can.
     pub fn committed(&self, id: CallId) -> Pending<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
@@ -144,7 +155,7 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// A write whose bytes are no request of the service's, and whose reply is empty.
+    /// Sends a write whose bytes are not a request of the service, and whose reply is empty.
     pub(super) fn call_raw(&self, request: Bytes) -> Pending<'static, ()> {
         let this = self.clone();
         Box::pin(async move {
@@ -155,112 +166,72 @@ impl<S: Service> Stub<S> {
         })
     }
 
-    /// A client of its own for one thread, whose calls block and cost less each: that thread drives the links itself while it waits.
-    pub fn caller(&self) -> Result<Caller<S>, Error> {
-        let Connection { process, addresses, settings } = &self.connection;
-        let name = &self.seat.name;
-        let channel = process.channel(name);
-        Caller::start(process.sibling(), channel, name, addresses.clone(), settings.clone())
-    }
-
-    /// Makes so many calls, and tells what became of each.
+    /// Makes `count` calls, and returns the fate of each.
     pub(super) async fn send(
         &self,
         count: u32,
         calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
     ) -> Result<Vec<Fate>, Error> {
+        self.hand_over(count, calls).await?.fates().await
+    }
+
+    /// Passes `count` calls to the protocol thread as soon as the window has room. If the future is dropped
+    /// before it is ready, it has passed nothing on. Afterwards the calls go on, even if nobody waits for
+    /// them.
+    pub(super) async fn hand_over(
+        &self,
+        count: u32,
+        calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
+    ) -> Result<HandedOver, Error> {
         let permits =
             self.window.clone().acquire_many_owned(count).await.expect("the window is never closed");
-        let fates = self.connection.process.call(&self.seat, permits, calls)?.await;
-        fates.map_err(|_| {
-            let why = String::from("this process's end of the service is gone");
-            Error::MaybeApplied { id: None, why }
-        })
+        self.connection.process.call(&self.endpoint, permits, calls).map(HandedOver)
     }
 
     pub(super) fn outcome(&self, fate: Fate) -> Result<S::Reply, Error> {
-        let reply = self.reply(fate)?;
-        opened(&reply)
-            .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
+        decode_reply(&self.reply(fate)?)
     }
 
     /// The bytes of the reply.
     pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
         let Connection { addresses, settings, .. } = &self.connection;
-        let found = self.seat.set().is_some();
-        Told { name: &self.seat.name, found, wait: settings.wait, addresses }.reply(fate)
+        let found = self.endpoint.set().is_some();
+        FateContext { name: &self.endpoint.name, found, wait: settings.wait, addresses }.reply(fate)
     }
 }
 
-/// What there is to say of a call whose fate is known.
-pub(super) struct Told<'a> {
-    pub(super) name: &'a str,
-    /// Whether the replicas were found.
-    pub(super) found: bool,
-    pub(super) wait: Duration,
-    pub(super) addresses: &'a [String],
-}
+/// Calls that the protocol thread has received.
+pub(super) struct HandedOver(oneshot::Receiver<Vec<Fate>>);
 
-impl Told<'_> {
-    /// The bytes of the reply.
-    pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
-        match fate {
-            Fate::Done(reply) => Ok(reply),
-            Fate::Rejected(reason) => Err(Error::rejected(String::from_utf8_lossy(&reason))),
-            Fate::Aborted(why) => {
-                let why = match why {
-                    Abort::Gone => {
-                        "its leader was replaced, or it was idle for too long, or a new replica was taken in"
-                    }
-                    Abort::Deadlock => "it and others would have waited for each other",
-                    Abort::TooLarge => "its changes are too many bytes",
-                    Abort::Misused => "it was called while a call of it was under way",
-                };
-                Err(Error::Aborted { why: String::from(why) })
-            }
-            Fate::Reused => Err(Error::Reused),
-            Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
-            Fate::MaybeApplied { id } => {
-                let why = format!("no answer within {:?}", self.wait);
-                Err(Error::MaybeApplied { id: Some(Name::Call(CallId(id))), why })
-            }
-            Fate::Expired => {
-                Err(Error::Expired { why: String::from("the replicas, or this client, remember it no more") })
-            }
-        }
-    }
-
-    fn unsent(&self) -> String {
-        let Told { name, found, wait, addresses } = self;
-        match found {
-            true => format!("no replica of `{name}` took it within {wait:?}"),
-            false => {
-                let at = addresses.join(", ");
-                format!("nobody who serves `{name}` was found within {wait:?} at {at}")
-            }
-        }
+impl HandedOver {
+    /// Returns the fate of each call, in the order of the calls.
+    pub(super) async fn fates(self) -> Result<Vec<Fate>, Error> {
+        self.0.await.map_err(|_| {
+            let why = String::from("this process's end of the service is gone");
+            Error::MaybeApplied { id: None, why }
+        })
     }
 }
 
 impl<S> Clone for Stub<S> {
     fn clone(&self) -> Self {
-        let (connection, seat) = (self.connection.clone(), self.seat.clone());
-        Stub { connection, seat, window: self.window.clone(), service: PhantomData }
+        let (connection, endpoint) = (self.connection.clone(), self.endpoint.clone());
+        Stub { connection, endpoint, window: self.window.clone(), service: PhantomData }
     }
 }
 
 impl<S> fmt::Debug for Stub<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stub").field("service", &self.seat.name).finish_non_exhaustive()
+        f.debug_struct("Stub").field("service", &self.endpoint.name).finish_non_exhaustive()
     }
 }
 
-/// A request in bytes, and what is said of it.
-pub(super) struct Sealed {
+/// An encoded request, with its kind and keys.
+pub(super) struct EncodedRequest {
     pub(super) read: bool,
     pub(super) keys: Vec<u64>,
     pub(super) request: Bytes,
 }
 
-/// So many calls of a stub and its clones are under way at a time.
+/// Upper bound of the calls of a stub and its clones in progress.
 const CALLS_MAX: usize = 8192;

@@ -2,17 +2,19 @@
 
 use std::fmt;
 
+use bytes::Bytes;
 use quorate_protocol::{CommandId, service::ClientCommand};
 
-use super::{Kind, Service, Stub, press::Press, process::Process};
+use super::{Kind, Service, Stub, encoder::Encoder, fate_context::decode_reply, process::Process};
 use crate::error::Error;
 
-/// Calls that take effect together, at the commit, or not at all. Dropped without one, it is aborted.
+/// Calls that take effect together, at the commit, or not at all. Dropping it uncommitted aborts it.
 ///
-/// Calls are executed and answered at once by the leader, without the other replicas; the commit is agreed on. Transactions and
-/// calls outside of them are serializable. A call that touches what another transaction has ([`Service::keys`]) waits for its end.
-/// A transaction ends as [`Error::Aborted`] when the leader changes, when it and others would wait for each other, when it
-/// is idle for 5 s, or when its changes pass 1 MiB. What its calls were answered counts only once it is committed.
+/// The leader executes and answers calls at once, without the other replicas; the commit is agreed on.
+/// Transactions and calls outside of them are serializable. A call that touches data of another transaction
+/// ([`Service::keys`]) waits for its end. A transaction ends as [`Error::Aborted`] when the leader changes,
+/// when it and others would wait for each other, when it is idle for 5 s, or when its changes exceed 1 MiB.
+/// The answers to its calls count only once it is committed.
 ///
 /// ```no_run
 /// # use quorate::{Error, service::{Service, Stub}};
@@ -28,56 +30,113 @@ use crate::error::Error;
 pub struct Transaction<S: Service> {
     stub: Stub<S>,
     number: u64,
-    /// Whether it has ended, so that there is nothing to abandon.
-    has_ended: bool,
+    progress: TransactionProgress,
+}
+
+/// The progress of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TransactionProgress {
+    /// Nothing of the transaction has been passed on.
+    New,
+    /// All the transaction's calls were answered.
+    Idle,
+    /// A call was passed on, and its outcome has not been seen. A later call that finds this stage aborts the
+    /// transaction, because the earlier one may have been executed or not.
+    Calling,
+    /// The transaction's commit was passed on, or it was aborted: nothing is left to abandon.
+    Over,
 }
 
 impl<S: Service> Transaction<S> {
     pub(super) fn new(stub: Stub<S>) -> Self {
-        let number = Process::transaction(&stub.seat);
-        Transaction { stub, number, has_ended: false }
+        let number = Process::transaction(&stub.endpoint);
+        Transaction { stub, number, progress: TransactionProgress::New }
     }
 
-    /// Calls the service. If the output is dropped before it is ready, the next call aborts the transaction.
+    /// Calls the service. If the output is dropped before it is ready, the next call or commit aborts the
+    /// transaction ([`Error::Aborted`]), because nobody knows whether the dropped call was executed. An
+    /// output that was never polled has sent nothing.
     pub fn call<'a>(
         &'a mut self,
         request: &S::Request,
     ) -> impl Future<Output = Result<S::Reply, Error>> + Send + use<'a, S> {
+        let reply = self.call_for_bytes(request);
+        async move { decode_reply(&reply.await?) }
+    }
+
+    /// Calls the service, and returns the bytes of the reply.
+    pub(super) fn call_for_bytes<'a>(
+        &'a mut self,
+        request: &S::Request,
+    ) -> impl Future<Output = Result<Bytes, Error>> + Send + use<'a, S> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
-        let sealed = Press::default().seal(&[], request);
-        let (stub, transaction) = (&self.stub, self.number);
+        let encoded = Encoder::default().encode(&[], request);
         async move {
-            let request = sealed.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            self.check_calls()?;
+            let transaction = self.number;
             let part =
                 |command: CommandId| vec![ClientCommand::Part { command, transaction, read, keys, request }];
-            let mut fates = stub.send(1, part).await?;
-            stub.outcome(fates.pop().expect("a call has one fate"))
+            let sent = self.stub.hand_over(1, part).await?;
+            self.progress = TransactionProgress::Calling;
+            // An error here leaves the stage: the fate of the call is unknown.
+            let fate = sent.fates().await?.pop().expect("a call has one fate");
+            self.progress = TransactionProgress::Idle;
+            self.stub.reply(fate)
         }
     }
 
-    /// Has all its changes take effect. After [`Error::MaybeApplied`], [`Stub::committed`] finds out.
+    /// Makes all its changes take effect. After [`Error::MaybeApplied`], [`Stub::committed`] finds the
+    /// outcome. If the output is dropped before it is ready, the transaction may take effect all the same. An
+    /// output that was never polled aborts it.
     pub async fn commit(mut self) -> Result<(), Error> {
-        self.has_ended = true;
+        self.check_calls()?;
         let transaction = self.number;
         let commit = |command| vec![ClientCommand::Commit { command, transaction }];
-        let mut fates = self.stub.send(1, commit).await?;
-        self.stub.reply(fates.pop().expect("a call has one fate")).map(drop)
+        let sent = self.stub.hand_over(1, commit).await?;
+        self.progress = TransactionProgress::Over;
+        let fate = sent.fates().await?.pop().expect("a call has one fate");
+        self.stub.reply(fate).map(drop)
     }
 
     /// Takes all its changes back; the same as dropping it.
     pub fn abort(self) {}
+
+    /// Aborts the transaction if the outcome of an earlier call is unknown.
+    fn check_calls(&mut self) -> Result<(), Error> {
+        let why = match self.progress {
+            TransactionProgress::New | TransactionProgress::Idle => return Ok(()),
+            TransactionProgress::Calling => "an earlier call of it was given up before its outcome was known",
+            TransactionProgress::Over => "it was aborted before",
+        };
+        self.abandon();
+        Err(Error::Aborted { why: String::from(why) })
+    }
+
+    /// Makes the leader take its changes back and release its locks, if it has any.
+    fn abandon(&mut self) {
+        if matches!(self.progress, TransactionProgress::Idle | TransactionProgress::Calling) {
+            self.stub.connection.process.abandon(&self.stub.endpoint, self.number);
+        }
+        self.progress = TransactionProgress::Over;
+    }
 }
 
 impl<S: Service> Drop for Transaction<S> {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.stub.connection.process.abandon(&self.stub.seat, self.number);
-        }
+        self.abandon();
     }
 }
 
 impl<S: Service> fmt::Debug for Transaction<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transaction").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl<S: Service> Stub<S> {
+    /// Begins a transaction. Nothing is sent before its first call.
+    pub fn begin(&self) -> Transaction<S> {
+        Transaction::new(self.clone())
     }
 }

@@ -1,4 +1,5 @@
-//! Backups of clusters in this process: as of one position, into other clusters, and what goes wrong.
+//! Backups of clusters in this process: they hold one position, other clusters restore them, and failures
+//! leave nothing.
 
 use std::{
     fs,
@@ -34,7 +35,7 @@ fn in_folder(folder: &Path) -> Vec<String> {
     names.map(|name| name.into_string().unwrap()).collect()
 }
 
-/// All types, defaults, keys and ways of spreading rows.
+/// Creates tables with all types, defaults, keys and ways of spreading rows.
 fn fill(db: &Db) {
     for text in [
         "create table kinds (id int primary key, b bool, s smallint, l bigint, f double precision, n numeric(12,2), t text default \
@@ -111,7 +112,7 @@ fn tables_come_back_in_another_cluster() {
     for question in QUESTIONS {
         assert_eq!(all(&other, question), all(&db, question), "{question}");
     }
-    // Definitions came as well.
+    // The restored tables have the definitions of the originals, too.
     other.execute("insert into kinds (id) values (3)").wait().unwrap();
     assert_eq!(all(&other, "select t from kinds where id = 3"), [[Value::Text("none".into())]]);
     let double = other.execute("insert into kinds (id) values (1)").wait().unwrap_err();
@@ -162,7 +163,7 @@ fn a_damaged_file_changes_nothing() {
     }
     let whole = fs::read(&file).unwrap();
     let mut damaged = whole.clone();
-    // Near the end, so that nearly all of it can be read.
+    // The damage is near the end, so that a reader gets through nearly all of the file.
     let at = damaged.len() - 30;
     damaged[at] ^= 1;
     for wrong in [&damaged[..], &whole[..whole.len() - 1], b"not a backup at all", b""] {
@@ -177,7 +178,8 @@ fn a_damaged_file_changes_nothing() {
     assert_eq!(number(&db, "select count(*) from \"Spread Out\""), 6000);
 }
 
-/// While it is made, one writes to a table and then to another; a third table's sum never changes.
+/// During the backup, a writer inserts each number into one table and then into another. A second writer
+/// updates a third table, whose sum never changes.
 #[test]
 fn a_backup_is_of_one_position() {
     let folder = tempfile::tempdir().unwrap();
@@ -232,7 +234,7 @@ fn a_backup_is_of_one_position() {
     }
 }
 
-/// A client that never takes what it is told, and one that goes, cost no versions.
+/// A backup that fails, and a backup whose caller drops it, keep no versions.
 #[test]
 fn a_backup_that_fails_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +243,7 @@ fn a_backup_that_fails_leaves_nothing() {
     let nowhere = folder.path().join("not/there/x.backup");
     let error = db.backup(&nowhere).wait().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
-    // Dropped: it goes on by itself.
+    // The backup goes on in the background after its future is dropped.
     drop(std::future::IntoFuture::into_future(db.backup(folder.path().join("dropped"))));
     db.backup(folder.path().join("second")).wait().unwrap();
 }

@@ -1,4 +1,4 @@
-//! Tables, groups and services on the same nodes, side by side.
+//! Tables, groups and services together on the same nodes.
 
 use std::thread;
 
@@ -7,24 +7,25 @@ use quorate::{
     group::Member,
     service::{Begin, Cx, Executed, Kind, Service},
 };
+use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
 
-use crate::words::{Words, said, wait_for};
+use crate::words::{Words, said};
 
-/// Counts by ones; a read tells how far.
+/// Counts in steps of one. A read returns the count.
 #[derive(Default, Serialize, Deserialize)]
 struct Count(u64);
 
 impl Service for Count {
-    type Request = Ask;
+    type Request = CountRequest;
     type Reply = u64;
     type Delta = ();
     type Undo = ();
 
-    fn execute(&self, request: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+    fn execute(&self, request: &CountRequest, _: &mut Cx<'_>) -> Executed<Self> {
         match request {
-            Ask::Add => Executed::Changed(self.0 + 1, ()),
-            Ask::Read => Executed::Unchanged(self.0),
+            CountRequest::Add => Executed::Changed(self.0 + 1, ()),
+            CountRequest::Read => Executed::Unchanged(self.0),
         }
     }
     fn apply(&mut self, (): &()) {
@@ -33,16 +34,16 @@ impl Service for Count {
     fn revert(&mut self, (): ()) {
         self.0 -= 1;
     }
-    fn kind(request: &Ask) -> Kind {
+    fn kind(request: &CountRequest) -> Kind {
         match request {
-            Ask::Add => Kind::Write,
-            Ask::Read => Kind::Read,
+            CountRequest::Add => Kind::Write,
+            CountRequest::Read => Kind::Read,
         }
     }
 }
 
 #[derive(Serialize, Deserialize)]
-enum Ask {
+enum CountRequest {
     Add,
     Read,
 }
@@ -65,14 +66,14 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
     let replicas = |node: &Node| node.standing("count").unwrap().replicas.len();
     wait_for("all are replicas", || nodes.iter().all(|node| replicas(node) == 3));
 
-    // Each node does all three at once.
+    // Each node uses all three kinds at the same time.
     thread::scope(|scope| {
         for (place, (node, member)) in (0i32..).zip(nodes.iter().zip(&members)) {
             scope.spawn(move || {
                 let (db, count) = (node.db().wait().unwrap(), node.service::<Count>("count").unwrap());
                 for number in 0..ROUNDS {
                     member.ordered_send(format!("{place} {number}")).wait().unwrap();
-                    count.call(&Ask::Add).wait().unwrap();
+                    count.call(&CountRequest::Add).wait().unwrap();
                     let insert = db.execute("insert into t values ($1, $2)").bind(place).bind(number);
                     assert_eq!(insert.wait().unwrap(), 1);
                 }
@@ -83,12 +84,12 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
     wait_for("all have heard all", || members.iter().all(|member| said(member).len() == words));
     assert!(members.windows(2).all(|pair| said(&pair[0]) == said(&pair[1])), "in one order");
 
-    // One of them dies: in each of the three the others go on.
+    // One node dies. The survivors go on with tables, group and service.
     let lost = members.remove(0).id();
     nodes.remove(0).abandon().wait();
     let count = nodes[1].service::<Count>("count").unwrap();
-    assert_eq!(count.call(&Ask::Add).wait(), Ok(words as u64 + 1), "each call took effect once");
-    assert_eq!(count.call(&Ask::Read).wait(), Ok(words as u64 + 1));
+    assert_eq!(count.call(&CountRequest::Add).wait(), Ok(words as u64 + 1), "each call took effect once");
+    assert_eq!(count.call(&CountRequest::Read).wait(), Ok(words as u64 + 1));
     let survive = || members.iter().all(|member| !member.view().unwrap().members.contains(&lost));
     wait_for("it is out of the group", survive);
     members[1].safe_send(String::from("last")).wait().unwrap();
@@ -96,7 +97,7 @@ fn groups_stand_beside_services_and_tables_on_one_node() {
     let db = nodes[0].db().wait().unwrap();
     assert_eq!(db.query("select * from t").wait().unwrap().len(), words);
 
-    // They leave: groups and tables at once, services as if they had been killed.
+    // A node leaves. It leaves groups and tables at once; the service sees it as killed.
     let (stays, leaves) = (members.remove(0), nodes.remove(1));
     leaves.leave().wait().unwrap();
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
@@ -108,15 +109,15 @@ fn clients_of_services_have_no_tables_and_say_so() {
     let host = Node::builder().start().wait().unwrap();
     host.serve("count", Count::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let client = quorate::connect([host.address().to_string()]).wait().unwrap();
-    assert_eq!(client.service::<Count>("count").unwrap().call(&Ask::Add).wait(), Ok(1));
+    assert_eq!(client.service::<Count>("count").unwrap().call(&CountRequest::Add).wait(), Ok(1));
     let asked = client.execute("select 1").wait();
     assert!(matches!(&asked, Err(Error::NotSent { why }) if why.contains("no tables")), "{asked:?}");
     assert!(matches!(client.begin().wait(), Err(Error::NotSent { .. })));
-    // The host itself may call, too, and groups need routers.
-    assert_eq!(host.service::<Count>("count").unwrap().call(&Ask::Read).wait(), Ok(1));
+    // A host may call its own service. Groups need routers, which it does not have.
+    assert_eq!(host.service::<Count>("count").unwrap().call(&CountRequest::Read).wait(), Ok(1));
     let joined = host.group("words").join(Words::default()).wait();
     assert!(matches!(&joined, Err(Error::Start { why }) if why.contains("no router")), "{joined:?}");
 }
 
-/// What each node does of each kind.
+/// Number of operations of each kind at each node.
 const ROUNDS: i32 = 20;

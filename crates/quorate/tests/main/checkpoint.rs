@@ -1,4 +1,4 @@
-//! Checkpoint files of groups: saved, brought back, refused.
+//! Checkpoint files of groups: members save them, a first member restores them, and wrong files are refused.
 
 use std::{
     fs,
@@ -10,10 +10,11 @@ use quorate::{
     Error, Local, Node, Wait,
     group::{Answer, Corrupt, Group, Key, Mark, Member, Origin, Replica, Share, Snapshot},
 };
+use quorate_testing::wait_for;
 
-use crate::words::{Words, said, wait_for};
+use crate::words::{Words, said};
 
-/// Words that are counted.
+/// Counts the words that it receives.
 #[derive(Default)]
 struct Count(u64);
 
@@ -37,7 +38,7 @@ impl Replica for Count {
     }
 }
 
-/// Routers, and a directory for checkpoints.
+/// A cluster of routers, and a directory for checkpoints.
 struct Place {
     cluster: Local,
     directory: tempfile::TempDir,
@@ -57,7 +58,7 @@ impl Place {
         self.directory.path().join(name)
     }
 
-    /// The group in a process of its own, with this file.
+    /// Returns the group at a new node, with this checkpoint file.
     fn group(&self, file: &str) -> (Node, Group) {
         let node = self.node();
         let group = node.group("words").checkpoint_file(self.file(file));
@@ -101,7 +102,7 @@ fn the_last_one_out_saves_and_the_first_to_return_goes_on() {
     say(&other, "second");
     other.leave().wait().unwrap();
     one.send(String::from("soft, and last")).wait().unwrap();
-    // The node leaves with all its members.
+    // When the node leaves, all its members leave.
     one_node.leave().wait().unwrap();
     assert_eq!(mode(&place.file("one")), 0o600);
     let (file, newest) = stale(&place.refused("other"));
@@ -109,12 +110,13 @@ fn the_last_one_out_saves_and_the_first_to_return_goes_on() {
     let (_node, back) = place.join("one");
     assert_eq!(said(&back), ["first", "second", "soft, and last"]);
     assert!(!back.is_fresh().unwrap());
-    // Where the group has members, the state is theirs, whatever is in the file.
+    // If the group has members, their state counts and the file's content does not.
     let (_other_node, other) = place.join("other");
     assert_eq!(said(&other).len(), 3);
     say(&other, "third");
     drop(other);
-    // The last clone was dropped: it saves before it leaves, unwaited for.
+    // The last clone of the member was dropped. The member saves before it leaves, though no caller waits for
+    // that.
     wait_for("it has left", || back.view().unwrap().members.len() == 1);
     back.leave().wait().unwrap();
     let (_node, back) = place.join("one");
@@ -133,7 +135,7 @@ fn a_stale_checkpoint_or_none_is_refused_with_both_unless_the_newer_one_is_given
     let after = one.save().wait().unwrap();
     assert!(before < after);
     say(&one, "not saved");
-    // All are killed.
+    // All nodes are killed.
     for (node, member) in [(one_node, one), (other_node, other)] {
         node.abandon().wait();
         drop(member);
@@ -150,7 +152,8 @@ fn a_stale_checkpoint_or_none_is_refused_with_both_unless_the_newer_one_is_given
     assert_eq!(said(&forced), ["saved first"]);
     forced_node.abandon().wait();
     drop(forced);
-    // Nothing was saved meanwhile: the newest is what it was. All members with a file saved it.
+    // Nobody has saved since, so the earlier mark is still the newest. Every member with a file had saved
+    // that one.
     let (_node, back) = place.join("other");
     assert_eq!(said(&back), ["saved first", "saved"]);
     assert!(back.save().wait().unwrap() > after);
@@ -183,7 +186,7 @@ fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
     let counts = node.group("words").checkpoint_file(place.file("good")).join(Count::default()).wait();
     let error = counts.map(|member| member.read(|count| count.0)).unwrap_err();
     assert!(matches!(error, Error::Mismatch { .. }) && error.to_string().contains("count/1"), "{error}");
-    // Routers of another domain.
+    // These routers belong to another domain.
     let elsewhere = Local::start().wait().unwrap();
     let stranger = Node::builder().routers(elsewhere.addresses()).start().wait().unwrap();
     let foreign = stranger.group("words").checkpoint_file(place.file("good")).join(Words::default()).wait();
@@ -215,12 +218,12 @@ fn a_checkpoint_that_cannot_be_written_is_told_and_the_member_leaves_all_the_sam
     say(&member, "it goes on");
     let error = member.leave().wait().unwrap_err();
     assert!(matches!(error, Error::File { .. }), "{error}");
-    // So does a node.
+    // A node leaves in spite of a failed checkpoint, too.
     let (leaves, member) = join();
     say(&member, "lost, too");
     let error = leaves.leave().wait().unwrap_err();
     assert!(matches!(&error, Error::File { file, .. } if file.ends_with("words")), "{error}");
-    // Nothing is known of a checkpoint, so the next one begins afresh.
+    // No router knows of a checkpoint, so the next group begins empty.
     let (node, back) = place.join("words");
     assert!(back.is_fresh().unwrap() && said(&back).is_empty());
     let without = node.group("without").join(Words::default()).wait().unwrap();
@@ -263,7 +266,7 @@ fn the_key_is_in_the_file_and_another_one_is_refused_with_both() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
     assert!(place.refused("vault").to_string().contains("others may read"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-    // Who may read the file has the key.
+    // The file contains the key, so a member that may read the file needs no other key.
     let (_node, back) = place.join("vault");
     assert_eq!((said(&back), back.key()), (vec![String::from("secret")], Some(next.id())));
     let (_node, group) = place.group("mirror");
@@ -288,7 +291,8 @@ fn what_was_sent_and_answered_before_a_save_is_in_it() {
         node.abandon().wait();
         drop(member);
     }
-    // Both wrote it; the other one's may have been about to.
+    // At least one of the two files holds the newest checkpoint. The other member may have died before it
+    // wrote.
     let back = ["one", "other"].into_iter().find_map(|file| {
         let (node, group) = place.group(file);
         let member = group.join(Words::default()).wait().ok()?;

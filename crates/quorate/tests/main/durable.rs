@@ -1,4 +1,4 @@
-//! Services on disks, in processes of their own that are killed.
+//! Services on disks: the hosts run in processes of their own, and the tests kill them.
 
 use std::{
     collections::BTreeMap,
@@ -19,27 +19,27 @@ use quorate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// How often each number was put. A checkpoint of it is small, and its log is not.
+/// The number of times that each number was put. A checkpoint is small, and the log is not.
 #[derive(Default, Serialize, Deserialize)]
 struct Seen(BTreeMap<u64, u32>);
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Ask {
+enum StoreRequest {
     Put(u64),
-    /// Those that were put more than once, and how many were put.
+    /// Returns the numbers that were put more than once, and the count of different numbers.
     Look,
 }
 
 impl Service for Seen {
-    type Request = Ask;
+    type Request = StoreRequest;
     type Reply = (Vec<u64>, u64);
     type Delta = u64;
     type Undo = u64;
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Put(number) => Executed::Changed((Vec::new(), 0), *number),
-            Ask::Look => {
+    fn execute(&self, request: &StoreRequest, _: &mut Cx<'_>) -> Executed<Self> {
+        match request {
+            StoreRequest::Put(number) => Executed::Changed((Vec::new(), 0), *number),
+            StoreRequest::Look => {
                 let often = self.0.iter().filter(|(_, times)| **times > 1).map(|(number, _)| *number);
                 Executed::Unchanged((often.collect(), self.0.len() as u64))
             }
@@ -59,20 +59,21 @@ impl Service for Seen {
         }
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Put(_) => Kind::Write,
-            Ask::Look => Kind::Read,
+    fn kind(request: &StoreRequest) -> Kind {
+        match request {
+            StoreRequest::Put(_) => Kind::Write,
+            StoreRequest::Look => Kind::Read,
         }
     }
 }
 
 const NAME: &str = "seen";
 
-/// Says to this program that it is a host: its directory, where it listens, and the seeds.
+/// The variable that makes this program a host. It holds the directory, the address to listen at, and the
+/// seed.
 const HOST: &str = "QUORATE_TEST_HOST";
 
-/// A host in a process of its own, which ends with its standard input, or when it is killed.
+/// A host in a process of its own. The process ends when its standard input ends or when the test kills it.
 struct Process {
     child: Child,
     address: String,
@@ -97,7 +98,8 @@ impl Process {
         Process { child, address }
     }
 
-    /// As a power cut does, as far as a program can tell that the system goes on.
+    /// Ends the process without warning. To the program this equals a power cut, except that the operating
+    /// system survives.
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -110,30 +112,31 @@ impl Drop for Process {
     }
 }
 
-/// What a host does in its own process.
+/// Runs a host in its own process.
 fn host(words: &str) {
     let [directory, address, seed] = words.split('\n').collect::<Vec<_>>()[..] else { panic!("{words}") };
     let seeds = [seed].into_iter().filter(|seed| !seed.is_empty());
     let builder = Node::builder().listen(address).seeds(seeds.clone()).directory(directory).durable();
     let host = builder.start().wait().unwrap();
-    // The same line at each start, as a supervisor has it.
+    // Every start uses the same arguments, like a supervisor's.
     let begin = if seed.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
     host.serve(NAME, Seen::default(), begin).wait().unwrap();
     println!("listens at {}", host.address());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
-/// A stub of a program that asks at these addresses.
+/// Returns a stub of a new client with these seeds.
 fn client(addresses: &[String]) -> Stub<Seen> {
     let client = Node::builder().seeds(addresses).start().wait().unwrap();
     client.service::<Seen>(NAME).unwrap()
 }
 
-/// Puts numbers until it is told to stop, and asks what became of those whose fate is open. Returns how many were put.
+/// Puts numbers until `stop` is set, and asks again for each unknown outcome. Returns the count of successful
+/// puts.
 fn put(seen: &Stub<Seen>, numbers: impl Iterator<Item = u64>, stop: &AtomicBool, count: &AtomicU64) -> u64 {
     let mut put = 0;
     for number in numbers.take_while(|_| !stop.load(Ordering::Relaxed)) {
-        let mut outcome = seen.call(&Ask::Put(number)).wait();
+        let mut outcome = seen.call(&StoreRequest::Put(number)).wait();
         while let Err(Error::MaybeApplied { id: Some(Name::Call(id)), .. }) = outcome {
             outcome = seen.again(id).wait();
         }
@@ -188,7 +191,7 @@ fn a_power_loss_of_all_hosts_loses_nothing_answered() {
     stop.store(true, Ordering::Relaxed);
     let put: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
     let seen = client(&addresses);
-    assert_eq!(seen.call(&Ask::Look).wait(), Ok((Vec::new(), put)), "each that was put, once");
+    assert_eq!(seen.call(&StoreRequest::Look).wait(), Ok((Vec::new(), put)), "each that was put, once");
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn a_host_goes_on_from_its_directory_and_founds_nothing_twice() {
     first.serve(NAME, Seen::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let address = first.address().to_string();
     let seen = client(std::slice::from_ref(&address));
-    seen.call(&Ask::Put(1)).wait().unwrap();
+    seen.call(&StoreRequest::Put(1)).wait().unwrap();
     let id = first.standing(NAME).unwrap().me;
     assert!(matches!(start("127.0.0.1:0"), Err(Error::DirectoryInUse { .. })));
     drop(first);
@@ -217,7 +220,7 @@ fn a_host_goes_on_from_its_directory_and_founds_nothing_twice() {
     assert!(refused.contains("another first state"), "{refused}");
     again.serve(NAME, Seen::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     assert_eq!(again.standing(NAME).unwrap().me, id, "it is the process that it was");
-    assert_eq!(seen.call(&Ask::Look).wait(), Ok((Vec::new(), 1)));
+    assert_eq!(seen.call(&StoreRequest::Look).wait(), Ok((Vec::new(), 1)));
     drop(again);
 
     std::fs::remove_dir_all(place.path().join("services")).unwrap();

@@ -1,4 +1,4 @@
-//! The programs of services in `examples`: three hosts of each, one of which is killed while it is called.
+//! The service programs in `examples`: each runs on three hosts, and the test kills one of them during calls.
 
 use std::{
     env,
@@ -7,7 +7,7 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
-/// A program of the examples, as the lines in its first comment have it. It is killed when it is dropped.
+/// An example, run with the command lines of its first comment. Dropping it kills it.
 struct Program {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -20,7 +20,7 @@ impl Program {
         Program { child, lines }
     }
 
-    /// Reads what it prints up to a line with this in it; the rest of that line.
+    /// Reads output lines up to a line that contains `what`. Returns the rest of that line.
     fn says(&mut self, what: &str) -> String {
         loop {
             let line = self.lines.next().unwrap_or_else(|| panic!("it says no `{what}`")).unwrap();
@@ -30,7 +30,7 @@ impl Program {
         }
     }
 
-    /// The last line that it prints, once it has ended well.
+    /// Waits for a successful end, and returns the last line of output.
     fn ends(mut self) -> String {
         let last = self.lines.by_ref().map(Result::unwrap).last();
         assert!(self.child.wait().unwrap().success(), "it ends well");
@@ -40,13 +40,13 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // It may have ended.
+        // The program may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The binary of an example, which is built with the tests.
+/// Returns the path of an example's binary. `cargo test` builds it together with the tests.
 fn binary(example: &str) -> PathBuf {
     let tests = env::current_exe().unwrap();
     let binary = tests.parent().unwrap().parent().unwrap().join("examples").join(example);
@@ -54,7 +54,7 @@ fn binary(example: &str) -> PathBuf {
     binary
 }
 
-/// Three hosts of an example; the first of them leads.
+/// Starts three hosts of an example, the first of which leads. Returns them with their addresses.
 fn hosts(example: &str) -> (Vec<Program>, String) {
     let mut first = Program::start(example, &["--listen", "127.0.0.1:0", "--found"]);
     let seed = first.says("listens at ");
@@ -68,7 +68,7 @@ fn hosts(example: &str) -> (Vec<Program>, String) {
     (hosts, addresses.join(","))
 }
 
-/// Calls an example, kills the leader when something is said, and returns the last line.
+/// Calls an example, kills the leader when the caller prints `kill_at`, and returns the caller's last line.
 fn play(example: &str, words: &[&str], kill_at: &str) -> (String, String, Vec<Program>) {
     let (mut hosts, addresses) = hosts(example);
     let mut caller = Program::start(example, &[&["--call", &addresses][..], words].concat());
@@ -77,7 +77,7 @@ fn play(example: &str, words: &[&str], kill_at: &str) -> (String, String, Vec<Pr
     (caller.ends(), addresses, hosts)
 }
 
-/// What an example says to a call.
+/// Calls an example, and returns its last line of output.
 fn call(example: &str, addresses: &str, words: &[&str]) -> String {
     Program::start(example, &[&["--call", addresses][..], words].concat()).ends()
 }
@@ -92,7 +92,7 @@ fn a_counter_counts_each_call_once() {
 #[test]
 fn a_lottery_draws_each_number_once() {
     let (last, _, _hosts) = play("lottery", &["500"], "draws: 100,");
-    assert!(last.starts_with("last: Answer { draws: 500,"), "{last}");
+    assert!(last.starts_with("last: LotteryReply { draws: 500,"), "{last}");
 }
 
 #[test]

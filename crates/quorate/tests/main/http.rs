@@ -18,23 +18,23 @@ struct Words(Vec<String>);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Ask {
-    /// The reply is the word's place.
+enum WordsRequest {
+    /// Adds a word. The reply is the word's place in the list.
     Add(String),
     Count,
 }
 
 impl Service for Words {
-    type Request = Ask;
+    type Request = WordsRequest;
     type Reply = usize;
     type Delta = String;
     type Undo = ();
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+    fn execute(&self, ask: &WordsRequest, _: &mut Cx<'_>) -> Executed<Self> {
         match ask {
-            Ask::Add(word) if word.is_empty() => Executed::Rejected(String::from("no word")),
-            Ask::Add(word) => Executed::Changed(self.0.len() + 1, word.clone()),
-            Ask::Count => Executed::Unchanged(self.0.len()),
+            WordsRequest::Add(word) if word.is_empty() => Executed::Rejected(String::from("no word")),
+            WordsRequest::Add(word) => Executed::Changed(self.0.len() + 1, word.clone()),
+            WordsRequest::Count => Executed::Unchanged(self.0.len()),
         }
     }
 
@@ -46,15 +46,15 @@ impl Service for Words {
         self.0.pop();
     }
 
-    fn kind(ask: &Ask) -> Kind {
+    fn kind(ask: &WordsRequest) -> Kind {
         match ask {
-            Ask::Add(_) => Kind::Write,
-            Ask::Count => Kind::Read,
+            WordsRequest::Add(_) => Kind::Write,
+            WordsRequest::Count => Kind::Read,
         }
     }
 }
 
-/// Sends bytes to a door, and returns all that comes back before it hangs up.
+/// Sends bytes to a door, and returns everything that the door sends before it hangs up.
 fn exchange(door: SocketAddr, bytes: &[u8]) -> String {
     String::from_utf8_lossy(&exchange_bytes(door, bytes)).into_owned()
 }
@@ -62,18 +62,18 @@ fn exchange(door: SocketAddr, bytes: &[u8]) -> String {
 fn exchange_bytes(door: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(door).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // A door that has refused the rest takes no more of it.
+    // A door that has refused a request may close the connection before it has read the whole request.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     answer
 }
 
-/// The status and the body of an answer to a request with these headers.
+/// Returns the status and the body of the answer to a request with these headers.
 fn ask(door: SocketAddr, line: &str, headers: &str, body: &str) -> (u16, String) {
     let length = body.len();
     let request = format!(
-        "{line} HTTP/1.1\r\nHost: door\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "{line} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
     );
     let answer = exchange(door, request.as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{answer}"));
@@ -91,7 +91,7 @@ fn keyed(door: SocketAddr, key: &str, body: &str) -> (u16, String) {
 
 const JSON: &str = "Content-Type: application/json\r\n";
 
-/// Three hosts of words, each with a door.
+/// Starts three hosts of words, each with an HTTP door.
 fn hosts() -> (Vec<Node>, Vec<SocketAddr>) {
     let builder = || Node::builder().http("127.0.0.1:0");
     let mut hosts = vec![builder().start().wait().unwrap()];
@@ -125,7 +125,7 @@ fn calls_are_made_at_any_host() {
     assert!(listed.contains(&hosts[2].address().to_string()), "{listed}");
 }
 
-/// Also at another host, when the first one is dead.
+/// The key works at another host, too, even when the first host is dead.
 #[test]
 fn a_call_with_a_key_takes_effect_once_whichever_host_is_asked() {
     let (mut hosts, doors) = hosts();
@@ -139,11 +139,11 @@ fn a_call_with_a_key_takes_effect_once_whichever_host_is_asked() {
     let client = Node::builder().seeds(hosts.iter().map(|host| host.address().to_string()));
     let words = client.start().wait().unwrap().service::<Words>("words").unwrap();
     assert_eq!(
-        words.call_keyed("80", &Ask::Add(String::from("a"))).wait(),
+        words.call_keyed("80", &WordsRequest::Add(String::from("a"))).wait(),
         Ok(2),
         "the library's keys are the same"
     );
-    assert_eq!(words.call(&Ask::Count).wait(), Ok(2));
+    assert_eq!(words.call(&WordsRequest::Count).wait(), Ok(2));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_transaction_is_committed_once_or_not_at_all() {
     assert_eq!(post(doors[1], &format!("{first}/commit"), "").0, 404, "it was begun at another host");
 }
 
-/// An operator asks for the replicas and for a copy, and has a host serve it no longer.
+/// Through the door, an operator lists the replicas, copies the state and withdraws a host.
 #[test]
 fn replicas_are_changed_and_copied_at_a_door() {
     let (mut hosts, doors) = hosts();
@@ -190,7 +190,7 @@ fn replicas_are_changed_and_copied_at_a_door() {
 
     let copy = exchange_bytes(
         doors[0],
-        b"GET /services/words/export HTTP/1.1\r\nHost: d\r\nConnection: close\r\n\r\n",
+        b"GET /services/words/export HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n",
     );
     let body = copy.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
     let export = Export::decode(copy[body..].to_vec().into()).unwrap();
@@ -231,6 +231,7 @@ fn what_is_no_request_is_refused_and_the_door_stays_open() {
         (call, "", r#"{"add": "a"}"#, 415, "application/json"),
         (call, "Content-Type: text/plain\r\n", r#"{"add": "a"}"#, 415, "application/json"),
         (call, JSON, r#"{"add": ""}"#, 409, "no word"),
+        ("POST /services/words/transactions", "", "", 415, "application/json"),
         ("POST /services/other/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
         ("POST /services/words/transactions/17/call", JSON, r#"{"add": "a"}"#, 404, "unknown"),
         ("POST /services/words/replicas", JSON, r#"{"old": "a:1"}"#, 400, "malformed"),
@@ -243,6 +244,16 @@ fn what_is_no_request_is_refused_and_the_door_stays_open() {
         let (found, why) = ask(door, line, headers, body);
         assert_eq!(found, status, "{line} {}: {why}", &body[..body.len().min(40)]);
         assert!(why.contains(word), "{line}: {why}");
+    }
+    for (host, status) in [
+        ("evil.example", "421"),
+        ("LOCALHOST:1", "200"),
+        ("[::1]:80", "200"),
+        ("127.0.0.1.evil.example", "421"),
+    ] {
+        let request = format!("GET /services HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let answer = exchange(door, request.as_bytes());
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{host}: {answer}");
     }
     for garbage in [&b"\x00\xff\x16\x03"[..], b"POST", b"POST / HTTP/9.9\r\n\r\n", &[b'A'; 1 << 20]] {
         let answer = exchange(door, &[garbage, b"\r\n\r\n"].concat());
@@ -259,4 +270,147 @@ fn a_door_that_others_could_reach_needs_a_word() {
     let served = host.serve("words", Words::default(), Begin::Found { replicas: 1 }).wait();
     let refused = served.unwrap_err().to_string();
     assert!(refused.contains("loopback"), "{refused}");
+}
+
+/// Numbers by key. A nap occupies the executor under a key of its own, so no other call waits for its lock.
+#[derive(Default, Serialize, Deserialize)]
+struct Numbers(std::collections::BTreeMap<u64, u64>);
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum NumbersRequest {
+    /// Adds one to the number of this key.
+    Add(u64),
+    Sum,
+    /// Occupies the executor for this time in milliseconds.
+    Nap(u64),
+}
+
+impl Service for Numbers {
+    type Request = NumbersRequest;
+    type Reply = u64;
+    type Delta = (u64, bool);
+    type Undo = (u64, bool);
+
+    fn execute(&self, wish: &NumbersRequest, _: &mut Cx<'_>) -> Executed<Self> {
+        match wish {
+            NumbersRequest::Add(key) => {
+                Executed::Changed(self.0.get(key).map_or(1, |there| there + 1), (*key, true))
+            }
+            NumbersRequest::Sum => Executed::Unchanged(self.0.values().sum()),
+            NumbersRequest::Nap(millis) => {
+                std::thread::sleep(Duration::from_millis(*millis));
+                Executed::Unchanged(*millis)
+            }
+        }
+    }
+
+    fn apply(&mut self, &(key, more): &(u64, bool)) -> (u64, bool) {
+        let there = self.0.entry(key).or_default();
+        *there = if more { *there + 1 } else { *there - 1 };
+        (key, !more)
+    }
+
+    fn revert(&mut self, undo: (u64, bool)) {
+        self.apply(&undo);
+    }
+
+    fn kind(wish: &NumbersRequest) -> Kind {
+        if matches!(wish, NumbersRequest::Add(_)) { Kind::Write } else { Kind::Read }
+    }
+
+    fn keys(wish: &NumbersRequest) -> Vec<u64> {
+        match wish {
+            NumbersRequest::Add(key) => vec![*key],
+            NumbersRequest::Nap(_) => vec![u64::MAX],
+            NumbersRequest::Sum => Vec::new(),
+        }
+    }
+}
+
+/// A host of numbers with an open transaction that has one call, and with an executor that naps.
+struct Napping {
+    _host: Node,
+    door: SocketAddr,
+    transaction: String,
+    nap: std::thread::JoinHandle<()>,
+}
+
+impl Napping {
+    fn start() -> Napping {
+        let host = Node::builder().http("127.0.0.1:0").start().wait().unwrap();
+        host.serve("numbers", Numbers::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+        let door = host.http_address().unwrap();
+        let (status, begun) = ask(door, "POST /services/numbers/transactions", JSON, "");
+        assert_eq!(status, 201, "{begun}");
+        let transaction = format!("/services/numbers/transactions/{}", begun.split('"').nth(3).unwrap());
+        let called = ask(door, &format!("POST {transaction}/call"), JSON, r#"{"add": 1}"#);
+        assert_eq!(called, (200, String::from("1")));
+        let nap = std::thread::spawn(move || {
+            let napped = ask(door, "POST /services/numbers/call", JSON, r#"{"nap": 1500}"#);
+            assert_eq!(napped.0, 200, "{napped:?}");
+        });
+        std::thread::sleep(Duration::from_millis(300));
+        Napping { _host: host, door, transaction, nap }
+    }
+
+    fn ask(&self, method: &str, what: &str, body: &str) -> (u16, String) {
+        ask(self.door, &format!("{method} {}{what}", self.transaction), JSON, body)
+    }
+
+    /// Sends a request, and hangs up before the answer can arrive.
+    fn hang_up(&self, what: &str, body: &str) {
+        let length = body.len();
+        let line = format!("POST {}{what}", self.transaction);
+        let request =
+            format!("{line} HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: {length}\r\n\r\n{body}");
+        let mut stream = TcpStream::connect(self.door).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!self.nap.is_finished(), "it is not answered yet");
+    }
+
+    fn sum(self) -> String {
+        self.nap.join().unwrap();
+        let (status, sum) = ask(self.door, "POST /services/numbers/call", JSON, r#""sum""#);
+        assert_eq!(status, 200, "{sum}");
+        sum
+    }
+}
+
+#[test]
+fn a_commit_whose_caller_hung_up_is_answered_to_the_next_attempt() {
+    let napping = Napping::start();
+    napping.hang_up("/commit", "");
+    let committed = napping.ask("POST", "/commit", "");
+    assert_eq!(committed, (200, String::from(r#"{"committed":true}"#)));
+    for (method, what, body) in [("DELETE", "", ""), ("POST", "/call", r#"{"add": 1}"#)] {
+        let (status, why) = napping.ask(method, what, body);
+        assert!(status == 409 && why.contains("committed before"), "{method} {what}: {status} {why}");
+    }
+    assert_eq!(napping.sum(), "1");
+}
+
+/// An earlier answer to the abort would claim that nothing takes effect.
+#[test]
+fn an_abort_waits_for_a_commit_whose_caller_hung_up() {
+    let napping = Napping::start();
+    napping.hang_up("/commit", "");
+    let (status, why) = napping.ask("DELETE", "", "");
+    assert!(status == 409 && why.contains("committed before"), "{status} {why}");
+    assert_eq!(napping.sum(), "1");
+}
+
+/// The caller does not know whether the call was executed. A repeated call would execute it twice.
+#[test]
+fn a_call_whose_caller_hung_up_aborts_its_transaction() {
+    for next in ["/call", "/commit"] {
+        let napping = Napping::start();
+        napping.hang_up("/call", r#"{"add": 1}"#);
+        for what in [next, "/commit"] {
+            let (status, why) = napping.ask("POST", what, r#"{"add": 1}"#);
+            assert!(status == 409 && why.contains("aborted"), "{what}: {status} {why}");
+        }
+        assert_eq!(napping.sum(), "0");
+    }
 }

@@ -1,4 +1,5 @@
-//! Replicas that end and come back, are replaced while calls go on, or begin with what an earlier set had.
+//! Lives of replicas: they end and come back, are replaced during calls, or begin with the state of an
+//! earlier set.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -6,8 +7,9 @@ use quorate::{
     Error, Node, Wait,
     service::{Begin, Export, Standing},
 };
+use quorate_testing::wait_for;
 
-use super::service::{Ask, Callers, Counter, Hosts, NAME, builder, connect, wait_for};
+use super::service::{Callers, Counter, CounterRequest, Hosts, NAME, builder, connect};
 
 #[test]
 fn a_replica_that_ended_comes_back_in_its_process_and_no_other_service_notices() {
@@ -17,11 +19,11 @@ fn a_replica_that_ended_comes_back_in_its_process_and_no_other_service_notices()
         host.serve("second", Counter::default(), begin).wait().unwrap();
     }
     let second = connect(hosts.addresses()).service::<Counter>("second").unwrap();
-    assert_eq!(second.call(&Ask::Add).wait(), Ok(1));
+    assert_eq!(second.call(&CounterRequest::Add).wait(), Ok(1));
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    assert!(matches!(stub.call(&Ask::PanicInApply).wait(), Err(Error::Rejected(_))));
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
+    assert!(matches!(stub.call(&CounterRequest::PanicInApply).wait(), Err(Error::Rejected(_))));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(2));
     wait_for("the leader of then is a replica again", || {
         let standings = hosts.standings();
         let back = standings.iter().find(|standing| standing.lives == 2);
@@ -35,10 +37,10 @@ fn a_replica_that_ended_comes_back_in_its_process_and_no_other_service_notices()
     assert!(standing.last_end.as_ref().unwrap().contains("in apply"), "{standing:?}");
     assert_ne!(standing.address, Some(host.address().to_string()), "it is another process");
     assert_eq!(host.standing("second").unwrap().lives, 1);
-    assert_eq!(second.call(&Ask::Add).wait(), Ok(2));
-    // One that knows this host alone finds the others by way of it.
+    assert_eq!(second.call(&CounterRequest::Add).wait(), Ok(2));
+    // A client that knows only this host learns of the others from it.
     let through = connect(vec![host.address().to_string()]).service::<Counter>(NAME).unwrap();
-    assert_eq!(through.call(&Ask::Add).wait(), Ok(3));
+    assert_eq!(through.call(&CounterRequest::Add).wait(), Ok(3));
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn a_replica_is_replaced_while_calls_go_on() {
     assert_eq!(values, (1..=values.len() as u64).collect::<Vec<_>>(), "each once, and none is missing");
     wait_for("the new one has all", || spare.standing(NAME).unwrap().changes == values.len() as u64);
 
-    // One more, beyond the wanted number: the one that was replaced has come back as a spare by now, or does soon.
+    // A fourth replica exceeds the wanted number. The replaced replica comes back as a spare, now or soon.
     wait_for("it is a spare", || {
         hosts.0[1].standing(NAME).is_some_and(|standing| standing.lives == 2 && standing.address.is_some())
     });
@@ -80,18 +82,18 @@ fn a_replica_is_replaced_while_calls_go_on() {
 fn the_only_replica_of_a_set_ends_for_good() {
     let hosts = Hosts::start(1);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    assert!(matches!(stub.call(&Ask::PanicInApply).wait(), Err(Error::Rejected(_))));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
+    assert!(matches!(stub.call(&CounterRequest::PanicInApply).wait(), Err(Error::Rejected(_))));
     wait_for("it ends", || hosts.standings()[0].ended.is_some());
     let ended = hosts.standings().remove(0).ended.unwrap();
     assert!(ended.contains("in apply") && ended.contains("the only replica"), "{ended}");
-    // Its name is free again, for another set.
+    // The name is free again for another set.
     hosts.0[0].serve(NAME, Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let stub = connect(vec![hosts.standings()[0].address.clone().unwrap()]).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1), "nothing is left of the first");
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1), "nothing is left of the first");
 }
 
-/// A host with a disk.
+/// Starts a durable host.
 fn durable(directory: &Path, listen: &str, seeds: &[String]) -> Node {
     let host = builder().listen(listen).seeds(seeds).directory(directory).durable().start().wait().unwrap();
     let begin = if seeds.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
@@ -114,12 +116,12 @@ fn a_replica_that_came_back_beside_goes_on_from_its_own_journal_when_its_host_is
         wait_for("the first three are replicas", all);
     }
     let stub = connect(addresses.clone()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
     hosts[0].replace_replica(NAME, &addresses[1], &addresses[3]).wait().unwrap();
     let back = || Some(standing(&hosts[1])).filter(|back| back.lives == 2)?.address;
     wait_for("the one that was replaced is a spare", || back().is_some());
     hosts[0].add_replica(NAME, &back().unwrap()).wait().unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(2));
     let has = |host: &Node, changes: u64| {
         let Standing { me, replicas, changes: there, .. } = standing(host);
         replicas.len() == 4 && there == changes && replicas.iter().any(|(id, _)| Some(*id) == me)
@@ -128,13 +130,13 @@ fn a_replica_that_came_back_beside_goes_on_from_its_own_journal_when_its_host_is
     let before = standing(&hosts[1]);
 
     drop(hosts.remove(1));
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(3), "the others go on");
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(3), "the others go on");
     let again = durable(&directories[1], &addresses[1], &addresses[..1]);
     let after = standing(&again);
     assert_eq!((after.me, after.address), (before.me, before.address), "it is who it was, where it was");
     wait_for("it has all again", || has(&again, 3));
     let through = connect(vec![addresses[1].clone()]).service::<Counter>(NAME).unwrap();
-    assert_eq!(through.call(&Ask::Add).wait(), Ok(4), "its host sends on those who ask it");
+    assert_eq!(through.call(&CounterRequest::Add).wait(), Ok(4), "its host sends on those who ask it");
 }
 
 #[test]
@@ -167,8 +169,8 @@ fn an_exported_state_founds_another_set() {
     hosts.join();
     hosts.join();
     let stub = connect(vec![address]).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Read).wait(), Ok(count));
+    assert_eq!(stub.call(&CounterRequest::Read).wait(), Ok(count));
     drop(hosts.kill_leader());
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(count + 1), "those that joined have it, too");
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(count + 1), "those that joined have it, too");
 }

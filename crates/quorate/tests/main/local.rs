@@ -1,4 +1,4 @@
-//! A program that embeds a cluster: statements, sessions, and what a future leaves behind that is dropped.
+//! A program that embeds a cluster: its statements, its sessions, and the effects of dropped futures.
 
 use std::{
     future::IntoFuture,
@@ -7,7 +7,7 @@ use std::{
 
 use quorate::{Db, Error, Local, RequestName, Strength, Value, Wait};
 
-/// A cluster with a table of so many rows, and a client.
+/// Starts a cluster with a client and a table of `count` rows.
 fn with_rows(count: i32) -> (Local, Db) {
     let cluster = Local::start().wait().unwrap();
     let db = quorate::connect(cluster.addresses()).wait().unwrap();
@@ -35,7 +35,7 @@ fn what_is_written_is_read_at_every_strength() {
     let ids: Vec<i32> = rows.map(|row| row.get("id").unwrap()).collect();
     assert_eq!(ids, [1, 2]);
     for strength in Strength::ALL {
-        // A weaker read may be of before; all have the table.
+        // A weak read may return older rows, but every strength sees the table.
         let rows = db.read(strength).query("select * from t").wait();
         assert!(rows.is_ok(), "{strength}: {rows:?}");
     }
@@ -67,7 +67,7 @@ fn a_write_that_was_named_is_done_once() {
     assert_eq!(send().unwrap(), 1);
     assert_eq!(send().unwrap(), 1, "it is told what the first attempt did");
     assert_eq!(count(&db), 1);
-    // The name goes with its statement.
+    // A name is bound to its statement.
     let other = db.execute("insert into t values (2, 'other')").request(name).wait();
     assert!(
         matches!(&other, Err(Error::Rejected(rejection)) if rejection.sqlstate.as_deref() == Some("22023")),
@@ -128,7 +128,7 @@ fn a_larger_cluster_keeps_rows_when_a_storage_process_is_killed() {
     let storage = cluster.nodes().last().unwrap().clone();
     storage.abandon().wait();
     let until = Instant::now() + Duration::from_secs(30);
-    // Until the other is known to be gone a read may come to nothing.
+    // A read may fail until the gateway knows that the killed process is gone.
     while !matches!(db.query("select * from t").wait(), Ok(rows) if rows.len() == 1) {
         assert!(Instant::now() < until, "the other replica answers");
     }

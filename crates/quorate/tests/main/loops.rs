@@ -12,13 +12,14 @@ use std::{
 
 use quorate::{
     Error, Node, Wait,
-    service::{Begin, Cx, Desk, Executed, Service, ServiceLoop},
+    service::{Begin, Cx, Executed, Service, ServiceLoop, TaskQueue},
 };
+use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
 
-use super::service::{builder, connect, wait_for};
+use super::service::{builder, connect};
 
-/// Hands out what was put in. Those who take wait until something is there.
+/// Hands out the things that callers put in. Calls to take wait until there is something.
 #[derive(Default, Serialize, Deserialize)]
 struct Store(BTreeSet<u64>);
 
@@ -75,16 +76,17 @@ impl ServiceLoop for Store {
         4
     }
 
-    fn run(desk: &Desk<Self>) {
+    fn run(tasks: &TaskQueue<Self>) {
         let mut takers = Vec::new();
-        while !desk.is_over() {
-            match desk.next_within(Duration::from_millis(1)) {
+        while !tasks.is_over() {
+            match tasks.next_within(Duration::from_millis(1)) {
                 Some(task) if matches!(task.request(), Trade::Put(_)) => drop(task.execute()),
                 Some(task) => takers.push(task),
                 None => {}
             }
-            // Another thread may be first, and then the task is rejected, which its caller takes for a reason to call again.
-            while !takers.is_empty() && desk.look(|store| !store.0.is_empty()) {
+            // Another thread may take the thing first. The host then rejects this task, and its caller calls
+            // again.
+            while !takers.is_empty() && tasks.look(|store| !store.0.is_empty()) {
                 takers.pop().expect("there is one").execute();
             }
         }
@@ -128,7 +130,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
                             taken.fetch_add(1, Ordering::Relaxed);
                         }
                         Err(Error::Rejected(_)) => {}
-                        // At the end nobody puts any more.
+                        // At the end nobody puts anything, so a call to take may stay unanswered.
                         Err(Error::MaybeApplied { .. } | Error::NotSent { .. })
                             if stop.load(Ordering::Relaxed) =>
                         {
@@ -154,7 +156,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
         let host = builder().seeds(addresses.clone()).start().wait().unwrap();
         host.serve_loop("store", Store::default(), Begin::Join).wait().unwrap();
         hosts.push(host);
-        // Before that another death would be one of two among three.
+        // Until the spare is a replica, a second death would leave one replica of three.
         wait_for("the spare has taken the place of the one that was killed", || {
             let standings: Vec<_> = hosts.iter().map(|host| host.standing("store").unwrap()).collect();
             let living: BTreeSet<_> = standings.iter().filter_map(|standing| standing.me).collect();
@@ -170,7 +172,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
     let join = |threads: Vec<(u64, thread::JoinHandle<PutAndGot>)>| -> Vec<PutAndGot> {
         threads.into_iter().map(|(_, thread)| thread.join().unwrap()).collect()
     };
-    // Takers first: what is put meanwhile ends their waiting.
+    // The takers end first. The putters still put things in, which ends the takers' waiting.
     let got: Vec<u64> = join(takers).into_iter().flat_map(|(_, got)| got).collect();
     let put: BTreeSet<u64> = join(putters).into_iter().flat_map(|(put, _)| put).collect();
     let different: BTreeSet<u64> = got.iter().copied().collect();
@@ -178,7 +180,7 @@ fn four_threads_complete_calls_in_any_order_while_leaders_are_killed() {
     assert!(different.is_subset(&put), "nothing is taken that was not put");
 }
 
-/// Panics over some requests, with others in its hands.
+/// Panics over some requests while it holds others.
 #[derive(Default, Serialize, Deserialize)]
 struct Clumsy(u64);
 
@@ -203,8 +205,8 @@ impl Service for Clumsy {
 }
 
 impl ServiceLoop for Clumsy {
-    fn run(desk: &Desk<Self>) {
-        while let Some(task) = desk.next() {
+    fn run(tasks: &TaskQueue<Self>) {
+        while let Some(task) = tasks.next() {
             assert!(*task.request() != 13, "asked to panic");
             task.execute();
         }

@@ -14,5 +14,7 @@ mod maps;
 mod node;
 mod scan;
 mod service;
+mod service_drops;
+mod service_kept;
 mod ways;
 mod words;

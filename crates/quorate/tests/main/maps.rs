@@ -1,5 +1,5 @@
-//! Maps on disks: routers and cells whose files hand over bytes only at a sync, so that one that is dropped leaves what a power cut
-//! would leave.
+//! Maps on disks. The files of these routers and cells hand bytes to the system only at a sync, so dropping a
+//! process leaves what a power cut would leave.
 
 use std::{
     collections::BTreeMap,
@@ -7,8 +7,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     net::{TcpListener, TcpStream},
     path::Path,
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bytes::{BufMut as _, Bytes};
@@ -19,13 +18,15 @@ use quorate::{
 use quorate_protocol::{
     CommandId, DomainId, ProcessId, Time, detector,
     partial::{
-        Action, Change, Copies, Level, Map, MapId, Operation, Outcome, Place, ReadRepair, Settings, Site,
-        Strategy, Value, resident, tokens_of,
+        Action, Change, Copies, JoinOptions, Level, Map, MapId, Operation, Outcome, ReadRepair, Settings,
+        Site, Strategy, Value, resident, tokens_of,
     },
 };
 use quorate_runtime::door::{ClientId, ClientLimits, Clients, Door, Flow};
+use quorate_testing::{free_ports, wait_for};
 
-/// Clients that ask in lines: `create`, `put KEY VALUE`, `add KEY NUMBER`, `get KEY`. All is done at a quorum.
+/// A line protocol for clients: `create`, `put KEY VALUE`, `add KEY NUMBER`, `get KEY`. Every operation runs
+/// at a quorum.
 #[derive(Default)]
 struct Lines {
     asked: u64,
@@ -132,8 +133,8 @@ impl Front for Lines {
     }
 }
 
-/// A router and three cells, each with a directory and an address of its own.
-struct Town {
+/// A router and three cells, each with its own directory and address.
+struct MapsCluster {
     directory: tempfile::TempDir,
     ports: [u16; 4],
     doors: [u16; 4],
@@ -142,23 +143,18 @@ struct Town {
 
 const ROUTER: usize = 0;
 
-fn free<const N: usize>() -> [u16; N] {
-    // All at once, so that no two are alike.
-    let free = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    free.each_ref().map(|listener| listener.local_addr().unwrap().port())
-}
-
-impl Town {
-    fn new() -> Town {
+impl MapsCluster {
+    fn new() -> MapsCluster {
         let directory = tempfile::tempdir().unwrap();
-        Town { directory, ports: free(), doors: free(), processes: [const { None }; 4] }
+        MapsCluster { directory, ports: free_ports(), doors: free_ports(), processes: [const { None }; 4] }
     }
 
     fn setup(&self, at: usize) -> Setup {
         let task = if at == ROUTER {
             Task::Router { found: true, wanted: 1 }
         } else {
-            let place = Place { name: format!("cell-{at}"), site: Site(0), tokens: tokens_of(at as u64, 16) };
+            let place =
+                JoinOptions { name: format!("cell-{at}"), site: Site(0), tokens: tokens_of(at as u64, 16) };
             let listener = TcpListener::bind(("127.0.0.1", self.doors[at])).unwrap();
             let front: (Box<dyn Front>, TcpListener) = (Box::new(Lines::default()), listener);
             let (distances, settings) = (BTreeMap::new(), Settings::default());
@@ -189,7 +185,7 @@ impl Town {
         self.processes[at] = Some(Process::start(self.setup(at)).unwrap());
     }
 
-    /// Ends it as if it had been killed.
+    /// Ends the process as if it had been killed.
     fn kill(&mut self, at: usize) {
         self.processes[at] = None;
     }
@@ -207,7 +203,7 @@ impl Town {
         answer.trim_end().to_owned()
     }
 
-    /// Asks until it is answered so.
+    /// Repeats the request until the answer is `wanted`.
     fn wait(&self, at: usize, line: &str, wanted: &str) {
         wait_for(line, || self.ask(at, line) == wanted);
     }
@@ -226,15 +222,7 @@ impl Town {
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !holds() {
-        assert!(Instant::now() < until, "waited in vain: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Turns a bit in the middle of the oldest segment of a journal.
+/// Flips a bit in the middle of the oldest segment of a journal.
 fn rot(place: &Path) {
     let mut within = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
     let journal = within.find(|path| path.is_dir()).expect("it has a journal");
@@ -248,83 +236,89 @@ fn rot(place: &Path) {
 
 #[test]
 fn cells_that_are_all_killed_come_back_with_their_keys() {
-    let mut town = Town::new();
-    (0..4).for_each(|at| town.start(at));
+    let mut maps_cluster = MapsCluster::new();
+    (0..4).for_each(|at| maps_cluster.start(at));
     for at in 1..=3 {
-        wait_for("it is a cell", || !town.arriving(at));
+        wait_for("it is a cell", || !maps_cluster.arriving(at));
     }
-    town.wait(1, "create", "Ok(())");
-    town.wait(2, "put first 1", "done");
+    maps_cluster.wait(1, "create", "Ok(())");
+    maps_cluster.wait(2, "put first 1", "done");
     for number in 0..200 {
-        assert_eq!(town.ask(number % 3 + 1, &format!("put key-{} {number}", number % 50)), "done");
+        assert_eq!(maps_cluster.ask(number % 3 + 1, &format!("put key-{} {number}", number % 50)), "done");
     }
     for number in 1..=30 {
-        assert_eq!(town.ask(number % 3 + 1, "add visits 1"), number.to_string());
+        assert_eq!(maps_cluster.ask(number % 3 + 1, "add visits 1"), number.to_string());
     }
-    let before = [0, 1, 2, 3].map(|at| town.process(at).id());
+    let before = [0, 1, 2, 3].map(|at| maps_cluster.process(at).id());
 
-    // All at once. The cells know each other and the map, and wait for no router.
-    (0..4).for_each(|at| town.kill(at));
+    // All four are killed at once. The cells remember each other and the map, so they start without a router.
+    (0..4).for_each(|at| maps_cluster.kill(at));
     for at in [3, 1, 2] {
-        town.start(at);
+        maps_cluster.start(at);
     }
     for number in 150..200 {
-        town.wait(number % 3 + 1, &format!("get key-{}", number % 50), &number.to_string());
+        maps_cluster.wait(number % 3 + 1, &format!("get key-{}", number % 50), &number.to_string());
     }
     for number in 31..=40 {
-        assert_eq!(town.ask(number % 3 + 1, "add visits 1"), number.to_string());
+        assert_eq!(maps_cluster.ask(number % 3 + 1, "add visits 1"), number.to_string());
     }
-    town.start(ROUTER);
-    assert_eq!([0, 1, 2, 3].map(|at| town.process(at).id()), before, "they are the processes that they were");
-    assert!((1..=3).all(|at| town.resumed(at) == Some(true)));
-    town.wait(1, "get first", "1");
+    maps_cluster.start(ROUTER);
+    assert_eq!(
+        [0, 1, 2, 3].map(|at| maps_cluster.process(at).id()),
+        before,
+        "they are the processes that they were"
+    );
+    assert!((1..=3).all(|at| maps_cluster.resumed(at) == Some(true)));
+    maps_cluster.wait(1, "get first", "1");
 
-    // Not all that was durable can be read: another process takes its place, and copies what the others have.
-    town.kill(2);
-    rot(&town.place(2));
-    town.start(2);
-    assert_ne!(town.process(2).id(), before[2]);
-    wait_for("it has copied its keys", || !town.arriving(2));
-    assert_eq!(town.resumed(2), Some(false));
-    town.kill(1);
-    town.wait(3, "get key-0", "150");
-    town.wait(2, "get key-49", "199");
+    // Part of the durable data is unreadable. The cell restarts as another process and copies the data of the
+    // others.
+    maps_cluster.kill(2);
+    rot(&maps_cluster.place(2));
+    maps_cluster.start(2);
+    assert_ne!(maps_cluster.process(2).id(), before[2]);
+    wait_for("it has copied its keys", || !maps_cluster.arriving(2));
+    assert_eq!(maps_cluster.resumed(2), Some(false));
+    maps_cluster.kill(1);
+    maps_cluster.wait(3, "get key-0", "150");
+    maps_cluster.wait(2, "get key-49", "199");
 
-    // Known elsewhere, it does not begin.
-    town.ports[1] = free::<1>()[0];
-    let refused = Process::start(town.setup(1)).err().expect("the others know it at another address");
+    // A cell whose address differs from the one that the others know refuses to start.
+    maps_cluster.ports[1] = free_ports::<1>()[0];
+    let refused = Process::start(maps_cluster.setup(1)).err().expect("the others know it at another address");
     assert!(refused.to_string().contains("the others know this process at"), "{refused}");
 }
 
-/// A cell whose place another one took while it was down is out, and its directory begins anew.
+/// While a cell was down, another cell took its place. The cell learns that it is out, and starts over in its
+/// directory.
 #[test]
 fn a_cell_that_is_out_comes_back_as_another_process() {
-    let mut town = Town::new();
-    (0..4).for_each(|at| town.start(at));
+    let mut maps_cluster = MapsCluster::new();
+    (0..4).for_each(|at| maps_cluster.start(at));
     for at in 1..=3 {
-        wait_for("it is a cell", || !town.arriving(at));
+        wait_for("it is a cell", || !maps_cluster.arriving(at));
     }
-    town.wait(1, "create", "Ok(())");
-    town.wait(2, "put first 1", "done");
-    let before = town.process(3).id();
-    town.kill(3);
-    // The same node with an empty directory.
-    let aside = town.directory.path().join("aside");
-    fs::rename(town.place(3), &aside).unwrap();
-    town.start(3);
-    wait_for("it has copied its keys", || !town.arriving(3));
-    town.kill(3);
-    fs::remove_dir_all(town.place(3)).unwrap();
-    fs::rename(&aside, town.place(3)).unwrap();
-    town.start(3);
-    assert_eq!(town.process(3).id(), before);
-    let end = town.process(3).ended().recv_timeout(Duration::from_secs(30));
+    maps_cluster.wait(1, "create", "Ok(())");
+    maps_cluster.wait(2, "put first 1", "done");
+    let before = maps_cluster.process(3).id();
+    maps_cluster.kill(3);
+    // The same node starts with an empty directory.
+    let aside = maps_cluster.directory.path().join("aside");
+    fs::rename(maps_cluster.place(3), &aside).unwrap();
+    maps_cluster.start(3);
+    wait_for("it has copied its keys", || !maps_cluster.arriving(3));
+    maps_cluster.kill(3);
+    fs::remove_dir_all(maps_cluster.place(3)).unwrap();
+    fs::rename(&aside, maps_cluster.place(3)).unwrap();
+    maps_cluster.start(3);
+    assert_eq!(maps_cluster.process(3).id(), before);
+    let end = maps_cluster.process(3).ended().recv_timeout(Duration::from_secs(30));
     assert!(matches!(end, Ok(End::Wedged | End::OlderCopy(_))), "{end:?}");
     if end == Ok(End::Wedged) {
-        town.kill(3);
-        town.start(3);
-        assert_ne!(town.process(3).id(), before);
-        wait_for("it has copied its keys", || !town.arriving(3));
-        town.wait(3, "get first", "1");
+        maps_cluster.kill(3);
+        maps_cluster.start(3);
+        assert_ne!(maps_cluster.process(3).id(), before);
+        wait_for("it has copied its keys", || !maps_cluster.arriving(3));
+        maps_cluster.wait(3, "get first", "1");
     }
 }

@@ -1,16 +1,16 @@
-//! Nodes: who is taken in, whose directory it is, and what comes after the end.
+//! Nodes: routers admit them or do not, directories belong to one node, and users hear of a node's end.
 
 use std::time::{Duration, Instant};
 
 use quorate::{Error, Local, Node, ProcessId, Role, Wait, node::Member};
 use quorate_tables::operate::Operation;
 
-/// The process of a node in its role.
+/// Returns the process of the node's role.
 fn member(node: &Node) -> Member {
     node.member().unwrap()
 }
 
-/// Waits until a member is another process than it was.
+/// Waits until a member has become another process.
 fn wait_for_another(member: &Member, before: ProcessId) {
     let until = Instant::now() + Duration::from_secs(30);
     while member.id() == before {
@@ -23,7 +23,7 @@ fn wait_for_another(member: &Member, before: ProcessId) {
 #[test]
 fn a_client_without_a_cluster_says_so_in_time() {
     let began = Instant::now();
-    // A port that was just given up: nobody listens there.
+    // A port that was just released, so nobody listens there.
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let node = Node::builder().routers([nobody.to_string()]).patience(Duration::from_millis(300)).start();
     let asked = node.wait().unwrap().db().wait();
@@ -83,10 +83,10 @@ fn a_client_that_was_expelled_comes_back_and_its_users_stay() {
     db.execute("insert into t values (1)").wait().unwrap();
     let client = member(db.node());
     let (before, address) = (client.id(), client.address());
-    // Nobody here asked it to end: it is out all the same.
+    // The client's process leaves on its own, although no user asked for that.
     client.process().leave(Duration::from_secs(10)).unwrap();
     let began = Instant::now();
-    // What meets the end says what may have happened, and the next is answered.
+    // Writes that meet the end report what may have happened. A later write succeeds.
     let mut id = 1;
     let answered = loop {
         id += 1;
@@ -120,7 +120,7 @@ fn a_process_is_told_whether_it_leaves() {
     }
     let before = superior.id();
     superior.process().leave(patience).unwrap();
-    // Out is out, whoever asked for it: it comes back.
+    // A super that left comes back, regardless of who made it leave.
     wait_for_another(&superior, before);
 }
 
@@ -142,7 +142,7 @@ fn a_router_that_was_removed_comes_back_as_a_fresh_one() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let before = third.id();
-    // Whichever leads.
+    // Any of the routers may lead.
     let remove = || {
         let operation = || Operation::RemoveRouter { process: before.to_string() };
         routers.iter().any(|router| router.process().operate(operation(), patience).is_ok())

@@ -1,11 +1,11 @@
-//! The scan engine on a worker's thread, with a crew beside it.
+//! The scan engine on a worker's thread, helped by scan threads.
 
 use std::sync::{
     atomic::{AtomicUsize, Ordering},
     mpsc,
 };
 
-use quorate::crew::{Crew, Muster};
+use quorate::scan_threads::{ScanThreadOptions, ScanThreads};
 use quorate_protocol::{
     ecast::Position,
     rubberband::{Range, Task, TaskKind, TaskResult},
@@ -23,7 +23,7 @@ use quorate_table::{
 use quorate_tables::storage::execute;
 
 const TABLE: TableId = TableId(1);
-/// Eight blocks.
+/// Number of rows: eight blocks.
 const ROWS: i32 = 30_000;
 const READS: i32 = 300;
 
@@ -31,7 +31,7 @@ fn job(epoch: u64, operation: Operation) -> Job {
     Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
 }
 
-/// Below a bound, without a pattern.
+/// Returns a number below `below`, without an obvious pattern.
 fn spread(number: i32, below: i32) -> i32 {
     ((number as u32).wrapping_mul(0x9E37_79B1) >> 8) as i32 % below
 }
@@ -60,7 +60,7 @@ fn compared(operator: Binary, column: usize, value: i32) -> Expr {
     Expr::binary(operator, Expr::Column(column, Type::Int4), Expr::constant(Value::Int4(value), Type::Int4))
 }
 
-/// Reads of every kind, each of a good part of the table, with updates among them.
+/// Returns reads of every kind, each over a good part of the table, with updates among them.
 fn batch() -> Vec<Job> {
     let mut epoch = 2;
     let columns = || vec![Expr::Column(0, Type::Int4), Expr::Column(1, Type::Int4)];
@@ -100,31 +100,32 @@ fn batch() -> Vec<Job> {
     jobs
 }
 
-/// A crew that tells how many parts it has been given at once.
+/// Scan threads that record the largest number of parts in one call.
 struct Counted {
-    crew: Crew,
+    scan_threads: ScanThreads,
     parts_max: AtomicUsize,
 }
 
 impl Host for Counted {
     fn threads(&self) -> usize {
-        self.crew.threads()
+        self.scan_threads.threads()
     }
 
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         self.parts_max.fetch_max(count, Ordering::Relaxed);
-        self.crew.each(count, work);
+        self.scan_threads.each(count, work);
     }
 }
 
-/// What is answered with so many threads, and in how many parts at most rows were looked at.
+/// Returns the answers with this number of threads, and the largest number of parts in one pass.
 fn answered(threads: usize) -> (Vec<Answer>, usize) {
-    let crew = Crew::start(Muster { threads, ..Muster::default() }).unwrap();
+    let scan_threads =
+        ScanThreads::start(ScanThreadOptions { threads, ..ScanThreadOptions::default() }).unwrap();
     let (answers, results) = mpsc::channel();
     let mut engine = ScanEngine::default();
-    let host = Counted { crew, parts_max: AtomicUsize::new(1) };
+    let host = Counted { scan_threads, parts_max: AtomicUsize::new(1) };
     let worker = Worker::start("engine", 16, move |batches: Vec<Vec<Job>>| {
-        host.crew.join();
+        host.scan_threads.join();
         for jobs in batches {
             let given = engine.apply_keeping(&jobs, &mut |_, _| false, &host);
             answers.send((given, host.parts_max.load(Ordering::Relaxed))).unwrap();
@@ -153,16 +154,16 @@ fn what_is_answered_does_not_depend_on_the_number_of_threads() {
     }
 }
 
-/// A crew of which a part panics in so many passes yet.
+/// Scan threads in which one part of each of the next `panics_left` passes panics.
 struct Faulty {
-    crew: Crew,
+    scan_threads: ScanThreads,
     panics_left: AtomicUsize,
     panicked: AtomicUsize,
 }
 
 impl Host for Faulty {
     fn threads(&self) -> usize {
-        self.crew.threads()
+        self.scan_threads.threads()
     }
 
     fn looks_min(&self) -> usize {
@@ -176,7 +177,7 @@ impl Host for Faulty {
     fn each(&self, count: usize, work: &(dyn Fn(usize) + Sync)) {
         let left =
             self.panics_left.try_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
-        self.crew.each(count, &|number| {
+        self.scan_threads.each(count, &|number| {
             assert!(left.is_err() || number + 1 != count, "as the test wants");
             work(number);
         });
@@ -203,14 +204,15 @@ fn a_panic_of_a_scanning_thread_is_the_failure_of_one_read() {
         let TaskResult::Read(pieces) = result else { return false };
         matches!(postcard::from_bytes(&pieces[0]), Ok(Answer::Failed(failure)) if failure.is_panic())
     };
-    let threads = Muster { threads: 3, ..Muster::default() };
-    let (mut engine, crew) = (ScanEngine::default(), Crew::start(threads).unwrap());
-    let host = Faulty { crew, panics_left: AtomicUsize::new(0), panicked: AtomicUsize::new(0) };
+    let threads = ScanThreadOptions { threads: 3, ..ScanThreadOptions::default() };
+    let (mut engine, scan_threads) = (ScanEngine::default(), ScanThreads::start(threads).unwrap());
+    let host = Faulty { scan_threads, panics_left: AtomicUsize::new(0), panicked: AtomicUsize::new(0) };
     execute(&mut engine, table().into_iter().map(task).collect(), &host);
     let expected = execute(&mut engine, reads.clone(), &host);
     assert!(!expected.iter().any(is_panic));
 
-    // The pass of all panics, and those of the first half, the first quarter and so on, down to the first read.
+    // The pass of all reads panics. So do the passes of the first half, the first quarter and so on, down to
+    // the first read.
     let halvings = reads.len().ilog2() as usize + 1;
     host.panics_left.store(halvings, Ordering::Relaxed);
     let results = execute(&mut engine, reads.clone(), &host);

@@ -14,21 +14,22 @@ use quorate::{
     node::Builder,
     service::{Begin, Cx, Executed, Kind, Service, Standing, Stub},
 };
+use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
 
-/// Accounts, of which each is a key of its own.
+/// Accounts. Each account is a key of its own.
 #[derive(Default, Serialize, Deserialize)]
-struct Bank(std::collections::BTreeMap<u64, i64>);
+pub(super) struct AccountService(std::collections::BTreeMap<u64, i64>);
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Order {
-    /// Adds so much to an account. The reply is what is there then.
+pub(super) enum Order {
+    /// Adds an amount to an account. The reply is the new balance.
     Add(u64, i64),
     Look(u64),
     Sum,
 }
 
-impl Service for Bank {
+impl Service for AccountService {
     type Request = Order;
     type Reply = i64;
     type Delta = (u64, i64);
@@ -67,21 +68,21 @@ impl Service for Bank {
     }
 }
 
-/// Counts, and does what services should not.
+/// Counts, and also does what a service should not do.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Counter {
     value: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
+pub(super) enum CounterRequest {
     Add,
-    /// Takes its time before it adds.
+    /// Sleeps for this time before it adds.
     AddSlowly(Duration),
-    /// Adds, and has a delta of so many bytes.
+    /// Adds, with a delta of this many bytes.
     AddWith(usize),
     Read,
-    /// Adds, and says that it is a read.
+    /// Adds, but calls itself a read.
     AddAsRead,
     Refuse,
     Panic,
@@ -95,23 +96,23 @@ pub(super) enum Delta {
 }
 
 impl Service for Counter {
-    type Request = Ask;
+    type Request = CounterRequest;
     type Reply = u64;
     type Delta = Delta;
     type Undo = u64;
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-        let padding = match ask {
-            Ask::Read => return Executed::Unchanged(self.value),
-            Ask::Refuse => return Executed::Rejected(format!("not at {}", self.value)),
-            Ask::Panic => panic!("asked to panic at {}", self.value),
-            Ask::PanicInApply => return Executed::Changed(0, Delta::Panic),
-            Ask::AddSlowly(span) => {
+    fn execute(&self, request: &CounterRequest, _: &mut Cx<'_>) -> Executed<Self> {
+        let padding = match request {
+            CounterRequest::Read => return Executed::Unchanged(self.value),
+            CounterRequest::Refuse => return Executed::Rejected(format!("not at {}", self.value)),
+            CounterRequest::Panic => panic!("asked to panic at {}", self.value),
+            CounterRequest::PanicInApply => return Executed::Changed(0, Delta::Panic),
+            CounterRequest::AddSlowly(span) => {
                 thread::sleep(*span);
                 0
             }
-            Ask::AddWith(bytes) => *bytes,
-            Ask::Add | Ask::AddAsRead => 0,
+            CounterRequest::AddWith(bytes) => *bytes,
+            CounterRequest::Add | CounterRequest::AddAsRead => 0,
         };
         Executed::Changed(self.value + 1, Delta::One(vec![7; padding]))
     }
@@ -128,25 +129,25 @@ impl Service for Counter {
         self.value -= added;
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Read | Ask::AddAsRead => Kind::Read,
+    fn kind(request: &CounterRequest) -> Kind {
+        match request {
+            CounterRequest::Read | CounterRequest::AddAsRead => Kind::Read,
             _ => Kind::Write,
         }
     }
 }
 
-/// The same service as others see it, with a fault in this replica alone: it panics in `apply`.
+/// Looks like [`Counter`] to other replicas, but panics in `apply`.
 #[derive(Default, Serialize, Deserialize)]
 struct Fragile(Counter);
 
 impl Service for Fragile {
-    type Request = Ask;
+    type Request = CounterRequest;
     type Reply = u64;
     type Delta = Delta;
     type Undo = u64;
 
-    fn execute(&self, _: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+    fn execute(&self, _: &CounterRequest, _: &mut Cx<'_>) -> Executed<Self> {
         Executed::Rejected(String::from("it leads nobody"))
     }
 
@@ -161,11 +162,11 @@ impl Service for Fragile {
 
 pub(super) const NAME: &str = "counter";
 
-/// Hosts of one counter.
+/// The hosts of one counter.
 pub(super) struct Hosts(pub(super) Vec<Node>);
 
 impl Hosts {
-    /// So many, all of them replicas.
+    /// Starts `count` hosts, all of which are replicas.
     pub(super) fn start(count: usize) -> Hosts {
         let mut hosts = Hosts(Vec::new());
         let first = builder().start().wait().unwrap();
@@ -177,7 +178,7 @@ impl Hosts {
         hosts
     }
 
-    /// Another one, which becomes a replica.
+    /// Adds a host, which becomes a replica.
     pub(super) fn join(&mut self) {
         let host = builder().seeds(self.addresses()).start().wait().unwrap();
         host.serve(NAME, Counter::default(), Begin::Join).wait().unwrap();
@@ -193,7 +194,7 @@ impl Hosts {
         self.0.iter().map(|host| host.standing(NAME).unwrap()).collect()
     }
 
-    /// Waits until these hosts are the replicas, as each of them knows.
+    /// Waits until exactly these hosts are the replicas in the view of each of them.
     fn settle(&self) {
         let ids: Vec<_> = self.standings().iter().map(|standing| standing.me.unwrap()).collect();
         wait_for("all are replicas", || {
@@ -204,7 +205,7 @@ impl Hosts {
         });
     }
 
-    /// Takes the leader away, as if it had been killed.
+    /// Removes the leader as if it had been killed.
     pub(super) fn kill_leader(&mut self) -> Node {
         let leads = |host: &Node| host.standing(NAME).unwrap().serving;
         wait_for("one leads", || self.0.iter().any(leads));
@@ -214,7 +215,7 @@ impl Hosts {
 }
 
 pub(super) fn builder() -> Builder {
-    // Little, so that a joiner needs a checkpoint.
+    // The short log forces a joiner to load a checkpoint.
     Node::builder().log_bytes_kept(4096)
 }
 
@@ -222,15 +223,7 @@ pub(super) fn connect(addresses: Vec<String>) -> Db {
     quorate::connect(addresses).wait().unwrap()
 }
 
-pub(super) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < until, "{what}, in time");
-        thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Threads that count, and read what they counted, until they are told to stop.
+/// Threads that add and then read the count until `stop`.
 pub(super) struct Callers {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
@@ -246,8 +239,8 @@ impl Callers {
             thread::spawn(move || {
                 let mut values = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
-                    let value = stub.call(&Ask::Add).wait().unwrap();
-                    let seen = stub.call(&Ask::Read).wait().unwrap();
+                    let value = stub.call(&CounterRequest::Add).wait().unwrap();
+                    let seen = stub.call(&CounterRequest::Read).wait().unwrap();
                     assert!(seen >= value, "{seen} was read after {value} was told");
                     values.push(value);
                     answered.fetch_add(1, Ordering::Relaxed);
@@ -264,7 +257,7 @@ impl Callers {
         wait_for("calls are answered", || self.answered.load(Ordering::Relaxed) >= before + calls);
     }
 
-    /// The values that they were told, in order.
+    /// Stops the threads, and returns the values of their replies in ascending order.
     pub(super) fn stop(self) -> Vec<u64> {
         self.stop.store(true, Ordering::Relaxed);
         let mut values: Vec<u64> =
@@ -282,7 +275,7 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
     callers.wait_for_more(100);
     drop(hosts.kill_leader());
     callers.wait_for_more(100);
-    // A fresh one takes the place of the one that was killed, and then there is another to kill.
+    // A new host takes the place of the killed one, so that the test can kill another.
     hosts.join();
     let joined = hosts.0.last().unwrap().standing(NAME).unwrap();
     assert!(joined.restored >= 1, "its log was cut off: {joined:?}");
@@ -296,7 +289,7 @@ fn calls_go_on_and_take_effect_once_when_leaders_are_killed() {
         hosts.standings().iter().all(|standing| standing.changes == count)
     });
     let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(fresh.call(&Ask::Read).wait(), Ok(count));
+    assert_eq!(fresh.call(&CounterRequest::Read).wait(), Ok(count));
 }
 
 #[test]
@@ -305,24 +298,24 @@ fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     let mut caller = stub.caller().unwrap();
     for value in 1..=100 {
-        assert_eq!(caller.call(&Ask::Add), Ok(value));
-        assert_eq!(caller.call(&Ask::Read), Ok(value));
+        assert_eq!(caller.call(&CounterRequest::Add), Ok(value));
+        assert_eq!(caller.call(&CounterRequest::Read), Ok(value));
     }
-    // Nobody drives its links while the leader is killed and another one takes its place.
+    // The caller's links stand idle while the leader dies and another host takes its place.
     drop(hosts.kill_leader());
     hosts.join();
-    assert_eq!(caller.call(&Ask::Add), Ok(101));
+    assert_eq!(caller.call(&CounterRequest::Add), Ok(101));
     drop(hosts.kill_leader());
-    assert_eq!(caller.call(&Ask::Add), Ok(102));
-    assert_eq!(stub.call(&Ask::Read).wait(), Ok(102));
-    let refused = caller.call(&Ask::Refuse);
+    assert_eq!(caller.call(&CounterRequest::Add), Ok(102));
+    assert_eq!(stub.call(&CounterRequest::Read).wait(), Ok(102));
+    let refused = caller.call(&CounterRequest::Refuse);
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message == "not at 102"), "{refused:?}");
 
     let nowhere = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let node = Node::builder().seeds([nowhere.clone()]).call_wait(Duration::from_millis(300)).start().wait();
     let mut lost = node.unwrap().service::<Counter>(NAME).unwrap().caller().unwrap();
     let begun = Instant::now();
-    match lost.call(&Ask::Add) {
+    match lost.call(&CounterRequest::Add) {
         Err(Error::NotSent { why }) => {
             assert!(why.contains(&nowhere) && why.contains("nobody who serves"), "{why}")
         }
@@ -336,7 +329,7 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     for value in 1..=40 {
-        assert_eq!(stub.call(&Ask::AddWith(1000)).wait(), Ok(value));
+        assert_eq!(stub.call(&CounterRequest::AddWith(1000)).wait(), Ok(value));
     }
     for _ in 0..3 {
         drop(hosts.0.remove(0));
@@ -344,35 +337,36 @@ fn what_all_have_learned_outlives_every_process_that_computed_it() {
     }
     assert!(hosts.standings().iter().all(|standing| standing.restored >= 1), "{:?}", hosts.standings());
     let fresh = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(fresh.call(&Ask::Read).wait(), Ok(40));
-    assert_eq!(fresh.call(&Ask::Add).wait(), Ok(41));
+    assert_eq!(fresh.call(&CounterRequest::Read).wait(), Ok(40));
+    assert_eq!(fresh.call(&CounterRequest::Add).wait(), Ok(41));
 }
 
 #[test]
 fn a_stub_follows_when_all_replicas_that_it_knew_are_replaced() {
     let mut hosts = Hosts::start(3);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    // The leader stays until both others were replaced, and answers meanwhile: the stub is never sent on.
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
+    // The leader stays until both others have been replaced. It answers meanwhile, so nothing redirects the
+    // stub.
     for value in 2..=3 {
         drop(hosts.0.remove(1));
         hosts.join();
-        assert_eq!(stub.call(&Ask::Add).wait(), Ok(value));
+        assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(value));
     }
     drop(hosts.kill_leader());
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(4));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(4));
 }
 
-const BANK: &str = "bank";
+pub(super) const BANK: &str = "bank";
 
-/// Three hosts of a bank, all of them replicas.
+/// Starts three hosts of a bank, all of which are replicas.
 fn banks() -> Vec<Node> {
     let mut hosts: Vec<Node> = Vec::new();
     for _ in 0..3 {
         let seeds = hosts.iter().map(|host| host.address().to_string());
         let host = builder().seeds(seeds.collect::<Vec<_>>()).start().wait().unwrap();
         let begin = if hosts.is_empty() { Begin::Found { replicas: 3 } } else { Begin::Join };
-        host.serve(BANK, Bank::default(), begin).wait().unwrap();
+        host.serve(BANK, AccountService::default(), begin).wait().unwrap();
         hosts.push(host);
     }
     let all = |host: &Node| host.standing(BANK).unwrap().replicas.len() == 3;
@@ -384,7 +378,7 @@ fn banks() -> Vec<Node> {
 fn a_transaction_takes_effect_at_its_commit_or_not_at_all() {
     let hosts = banks();
     let addresses: Vec<_> = hosts.iter().map(|host| host.address().to_string()).collect();
-    let bank = connect(addresses).service::<Bank>(BANK).unwrap();
+    let bank = connect(addresses).service::<AccountService>(BANK).unwrap();
     let mut transfer = bank.begin();
     assert_eq!(transfer.call(&Order::Add(1, -50)).wait(), Ok(-50));
     assert_eq!(bank.call(&Order::Look(2)).wait(), Ok(0), "nobody has account 2");
@@ -412,8 +406,8 @@ fn a_transaction_takes_effect_at_its_commit_or_not_at_all() {
 #[test]
 fn of_two_transactions_that_wait_for_each_other_one_is_aborted() {
     let host = builder().start().wait().unwrap();
-    host.serve(BANK, Bank::default(), Begin::Found { replicas: 1 }).wait().unwrap();
-    let bank = connect(vec![host.address().to_string()]).service::<Bank>(BANK).unwrap();
+    host.serve(BANK, AccountService::default(), Begin::Found { replicas: 1 }).wait().unwrap();
+    let bank = connect(vec![host.address().to_string()]).service::<AccountService>(BANK).unwrap();
     let (mut one, mut other) = (bank.begin(), bank.begin());
     assert_eq!(one.call(&Order::Add(1, 1)).wait(), Ok(1));
     assert_eq!(other.call(&Order::Add(2, 1)).wait(), Ok(1));
@@ -431,7 +425,7 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
     let mut hosts = banks();
     let addresses: Vec<_> = hosts.iter().map(|host| host.address().to_string()).collect();
     let (stop, committed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let transfer = |bank: &Stub<Bank>, turn: u64| -> Result<(), Error> {
+    let transfer = |bank: &Stub<AccountService>, turn: u64| -> Result<(), Error> {
         let mut transaction = bank.begin();
         transaction.call(&Order::Add(turn % 5, -1)).wait()?;
         transaction.call(&Order::Add((turn + 1) % 5, 1)).wait()?;
@@ -439,7 +433,7 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
     };
     let callers: Vec<_> = (0..4)
         .map(|caller| {
-            let bank = connect(addresses.clone()).service::<Bank>(BANK).unwrap();
+            let bank = connect(addresses.clone()).service::<AccountService>(BANK).unwrap();
             let (stop, committed) = (stop.clone(), committed.clone());
             thread::spawn(move || {
                 let mut changes = 0;
@@ -471,7 +465,7 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
     more(50);
     stop.store(true, Ordering::Relaxed);
     let changes: u64 = callers.into_iter().map(|caller| caller.join().unwrap()).sum();
-    let bank = connect(addresses.clone()).service::<Bank>(BANK).unwrap();
+    let bank = connect(addresses.clone()).service::<AccountService>(BANK).unwrap();
     assert_eq!(bank.call(&Order::Sum).wait(), Ok(0));
     let same = |host: &Node| host.standing(BANK).unwrap().changes == changes;
     wait_for("all have what was committed, once", || hosts.iter().all(same));
@@ -481,17 +475,17 @@ fn transfers_go_on_and_the_sum_stays_when_leaders_are_killed() {
 fn a_refusal_or_a_panic_changes_nothing() {
     let hosts = Hosts::start(1);
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    let rejected = |ask| match stub.call(&ask).wait() {
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
+    let rejected = |request| match stub.call(&request).wait() {
         Err(error @ Error::Rejected(_)) => error.to_string(),
-        other => panic!("{ask:?}: {other:?}"),
+        other => panic!("{request:?}: {other:?}"),
     };
-    assert!(rejected(Ask::Refuse).contains("not at 1"));
-    assert!(rejected(Ask::Panic).contains("asked to panic at 1"));
-    assert!(rejected(Ask::AddAsRead).contains("as a read"));
-    assert!(rejected(Ask::AddWith(5 << 20)).contains("too many"));
-    assert_eq!(stub.call(&Ask::Read).wait(), Ok(1));
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2));
+    assert!(rejected(CounterRequest::Refuse).contains("not at 1"));
+    assert!(rejected(CounterRequest::Panic).contains("asked to panic at 1"));
+    assert!(rejected(CounterRequest::AddAsRead).contains("as a read"));
+    assert!(rejected(CounterRequest::AddWith(5 << 20)).contains("too many"));
+    assert_eq!(stub.call(&CounterRequest::Read).wait(), Ok(1));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(2));
 }
 
 #[test]
@@ -502,7 +496,7 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     let stub = connect(hosts.addresses()).service::<Counter>(NAME).unwrap();
     let is_in = || fragile.standing(NAME).unwrap().replicas.len() == 3;
     wait_for("it is taken in", is_in);
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
     let ended = || fragile.standing(NAME).unwrap().last_end;
     wait_for("it ends", || ended().is_some());
     assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
@@ -511,14 +505,14 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
         matches!(&again, Err(Error::Start { why }) if why.contains("serves `counter` already")),
         "{again:?}"
     );
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(2), "two of three go on");
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(2), "two of three go on");
     drop(fragile);
     hosts.join();
 
-    // At the leader: the request is refused, and is not the next leader's end.
-    let refused = stub.call(&Ask::PanicInApply).wait();
+    // At the leader the host refuses the request. The next leader does not end over it.
+    let refused = stub.call(&CounterRequest::PanicInApply).wait();
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(3));
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(3));
     let ended = hosts.standings().into_iter().filter(|standing| standing.last_end.is_some()).count();
     assert_eq!(ended, 1, "{:?}", hosts.standings());
 }
@@ -526,17 +520,17 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
 #[test]
 fn a_name_that_nobody_serves_is_said_and_waited_for() {
     let host = builder().start().wait().unwrap();
-    // It hosts another service.
+    // The host serves another service.
     host.serve("other", Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let address = host.address().to_string();
     let impatient = Node::builder().seeds([&address]).call_wait(Duration::from_millis(200)).start();
     let stub = impatient.wait().unwrap().service::<Counter>("no such thing").unwrap();
-    let nobody = stub.call(&Ask::Add).wait().unwrap_err();
+    let nobody = stub.call(&CounterRequest::Add).wait().unwrap_err();
     assert_eq!(nobody.fate(), Some(Fate::NotSent));
     assert!(nobody.to_string().contains("nobody who serves `no such thing`"), "{nobody}");
 
     let patient = connect(vec![address]).service::<Counter>(NAME).unwrap();
-    let caller = thread::spawn(move || patient.call(&Ask::Add).wait());
+    let caller = thread::spawn(move || patient.call(&CounterRequest::Add).wait());
     thread::sleep(Duration::from_millis(100));
     host.serve(NAME, Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     assert_eq!(caller.join().unwrap(), Ok(1), "the call was there before the service");
@@ -545,11 +539,11 @@ fn a_name_that_nobody_serves_is_said_and_waited_for() {
 #[test]
 fn an_open_outcome_is_asked_for_again() {
     let hosts = Hosts::start(1);
-    let wait = Duration::from_millis(300);
+    let wait = Duration::from_secs(1);
     let client = Node::builder().seeds(hosts.addresses()).call_wait(wait).start().wait().unwrap();
     let stub = client.service::<Counter>(NAME).unwrap();
-    assert_eq!(stub.call(&Ask::Add).wait(), Ok(1));
-    let open = stub.call(&Ask::AddSlowly(4 * wait)).wait();
+    assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(1));
+    let open = stub.call(&CounterRequest::AddSlowly(4 * wait)).wait();
     let Err(Error::MaybeApplied { id: Some(Name::Call(mut id)), .. }) = open else { panic!("{open:?}") };
     let until = Instant::now() + Duration::from_secs(30);
     let value = loop {
@@ -560,7 +554,7 @@ fn an_open_outcome_is_asked_for_again() {
         }
     };
     assert_eq!(value, Ok(2));
-    assert_eq!(stub.call(&Ask::Read).wait(), Ok(2), "once, however often it was asked for");
+    assert_eq!(stub.call(&CounterRequest::Read).wait(), Ok(2), "once, however often it was asked for");
     assert!(matches!(stub.again(id).wait(), Err(Error::Expired { .. })), "it was told");
 }
 
@@ -576,8 +570,8 @@ fn a_set_is_founded_once_and_joined_with_its_first_state() {
     let alone = builder().start().wait().unwrap();
     let alone = alone.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(matches!(&alone, Err(Error::Start { why }) if why.contains("without seeds")), "{alone:?}");
-    // Another name is another service.
+    // Another name stands for another service.
     other.serve("second", Counter::default(), Begin::Found { replicas: 1 }).wait().unwrap();
     let second = connect(vec![other.address().to_string()]).service::<Counter>("second").unwrap();
-    assert_eq!(second.call(&Ask::Add).wait(), Ok(1));
+    assert_eq!(second.call(&CounterRequest::Add).wait(), Ok(1));
 }

@@ -1,4 +1,4 @@
-//! The ways in which a service can be hosted: what its log carries, which thread executes it, and checks.
+//! The ways of hosting a service: the content of its log, the thread that executes it, and checks.
 
 use std::{
     collections::BTreeSet,
@@ -12,10 +12,11 @@ use quorate::{
     node::Builder,
     service::{Begin, Carries, Cx, Executed, Kind, Service, Standing, Stub},
 };
+use quorate_testing::wait_for;
 use serde::{Deserialize, Serialize};
 
-/// How [`Draws`] is hosted.
-trait Way: Send + 'static {
+/// The way in which [`Draws`] is hosted.
+trait LogContent: Send + 'static {
     const CARRIES: Carries;
     const SHORT: bool;
 }
@@ -24,7 +25,7 @@ macro_rules! ways {
     ($($name:ident: $carries:ident, $short:literal;)*) => {
         $(struct $name;
 
-        impl Way for $name {
+        impl LogContent for $name {
             const CARRIES: Carries = Carries::$carries;
             const SHORT: bool = $short;
         })*
@@ -39,7 +40,7 @@ ways! {
     ShortWhole: State, true;
 }
 
-/// Draws numbers, each once, and keeps them.
+/// Draws distinct numbers and keeps them.
 #[derive(Serialize, Deserialize)]
 #[serde(bound = "")]
 struct Draws<W> {
@@ -54,9 +55,9 @@ impl<W> Default for Draws<W> {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-enum Ask {
+enum DrawRequest {
     Draw,
-    /// Takes its time over it.
+    /// Draws after two milliseconds.
     DrawSlowly,
     All,
     PanicInApply,
@@ -64,8 +65,8 @@ enum Ask {
 
 const PANIC: u64 = u64::MAX;
 
-impl<W: Way> Service for Draws<W> {
-    type Request = Ask;
+impl<W: LogContent> Service for Draws<W> {
+    type Request = DrawRequest;
     type Reply = Vec<u64>;
     type Delta = u64;
     type Undo = ();
@@ -73,12 +74,12 @@ impl<W: Way> Service for Draws<W> {
     const CARRIES: Carries = W::CARRIES;
     const SHORT: bool = W::SHORT;
 
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        let draw = match ask {
-            Ask::All => return Executed::Unchanged(self.drawn.clone()),
-            Ask::PanicInApply => PANIC,
-            Ask::Draw => cx.random() >> 1,
-            Ask::DrawSlowly => {
+    fn execute(&self, request: &DrawRequest, cx: &mut Cx<'_>) -> Executed<Self> {
+        let draw = match request {
+            DrawRequest::All => return Executed::Unchanged(self.drawn.clone()),
+            DrawRequest::PanicInApply => PANIC,
+            DrawRequest::Draw => cx.random() >> 1,
+            DrawRequest::DrawSlowly => {
                 thread::sleep(Duration::from_millis(2));
                 cx.random() >> 1
             }
@@ -95,8 +96,8 @@ impl<W: Way> Service for Draws<W> {
         self.drawn.pop();
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        if matches!(ask, Ask::All) { Kind::Read } else { Kind::Write }
+    fn kind(request: &DrawRequest) -> Kind {
+        if matches!(request, DrawRequest::All) { Kind::Read } else { Kind::Write }
     }
 }
 
@@ -104,14 +105,6 @@ const NAME: &str = "draws";
 
 fn builder() -> Builder {
     Node::builder().log_bytes_kept(4096)
-}
-
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < until, "{what}, in time");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn standings(hosts: &[Node]) -> Vec<Standing> {
@@ -122,7 +115,7 @@ fn addresses(hosts: &[Node]) -> Vec<String> {
     hosts.iter().map(|host| host.address().to_string()).collect()
 }
 
-/// Another replica.
+/// Adds a replica.
 fn join<S: Service + Default>(hosts: &mut Vec<Node>) {
     let host = builder().seeds(addresses(hosts)).start().wait().unwrap();
     host.serve(NAME, S::default(), Begin::Join).wait().unwrap();
@@ -146,13 +139,13 @@ fn take_leader(hosts: &mut Vec<Node>) -> Node {
     hosts.remove(leader)
 }
 
-/// Many draws at once.
-fn draw<W: Way>(stub: &Stub<Draws<W>>, count: usize) -> Vec<u64> {
-    let outcomes = stub.calls(&vec![Ask::Draw; count]).wait().unwrap();
+/// Sends `count` draws at once.
+fn draw<W: LogContent>(stub: &Stub<Draws<W>>, count: usize) -> Vec<u64> {
+    let outcomes = stub.calls(&vec![DrawRequest::Draw; count]).wait().unwrap();
     outcomes.into_iter().flat_map(Result::unwrap).collect()
 }
 
-fn draws_outlive_their_leaders<W: Way>() {
+fn draws_outlive_their_leaders<W: LogContent>() {
     let mut hosts = three::<Draws<W>>();
     assert!(standings(&hosts).iter().all(|standing| standing.inline == W::SHORT));
     let client = quorate::connect(addresses(&hosts)).wait().unwrap();
@@ -163,18 +156,18 @@ fn draws_outlive_their_leaders<W: Way>() {
     drop(take_leader(&mut hosts));
     drawn.extend(caller.join().unwrap());
     wait_for("the dead one is out", || standings(&hosts).iter().all(|one| one.replicas.len() == 2));
-    // It needs a checkpoint, for little of the log is kept.
+    // The log is short, so the new replica needs a checkpoint.
     join::<Draws<W>>(&mut hosts);
     drawn.extend(draw(&stub, 10));
-    let all: Vec<u64> = stub.call(&Ask::All).wait().unwrap();
+    let all: Vec<u64> = stub.call(&DrawRequest::All).wait().unwrap();
     assert_eq!(all.len(), drawn.len(), "each took effect once");
     assert_eq!(all.iter().collect::<BTreeSet<_>>(), drawn.iter().collect::<BTreeSet<_>>());
     wait_for("all have applied it", || {
         standings(&hosts).iter().all(|standing| standing.changes == all.len() as u64)
     });
-    // What the others have is the same: each of them leads in turn.
+    // The other replicas have the same state: the next leader returns it, too.
     drop(take_leader(&mut hosts));
-    assert_eq!(stub.call(&Ask::All).wait().unwrap(), all);
+    assert_eq!(stub.call(&DrawRequest::All).wait().unwrap(), all);
 }
 
 #[test]
@@ -199,14 +192,14 @@ fn a_short_service_that_breaks_at_the_leader_refuses_and_another_one_leads() {
     let hosts = three::<Draws<ShortDelta>>();
     let client = quorate::connect(addresses(&hosts)).wait().unwrap();
     let stub = client.service::<Draws<ShortDelta>>(NAME).unwrap();
-    let mut calls = vec![Ask::Draw; 20];
-    calls.push(Ask::PanicInApply);
+    let mut calls = vec![DrawRequest::Draw; 20];
+    calls.push(DrawRequest::PanicInApply);
     let mut outcomes = stub.calls(&calls).wait().unwrap();
     let refused = outcomes.pop().unwrap();
     assert!(matches!(&refused, Err(Error::Rejected(why)) if why.message.contains("in apply")), "{refused:?}");
     let drawn: BTreeSet<u64> = outcomes.into_iter().flat_map(Result::unwrap).collect();
     assert_eq!(drawn.len(), 20);
-    let all: BTreeSet<u64> = stub.call(&Ask::All).wait().unwrap().into_iter().collect();
+    let all: BTreeSet<u64> = stub.call(&DrawRequest::All).wait().unwrap().into_iter().collect();
     assert_eq!(all, drawn);
     let ended = || standings(&hosts).into_iter().filter(|one| one.last_end.is_some()).count();
     wait_for("the leader ends", || ended() == 1);
@@ -227,15 +220,15 @@ fn a_service_that_is_not_as_short_as_it_says_is_given_a_thread() {
     let until = Instant::now() + Duration::from_secs(30);
     while standings(&hosts).iter().all(|standing| standing.inline) {
         assert!(Instant::now() < until, "it is found out");
-        stub.call(&Ask::DrawSlowly).wait().unwrap();
+        stub.call(&DrawRequest::DrawSlowly).wait().unwrap();
         drawn += 1;
     }
     assert!(drawn > 30, "one long call is no reason: {drawn}");
     drawn += draw(&stub, 100).len();
-    assert_eq!(stub.call(&Ask::All).wait().unwrap().len(), drawn);
+    assert_eq!(stub.call(&DrawRequest::All).wait().unwrap().len(), drawn);
 }
 
-/// Counts, and takes back one less than it should.
+/// Counts, and reverts one less than it should.
 #[derive(Default, Serialize, Deserialize)]
 struct Careless(u64);
 

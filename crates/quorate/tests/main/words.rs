@@ -1,27 +1,28 @@
-//! A group of words for tests, and crowds of processes that say them.
+//! A group of words for tests, and processes whose members send the words.
 
 use std::{
     sync::{Arc, Mutex},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use quorate::{
     Local, Node, ProcessId, Wait,
     group::{Answer, Corrupt, Member, Object, Origin, Promise, Share, Snapshot, View},
 };
+use quorate_testing::wait_for;
 
-/// All words that were said, and what this member saw of views.
+/// All words that this member received, and the views that it saw.
 #[derive(Default)]
 pub(crate) struct Words {
     pub(crate) said: Vec<String>,
-    /// The words of each view that began here, in its order.
+    /// The views that began at this member, in their order, each with its words.
     pub(crate) views: Vec<(View, Vec<String>)>,
     /// Words that this member sent itself.
     pub(crate) own: Vec<String>,
-    /// Whether this one does what others do not: panics, sleeps, declines, puts off what it is asked.
+    /// Whether this member panics, sleeps, declines or defers its answers on request, as the others do not.
     fragile: bool,
-    /// Answers that it put off.
+    /// The deferred answers.
     promises: Promises,
 }
 
@@ -30,7 +31,7 @@ impl Words {
         Words { fragile: true, ..Words::default() }
     }
 
-    /// As [`Words::fragile`], with the answers that it puts off.
+    /// Returns [`Words::fragile`], with its deferred answers.
     pub(crate) fn slow() -> (Words, Promises) {
         let words = Words::fragile();
         let promises = words.promises.clone();
@@ -97,30 +98,30 @@ impl Object for Words {
     }
 }
 
-/// Answers that were put off, the oldest first.
+/// Deferred answers, oldest first.
 pub(crate) type Promises = Arc<Mutex<Vec<Promise<(Rank, usize)>>>>;
 
-/// A member's rank, and how many there are.
+/// A member's rank, and the number of members.
 pub(crate) type Rank = (usize, usize);
 
 /// A cluster, and processes that have each joined one group.
-pub(crate) struct Crowd {
+pub(crate) struct TestGroup {
     pub(crate) cluster: Local,
     pub(crate) nodes: Vec<Node>,
     pub(crate) members: Vec<Member<Words>>,
 }
 
-impl Crowd {
-    pub(crate) fn start(routers: usize, members: usize) -> Crowd {
+impl TestGroup {
+    pub(crate) fn start(routers: usize, members: usize) -> TestGroup {
         let cluster = Local::builder().routers(routers).start().wait().unwrap();
-        let mut crowd = Crowd { cluster, nodes: Vec::new(), members: Vec::new() };
+        let mut test_group = TestGroup { cluster, nodes: Vec::new(), members: Vec::new() };
         for _ in 0..members {
-            crowd.join(Words::default());
+            test_group.join(Words::default());
         }
-        crowd
+        test_group
     }
 
-    /// Each process is at an address of its own, as if on a machine of its own: soft words travel as datagrams.
+    /// Adds a member. Each process has its own address, like a machine, so soft words travel as datagrams.
     pub(crate) fn join(&mut self, words: Words) {
         let address = format!("127.0.4.{}:0", self.nodes.len() + 1);
         let node = Node::builder().routers(self.cluster.addresses()).listen(address).start().wait().unwrap();
@@ -140,13 +141,13 @@ impl Crowd {
         self.members.iter().map(said).collect()
     }
 
-    /// Waits until all members have heard the same so many words.
+    /// Waits until all members have received `words` words, and checks that all have the same order.
     pub(crate) fn settle(&self, words: usize) {
         wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
         assert!(self.said().windows(2).all(|pair| pair[0] == pair[1]), "{:?}", self.said());
     }
 
-    /// Waits until all members have heard so many words, in whatever order.
+    /// Waits until all members have received `words` words, in any order.
     pub(crate) fn settle_count(&self, words: usize) {
         wait_for("all have heard all", || self.said().iter().all(|said| said.len() == words));
     }
@@ -158,14 +159,6 @@ pub(crate) fn node(routers: &[String]) -> Node {
 
 pub(crate) fn said(member: &Member<Words>) -> Vec<String> {
     member.read(|words| words.said.clone()).unwrap()
-}
-
-pub(crate) fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + Duration::from_secs(30);
-    while !is() {
-        assert!(Instant::now() < until, "{what}, in time");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub(crate) fn word(text: &str) -> String {

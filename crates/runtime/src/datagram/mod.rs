@@ -1,22 +1,28 @@
-//! Datagrams: what protocols cast, over UDP beside the links.
+//! Datagrams: casts of protocols, over UDP next to the links.
 //!
-//! **Promise.** What is cast to a peer with whom a link stands may arrive there, in one datagram with what else was cast to it in the turn.
-//! Nothing is resent and nothing waits: what the system does not take at once is lost, and counted.
+//! **Promise.** A cast to a linked peer may arrive, in one datagram with other casts of the same turn to that
+//! peer. Nothing is resent and nothing waits: a datagram that the system does not take at once is lost, and
+//! counted.
 //!
-//! **The socket** is at the address and the port of the first listener. If that port is taken, the process goes on without: its hellos say
-//! so, its peers cast to it over links, and it to them. So do processes of one machine, which are at the same address: there the system copies
-//! long rows of bytes from one to the other, and cuts them up for datagrams. Three members of a group on one machine did a fifth less by datagrams
-//! than by links with a thousand soft updates under way each, and two fifths less with one.
+//! **The socket** has the address and port of the first listener. If that port is taken, the process runs
+//! without one: its hellos say so, and casts between it and its peers travel over links. So do casts between
+//! two processes with the same address, that is, on one machine: there the system copies large pieces of a
+//! stream at once, and would cut them up for datagrams. Three members of a group on one machine were a fifth
+//! slower by datagrams than by links with a thousand soft updates under way each, and two fifths slower with
+//! one.
 //!
-//! **Who is heard.** A greeting says at which port its sender takes datagrams, and which *token* they must bear: 64 bits that are made
-//! for this greeting, and so for this session of the link. A datagram is its token, and messages one behind the other. A token
-//! that no link which stands was made with is refused, with all that is in the datagram: so domain, process, incarnation and policy are
-//! those of the link. A token is no seal: who can read what goes over links can also forge datagrams.
+//! **Accepted senders.** A greeting names the port at which its sender receives datagrams, and the *token*
+//! that they must carry: 64 bits made for this greeting, and so for this session of the link. A datagram is
+//! its token, followed by messages. A process refuses a whole datagram whose token belongs to no present
+//! link. So the sender's domain, process, incarnation and policy are those that the link has checked. A token
+//! is no seal: an attacker who can read the links can also forge datagrams.
 //!
-//! **Multicast** (`ears`). A datagram to many bears one token, which its sender tells all its peers in greetings: that of its voice. It is heard from those
-//! to whom a link stands. So any of them could forge it, and no one else. A datagram whose token nobody told here is not meant for this process, or
-//! its sender's links to it are broken: it is *unwanted*, counted and dropped. It goes to the network of the address at which this process listens, no
-//! further than one network, and where that address is of loopback not beyond this machine.
+//! **Multicast** (`multicast`). All multicasts of a process carry one token, which its greetings
+//! tell to all its peers. A receiver accepts that token only if it has a link to that sender. So each peer
+//! could forge it, and nobody else could. A datagram whose token no link has announced is meant for other
+//! processes, or the sender's link is broken: it is *unwanted*, counted and dropped. Multicasts go to the
+//! network of the address at which this process listens and no further; with a loopback address they stay on
+//! this machine.
 //!
 //! ```text
 //! ┌───────────┬───────────┬───────────┬───
@@ -24,8 +30,9 @@
 //! └───────────┴───────────┴───────────┴───
 //! ```
 //!
-//! **Bounds.** A turn reads [`READS_PER_TURN`] times what the system hands over at once, and writes what was cast once
-//! [`UNSENT_BYTES_MAX`] of it have gathered, so a flood holds the thread no longer than links do.
+//! **Bounds.** A turn reads at most [`READS_PER_TURN`] times, each time as much as the system hands over at
+//! once. It writes early when [`UNSENT_BYTES_MAX`] bytes of casts have gathered. So a flood holds the thread
+//! no longer than links do.
 
 use std::{
     io::{self, IoSliceMut},
@@ -39,75 +46,78 @@ use quorate_protocol::{MulticastAddress, wire};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 use tracing::{info, warn};
 
-use self::ears::Ears;
+use self::multicast::MulticastReceivers;
 use crate::{counters::Counters, frame::Encoded};
 
-mod ears;
+use multicast::SOCKET_BYTES;
 
-/// The address at which a peer takes datagrams, and the token that they bear.
+mod multicast;
+
+/// The address at which a peer receives datagrams, and the token that they must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mouth {
+pub(crate) struct DatagramAddress {
     pub(crate) address: SocketAddr,
     pub(crate) token: u64,
 }
 
-/// The socket of a process, and what is to leave by it.
+/// The datagram socket of a process, and the casts that wait for the end of the turn.
 pub(crate) struct Datagrams {
     socket: UdpSocket,
     state: UdpSocketState,
     counters: Counters,
     local: SocketAddr,
-    /// Bytes of a datagram at most.
+    /// Length of the longest datagram, in bytes.
     bytes_max: usize,
-    /// The system may have more.
+    /// Whether the socket may hold more.
     readable: bool,
-    /// Room for what it hands over at once; none before the first time.
+    /// Receive buffers; empty until the first read.
     room: Vec<u8>,
-    ears: Ears,
-    /// The token of what is multicast here; none where that is not possible.
-    voice: Option<u64>,
-    /// A multicast was not taken by the system, and that was said.
+    receivers: MulticastReceivers,
+    /// The token of this process's multicasts; `None` if it cannot multicast.
+    multicast_token: Option<u64>,
+    /// Whether the system has refused a multicast, so that only the first refusal is logged.
     has_failed: bool,
-    /// Casts of this turn by peer: peers are few, so they are looked through.
-    packs: Vec<Pack>,
+    /// Casts of this turn, by peer. A list, because the peers are few.
+    pending: Vec<PendingDatagram>,
     unsent: usize,
 }
 
-/// A datagram that is being put together.
-struct Pack {
-    to: Mouth,
+/// A datagram under construction.
+struct PendingDatagram {
+    to: DatagramAddress,
     bytes: BytesMut,
 }
 
 impl Datagrams {
-    /// A socket at this address, told of by the poll under [`TOKEN`], for datagrams of so many bytes at most. What it multicasts bears the
-    /// token `voice`.
+    /// Opens a socket at this address, for datagrams of at most `bytes_max` bytes. The poll reports it under
+    /// [`TOKEN`]. Multicasts will carry the token `multicast_token`.
     pub(crate) fn bind(
         (address, bytes_max): (SocketAddr, usize),
         registry: &Registry,
         counters: Counters,
-        voice: u64,
+        multicast_token: u64,
     ) -> io::Result<Self> {
         let mut socket = UdpSocket::bind(address)?;
         let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
         if address.is_ipv4() {
-            // Short ones are packed so that they need no fragments, and a long one is lost if it may have none.
+            // Short datagrams are packed so that they need no fragments. A long one would be lost if
+            // fragments were forbidden.
             sockopt::set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::DONT)?;
         }
-        // Datagrams that do not fit are lost, so more room is only a wish.
+        // A smaller buffer only loses more datagrams, so an error is no reason to fail.
         let _ = sockopt::set_socket_recv_buffer_size(&socket, SOCKET_BYTES);
         let _ = sockopt::set_socket_send_buffer_size(&socket, SOCKET_BYTES);
         registry.register(&mut socket, TOKEN, Interest::READABLE)?;
-        let (readable, room, packs) = (false, Vec::new(), Vec::new());
+        let (readable, room, pending) = (false, Vec::new(), Vec::new());
         let local = socket.local_addr()?;
-        let voice = match ears::speak(&socket, local.ip()) {
-            Ok(()) => Some(voice),
+        let multicast_token = match multicast::enable_multicast(&socket, local.ip()) {
+            Ok(()) => Some(multicast_token),
             Err(error) => {
-                info!("no multicast from {local}, what is cast to many goes a copy to each: {error}");
+                info!("cannot multicast from {local}, so each receiver gets a datagram of its own: {error}");
                 None
             }
         };
-        let ears = Ears::new(local.ip(), registry.try_clone()?);
+        let receivers = MulticastReceivers::new(local.ip(), registry.try_clone()?);
         let (unsent, has_failed) = (0, false);
         Ok(Datagrams {
             socket,
@@ -117,48 +127,49 @@ impl Datagrams {
             bytes_max,
             readable,
             room,
-            ears,
-            voice,
+            receivers,
+            multicast_token,
             has_failed,
-            packs,
+            pending,
             unsent,
         })
     }
 
-    /// The port at which it takes datagrams.
+    /// The port at which this process receives datagrams.
     pub(crate) fn port(&self) -> u16 {
         self.local.port()
     }
 
-    /// The token of what it multicasts; 0 where that is not possible.
-    pub(crate) fn voice(&self) -> u64 {
-        self.voice.unwrap_or_default()
+    /// The token of this process's multicasts; 0 if it cannot multicast.
+    pub(crate) fn multicast_token(&self) -> u64 {
+        self.multicast_token.unwrap_or_default()
     }
 
-    /// Whether [`Datagrams::read`] may find something.
+    /// Whether [`Datagrams::read`] may find datagrams.
     pub(crate) fn is_readable(&self) -> bool {
-        self.readable || self.ears.are_readable()
+        self.readable || self.receivers.are_readable()
     }
 
-    /// Hears multicasts to this address from now on, if the system lets it.
+    /// Receives multicasts to this address from now on, if the system permits.
     pub(crate) fn listen(&mut self, address: MulticastAddress) {
-        self.ears.listen(address);
+        self.receivers.listen(address);
     }
 
-    /// It is heard no more.
+    /// Receives no more multicasts to this address.
     pub(crate) fn ignore(&mut self, address: MulticastAddress) {
-        self.ears.ignore(address);
+        self.receivers.ignore(address);
     }
 
-    /// Takes note of what the poll tells.
+    /// Notes which sockets the poll has reported as readable.
     pub(crate) fn attend<'a>(&mut self, events: impl IntoIterator<Item = &'a Event>) {
         for event in events {
             self.readable |= event.token() == TOKEN;
-            self.ears.attend(event.token());
+            self.receivers.attend(event.token());
         }
     }
 
-    /// Reads what has arrived, or a part of much, and hands over each datagram's token, what is behind it, and whether it was multicast.
+    /// Reads datagrams, a bounded number in each call. Passes each one's token, the bytes after it, and
+    /// whether it was multicast.
     pub(crate) fn read(&mut self, mut take: impl FnMut(u64, Bytes, bool)) {
         if self.room.is_empty() {
             self.room = vec![0; BUFFERS * BUFFER_BYTES];
@@ -167,43 +178,45 @@ impl Datagrams {
         if *readable {
             *readable = drain((socket, state), counters, room, |token, bytes| take(token, bytes, false));
         }
-        let voice = self.voice;
-        for ear in self.ears.readable() {
-            ear.readable = drain((&ear.socket, &ear.state), counters, room, |token, bytes| {
-                // It hears itself, too.
-                if Some(token) != voice {
+        let multicast_token = self.multicast_token;
+        for receiver in self.receivers.readable() {
+            receiver.readable = drain((&receiver.socket, &receiver.state), counters, room, |token, bytes| {
+                // The system also delivers this process's own multicasts.
+                if Some(token) != multicast_token {
                     take(token, bytes, true);
                 }
             });
         }
     }
 
-    /// Casts a message to all who listen to an address, as [`Datagrams::cast`] does to one. False if that is not possible here.
+    /// Multicasts a message to all who listen at `address`; it leaves at the end of the turn. Returns false
+    /// if this process cannot multicast or the message is too long.
     pub(crate) fn multicast(&mut self, address: MulticastAddress, message: &Encoded) -> bool {
-        let Some(token) = self.voice else { return false };
-        self.cast(Mouth { address: ears::place(address).into(), token }, message)
+        let Some(token) = self.multicast_token else { return false };
+        self.cast(DatagramAddress { address: multicast::socket_address(address).into(), token }, message)
     }
 
-    /// Casts a message; it leaves at the end of the turn with others to the same peer. False if it is too long for that.
-    pub(crate) fn cast(&mut self, to: Mouth, message: &Encoded) -> bool {
+    /// Casts a message; it leaves at the end of the turn, together with others to the same peer. Returns
+    /// false if the message is too long for a datagram.
+    pub(crate) fn cast(&mut self, to: DatagramAddress, message: &Encoded) -> bool {
         let length = message.len();
         if TOKEN_BYTES + length > self.bytes_max {
             return false;
         }
-        let at = match self.packs.iter().position(|pack| pack.to == to) {
+        let at = match self.pending.iter().position(|pack| pack.to == to) {
             Some(at) => at,
             None => {
-                self.packs.push(Pack { to, bytes: BytesMut::new() });
-                self.packs.len() - 1
+                self.pending.push(PendingDatagram { to, bytes: BytesMut::new() });
+                self.pending.len() - 1
             }
         };
-        // More than a frame of the network would be lost with any part of it.
+        // A datagram longer than one frame of the network would be lost with any of its fragments.
         let is_near = to.address.ip().is_loopback() || self.local.ip().is_loopback();
         let most = if is_near { self.bytes_max } else { PACK_BYTES.min(self.bytes_max) };
-        if !self.packs[at].bytes.is_empty() && self.packs[at].bytes.len() + length > most {
+        if !self.pending[at].bytes.is_empty() && self.pending[at].bytes.len() + length > most {
             self.send(at);
         }
-        let pack = &mut self.packs[at].bytes;
+        let pack = &mut self.pending[at].bytes;
         if pack.is_empty() {
             pack.put_u64_le(to.token);
         }
@@ -217,17 +230,17 @@ impl Datagrams {
         true
     }
 
-    /// Sends what was cast.
+    /// Sends all casts that wait.
     pub(crate) fn flush(&mut self) {
-        for at in 0..self.packs.len() {
+        for at in 0..self.pending.len() {
             self.send(at);
         }
-        self.packs.clear();
+        self.pending.clear();
         self.unsent = 0;
     }
 
     fn send(&mut self, at: usize) {
-        let Pack { to, bytes } = &mut self.packs[at];
+        let PendingDatagram { to, bytes } = &mut self.pending[at];
         if bytes.is_empty() {
             return;
         }
@@ -238,14 +251,11 @@ impl Datagrams {
                 self.counters.datagrams_sent.inc();
                 self.counters.datagram_bytes_sent.inc_by(bytes.len() as u64);
             }
-            // The system has no room, or no way there: lost, as on any way.
+            // The system has no room or no route: the datagram is lost, as it may be anywhere on its way.
             Err(error) => {
                 self.counters.datagrams_unsent.inc();
                 if to.address.ip().is_multicast() && !std::mem::replace(&mut self.has_failed, true) {
-                    warn!(
-                        "multicast to {} was not taken, and is cast to each where that goes on: {error}",
-                        to.address
-                    );
+                    warn!("the system refuses multicasts to {}, which are lost: {error}", to.address);
                 }
             }
         }
@@ -253,7 +263,7 @@ impl Datagrams {
     }
 }
 
-/// Reads from a socket what has arrived, or a part of much. Whether there may be more.
+/// Reads datagrams from a socket, at most [`READS_PER_TURN`] times. Returns whether there may be more.
 fn drain(
     (socket, state): (&UdpSocket, &UdpSocketState),
     counters: &Counters,
@@ -269,7 +279,8 @@ fn drain(
             Ok(count) => {
                 for (meta, buffer) in metas.iter().zip(&buffers).take(count) {
                     counters.datagram_bytes_received.inc_by(meta.len as u64);
-                    // Several of one sender may have come as one piece: each of them has this length, but the last.
+                    // The system may join several datagrams of one sender. All but the last are `stride`
+                    // bytes long.
                     let mut rest = Bytes::copy_from_slice(&buffer[..meta.len.min(BUFFER_BYTES)]);
                     while !rest.is_empty() {
                         let mut datagram = rest.split_to(meta.stride.clamp(1, rest.len()));
@@ -287,14 +298,14 @@ fn drain(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 return false;
             }
-            // A peer's port that is closed, as the system was told: of no account here.
+            // The system reports the closed port of some peer. Datagrams need not care.
             Err(_) => {}
         }
     }
     true
 }
 
-/// The address as a socket at `local` writes it.
+/// The form of an address that a socket at `local` can send to.
 fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if local.is_ipv6() => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),
@@ -302,14 +313,13 @@ fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// The poll's name for the socket; the waker's is the one behind it.
+/// The poll's token of the socket. The waker has the next one.
 pub(crate) const TOKEN: Token = Token(usize::MAX - 1);
 const TOKEN_BYTES: usize = size_of::<u64>();
-/// So many bytes go as one frame of an Ethernet, tunnels allowed for.
+/// Length of a datagram that fits one Ethernet frame, with room for the headers of tunnels.
 const PACK_BYTES: usize = 1_400;
-/// As many datagrams, or rows of datagrams of one sender, are handed over at once, each at most so long.
+/// Number of datagrams that one read takes, or of joined runs of datagrams of one sender.
 const BUFFERS: usize = 8;
 const BUFFER_BYTES: usize = 64 << 10;
 const READS_PER_TURN: usize = 4;
 const UNSENT_BYTES_MAX: usize = 256 << 10;
-const SOCKET_BYTES: usize = 1 << 20;

@@ -1,31 +1,33 @@
-//! When the last checkpoint became whole, in a small file: for people, who want to know how old it is. Nothing rests on it.
+//! The time of the last complete checkpoint, in a small file for people. The program does not depend on it.
 
 use std::{
     io,
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use tracing::warn;
+
 use super::Files;
 
-pub(super) const NAME: &str = "checkpoint";
+const NAME: &str = "checkpoint";
 
-/// Notes the present time, and returns it, in seconds of Unix time.
+/// Writes the present time to the file and returns it, in seconds of Unix time.
 pub(super) fn write(files: &mut dyn Files) -> io::Result<i64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     files.replace(NAME, format!("{now}\n").as_bytes())?;
     Ok(i64::try_from(now).unwrap_or(i64::MAX))
 }
 
-/// The time that is noted; 0 if none is, or none that can be read.
-pub(super) fn read(files: &mut dyn Files) -> io::Result<i64> {
-    if !files.list()?.iter().any(|name| name == NAME) {
-        return Ok(0);
-    }
-    let text = files.read(NAME)?;
-    Ok(String::from_utf8_lossy(&text).trim().parse().unwrap_or(0))
+/// Reads the time, in seconds of Unix time; 0 if there is no readable file.
+pub(super) fn read(files: &mut dyn Files) -> i64 {
+    let text = files.read(NAME).unwrap_or_default();
+    String::from_utf8_lossy(&text).trim().parse().unwrap_or(0)
 }
 
-/// Removes the note.
-pub(super) fn remove(files: &mut dyn Files) -> io::Result<()> {
-    if files.list()?.iter().any(|name| name == NAME) { files.remove(NAME) } else { Ok(()) }
+/// Removes the file, if it exists. If that fails, `quorate status` shows the time of an earlier process.
+pub(super) fn remove(files: &mut dyn Files) {
+    let there = files.list().is_ok_and(|names| names.iter().any(|name| name == NAME));
+    if there && let Err(error) = files.remove(NAME) {
+        warn!(%error, "cannot remove the time of the last checkpoint, which belongs to an earlier process");
+    }
 }

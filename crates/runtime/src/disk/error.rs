@@ -1,14 +1,14 @@
-//! Errors of a disk, by who must act.
+//! Errors of a disk, named by who must act.
 
 use std::{io, path::PathBuf};
 
 use quorate_protocol::{DomainId, ProcessId, Ticket, journal::Owner};
 use thiserror::Error;
 
-/// Why a directory was not opened.
+/// The reason why a directory could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses the directory.
     #[error(
         "{} is in use by process {}: one directory belongs to one process at a time",
         .directory.display(),
@@ -17,10 +17,10 @@ pub enum OpenError {
     Locked {
         /// The directory.
         directory: PathBuf,
-        /// The operating system's id of the holder, if it wrote one.
+        /// The holder's process id of the operating system, if the holder wrote one.
         pid: Option<u32>,
     },
-    /// It belongs to another domain or node.
+    /// The directory belongs to another domain or node.
     #[error(
         "{} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give each its own directory",
         .directory.display(), .owner.process.node, .owner.domain
@@ -28,76 +28,77 @@ pub enum OpenError {
     Foreign {
         /// The directory.
         directory: PathBuf,
-        /// Whose it is.
+        /// The owner of the directory.
         owner: Owner,
-        /// The domain that wanted it.
+        /// The domain that asked for the directory.
         domain: DomainId,
-        /// The node that wanted it.
+        /// The node that asked for the directory.
         node: u64,
     },
-    /// It was written by a later version.
+    /// A later version wrote the directory.
     #[error("{} has format {version}, which this build does not read: use a later one", .directory.display())]
     Newer {
         /// The directory.
         directory: PathBuf,
-        /// Its format.
+        /// The directory's format.
         version: u32,
     },
-    /// The system does not let it be used.
+    /// The system refuses the use of the directory.
     #[error("cannot use the disk: {0}")]
     System(io::Error),
 }
 
-/// Why a process that runs cannot go on with its disk. It ends: what it told to be durable is, and nothing else was told.
+/// The reason why a running process cannot go on with its disk. The process ends. Everything that it reported
+/// as durable is durable.
 #[derive(Debug, Error)]
 pub enum DiskError {
-    /// There is no room.
+    /// The disk is full.
     #[error("the disk is full: cannot {operation} {file}; make room and start the process again")]
     Full {
         /// The operation that failed.
         operation: &'static str,
-        /// To which file.
+        /// The file of the operation.
         file: String,
     },
-    /// The file system takes no writes any more, usually because it found an error.
+    /// The file system is read-only now, usually because it found an error.
     #[error(
         "the disk is read-only: cannot {operation} {file}; look into the system's log before starting again"
     )]
     ReadOnly {
         /// The operation that failed.
         operation: &'static str,
-        /// To which file.
+        /// The file of the operation.
         file: String,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("the disk failed: cannot {operation} {file}: {error}")]
     Failed {
         /// The operation that failed.
         operation: &'static str,
-        /// To which file.
+        /// The file of the operation.
         file: String,
         /// The system's error.
         error: io::Error,
     },
-    /// The directory is an older copy, put back: others know that the process had made more durable.
+    /// The directory is an older copy: a peer remembers that this process had made more records durable.
     #[error(
-        "{} is an older copy: its journal ends with record {}, and lacks some of what the process had told {witness}, \
-         record {} among it; put the newest copy back, or remove the directory, and a new process begins that the others bring \
-         up to date",
+        "{} is an older copy: its journal ends with record {}, but {witness} remembers records of this process \
+         that it lacks, record {} among them; put the newest copy back, or remove the directory, and a new process \
+         begins that the others bring up to date",
         .directory.display(), .last.0, .told.0
     )]
     OlderCopy {
         /// The directory.
         directory: PathBuf,
-        /// The last record that is there.
+        /// The last record in the directory's journal.
         last: Ticket,
-        /// The record of which it had told, since a start that the directory may not know.
+        /// The record that the process had reported as durable, in a start that the directory may not know.
         told: Ticket,
-        /// The process that it had told.
+        /// The peer that remembers it.
         witness: ProcessId,
     },
-    /// It has taken nothing for very long: the numbers of greetings that it let the process use are used up.
-    #[error("the disk is stuck: it has taken nothing while this process made thousands of connections")]
+    /// The disk has not answered for very long, and the reserved numbers of greetings are used up.
+    #[error("the disk is stuck: no write has ended while this process made thousands of connections")]
     Stuck,
 }
 

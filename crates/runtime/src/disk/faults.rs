@@ -1,4 +1,4 @@
-//! Files that are not quite the real ones, for tests of this crate and of those that stand on it.
+//! Faulty files, for tests of this crate and of crates that depend on it.
 
 use std::{
     collections::BTreeMap,
@@ -12,23 +12,24 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Directory, Files};
 
-/// Files whose writes stay in this process until they are synced, and reach the system then in small pieces, every second
-/// one first. So a killed process loses what was not durable, and tears what was being made durable, as a power cut does; with
-/// the real files a kill loses nothing, because the system keeps what it was given.
+/// Files whose writes stay in this process until they are synced. A sync then passes them to the system in
+/// small pieces, every second one first. So a killed process loses its unsynced writes and tears those that
+/// it was syncing, as a power cut does. With real files a kill loses nothing, because the system keeps all
+/// writes.
 #[derive(Debug)]
-pub struct Late {
+pub struct UnsyncedFiles {
     files: Directory,
     written: BTreeMap<String, Vec<(u64, Bytes)>>,
 }
 
-impl Late {
-    /// On top of real files.
-    pub fn new(files: Directory) -> Late {
-        Late { files, written: BTreeMap::new() }
+impl UnsyncedFiles {
+    /// Wraps real files.
+    pub fn new(files: Directory) -> UnsyncedFiles {
+        UnsyncedFiles { files, written: BTreeMap::new() }
     }
 }
 
-impl Files for Late {
+impl Files for UnsyncedFiles {
     fn list(&mut self) -> io::Result<Vec<String>> {
         self.files.list()
     }
@@ -64,7 +65,7 @@ impl Files for Late {
                     self.files.write(name, at, &[bytes.slice_ref(piece)])?;
                 }
             }
-            // A kill comes most likely in here.
+            // A kill most likely comes during this sync, after half of the pieces.
             self.files.sync(name)?;
         }
         Ok(())
@@ -90,35 +91,35 @@ impl Files for Late {
 
 const PIECE_BYTES: usize = 512;
 
-/// Files that fail or dawdle when they are told to.
+/// Files that fail or are slow on request.
 #[derive(Debug)]
-pub struct Faulty {
+pub struct FaultyFiles {
     files: Directory,
     faults: Faults,
 }
 
-/// What [`Faulty`] files do wrong; a handle for tests, shared by its clones.
+/// The faults of [`FaultyFiles`] files; a handle for tests, shared by its clones.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Arc<Mutex<Wrong>>);
+pub struct Faults(Arc<Mutex<FaultState>>);
 
 #[derive(Debug, Default)]
-struct Wrong {
+struct FaultState {
     failing: Option<(&'static str, io::ErrorKind)>,
     sync_takes: Duration,
 }
 
 impl Faults {
-    /// From now on this operation fails: `create`, `write`, `sync` or `replace`.
+    /// Makes an operation fail from now on: `create`, `write`, `sync` or `replace`.
     pub fn fail(&self, operation: &'static str, kind: io::ErrorKind) {
         self.lock().failing = Some((operation, kind));
     }
 
-    /// From now on a sync takes that much longer.
+    /// Makes each sync take `sync_takes` longer from now on.
     pub fn slow(&self, sync_takes: Duration) {
         self.lock().sync_takes = sync_takes;
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Wrong> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, FaultState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -130,14 +131,14 @@ impl Faults {
     }
 }
 
-impl Faulty {
-    /// On top of real files.
-    pub fn new(files: Directory, faults: Faults) -> Faulty {
-        Faulty { files, faults }
+impl FaultyFiles {
+    /// Wraps real files.
+    pub fn new(files: Directory, faults: Faults) -> FaultyFiles {
+        FaultyFiles { files, faults }
     }
 }
 
-impl Files for Faulty {
+impl Files for FaultyFiles {
     fn list(&mut self) -> io::Result<Vec<String>> {
         self.files.list()
     }

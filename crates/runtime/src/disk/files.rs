@@ -17,31 +17,33 @@ use rustix::{
     io::{Errno, pwritev},
 };
 
-/// Files of one directory, by name. Once one operation has failed, no other may be relied on.
+/// The files of one directory, by name. After one operation has failed, none may be relied on.
 pub trait Files: Debug + Send {
-    /// The names of all files.
+    /// Returns the names of all files.
     fn list(&mut self) -> io::Result<Vec<String>>;
-    /// All of a file, without zeros at its end that are only reserved.
+    /// Returns the contents of a file, without trailing zeros that are only reserved.
     fn read(&mut self, name: &str) -> io::Result<Vec<u8>>;
-    /// Makes a file of that many zero bytes, durably. An earlier one of the name is gone.
+    /// Creates a file of `length` zero bytes, durably. Replaces an existing file of that name.
     fn create(&mut self, name: &str, length: u64) -> io::Result<()>;
-    /// Gives a file that is needed no more another name, and at least this length, durably. What it holds stays.
+    /// Renames a file that is no longer needed and extends it to at least `length` bytes, durably. Its
+    /// contents stay.
     fn reuse(&mut self, from: &str, to: &str, length: u64) -> io::Result<()>;
-    /// Writes pieces one behind the other, from `offset` on. They are durable once [`Files::sync`] has returned.
+    /// Writes pieces one after the other, from `offset` on. They are durable once [`Files::sync`] has
+    /// returned.
     fn write(&mut self, name: &str, offset: u64, pieces: &[Bytes]) -> io::Result<()>;
-    /// Makes durable what was written.
+    /// Makes all writes to a file durable.
     fn sync(&mut self, name: &str) -> io::Result<()>;
-    /// Cuts a file off at this length, durably. A shorter one stays as it is.
+    /// Shortens a file to `length` bytes, durably. A shorter file is left alone.
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()>;
-    /// Gives a file these contents, durably: after a crash it has either the old or the new ones.
+    /// Replaces the contents of a file, durably. After a crash it holds either the old or the new contents.
     fn replace(&mut self, name: &str, contents: &[u8]) -> io::Result<()>;
-    /// Gives a file another name, durably.
+    /// Renames a file, durably.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file, durably.
     fn remove(&mut self, name: &str) -> io::Result<()>;
 }
 
-/// A real directory. Only its owner reads it: what a log holds is nobody else's business.
+/// A real directory. Only its owner may read it, because its files hold user data.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
@@ -50,12 +52,9 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, which is created if it is not there.
+    /// Opens a directory, and creates it if it does not exist.
     pub fn create(path: &Path) -> io::Result<Directory> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        if let Some(parent) = path.canonicalize()?.parent() {
-            File::open(parent)?.sync_all()?;
-        }
+        make_directories(path)?;
         Ok(Directory { path: path.to_owned(), directory: File::open(path)?, open: BTreeMap::new() })
     }
 
@@ -66,6 +65,20 @@ impl Directory {
         }
         Ok(&self.open[name])
     }
+}
+
+/// Creates a directory and its missing parents, durably: the entry of each is synced in its parent directory.
+pub fn make_directories(path: &Path) -> io::Result<()> {
+    // The lowest existing directory is synced, too: a crash may have come between its creation and its sync.
+    let missing = path.ancestors().take_while(|path| !path.is_dir()).count().max(1);
+    let made: Vec<&Path> = path.ancestors().take(missing).collect();
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    for path in made.into_iter().rev() {
+        if let Some(above) = path.canonicalize()?.parent() {
+            File::open(above)?.sync_all()?;
+        }
+    }
+    Ok(())
 }
 
 impl Files for Directory {
@@ -85,7 +98,7 @@ impl Files for Directory {
         let mut file = File::open(self.path.join(name))?;
         let end = data_end(&file)?;
         file.rewind()?;
-        // A vector that grows as it is filled is copied each time.
+        // Reserving the memory first saves copies while the vector grows.
         let mut bytes = Vec::with_capacity(usize::try_from(end).map_err(|_| io::ErrorKind::FileTooLarge)?);
         file.take(end).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -119,7 +132,7 @@ impl Files for Directory {
         let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
         let (mut rest, mut offset) = (&mut slices[..], offset);
         while !rest.is_empty() {
-            let most = rest.len().min(PIECES_MAX);
+            let most = rest.len().min(IOVECS_MAX);
             match pwritev(file, &rest[..most], offset) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
@@ -169,7 +182,7 @@ impl Files for Directory {
     }
 }
 
-/// The end of what was ever written to a file. Where the system does not say, the end of the file.
+/// Returns the end of the data written to a file, or the file's length if the system cannot tell.
 fn data_end(file: &File) -> io::Result<u64> {
     let length = file.metadata()?.len();
     #[cfg(target_os = "linux")]
@@ -178,7 +191,7 @@ fn data_end(file: &File) -> io::Result<u64> {
         while end < length {
             match seek(file, SeekFrom::Data(end)) {
                 Ok(data) => end = seek(file, SeekFrom::Hole(data))?,
-                // No data behind it.
+                // No data follows.
                 Err(Errno::NXIO) => return Ok(end),
                 Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(length),
                 Err(error) => return Err(error.into()),
@@ -188,25 +201,25 @@ fn data_end(file: &File) -> io::Result<u64> {
     Ok(length)
 }
 
-/// Gives a file its room on the disk.
+/// Reserves `length` bytes on the disk for a file.
 fn reserve(file: &File, length: u64) -> io::Result<()> {
     match fallocate(file, FallocateFlags::empty(), 0, length) {
-        // Not every file system reserves. The file grows as it is written, then.
+        // Some file systems cannot reserve. The file then grows as it is written.
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
         Err(error) => return Err(error.into()),
     }
     file.sync_all()
 }
 
-/// The system takes no more at once.
-const PIECES_MAX: usize = 1024;
+/// The most pieces that the system takes in one call.
+const IOVECS_MAX: usize = 1024;
 
-/// The file of a segment.
+/// The name of a segment's file.
 pub(super) fn segment_name(number: u64) -> String {
     format!("{number:020}{SEGMENT}")
 }
 
-/// The segment that a file is, if it is one.
+/// Returns the number of the segment that a file holds, if it holds one.
 pub(super) fn segment_number(name: &str) -> Option<u64> {
     name.strip_suffix(SEGMENT).filter(|digits| digits.len() == 20)?.parse().ok()
 }
@@ -218,11 +231,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn directories_are_made_with_those_above_them() {
+        let place = tempfile::tempdir().unwrap();
+        for path in ["a/b/c", "a/b/c", "a/d", ""].map(|path| place.path().join(path)) {
+            Directory::create(&path).unwrap();
+            assert!(path.is_dir(), "{path:?}");
+        }
+        std::fs::write(place.path().join("file"), "").unwrap();
+        Directory::create(&place.path().join("file/a")).unwrap_err();
+    }
+
+    #[test]
     fn room_that_is_only_reserved_is_not_read() {
         let place = tempfile::tempdir().unwrap();
         let mut files = Directory::create(place.path()).unwrap();
         files.create("segment", 8 << 20).unwrap();
-        // The file system tells data by blocks, of which no common one is longer.
+        // The file system reports data in blocks; no common one has larger blocks.
         let within = |bytes: &[u8], least: usize| (least..least + (64 << 10)).contains(&bytes.len());
         assert!(within(&files.read("segment").unwrap(), 0));
         files.write("segment", 3, &[Bytes::from_static(b"some"), Bytes::from_static(b"thing")]).unwrap();

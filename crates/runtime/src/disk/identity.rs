@@ -1,4 +1,4 @@
-//! Whose directory it is, in a small file that a person can read.
+//! The owner of a directory, in a small file that a person can read.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -10,49 +10,52 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     DomainId, Incarnation, ProcessId, Ticket,
-    journal::{Owner, Start, Starts},
+    journal::{Key, Owner, Start, StartHistory},
     seam::PASS_BYTES_MAX,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Files, OpenError};
 
-/// The owner of a directory, and what goes on over its restarts besides its records.
+/// The owner of a directory, and other small state that survives restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) domain: DomainId,
     pub(crate) process: ProcessId,
-    /// What it shows, if that is no more what it began with.
+    /// The pass that the process shows; `None` while it shows its first one.
     pub(crate) pass: Option<Bytes>,
-    /// Numbers of greetings up to this one may have been used.
+    /// The highest reserved number of a greeting. Greetings up to it may have been sent.
     pub(crate) numbers: u32,
-    /// Its starts, this one included.
-    pub(crate) starts: Starts,
+    /// The starts of the process, including this one.
+    pub(crate) starts: StartHistory,
+    /// The key of the journal; `None` in a directory of an earlier format.
+    pub(crate) key: Option<Key>,
 }
 
-/// How many numbers of greetings are reserved at a time.
+/// Number of greetings that one reservation covers.
 pub(crate) const NUMBERS_RESERVED: u32 = 8192;
 
-/// The version of the directory's form.
-const FORMAT: u32 = 3;
-/// The earliest that is read. It knew no starts.
+/// The version of the directory's format.
+const FORMAT: u32 = 4;
+/// The earliest readable format. Format 2 has no starts, and format 3 has no key.
 const FORMAT_MIN: u32 = 2;
 const NAME: &str = "identity";
 const LOCK: &str = "lock";
 
 impl Identity {
-    /// Of a process that begins.
-    pub(super) fn new(domain: DomainId, process: ProcessId) -> Identity {
-        Identity { domain, process, pass: None, numbers: NUMBERS_RESERVED, starts: Starts::default() }
+    /// The identity of a new process.
+    pub(super) fn new(domain: DomainId, process: ProcessId, key: Key) -> Identity {
+        let (numbers, starts) = (NUMBERS_RESERVED, StartHistory::default());
+        Identity { domain, process, pass: None, numbers, starts, key: Some(key) }
     }
 
     pub(super) fn owner(&self) -> Owner {
         Owner { domain: self.domain, process: self.process }
     }
 
-    /// The same with so many more numbers; `None`: there are no more.
+    /// Returns this identity with `count` more reserved numbers, or `None` if the numbers are exhausted.
     pub(crate) fn reserved(&self, count: u32) -> Option<Identity> {
-        // Sessions of links that are relayed have the highest bit.
+        // Sessions of relayed links have the highest bit set.
         let numbers = self.numbers.checked_add(count).filter(|numbers| *numbers < 1 << 31)?;
         Some(Identity { numbers, ..self.clone() })
     }
@@ -61,8 +64,8 @@ impl Identity {
         files.replace(NAME, self.encode().as_bytes())
     }
 
-    /// The owner of the directory, if it has one that can be read. One that cannot be read is as good as none: whoever it
-    /// was, nobody goes on as that process.
+    /// Reads the owner of the directory. An unreadable owner counts as absent, because no process can
+    /// continue as it.
     pub(super) fn read(
         files: &mut dyn Files,
         directory: &Path,
@@ -102,6 +105,9 @@ impl Identity {
             self.pass.as_ref().map_or(String::from("as it began"), |pass| format!("{pass:02x}")),
             self.numbers
         );
+        if let Some(Key { secret, since }) = self.key {
+            body.push_str(&format!("key {secret:016x} {since}\n"));
+        }
         for Start { number, mark, began } in self.starts.iter() {
             body.push_str(&format!("start {number} {mark:016x} {}\n", began.0));
         }
@@ -133,12 +139,15 @@ impl Identity {
                 digits => Some(pass(digits)?),
             },
             numbers: value("numbers")?.parse().ok()?,
-            starts: Starts::of(text.lines().filter_map(|line| line.strip_prefix("start ")).map_while(start))?,
+            starts: StartHistory::of(
+                text.lines().filter_map(|line| line.strip_prefix("start ")).map_while(start),
+            )?,
+            key: value("key").and_then(key),
         })
     }
 }
 
-/// One that cannot be read ends them, and then the checksum is another.
+/// Parses a start. An unreadable line ends the list, and the checksum then fails.
 fn start(line: &str) -> Option<Start> {
     let mut words = line.split(' ');
     Some(Start {
@@ -146,6 +155,12 @@ fn start(line: &str) -> Option<Start> {
         mark: u64::from_str_radix(words.next()?, 16).ok()?,
         began: Ticket(words.next()?.parse().ok()?),
     })
+}
+
+/// Parses a key. An unreadable line gives no key, and the checksum then fails.
+fn key(words: &str) -> Option<Key> {
+    let (secret, since) = words.split_once(' ')?;
+    Some(Key { secret: u64::from_str_radix(secret, 16).ok()?, since: since.parse().ok()? })
 }
 
 fn pass(digits: &str) -> Option<Bytes> {
@@ -161,7 +176,7 @@ enum Read {
     Damaged,
 }
 
-/// Locks a directory for this process. The system lets go of it when the process ends.
+/// Locks a directory for this process. The system releases the lock when the process ends.
 pub(super) fn lock(directory: &Path) -> Result<File, OpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
@@ -194,12 +209,13 @@ mod tests {
             process: ProcessId { node: 3, incarnation: Incarnation(0x1c << 120) },
             pass: Some(Bytes::from_static(b"\x00pass\xff")),
             numbers: 16_384,
-            starts: Starts::of([(7, 1 << 60, 3), (8, 2, 1 << 40)].map(|(number, mark, began)| Start {
+            starts: StartHistory::of([(7, 1 << 60, 3), (8, 2, 1 << 40)].map(|(number, mark, began)| Start {
                 number,
                 mark,
                 began: Ticket(began),
             }))
             .unwrap(),
+            key: Some(Key { secret: 1 << 50, since: 3 }),
         }
     }
 
@@ -211,7 +227,7 @@ mod tests {
         }
     }
 
-    /// Any one byte that is another, and any end that is missing.
+    /// Flips each byte in turn, and cuts the text at each length.
     #[test]
     fn a_damaged_identity_is_nobodys() {
         let text = identity().encode();
@@ -226,18 +242,25 @@ mod tests {
 
     #[test]
     fn a_later_format_is_named() {
-        let text = identity().encode().replace("format 3", "format 4");
-        assert!(matches!(Identity::decode(&text), Read::Newer(4)));
+        let text = identity().encode().replace("format 4", "format 5");
+        assert!(matches!(Identity::decode(&text), Read::Newer(5)));
     }
 
-    /// As the version before this one wrote it.
+    /// The texts are those that earlier versions wrote.
     #[test]
-    fn the_format_before_is_read() {
+    fn the_formats_before_are_read() {
         let text = "quorate directory, format 2\ndomain 000000000000000000000000000000d0\nnode 3\n\
                     incarnation 1c000000000000000000000000000000\npass 0070617373ff\nnumbers 16384\n\
                     checksum aa55188a48a8ca15\n";
-        let before = Identity { starts: Starts::default(), ..identity() };
+        let before = Identity { starts: StartHistory::default(), key: None, ..identity() };
         assert_eq!(before.encode_as(2), text);
+        assert!(matches!(Identity::decode(text), Read::Whole(read) if read == before));
+        let text = "quorate directory, format 3\ndomain 000000000000000000000000000000d0\nnode 3\n\
+                    incarnation 1c000000000000000000000000000000\npass 0070617373ff\nnumbers 16384\n\
+                    start 7 1000000000000000 3\nstart 8 0000000000000002 1099511627776\n\
+                    checksum f0e00374f3cc97ea\n";
+        let before = Identity { key: None, ..identity() };
+        assert_eq!(before.encode_as(3), text);
         assert!(matches!(Identity::decode(text), Read::Whole(read) if read == before));
     }
 

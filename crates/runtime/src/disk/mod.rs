@@ -1,49 +1,56 @@
 //! Disk: the journal of a process on real files.
 //!
-//! **Promise.** A record that was told to be durable is read again after a crash, or its loss is found and the process
-//! comes back as another one. Nothing is told to be durable whose sync did not succeed.
+//! **Promise.** A record that was reported as durable is read again after a crash, or its loss is detected
+//! and the process comes back under a new identity. A record is reported as durable only after its sync has
+//! succeeded.
 //!
 //! ```text
 //! protocol thread                          disk thread
 //!   persist: a frame in the journal            │
 //!   end of turn: writes ──────────────────────▶│ takes all that waits
 //!   goes on                                    │ one write and one sync a segment
-//!   Persisted, what waited leaves ◀── wakes ───┤ then tells up to which record all is durable
+//!   Persisted, held messages leave ◀── wakes ──┤ then reports the last durable record
 //! ```
 //!
-//! The form of the journal, and how rot is told from a torn tail, are pure ([`journal`]). This
-//! module has what is left:
+//! The format of the journal, and the distinction between damage and a torn tail, are pure code
+//! ([`journal`]). This module has the rest:
 //!
-//! | module | what it has |
+//! | module | contents |
 //! |---|---|
 //! | `files` | the files of one directory, as a trait with one real implementation |
-//! | `identity` | whose directory it is |
-//! | `writer` | the thread |
-//! | `checkpoint` | how old the last checkpoint is, for people |
-//! | `error` | what goes wrong, by who must act |
-//! | [`faults`] | files that fail, are slow, or forget what was not synced: for tests |
+//! | `identity` | the owner of the directory |
+//! | `writer` | the disk thread |
+//! | `checkpoint` | the time of the last checkpoint, for people |
+//! | `error` | errors, named by who must act |
+//! | [`faults`] | files for tests that fail, are slow, or forget unsynced writes |
 //!
 //! **Rules.**
 //!
-//! 1. *One process a directory.* It holds a lock that the system releases when it ends, however it ends.
-//! 2. *A directory has one owner*: domain, node and incarnation, in the file `identity`. Another domain or node, or a
-//!    later format, is refused by name.
-//! 3. *An incarnation goes on only from all that was durable* (rule S15). If the journal is damaged, it is set aside and
-//!    the directory gets a new incarnation; so it does if there are no records, because then nobody counts on the old one.
-//! 4. *Numbers of greetings go on.* A link's peer refuses a greeting with a number below one that it knows. So numbers are
-//!    reserved in blocks before they are used, and a process that comes back begins behind the last block.
-//! 5. *An older copy is not gone on from.* A process that meets one which knows of more in its journal than there is
-//!    ([`journal::Hearsay`]) says nothing any more, and ends with a [`DiskError`]. Nothing is removed: people decide.
-//! 6. *A failed operation is the end.* After a failed sync nobody knows what is on the disk, and a second sync may succeed
-//!    without it. The process ends with a [`DiskError`]; the next one reads what is there.
+//! 1. *One process a directory.* The process holds a lock that the system releases when the process ends in
+//!    any way.
+//! 2. *A directory has one owner*: domain, node and incarnation, in the file `identity`. Another domain or
+//!    node, or a later format, is refused by name.
+//! 3. *An incarnation continues only from all its durable records* (rule S15). If the journal is damaged, it
+//!    is set aside and the directory gets a new incarnation. It also gets one if there are no records,
+//!    because then nobody relies on the old one.
+//! 4. *Numbers of greetings are never reused.* A link's peer refuses a greeting whose number is below one
+//!    that it knows. So numbers are reserved in blocks before they are used, and a restarted process begins
+//!    after the last block.
+//! 5. *No process continues from an older copy.* If a peer remembers more of the journal than the directory
+//!    holds ([`journal::RemoteDurability`]), the process sends nothing more and ends with a [`DiskError`]. It
+//!    removes nothing: an operator decides.
+//! 6. *The first failed operation ends the process.* After a failed sync nobody knows what is on the disk,
+//!    and a second sync may succeed without having written it. The process ends with a [`DiskError`]; the
+//!    next one reads what is there.
 //!
-//! **Bounds.** Bytes that wait for the disk stay below [`Settings::waiting_bytes_max`] and one turn more: beyond, the
-//! process takes in neither messages nor commands until the disk has caught up, while its signs of life go on. Memory at
-//! recovery is what the directory holds: the records since the last checkpoint, and up to five segments.
+//! **Bounds.** At most [`Settings::waiting_bytes_max`] bytes, plus those of one turn, wait for the disk.
+//! Beyond that the process takes neither messages nor commands until the disk has caught up, while its signs
+//! of life go on. Recovery needs memory for the contents of the directory: the records since the last
+//! checkpoint, and up to five segments.
 //!
-//! **Segments** are created one ahead, with their length reserved: a sync then writes no metadata, which takes 0.15 ms
-//! instead of 1.5 to 4 ms on the machine of `docs/performance.md`, and a disk that is full is found before it matters. Those
-//! that are needed no more are written over as later ones.
+//! **Segments** are created one ahead, with their full length reserved. A sync then writes no metadata, which
+//! takes 0.15 ms instead of 1.5 to 4 ms on the machine of `docs/performance.md`, and a full disk is found
+//! before it matters. Old segments that are no longer needed are overwritten as new ones.
 
 mod checkpoint;
 mod error;
@@ -61,13 +68,13 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     DomainId, ProcessId, Ticket,
-    journal::{self, Damage, Journal, Recovered},
+    journal::{self, Damage, Journal, Key, Recovered},
 };
 use tracing::{info, warn};
 
 pub use self::{
     error::{DiskError, OpenError},
-    files::{Directory, Files},
+    files::{Directory, Files, make_directories},
 };
 pub(crate) use self::{
     identity::{Identity, NUMBERS_RESERVED},
@@ -75,12 +82,13 @@ pub(crate) use self::{
 };
 use crate::chance;
 
-/// How a process uses its disk.
+/// Settings of a process's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The journal's.
+    /// The settings of the journal.
     pub journal: journal::Settings,
-    /// Bytes that may wait for the disk, or for what it has not made durable. Beyond it nothing more is taken in.
+    /// Limit of the bytes that wait for the disk: unwritten records, or messages that wait for records. Above
+    /// it the process takes no further input.
     pub waiting_bytes_max: usize,
 }
 
@@ -90,7 +98,7 @@ impl Default for Settings {
     }
 }
 
-/// A directory of one process, locked, and ready to go on with.
+/// The locked directory of one process, ready for use.
 #[derive(Debug)]
 pub struct Disk {
     pub(crate) directory: PathBuf,
@@ -98,53 +106,55 @@ pub struct Disk {
     pub(crate) journal: Journal,
     pub(crate) identity: Identity,
     pub(crate) settings: Settings,
-    /// The first number of a greeting.
+    /// The number of the next greeting.
     pub(crate) number: u32,
-    /// The segments that are kept, and how long they are.
+    /// The lengths of the segments in use, in bytes, by segment number.
     pub(crate) lengths: BTreeMap<u64, u64>,
-    /// When the last checkpoint became whole, in seconds of Unix time; 0: there is none.
+    /// The time of the last complete checkpoint, in seconds of Unix time; 0 if there is none.
     pub(crate) checkpoint: i64,
-    /// Held until the process ends.
+    /// The lock on the directory, held until the process ends.
     pub(crate) lock: File,
 }
 
-/// The contents of a directory.
+/// The state in which a directory was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// No records: the process is a new one.
+pub enum DirectoryState {
+    /// The directory holds no records, so the process is new.
     Nothing,
-    /// All that was durable: the process goes on.
+    /// The directory holds all durable records, so the process continues.
     Records {
-        /// Bytes behind the last whole record. They were never durable, or belong to a segment that is written over.
+        /// Bytes after the last complete record. They were never durable, or belong to an overwritten
+        /// segment.
         torn_bytes: u64,
     },
-    /// A journal from which no process goes on: its owner cannot be read, or a new incarnation had taken its place. It was
-    /// set aside, and the process is a new one.
+    /// The directory holds a journal from which no process can continue: the owner is unreadable, or the
+    /// directory already has a new incarnation. The journal was set aside, and the process is new.
     Abandoned,
-    /// Not all that was durable. What there is was set aside, and the process is a new one.
+    /// Durable records are missing. The rest was set aside, and the process is new.
     Damaged(Damage),
 }
 
-/// A directory that was opened, and what it held.
+/// An opened directory and its contents.
 #[derive(Debug)]
 pub struct Opened {
     /// The directory.
     pub disk: Disk,
-    /// The records that were durable, in order.
+    /// The durable records, in order.
     pub records: Vec<(Ticket, Bytes)>,
-    /// The finding.
-    pub found: Found,
+    /// The state in which the directory was found.
+    pub found: DirectoryState,
 }
 
 impl Opened {
-    /// The ticket of the first of the records, or of the first that will be written.
+    /// The ticket of the first record in [`Opened::records`], or of the next record to be written if there is
+    /// none.
     pub fn first(&self) -> Ticket {
         self.records.first().map_or(Ticket(self.disk.journal.last().0 + 1), |(first, _)| *first)
     }
 }
 
 impl Disk {
-    /// Opens the directory of `node` in `domain`, which is created if need be.
+    /// Opens the directory of `node` in `domain`, and creates it if it does not exist.
     pub fn open(
         directory: &Path,
         domain: DomainId,
@@ -154,7 +164,7 @@ impl Disk {
         Disk::open_on(directory, |files| Box::new(files), domain, node, settings)
     }
 
-    /// The same, with files that are not quite the real ones ([`faults`]).
+    /// Opens a directory through other files than the real ones ([`faults`]).
     pub fn open_on(
         directory: &Path,
         files: impl FnOnce(Directory) -> Box<dyn Files>,
@@ -176,9 +186,12 @@ impl Disk {
             Some(identity) => {
                 let owner = identity.owner();
                 let segments = read_segments(&mut *files)?;
-                match Journal::recover(owner, settings.journal, &segments) {
+                // An earlier format has no key; the next segment gets one.
+                let key = identity.key.unwrap_or_else(|| Key::of_older(chance::mark()));
+                match Journal::recover(owner, journal::Settings { key, ..settings.journal }, &segments) {
                     Ok(recovered) if !recovered.records.is_empty() => Some((identity, Ok(recovered))),
-                    // A new incarnation was given to the directory, and the crash came before the old journal was set aside.
+                    // The directory got a new incarnation, and a crash came before the old journal was set
+                    // aside.
                     Err(Damage::Foreign { owner: old })
                         if old.process.node == node && old.domain == domain =>
                     {
@@ -196,11 +209,12 @@ impl Disk {
         };
         let found = match recovered {
             Some((before, Ok(recovered))) => {
-                // All numbers used up: a new incarnation has them again.
+                // If all numbers are used up, a new incarnation starts them over.
                 if let Some(mut next) = before.reserved(NUMBERS_RESERVED) {
                     next.starts.begin(chance::mark(), recovered.journal.last());
-                    let Recovered { journal, records, torn_bytes, empty, lengths } = recovered;
-                    // Else each life would leave a segment of full length.
+                    next.key = Some(recovered.journal.key());
+                    let Recovered { journal, records, torn_bytes, empty, lengths, hashed_bytes } = recovered;
+                    // Otherwise each start would leave a segment with its full length reserved.
                     for (number, length) in &lengths {
                         let name = files::segment_name(*number);
                         files.truncate(&name, *length).map_err(OpenError::System)?;
@@ -210,9 +224,9 @@ impl Disk {
                     }
                     next.write(&mut *files).map_err(OpenError::System)?;
                     let process = next.process;
-                    info!(%process, records = records.len(), torn_bytes, "goes on from its disk");
+                    info!(%process, records = records.len(), torn_bytes, hashed_bytes, "continues from its journal");
                     let (number, lengths) = (before.numbers, lengths.into_iter().collect());
-                    let checkpoint = checkpoint::read(&mut *files).map_err(OpenError::System)?;
+                    let checkpoint = checkpoint::read(&mut *files);
                     let identity = next;
                     let disk = Disk {
                         directory: path,
@@ -225,24 +239,24 @@ impl Disk {
                         checkpoint,
                         lock,
                     };
-                    return Ok(Opened { disk, records, found: Found::Records { torn_bytes } });
+                    return Ok(Opened { disk, records, found: DirectoryState::Records { torn_bytes } });
                 }
-                Found::Abandoned
+                DirectoryState::Abandoned
             }
-            Some((_, Err(damage))) => Found::Damaged(damage),
-            None if abandoned => Found::Abandoned,
-            None => Found::Nothing,
+            Some((_, Err(damage))) => DirectoryState::Damaged(damage),
+            None if abandoned => DirectoryState::Abandoned,
+            None => DirectoryState::Nothing,
         };
         let disk = Disk::begin(files, &path, (domain, node), settings, lock)?;
-        if let Found::Damaged(damage) = found {
+        if let DirectoryState::Damaged(damage) = found {
             let process = disk.process();
-            warn!(%process, %damage, directory = %path.display(), "a new process begins");
+            warn!(%process, %damage, directory = %path.display(), "the journal is damaged, a new process starts");
         }
         Ok(Opened { disk, records: Vec::new(), found })
     }
 
-    /// Opens the directory of `node` in `domain` for another process than the one that had it: a new incarnation, from which
-    /// nothing of the earlier one's is expected. Its journal is set aside.
+    /// Opens the directory of `node` in `domain` under a new incarnation, which is not bound by records of
+    /// the earlier one. Sets the earlier journal aside.
     pub fn begin_anew(
         directory: &Path,
         files: impl FnOnce(Directory) -> Box<dyn Files>,
@@ -252,12 +266,12 @@ impl Disk {
     ) -> Result<Disk, OpenError> {
         let mut files = files(Directory::create(directory).map_err(OpenError::System)?);
         let lock = identity::lock(directory)?;
-        // Refuses a directory that is somebody else's.
+        // Refuses a directory that belongs to another domain or node.
         Identity::read(&mut *files, directory, domain, node)?;
         Disk::begin(files, directory, (domain, node), settings, lock)
     }
 
-    /// A new incarnation. Whatever journal there is belongs to an earlier one, and is set aside.
+    /// Gives the directory a new incarnation. Any journal in it belongs to an earlier one, and is set aside.
     fn begin(
         mut files: Box<dyn Files>,
         path: &Path,
@@ -266,24 +280,27 @@ impl Disk {
         lock: File,
     ) -> Result<Disk, OpenError> {
         let process = ProcessId { node, incarnation: chance::incarnation() };
-        let mut identity = Identity::new(domain, process);
+        let key = Key { secret: chance::mark(), since: 0 };
+        let mut identity = Identity::new(domain, process, key);
         identity.starts.begin(chance::mark(), Ticket(0));
-        // First: a crash behind it finds a journal of somebody else, and no process goes on from that.
+        // The identity is written first. After a crash here, the journal belongs to another incarnation, and
+        // no process continues from it.
         identity.write(&mut *files).map_err(OpenError::System)?;
         set_aside(&mut *files, path)?;
-        checkpoint::remove(&mut *files).map_err(OpenError::System)?;
-        let journal = Journal::create(identity.owner(), settings.journal);
+        checkpoint::remove(&mut *files);
+        let journal = Journal::create(identity.owner(), journal::Settings { key, ..settings.journal });
         let lengths = BTreeMap::new();
         let directory = path.to_owned();
         Ok(Disk { directory, files, journal, identity, settings, number: 0, lengths, checkpoint: 0, lock })
     }
 
-    /// As whom the process goes on, or begins.
+    /// The process that owns the directory now.
     pub fn process(&self) -> ProcessId {
         self.identity.process
     }
 
-    /// What it showed last ([`Policy::pass`](quorate_protocol::Policy::pass)), unless that was what it began with.
+    /// The last pass that the process showed ([`Policy::pass`](quorate_protocol::Policy::pass)); `None` if it
+    /// is still the first one.
     pub fn pass(&self) -> Option<&Bytes> {
         self.identity.pass.as_ref()
     }
@@ -294,7 +311,8 @@ fn names_segments(files: &mut dyn Files) -> Result<bool, OpenError> {
     Ok(names.iter().any(|name| files::segment_number(name).is_some()))
 }
 
-/// Reads all segments, and makes durable what it read: a killed process leaves unsynced bytes to the system.
+/// Reads all segments and makes them durable: a killed process may have left unsynced bytes in the system's
+/// cache.
 fn read_segments(files: &mut dyn Files) -> Result<BTreeMap<u64, Bytes>, OpenError> {
     let mut segments = BTreeMap::new();
     for name in files.list().map_err(OpenError::System)? {
@@ -307,25 +325,30 @@ fn read_segments(files: &mut dyn Files) -> Result<BTreeMap<u64, Bytes>, OpenErro
     Ok(segments)
 }
 
-/// Keeps one journal that no process goes on from, for whoever looks into what happened; an earlier one is removed.
+/// Keeps a journal from which no process continues, so that people can examine it. The first such journal
+/// stays until somebody removes it: it may hold the only copy of the rows, and the processes after it often
+/// live only briefly. Of later journals only the latest is kept.
 fn set_aside(files: &mut dyn Files, path: &Path) -> Result<(), OpenError> {
     if !names_segments(files)? {
         return Ok(());
     }
     let names = files.list().map_err(OpenError::System)?;
-    for name in &names {
-        if name.ends_with(SET_ASIDE) {
+    let is_first = |name: &String| name.ends_with(SET_ASIDE) && !name.ends_with(SET_ASIDE_LATER);
+    let suffix = if names.iter().any(is_first) { SET_ASIDE_LATER } else { SET_ASIDE };
+    if suffix == SET_ASIDE_LATER {
+        for name in names.iter().filter(|name| name.ends_with(SET_ASIDE_LATER)) {
             files.remove(name).map_err(OpenError::System)?;
         }
     }
     for name in names.iter().filter(|name| files::segment_number(name).is_some()) {
-        files.rename(name, &format!("{name}{SET_ASIDE}")).map_err(OpenError::System)?;
+        files.rename(name, &format!("{name}{suffix}")).map_err(OpenError::System)?;
     }
-    warn!(directory = %path.display(), "an earlier journal is kept as *{SET_ASIDE}");
+    warn!(directory = %path.display(), "the files of an earlier journal were renamed to *{suffix}");
     Ok(())
 }
 
 const SET_ASIDE: &str = ".aside";
+const SET_ASIDE_LATER: &str = ".later.aside";
 
 #[cfg(test)]
 mod tests {
@@ -345,7 +368,29 @@ mod tests {
         }
     }
 
-    /// A process that comes back never uses a number of a greeting again; a new one begins again.
+    /// A process that lived long is followed by processes that ended at once.
+    #[test]
+    fn the_first_journal_that_is_set_aside_stays() {
+        let place = tempfile::tempdir().unwrap();
+        let mut files = Directory::create(place.path()).unwrap();
+        let mut set_aside = |contents: &str| {
+            files.replace(&files::segment_name(1), contents.as_bytes()).unwrap();
+            super::set_aside(&mut files, place.path()).unwrap();
+        };
+        ["first", "second", "third"].into_iter().for_each(&mut set_aside);
+        let read = |name: &str| std::fs::read_to_string(place.path().join(name)).ok();
+        let name = |suffix: &str| format!("{}{suffix}", files::segment_name(1));
+        assert_eq!(read(&name(SET_ASIDE)).as_deref(), Some("first"));
+        assert_eq!(read(&name(SET_ASIDE_LATER)).as_deref(), Some("third"));
+        assert_eq!(read(&name("")), None);
+        // After somebody has removed the first one, the next takes its place.
+        std::fs::remove_file(place.path().join(name(SET_ASIDE))).unwrap();
+        set_aside("fourth");
+        assert_eq!(read(&name(SET_ASIDE)).as_deref(), Some("fourth"));
+        assert_eq!(read(&name(SET_ASIDE_LATER)).as_deref(), Some("third"));
+    }
+
+    /// A restarted process never reuses the number of a greeting. A new process starts from 0.
     #[test]
     fn greetings_number_on() {
         let directory = tempfile::tempdir().unwrap();
@@ -356,7 +401,7 @@ mod tests {
                 (disk.number, disk.identity.numbers),
                 (life * NUMBERS_RESERVED, (life + 1) * NUMBERS_RESERVED)
             );
-            assert_eq!(matches!(found, Found::Records { .. }), life > 0);
+            assert_eq!(matches!(found, DirectoryState::Records { .. }), life > 0);
             let Disk { mut files, mut journal, .. } = disk;
             journal.append(&Note);
             for write in journal.take_writes() {
@@ -368,7 +413,9 @@ mod tests {
         for number in 1..=3 {
             std::fs::remove_file(directory.path().join(files::segment_name(number))).unwrap();
         }
-        let Opened { disk, found: Found::Nothing, .. } = open() else { panic!("nothing durable is left") };
+        let Opened { disk, found: DirectoryState::Nothing, .. } = open() else {
+            panic!("nothing durable is left")
+        };
         assert_eq!(disk.number, 0);
     }
 }

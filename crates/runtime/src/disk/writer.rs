@@ -1,4 +1,4 @@
-//! The disk thread: takes everything that waits, writes it, makes it durable, and only then says so.
+//! The disk thread. It takes all waiting jobs, writes and syncs them, and only then reports them as durable.
 
 use std::{
     collections::VecDeque,
@@ -17,45 +17,47 @@ use quorate_protocol::{
     Ticket,
     journal::{self, Write},
 };
+use tracing::warn;
 
 use super::{DiskError, Files, Identity, checkpoint, files::segment_name};
 use crate::counters::Counters;
 
-/// The protocol thread's end. Dropping it lets the thread finish what waits, and waits for that.
+/// The protocol thread's handle to the disk thread. Dropping it waits until the thread has finished all jobs.
 #[derive(Debug)]
 pub(crate) struct Writer {
-    jobs: Option<Sender<Job>>,
+    jobs: Option<Sender<DiskJob>>,
     progress: Arc<Progress>,
     thread: Option<thread::JoinHandle<()>>,
     /// Bytes handed over so far.
     bytes: u64,
 }
 
-/// Events of the disk thread.
+/// State that the disk thread reports.
 #[derive(Debug)]
 struct Progress {
     durable: AtomicU64,
-    /// Bytes of those handed over that are durable.
+    /// Durable bytes, of those handed over.
     bytes: AtomicU64,
-    /// Numbers of greetings that are reserved.
+    /// The highest reserved number of a greeting.
     numbers: AtomicU32,
     failed: OnceLock<DiskError>,
 }
 
 #[derive(Debug)]
-enum Job {
-    /// Bytes, and up to which record all is durable with them.
+enum DiskJob {
+    /// Write these bytes. After that, all records up to `through` are durable.
     Write { writes: Vec<Write>, through: Ticket },
-    /// These segments are needed no more.
+    /// Remove or reuse these segments.
     Remove(Vec<u64>),
-    /// From now on this is the owner; told when it is durable.
-    Own(Identity, Option<Sender<()>>),
-    /// A checkpoint became whole.
+    /// Write this identity, and signal when it is durable.
+    WriteIdentity(Identity, Option<Sender<()>>),
+    /// Note the time of a completed checkpoint.
     Checkpoint,
 }
 
 impl Writer {
-    /// Starts the thread. `through` is durable already; `wake` is called when there is news.
+    /// Starts the thread. Records up to `through` are durable already. The thread calls `wake` when its state
+    /// changes.
     pub(crate) fn start(
         files: Box<dyn Files>,
         (settings, through, numbers): (journal::Settings, Ticket, u32),
@@ -72,56 +74,64 @@ impl Writer {
         let told = progress.clone();
         let thread = thread::Builder::new().name("disk".to_owned()).spawn(move || {
             let spare = VecDeque::new();
-            let mut tray = Tray { files, settings, begun: None, ahead: 0, spare, progress: told, counters };
-            tray.run(&waiting, wake);
+            let mut disk_thread = DiskThread {
+                files,
+                settings,
+                first_segment: None,
+                newest_segment: 0,
+                spare,
+                progress: told,
+                counters,
+            };
+            disk_thread.run(&waiting, wake);
         })?;
         Ok(Writer { jobs: Some(jobs), progress, thread: Some(thread), bytes: 0 })
     }
 
-    fn hand_over(&self, job: Job) {
-        // A thread that has ended has failed and said so: whoever hands over looks at that once a turn.
+    fn hand_over(&self, job: DiskJob) {
+        // If the thread has ended, it has recorded its failure, which the caller checks once a turn.
         let _ = self.jobs.as_ref().expect("taken only in drop").send(job);
     }
 
-    /// Hands writes over.
+    /// Queues writes. After them, all records up to `through` are durable.
     pub(crate) fn write(&mut self, writes: Vec<Write>, through: Ticket) {
         self.bytes += writes.iter().map(|write| write.bytes.len() as u64).sum::<u64>();
-        self.hand_over(Job::Write { writes, through });
+        self.hand_over(DiskJob::Write { writes, through });
     }
 
-    /// Lets segments go.
+    /// Queues the removal of segments.
     pub(crate) fn remove(&mut self, segments: Vec<u64>) {
-        self.hand_over(Job::Remove(segments));
+        self.hand_over(DiskJob::Remove(segments));
     }
 
-    /// Notes in the directory that a checkpoint became whole just now.
+    /// Queues a note in the directory that a checkpoint is complete.
     pub(crate) fn note_checkpoint(&mut self) {
-        self.hand_over(Job::Checkpoint);
+        self.hand_over(DiskJob::Checkpoint);
     }
 
-    /// Gives the directory another identity, some time.
-    pub(crate) fn own(&mut self, identity: Identity) {
-        self.hand_over(Job::Own(identity, None));
+    /// Queues a new identity of the directory.
+    pub(crate) fn write_identity(&mut self, identity: Identity) {
+        self.hand_over(DiskJob::WriteIdentity(identity, None));
     }
 
-    /// Gives the directory another identity, and waits until that is durable, or the disk has failed.
-    pub(crate) fn own_now(&mut self, identity: Identity) {
+    /// Writes a new identity of the directory. Waits until it is durable or the disk has failed.
+    pub(crate) fn write_identity_and_wait(&mut self, identity: Identity) {
         let (tell, told) = crossbeam_channel::bounded(1);
-        self.hand_over(Job::Own(identity, Some(tell)));
+        self.hand_over(DiskJob::WriteIdentity(identity, Some(tell)));
         let _ = told.recv();
     }
 
-    /// Up to which record all is durable.
+    /// The last record before which, itself included, all records are durable.
     pub(crate) fn durable(&self) -> Ticket {
         Ticket(self.progress.durable.load(Ordering::Acquire))
     }
 
-    /// Bytes that wait.
+    /// Bytes that were handed over and are not durable yet.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes - self.progress.bytes.load(Ordering::Acquire)
     }
 
-    /// Numbers of greetings that are reserved.
+    /// The highest reserved number of a greeting.
     pub(crate) fn numbers(&self) -> u32 {
         self.progress.numbers.load(Ordering::Acquire)
     }
@@ -131,7 +141,7 @@ impl Writer {
         self.progress.failed.get().is_some()
     }
 
-    /// Ends the thread once everything that waits is done. An error is what failed, if anything did.
+    /// Ends the thread after all queued jobs, and returns its failure, if any.
     pub(crate) fn finish(mut self) -> Result<(), DiskError> {
         self.end();
         let progress = std::mem::replace(&mut self.progress, Arc::new(Progress::empty()));
@@ -142,7 +152,8 @@ impl Writer {
     fn end(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // A panic in there has been printed by its own thread; what it did not make durable was never told.
+            // A panicked thread has printed its own panic. Records that it did not sync were never reported
+            // as durable.
             let _ = thread.join();
         }
     }
@@ -165,23 +176,23 @@ impl Progress {
     }
 }
 
-/// State of the disk thread.
-struct Tray {
+/// The state of the disk thread.
+struct DiskThread {
     files: Box<dyn Files>,
     settings: journal::Settings,
-    /// The first segment of this life.
-    begun: Option<u64>,
-    /// The last segment that was created.
-    ahead: u64,
-    /// Segments that are needed no more and still there, the oldest ones. To write over what was written is less work for a
-    /// file system than to write what was only reserved.
+    /// The first segment that this process has written since its start.
+    first_segment: Option<u64>,
+    /// The newest segment created.
+    newest_segment: u64,
+    /// Old segments to reuse, oldest first. A file system overwrites written blocks faster than it fills
+    /// reserved ones.
     spare: VecDeque<u64>,
     progress: Arc<Progress>,
     counters: Counters,
 }
 
-impl Tray {
-    fn run(&mut self, waiting: &Receiver<Job>, wake: impl Fn()) {
+impl DiskThread {
+    fn run(&mut self, waiting: &Receiver<DiskJob>, wake: impl Fn()) {
         while let Ok(first) = waiting.recv() {
             let jobs = std::iter::once(first).chain(waiting.try_iter()).collect();
             match self.take(jobs, &wake) {
@@ -194,14 +205,14 @@ impl Tray {
         }
     }
 
-    /// Does everything that waited. What lies together is written together.
-    fn take(&mut self, jobs: Vec<Job>, wake: &impl Fn()) -> Result<(), DiskError> {
+    /// Does all queued jobs. Joins adjacent writes.
+    fn take(&mut self, jobs: Vec<DiskJob>, wake: &impl Fn()) -> Result<(), DiskError> {
         let mut pieces: Vec<Write> = Vec::new();
         let mut through = None;
         let mut rest = Vec::new();
         for job in jobs {
             match job {
-                Job::Write { writes, through: ticket } => {
+                DiskJob::Write { writes, through: ticket } => {
                     pieces.extend(writes);
                     through = Some(ticket);
                 }
@@ -220,35 +231,38 @@ impl Tray {
             self.progress.bytes.fetch_add(bytes, Ordering::Release);
             self.counters.disk_bytes.inc_by(bytes);
             wake();
-            // After the news: nobody waits for it.
+            // Creating a segment comes after the report, because nobody waits for it.
             self.create_through(last + 1)?;
             self.counters.disk_busy_nanoseconds.inc_by(begun.elapsed().as_nanos() as u64);
         }
         for job in rest {
             match job {
-                Job::Write { .. } => unreachable!("taken out above"),
-                Job::Remove(segments) => {
+                DiskJob::Write { .. } => unreachable!("taken out above"),
+                DiskJob::Remove(segments) => {
                     self.spare.extend(segments);
-                    // The oldest first: those that stay are without a gap.
-                    while self.spare.len() > SPARE_MAX
+                    // The oldest go first, so that the numbers of the remaining segments have no gap.
+                    while self.spare.len() > SPARE_SEGMENTS_MAX
                         && let Some(number) = self.spare.pop_front()
                     {
                         let name = segment_name(number);
                         self.files.remove(&name).map_err(|error| DiskError::new("remove", &name, error))?;
                     }
                 }
-                Job::Own(identity, tell) => {
+                DiskJob::WriteIdentity(identity, tell) => {
                     let written = identity.write(&mut *self.files);
                     written.map_err(|error| DiskError::new("write", "identity", error))?;
                     self.progress.numbers.store(identity.numbers, Ordering::Release);
-                    // The protocol thread has ended if it does not wait for this.
+                    // The receiver is gone only if the protocol thread has ended.
                     let _ = tell.map(|tell| tell.send(()));
                 }
-                Job::Checkpoint => {
-                    let now = checkpoint::write(&mut *self.files);
-                    let now = now.map_err(|error| DiskError::new("write", checkpoint::NAME, error))?;
-                    self.counters.disk_checkpoint_seconds.set(now);
-                }
+                // The program does not depend on this file, so an error, for example a quota of files, does
+                // not end the process. If the whole disk fails, the next write of the journal reports that.
+                DiskJob::Checkpoint => match checkpoint::write(&mut *self.files) {
+                    Ok(now) => {
+                        self.counters.disk_checkpoint_seconds.set(now);
+                    }
+                    Err(error) => warn!(%error, "cannot write the time of the last checkpoint"),
+                },
             }
         }
         Ok(())
@@ -274,26 +288,55 @@ impl Tray {
         Ok(())
     }
 
-    /// Segments are written in the order of their numbers, and each is there before it is needed.
+    /// Creates the segment `number` unless it exists. Segments are written in the order of their numbers, and
+    /// each is created before it is needed.
     fn create_through(&mut self, number: u64) -> Result<(), DiskError> {
-        if number > self.ahead {
+        if number > self.newest_segment {
             let name = segment_name(number);
-            // A segment ends behind the record with which it reaches its length.
-            let begun = *self.begun.get_or_insert(number);
+            // A segment ends after the record that reaches its length.
+            let begun = *self.first_segment.get_or_insert(number);
             let length = self.settings.segment_length(number - begun) + SLACK_BYTES;
             let created = match self.spare.pop_front() {
-                // What it holds names another segment in its checksums, and is taken for nothing.
+                // Old records in a reused file are ignored, because their checksums name another segment.
                 Some(old) => self.files.reuse(&segment_name(old), &name, length),
                 None => self.files.create(&name, length),
             };
             created.map_err(|error| DiskError::new("create", &name, error))?;
-            self.ahead = number;
+            self.newest_segment = number;
         }
         Ok(())
     }
 }
 
-/// How many segments that are needed no more are kept, to be written over.
-const SPARE_MAX: usize = 2;
-/// Reserved behind the end of a segment for its last record. A longer one makes the file grow.
+/// Number of old segments kept for reuse.
+const SPARE_SEGMENTS_MAX: usize = 2;
+/// Bytes reserved after the nominal end of a segment, for its last record. A longer record makes the file
+/// grow.
 const SLACK_BYTES: u64 = 512 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        disk::{
+            Directory,
+            faults::{Faults, FaultyFiles},
+        },
+        metrics::Metrics,
+    };
+
+    /// The cause may be a quota of files. The journal has its space reserved, and goes on.
+    #[test]
+    fn a_note_that_cannot_be_written_ends_no_process() {
+        let place = tempfile::tempdir().unwrap();
+        let faults = Faults::default();
+        let files = FaultyFiles::new(Directory::create(place.path()).unwrap(), faults.clone());
+        let begin = (journal::Settings::default(), Ticket(0), 0);
+        let mut writer =
+            Writer::start(Box::new(files), begin, Counters::new(&Metrics::default()), || {}).unwrap();
+        faults.fail("replace", io::ErrorKind::StorageFull);
+        writer.note_checkpoint();
+        writer.finish().unwrap();
+        assert!(!place.path().join("checkpoint").exists());
+    }
+}

@@ -9,7 +9,7 @@ use quorate_protocol::{Context, Input, ProcessId, Sink};
 use super::*;
 use crate::{Config, Handle, Host, Reactor, chance};
 
-/// Says each word again, one turn later.
+/// Repeats each word, one turn later.
 struct Echo;
 
 impl Protocol for Echo {
@@ -29,7 +29,8 @@ impl Protocol for Echo {
     }
 }
 
-/// Requests are lines; `bye` is the last one. One request of a client is under way at a time.
+/// A door for requests that are lines, of which `bye` is the last. Each client has one request under way at a
+/// time.
 #[derive(Default)]
 struct Lines {
     held: BTreeMap<ClientId, bool>,
@@ -124,11 +125,11 @@ fn answers_come_in_the_order_of_requests_whatever_the_pieces() {
     for word in &words {
         assert_eq!(line(&mut client), *word);
     }
-    // All at once, with a last one behind which nothing is taken.
+    // All requests come at once; those after the last one are not taken.
     let all = words.concat() + "bye\nmore\n";
     client.get_mut().write_all(all.as_bytes()).unwrap();
     let mut answers = String::new();
-    // Bytes that were not taken may make the system tell of a reset instead of an end.
+    // Unread bytes may make the system report a reset instead of an end.
     let _ = client.read_to_string(&mut answers);
     assert_eq!(answers, words.concat() + "bye\n");
     handle.stop().unwrap();
@@ -146,7 +147,7 @@ fn clients_are_bounded_in_number_and_one_that_goes_makes_room() {
     assert_eq!(line(&mut third), "full\n");
     let [first, _second] = clients;
     drop(first);
-    // The other side takes note of it a moment later.
+    // The server notices that a moment later.
     let began = std::time::Instant::now();
     loop {
         let mut next = connect(address);
@@ -174,8 +175,122 @@ fn unfinished_requests_are_bounded_in_time_and_bytes() {
     let mut large = connect(address);
     large.get_mut().write_all(&[b'x'; 101]).unwrap();
     assert_eq!(line(&mut large), "", "it is cut off at once");
-    // One that is merely silent is not.
+    // A client that is merely silent stays.
     silent.get_mut().write_all(b"still here\n").unwrap();
     assert_eq!(line(&mut silent), "still here\n");
+    handle.stop().unwrap();
+}
+
+/// A client sends lines of one mebibyte, which come back, and reads none of them.
+#[test]
+fn unread_answers_are_bounded_in_bytes() {
+    let limits =
+        ClientLimits { output_bytes_max: 16 << 20, output_bytes_pause: 128 << 20, ..ClientLimits::default() };
+    let (handle, address) = start(limits);
+    // One client sends without reading and is cut off. A client that reads its answers stays.
+    let mut good = connect(address);
+    let mut hoarder = connect(address);
+    let mut large = [b'x'; 1 << 16].repeat(16);
+    large.push(b'\n');
+    let sent = (0..64).take_while(|_| hoarder.get_mut().write_all(&large).is_ok()).count();
+    let mut taken = Vec::new();
+    good.get_mut().write_all(b"here\n").unwrap();
+    assert_eq!(line(&mut good), "here\n");
+    // The client can still read the bytes in the system's buffers. After them comes the end of the stream.
+    if let Err(error) = hoarder.read_to_end(&mut taken) {
+        assert_ne!(error.kind(), io::ErrorKind::WouldBlock, "it is still connected, after {sent} lines");
+    }
+    assert!(taken.len() < 64 << 20, "{} bytes were read", taken.len());
+    good.get_mut().write_all(b"still here\n").unwrap();
+    assert_eq!(line(&mut good), "still here\n");
+    handle.stop().unwrap();
+}
+
+/// A client that reads a few bytes now and then is treated like one that reads none.
+#[test]
+fn a_client_that_reads_a_byte_at_a_time_is_cut_off() {
+    let limits = ClientLimits {
+        patience: Duration::from_millis(500),
+        progress_bytes: 16 << 20,
+        output_bytes_pause: 64 << 20,
+        ..ClientLimits::default()
+    };
+    let (handle, address) = start(limits);
+    let mut slow = connect(address);
+    let mut one = [b'x'; 1 << 16].repeat(16);
+    one.push(b'\n');
+    for _ in 0..24 {
+        slow.get_mut().write_all(&one).unwrap();
+    }
+    let began = std::time::Instant::now();
+    let mut read = 0;
+    let mut piece = [0; 4096];
+    // The client reads 4 KiB each 5 ms, which is less than it must.
+    loop {
+        match slow.get_mut().read(&mut piece) {
+            Ok(0) | Err(_) => break,
+            Ok(count) => read += count,
+        }
+        // The pace of a slow reader. The test does not wait for anything here.
+        std::thread::sleep(Duration::from_millis(5));
+        if began.elapsed() > Duration::from_secs(4) {
+            // By now the client is cut off, and only bytes in the system's buffers are left.
+            let mut rest = Vec::new();
+            let _ = slow.read_to_end(&mut rest);
+            read += rest.len();
+            break;
+        }
+    }
+    assert!(read < 24 << 20, "all of its answers came, {read} bytes");
+    handle.stop().unwrap();
+}
+
+#[test]
+fn the_client_that_holds_most_is_cut_off_and_not_the_one_that_is_fed() {
+    let limits = ClientLimits { input_bytes_max: 100, ..ClientLimits::default() };
+    let (handle, address) = start(limits);
+    let mut hoarder = connect(address);
+    hoarder.get_mut().write_all(&[b'x'; 90]).unwrap();
+    // The bytes of both doors arrive in this order.
+    let mut other = connect(address);
+    other.get_mut().write_all(b"a\n").unwrap();
+    assert_eq!(line(&mut other), "a\n");
+    other.get_mut().write_all(&[b'y'; 20]).unwrap();
+    assert_eq!(line(&mut hoarder), "", "the one with most is cut off");
+    other.get_mut().write_all(b"\n").unwrap();
+    assert_eq!(line(&mut other), "y".repeat(20) + "\n");
+    handle.stop().unwrap();
+}
+
+#[test]
+fn silent_clients_make_room_for_those_that_speak() {
+    let limits =
+        ClientLimits { clients_max: 3, silence_max: Duration::from_millis(50), ..ClientLimits::default() };
+    let (handle, address) = start(limits);
+    let mut speaks = connect(address);
+    speaks.get_mut().write_all(b"a\n").unwrap();
+    assert_eq!(line(&mut speaks), "a\n");
+    let silent = [connect(address), connect(address)];
+    let began = std::time::Instant::now();
+    let mut turned_away = 0;
+    let mut later = loop {
+        let mut next = connect(address);
+        let _ = next.get_mut().write_all(b"b\n");
+        match &line(&mut next)[..] {
+            "b\n" => break next,
+            "full\n" => turned_away += 1,
+            other => panic!("{other:?}"),
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(20),
+            "{turned_away} were turned away, and nobody let in"
+        );
+    };
+    // The client that has sent a request keeps its place, though it has been silent since.
+    for client in [&mut speaks, &mut later] {
+        client.get_mut().write_all(b"c\n").unwrap();
+        assert_eq!(line(client), "c\n");
+    }
+    drop(silent);
     handle.stop().unwrap();
 }

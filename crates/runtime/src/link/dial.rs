@@ -1,14 +1,14 @@
-//! Dialling: from a wish to a hello.
+//! Dialling: from a wanted link to a hello.
 //!
-//! Attempts are repeated as long as the link is wanted, with pauses that double up to a bound and vary at random, so
-//! that two processes which lost each other do not dial in step for ever. Names are resolved anew for each round.
+//! Attempts are repeated as long as the link is wanted. Pauses double up to a bound and vary at random, so
+//! that two processes which lost each other do not keep dialling in step. Each round resolves names again.
 
 use std::io;
 
 use mio::net::TcpStream;
 use tracing::info;
 
-use super::{Attempt, Happening, Links, Stage, Timer};
+use super::{ConnectionState, DialState, LinkEvent, LinkTimer, Links};
 use crate::hello::Greeting;
 
 impl Links {
@@ -25,7 +25,7 @@ impl Links {
                 self.dial_route(key);
             }
             Err(_) => {
-                peer.attempt = Attempt::Resolving;
+                peer.attempt = DialState::Resolving;
                 self.resolver.ask(peer.id, address);
             }
         }
@@ -33,12 +33,13 @@ impl Links {
 
     pub(super) fn dial_route(&mut self, key: usize) {
         let peer = &mut self.peers[key];
-        let Some(address) = peer.route.pop() else { return self.dial_failed(key, "its name leads nowhere") };
+        let Some(address) = peer.route.pop() else { return self.dial_failed(key, "the name has no address") };
         self.counters.dials.inc();
         match TcpStream::connect(address) {
             Ok(stream) => {
-                match self.add(stream, Stage::Connecting { peer: key }, self.limits.connect_timeout) {
-                    Ok(token) => self.peers[key].attempt = Attempt::Dialling(token),
+                match self.add(stream, ConnectionState::Connecting { peer: key }, self.limits.connect_timeout)
+                {
+                    Ok(token) => self.peers[key].attempt = DialState::Dialling(token),
                     Err(error) => self.dial_failed(key, &error.to_string()),
                 }
             }
@@ -48,52 +49,53 @@ impl Links {
 
     pub(super) fn finish_connecting(&mut self, token: usize) {
         let connection = &mut self.connections[token];
-        let Stage::Connecting { peer: key } = connection.stage else { return };
+        let ConnectionState::Connecting { peer: key } = connection.state else { return };
         match connection.stream.take_error() {
             Ok(None) => {}
             Ok(Some(error)) | Err(error) => return self.broke(token, &error.to_string()),
         }
         match connection.stream.peer_addr() {
             Ok(_) => {}
-            // Not there yet; another event will tell.
+            // Still connecting; another event will follow.
             Err(error) if error.kind() == io::ErrorKind::NotConnected => return,
             Err(error) => return self.broke(token, &error.to_string()),
         }
         let number = self.next_number();
         let version = self.peers[key].version.take().unwrap_or(*self.identity.versions.end());
         let hello = Greeting::Hello(self.hello(version, self.peers[key].id, number));
-        self.connections[token].stage = Stage::Greeting { peer: key, number, version };
+        self.connections[token].state = ConnectionState::Greeting { peer: key, number, version };
         self.set_limit(token, self.limits.hello_timeout);
         if let Err(error) = self.greet(token, &hello) {
             self.broke(token, &error.to_string());
         }
     }
 
-    /// An attempt came to nothing: tells so once an outage, waits, and turns to a deferred connection if there is one.
+    /// Handles a failed attempt: tries the next address if there is one. Otherwise it reports the outage
+    /// once, schedules the next dial, and decides on a deferred connection if there is one.
     pub(super) fn dial_failed(&mut self, key: usize, why: &str) {
         let peer = &mut self.peers[key];
         if !peer.route.is_empty() && peer.deferred.is_none() {
-            // The name has another address: not failed yet.
+            // The name has another address, so the dial has not failed yet.
             return self.dial_route(key);
         }
         let wait = peer.backoff.mul_f64(0.5 + 0.5 * unit(self.chance.bits()));
         peer.backoff = (peer.backoff * 2).min(self.limits.backoff_max);
         let again = self.now + wait;
-        peer.attempt = Attempt::Waiting(again);
-        self.timers.insert((again, Timer::Redial(key)));
+        peer.attempt = DialState::Waiting(again);
+        self.timers.insert((again, LinkTimer::Redial(key)));
         let deferred = peer.deferred.take();
         if let Some(token) = deferred {
             self.apply_rules(token);
         }
         let peer = &mut self.peers[key];
-        if peer.standing.is_none() && !std::mem::replace(&mut peer.told_unlinked, true) {
+        if peer.standing.is_none() && !std::mem::replace(&mut peer.outage_reported, true) {
             info!("no link to {} at {}: {why}", peer.id, peer.wanted.as_deref().unwrap_or("?"));
-            self.happenings.push_back(Happening::Unlinked { peer: peer.id });
+            self.link_events.push_back(LinkEvent::Unlinked { peer: peer.id });
         }
     }
 }
 
-/// Random bits as a number in [0, 1).
+/// Maps random bits to a number in [0, 1).
 fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 / (1_u64 << 53) as f64
 }

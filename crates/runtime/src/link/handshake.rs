@@ -1,21 +1,24 @@
 //! The handshake: from a connection to a link, or to a refusal.
 //!
-//! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome and at the dialler when that
-//! arrives. Every hello and welcome carries a number that its sender never uses again and that grows. When two
-//! connections of one pair meet, the acceptor of the later one decides, by rules that cannot lose both:
+//! Either side may dial. A connection *stands* at the acceptor when it has sent its welcome, and at the
+//! dialler when the welcome arrives. Every hello and welcome carries a number that grows and that its sender
+//! never reuses. When two connections of one pair meet, the acceptor of the later one decides, by rules that
+//! cannot lose both:
 //!
-//! 1. A link stands already: if the new hello's number is higher than that of the greeting the link was made with, its
-//!    sender has lost that link (it would not dial otherwise), so the new connection replaces it. If the number is
-//!    lower, the hello was sent before the link came to stand, and is refused as redundant.
-//! 2. None stands, but our own hello is under way to that peer: the connection dialled by the *smaller* id is preferred.
-//!    If that is the peer, its hello is accepted and our own dial given up. If it is we, the answer is deferred until
-//!    our dial has come to an end either way; only then the rules are applied again.
-//! 3. Else it is accepted, and an attempt of ours that has not come to its hello is given up.
+//! 1. A link stands already. If the new hello's number is higher than that of the greeting that made the
+//!    link, its sender has lost that link (it would not dial otherwise), so the new connection replaces it.
+//!    If the number is lower, the hello was sent before the link was made, and is refused as redundant.
+//! 2. No link stands, but our own hello to that peer is under way. Then the connection dialled by the
+//!    *smaller* id is preferred. If the peer has the smaller id, its hello is accepted and our own dial given
+//!    up. If we have it, the answer is deferred until our dial has succeeded or failed, and then the rules
+//!    are applied again.
+//! 3. Otherwise the hello is accepted. If we are dialling but have not sent a hello yet, that attempt is
+//!    given up.
 //!
-//! Before that, each end compares what the other remembers of its journal with what is there, and does not go on if it has an
-//! older copy ([`Hearsay`](quorate_protocol::journal::Hearsay)).
+//! Before these rules, each end compares the other's memory of its journal with the journal itself. An end
+//! with an older copy makes no link ([`RemoteDurability`](quorate_protocol::journal::RemoteDurability)).
 //!
-//! Rules 2 and 3 give up a connection while none stands, but in the very step that makes another one stand.
+//! When no link stands, rules 2 and 3 give up a connection only in the step that makes another one stand.
 
 use std::{
     io::{self, Write as _},
@@ -28,9 +31,9 @@ use rustix::net::sockopt;
 use tracing::{debug, info, warn};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Attempt, Happening, Identity, Links, Stage, Timer};
-use crate::datagram::Mouth;
-use crate::discover::{Answer, NOBODY, Presence};
+use super::{ConnectionState, DialState, LinkEvent, LinkTimer, Links, LocalProcess};
+use crate::datagram::DatagramAddress;
+use crate::discover::{DomainAnswer, DomainState, NO_PROCESS};
 use crate::hello::{Greeting, Hello, NoGreeting, Reason, Refusal};
 
 impl Links {
@@ -38,15 +41,15 @@ impl Links {
         for _ in 0..ACCEPTS_PER_TURN {
             match self.listeners[index].accept() {
                 Ok((stream, _)) => {
-                    if self.unsettled >= self.limits.unsettled_max
+                    if self.handshakes >= self.limits.unsettled_max
                         || self.connections.len() >= self.limits.connections_max
                     {
                         self.counters.crowded.inc();
                         continue;
                     }
-                    match self.add(stream, Stage::Accepted, self.limits.hello_timeout) {
-                        Ok(_) => self.unsettled += 1,
-                        Err(error) => warn!(%error, "cannot take a connection on"),
+                    match self.add(stream, ConnectionState::Accepted, self.limits.hello_timeout) {
+                        Ok(_) => self.handshakes += 1,
+                        Err(error) => warn!(%error, "cannot add an accepted connection"),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -56,55 +59,59 @@ impl Links {
                         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
                     ) => {}
                 Err(error) => {
-                    // Out of file descriptors, most likely. The edge is spent, so a timer tries again.
-                    warn!(%error, "cannot accept");
-                    self.timers.insert((self.now + ACCEPT_PAUSE, Timer::Accept(index)));
+                    // Most likely the process has no file descriptors left. The poll will not report this
+                    // listener again, so a timer tries again.
+                    warn!(%error, "cannot accept connections, will try again");
+                    self.timers.insert((self.now + ACCEPT_PAUSE, LinkTimer::Accept(index)));
                     return;
                 }
             }
         }
-        self.timers.insert((self.now, Timer::Accept(index)));
+        self.timers.insert((self.now, LinkTimer::Accept(index)));
     }
 
     pub(super) fn take_greeting(&mut self, token: usize, greeting: Result<Greeting, NoGreeting>) {
         let me = self.identity.me;
-        match (&self.connections[token].stage, greeting) {
-            (Stage::Accepted, Ok(Greeting::Hello(hello))) => {
+        match (&self.connections[token].state, greeting) {
+            (ConnectionState::Accepted, Ok(Greeting::Hello(hello))) => {
                 let Some(common) = self.common_domain(&hello) else {
-                    warn!(
-                        "refused {} of {}: this process belongs to {}",
-                        hello.process,
-                        words(&hello.domains),
-                        words(&self.identity.domains)
-                    );
+                    let theirs = words(&hello.domains);
+                    let ours = words(&self.identity.domains);
+                    if hello.wanted == NO_PROCESS {
+                        // A client asks whether this is a router. Most processes belong to another domain.
+                        debug!("answered a question for {theirs}: this process belongs to {ours}");
+                    } else {
+                        warn!("refused {} of {theirs}: this process belongs to {ours}", hello.process);
+                    }
                     return self.refuse(token, Reason::Domain, hello.version);
                 };
-                if hello.wanted == NOBODY {
+                if hello.wanted == NO_PROCESS {
                     self.answer(token, common, hello.version);
                 } else if hello.wanted != me || hello.process == me {
                     debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
-                    self.refuse(token, Reason::Stranger, hello.version);
+                    self.refuse(token, Reason::WrongProcess, hello.version);
                 } else if !self.identity.policy.admits(&hello.pass) {
                     let Hello { version, process, pass, .. } = hello;
                     warn!("refused {process}: {}", self.identity.policy.refusal(&pass));
                     self.refuse(token, Reason::Policy, version);
-                    self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
+                    self.link_events.push_back(LinkEvent::PolicyMismatch { peer: process, theirs: pass });
                 } else if !self.starts.holds(hello.known) {
                     self.has_older_copy(token, &hello);
                 } else {
                     let peer = self.peer_key(hello.process);
-                    self.connections[token].stage = Stage::Deferred { peer, hello: Box::new(hello) };
+                    self.connections[token].state =
+                        ConnectionState::Deferred { peer, hello: Box::new(hello) };
                     self.apply_rules(token);
                 }
             }
-            (Stage::Accepted, Err(NoGreeting::Version(version))) => {
+            (ConnectionState::Accepted, Err(NoGreeting::Version(version))) => {
                 let (oldest, newest) = self.identity.versions.clone().into_inner();
                 info!(
                     "refused a hello of protocol version {version}: this process speaks {oldest} to {newest}"
                 );
                 self.refuse(token, Reason::Version, newest);
             }
-            (&Stage::Greeting { peer, number, version }, Ok(Greeting::Welcome(hello)))
+            (&ConnectionState::Greeting { peer, number, version }, Ok(Greeting::Welcome(hello)))
                 if hello.process == self.peers[peer].id
                     && hello.version == version
                     && hello.wanted == me
@@ -115,23 +122,23 @@ impl Links {
                 } else if self.identity.policy.admits(&hello.pass) {
                     self.establish(token, peer, &hello, number);
                 } else {
-                    // It welcomed us before one of us adopted another policy.
+                    // The peer welcomed us before one of the two processes changed its policy.
                     self.broke(token, &self.identity.policy.refusal(&hello.pass));
-                    self.happenings
-                        .push_back(Happening::Stranger { peer: hello.process, theirs: hello.pass });
+                    self.link_events
+                        .push_back(LinkEvent::PolicyMismatch { peer: hello.process, theirs: hello.pass });
                 }
             }
-            (&Stage::Greeting { peer, version, .. }, Ok(Greeting::Refusal(refusal)))
+            (&ConnectionState::Greeting { peer, version, .. }, Ok(Greeting::Refusal(refusal)))
                 if refusal.reason == Reason::Version
                     && refusal.version < version
                     && self.identity.versions.contains(&refusal.version) =>
             {
                 self.peers[peer].version = Some(refusal.version);
-                // At once, and at the same address: it has not failed yet.
+                // Dials again at once, at the same address, because this address has not failed.
                 self.peers[peer].route.extend(self.connections[token].stream.peer_addr());
                 self.broke(token, &refusal.to_string());
             }
-            (&Stage::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
+            (&ConnectionState::Greeting { peer, .. }, Ok(Greeting::Refusal(refusal))) => {
                 let by_policy = refusal.reason == Reason::Policy;
                 let why = match by_policy {
                     true => self.identity.policy.refusal(&refusal.pass),
@@ -140,10 +147,10 @@ impl Links {
                 self.refused(token, peer, refusal.reason, &why);
                 if by_policy {
                     let Refusal { process, pass, .. } = refusal;
-                    self.happenings.push_back(Happening::Stranger { peer: process, theirs: pass });
+                    self.link_events.push_back(LinkEvent::PolicyMismatch { peer: process, theirs: pass });
                 }
             }
-            (&Stage::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
+            (&ConnectionState::Greeting { peer, .. }, Err(version @ NoGreeting::Version(_))) => {
                 self.refused(token, peer, Reason::Version, &version.to_string());
             }
             (_, Err(error)) => self.garbage(token, &error.to_string()),
@@ -151,15 +158,15 @@ impl Links {
         }
     }
 
-    /// Decides what becomes of a good hello from outside, by the rules of this module.
+    /// Accepts, refuses or defers a valid hello, by the rules of this module.
     pub(super) fn apply_rules(&mut self, token: usize) {
-        let Stage::Deferred { peer: key, ref hello } = self.connections[token].stage else {
+        let ConnectionState::Deferred { peer: key, ref hello } = self.connections[token].state else {
             unreachable!("only a connection with a hello is decided on")
         };
         let hello = hello.clone();
         let peer = &mut self.peers[key];
         if let Some(other) = peer.deferred.take_if(|other| *other != token) {
-            // The peer dialled again, so it gave the earlier attempt up.
+            // The peer dialled again, so it has given up the earlier attempt.
             self.drop_connection(other);
         }
         let peer = &mut self.peers[key];
@@ -169,8 +176,8 @@ impl Links {
                 return self.refuse(token, Reason::Redundant, hello.version);
             }
             self.unlink(standing, "the peer made a new connection");
-        } else if let Attempt::Dialling(ours) = peer.attempt {
-            let greeting = matches!(self.connections[ours].stage, Stage::Greeting { .. });
+        } else if let DialState::Dialling(ours) = peer.attempt {
+            let greeting = matches!(self.connections[ours].state, ConnectionState::Greeting { .. });
             if greeting && self.identity.me < peer.id {
                 peer.deferred = Some(token);
                 return;
@@ -181,11 +188,11 @@ impl Links {
         let welcome = Greeting::Welcome(self.hello(hello.version, hello.process, number));
         match self.greet(token, &welcome) {
             Ok(()) => {
-                self.unsettled -= 1;
+                self.handshakes -= 1;
                 self.establish(token, key, &hello, number);
             }
             Err(error) => {
-                // Our own dial, if there was one, has been given up for this.
+                // Our own dial, if any, has been given up for this connection.
                 self.drop_connection(token);
                 self.resume(key, &error.to_string());
             }
@@ -194,16 +201,16 @@ impl Links {
 
     pub(super) fn establish(&mut self, token: usize, key: usize, hello: &Hello, number: u32) {
         let connection = &mut self.connections[token];
-        connection.stage = Stage::Standing { peer: key };
+        connection.state = ConnectionState::Standing { peer: key };
         connection.limit = None;
         let peer = &mut self.peers[key];
         assert!(peer.standing.is_none(), "one link a pair");
         peer.standing = Some(token);
-        peer.attempt = Attempt::Idle;
+        peer.attempt = DialState::Idle;
         peer.route.clear();
         peer.number = hello.number;
         peer.since = self.now;
-        peer.told_unlinked = false;
+        peer.outage_reported = false;
         peer.refusal = None;
         peer.pass = hello.pass.clone();
         peer.told = hello.durable;
@@ -212,64 +219,68 @@ impl Links {
         };
         let stream = &self.connections[token].stream;
         let here = place(&self.identity.address, stream.local_addr());
-        // On one machine links carry more.
+        // Between processes of one machine, links are faster than datagrams.
         let there = place(&hello.address, stream.peer_addr()).filter(|there| Some(*there) != here);
         let port = Some(hello.port).filter(|port| *port != 0 && self.identity.datagram_port != 0);
-        peer.mouth = port
-            .zip(there)
-            .map(|(port, there)| Mouth { address: SocketAddr::new(there, port), token: hello.token });
+        peer.datagram_address = port.zip(there).map(|(port, there)| DatagramAddress {
+            address: SocketAddr::new(there, port),
+            token: hello.token,
+        });
         peer.token = token_of(self.secret, number);
         self.tokens.insert(peer.token, peer.id);
-        peer.voice = hello.voice;
-        if hello.voice != 0 {
-            // Nobody takes another one's voice away.
-            self.tokens.entry(hello.voice).or_insert(peer.id);
+        peer.multicast_token = hello.multicast_token;
+        if hello.multicast_token != 0 {
+            // A process cannot take over a token that another peer has announced.
+            self.tokens.entry(hello.multicast_token).or_insert(peer.id);
         }
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
         debug!("linked to {} of {}, in version {}", peer.id, hello.address, hello.version);
-        self.happenings.push_back(Happening::Linked { peer: peer.id, session });
+        self.link_events.push_back(LinkEvent::Linked { peer: peer.id, session });
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
         }
-        // It has compared what the peer remembers with what is there: only now does it tell of itself.
+        // This process has passed the comparison with the peer's memory of its journal, so it may announce
+        // its own records.
         self.notify(token, key);
     }
 
-    /// Where a domain that both belong to stands among those of this process.
+    /// The index, among this process's domains, of one that the peer shares.
     fn common_domain(&self, hello: &Hello) -> Option<usize> {
         self.identity.domains.iter().position(|domain| hello.domains.contains(domain))
     }
 
-    /// Tells whoever asks how this process stands in one of its domains.
+    /// Answers a process that asks about one of this process's domains.
     fn answer(&mut self, token: usize, domain: usize, version: u16) {
-        let Answer { presence, pass } = self.answers[domain].clone();
+        let DomainAnswer { presence, pass } = self.answers[domain].clone();
         let reason = match presence {
-            Presence::Joining => Reason::Joining,
-            Presence::Leaderless => Reason::Leaderless,
-            Presence::Settled => Reason::Settled,
+            DomainState::Joining => Reason::Joining,
+            DomainState::Leaderless => Reason::Leaderless,
+            DomainState::Settled => Reason::Settled,
         };
         let (domain, process) = (self.identity.domains[domain], self.identity.me);
         self.refuse_with(token, Refusal { reason, version, domain, process, pass });
     }
 
-    /// Refuses a hello of this version, or names it as the newest.
+    /// Refuses a hello. `version` is the hello's version or, for [`Reason::Version`], the newest one this
+    /// process speaks.
     pub(super) fn refuse(&mut self, token: usize, reason: Reason, version: u16) {
         let pass = if reason == Reason::Version { Bytes::new() } else { self.pass() };
         let (domain, process) = (self.identity.domains[0], self.identity.me);
         self.refuse_with(token, Refusal { reason, version, domain, process, pass });
     }
 
-    /// The process that greets remembers more of this one's journal than there is.
+    /// Reports that the peer remembers more of this process's journal than there is, and drops the
+    /// connection.
     fn has_older_copy(&mut self, token: usize, hello: &Hello) {
-        self.happenings.push_back(Happening::OlderCopy { witness: hello.process, told: hello.known });
+        self.link_events.push_back(LinkEvent::OlderCopy { witness: hello.process, told: hello.known });
         self.broke(token, "this process has an older copy of its journal");
     }
 
     fn refuse_with(&mut self, token: usize, refusal: Refusal) {
         self.counters.refused.inc();
-        // If the peer cannot take it, it is none the wiser; we close either way.
+        // The peer may not receive this. The connection closes in either case.
         let _ = self.greet(token, &Greeting::Refusal(refusal));
         self.broke(token, "refused");
     }
@@ -278,7 +289,7 @@ impl Links {
         self.counters.refused.inc();
         let peer = &mut self.peers[key];
         if reason != Reason::Redundant {
-            // It will not change its mind soon.
+            // The peer is unlikely to change its mind soon.
             peer.backoff = self.limits.backoff_max;
             if peer.refusal.replace(reason) != Some(reason) {
                 warn!(
@@ -298,9 +309,9 @@ impl Links {
     }
 
     pub(super) fn hello(&self, version: u16, wanted: ProcessId, number: u32) -> Hello {
-        let Identity { domains, policy, me, address, versions: _, datagram_port: port, voice } =
+        let LocalProcess { domains, policy, me, address, versions: _, datagram_port: port, multicast_token } =
             self.identity.clone();
-        let (durable, known) = (self.starts.tell(self.durable), self.hearsay.told(wanted));
+        let (durable, known) = (self.starts.report(self.durable), self.remote_durability.last_report(wanted));
         let (pass, token) = (policy.pass(), token_of(self.secret, number));
         Hello {
             version,
@@ -314,18 +325,20 @@ impl Links {
             address,
             port,
             token,
-            voice,
+            multicast_token,
         }
     }
 
-    /// Writes a greeting. The socket's buffer is empty and takes it whole, or the connection is of no use.
+    /// Writes a greeting. The socket's buffer is empty, so it takes a greeting whole; otherwise the
+    /// connection is useless.
     pub(super) fn greet(&mut self, token: usize, greeting: &Greeting) -> io::Result<()> {
         let stream = &mut self.connections[token].stream;
         stream.set_nodelay(true)?;
         let patience = self.limits.unacknowledged_timeout;
         sockopt::set_tcp_user_timeout(&*stream, u32::try_from(patience.as_millis()).unwrap_or(u32::MAX))?;
-        // The bound is of no use to a link on which nothing is under way: who was cut off while it had nothing to say would
-        // never hear that the other end gave up. So the system asks, for the second half of the same time.
+        // The user timeout acts only while bytes are unacknowledged. An idle process that was cut off would
+        // never learn that the other end has given up. So the system probes the peer in the second half of
+        // the same time.
         let half = u32::try_from(patience.as_secs() / 2).unwrap_or(u32::MAX).max(1);
         sockopt::set_tcp_keepidle(&*stream, Duration::from_secs(half.into()))?;
         sockopt::set_tcp_keepintvl(&*stream, Duration::from_secs(1))?;
@@ -339,12 +352,12 @@ impl Links {
     }
 }
 
-/// The token of the greeting of this number.
+/// Derives the token of the greeting with this number.
 fn token_of(secret: u64, number: u32) -> u64 {
     xxh3_64_with_seed(&number.to_le_bytes(), secret)
 }
 
-/// Domains for a log.
+/// Formats domains for a log.
 fn words(domains: &[DomainId]) -> String {
     let domains: Vec<String> = domains.iter().map(DomainId::to_string).collect();
     format!("domain {}", domains.join(" and "))

@@ -1,18 +1,18 @@
-//! Links: one connection between two processes, made, kept and told about.
+//! Links: one connection between two processes, made, kept and reported.
 //!
-//! Promise: between a [`Happening::Linked`] and the [`Happening::Unlinked`] behind it, frames of one session arrive in
-//! the order of sending and without a gap; a pair of processes that can reach each other, and of which one wants the
-//! link, always comes to have one again.
+//! Promise: between a [`LinkEvent::Linked`] and the next [`LinkEvent::Unlinked`], the frames of one session
+//! arrive in the order of sending and without a gap. A pair of processes of which one wants the link, and
+//! that can reach each other, always gets a link again.
 //!
-//! [`Happening::Unlinked`] is told at once when a link breaks and when a first attempt fails, and not again while the
-//! outage goes on. A peer is a [`ProcessId`], incarnation included: whoever else listens at its address now is a
-//! stranger, and refused as that.
+//! [`LinkEvent::Unlinked`] is reported at once when a link breaks or a first attempt fails, and not again
+//! during the same outage. A peer is a [`ProcessId`], incarnation included. If another process now listens at
+//! the peer's address, the link to it is refused.
 //!
-//! | module | what happens there |
+//! | module | contents |
 //! |---|---|
-//! | `dial` | from a wish to a hello |
-//! | `handshake` | from a hello to a link: the rules when both dial |
-//! | `ending` | how connections end, and what follows |
+//! | `dial` | from a wanted link to a hello |
+//! | `handshake` | from a hello to a link: the rules when both sides dial |
+//! | `ending` | the end of a connection, and its consequences |
 
 mod dial;
 mod ending;
@@ -33,7 +33,7 @@ use mio::{
 };
 use quorate_protocol::{
     DomainId, Duration, Policy, ProcessId, Session, Ticket, Time,
-    journal::{Hearsay, Starts, Told},
+    journal::{DurabilityReport, RemoteDurability, StartHistory},
     wire::Wire,
 };
 use rustc_hash::FxHashMap;
@@ -44,164 +44,166 @@ use crate::{
     chance::Chance,
     config::Limits,
     counters::Counters,
-    datagram::Mouth,
-    discover::{Answer, Presence},
-    frame::{Encoded, Frames, Inlet, Intake, Outflow, Outlet, Oversized},
+    datagram::DatagramAddress,
+    discover::{DomainAnswer, DomainState},
+    frame::{Encoded, FrameReader, FrameWriter, Frames, Oversized, ReadOutcome, WriteOutcome},
     hello::{GREETING_BYTES_MAX, Greeting, Hello, Reason},
     resolver::Resolver,
 };
 
-/// What the protocol is to hear of.
-pub(crate) enum Happening {
+/// An event for the protocol thread.
+pub(crate) enum LinkEvent {
     /// A link stands.
     Linked { peer: ProcessId, session: Session },
-    /// It broke, or could not be made.
+    /// The link broke, or could not be made.
     Unlinked { peer: ProcessId },
-    /// A part of a frame arrived on it.
+    /// A part of a frame arrived on the link.
     Progress { from: ProcessId },
-    /// Frames arrived on it.
+    /// Frames arrived on the link.
     Frames { from: ProcessId, frames: Frames },
-    /// This process has an older copy of its journal: it had told this peer of more than there is.
-    OlderCopy { witness: ProcessId, told: Told },
-    /// There is no link to this peer, which shows this, because the policy of one of the two does not admit the other.
-    Stranger { peer: ProcessId, theirs: Bytes },
+    /// This process has an older copy of its journal: `witness` remembers a later durable record.
+    OlderCopy { witness: ProcessId, told: DurabilityReport },
+    /// No link to this peer is possible, because one side's policy does not admit the other. `theirs` is the
+    /// peer's pass.
+    PolicyMismatch { peer: ProcessId, theirs: Bytes },
 }
 
-/// Who this process is, as hellos tell it.
+/// The identity of this process, as its hellos state it.
 #[derive(Clone, Debug)]
-pub(crate) struct Identity {
-    /// One at least.
+pub(crate) struct LocalProcess {
+    /// The domains of the process; at least one.
     pub(crate) domains: Vec<DomainId>,
     pub(crate) policy: Arc<dyn Policy>,
     pub(crate) me: ProcessId,
     pub(crate) address: String,
-    /// The protocol versions that it speaks.
+    /// The protocol versions that the process speaks.
     pub(crate) versions: RangeInclusive<u16>,
-    /// The port at which it takes datagrams; 0: it takes none.
+    /// The port at which the process receives datagrams; 0 if it receives none.
     pub(crate) datagram_port: u16,
-    /// The token of what it multicasts; 0: it multicasts nothing.
-    pub(crate) voice: u64,
+    /// The token of the process's multicasts; 0 if it cannot multicast.
+    pub(crate) multicast_token: u64,
 }
 
-/// All connections of a process. Belongs to the protocol thread.
+/// All connections of a process. They belong to the protocol thread.
 pub(crate) struct Links {
-    identity: Identity,
+    identity: LocalProcess,
     limits: Limits,
     counters: Counters,
     now: Time,
     poll: Poll,
     events: Events,
     listeners: Vec<TcpListener>,
-    connections: Slab<Connection>,
-    /// Connections accepted that do not stand yet.
-    unsettled: usize,
-    /// What those hear who ask how this process stands, by domain.
-    answers: Vec<Answer>,
+    connections: Slab<LinkConnection>,
+    /// Number of accepted connections that are not links yet.
+    handshakes: usize,
+    /// The answers for processes that ask about this one, one for each domain.
+    answers: Vec<DomainAnswer>,
     peers: Slab<Peer>,
     peer_keys: FxHashMap<ProcessId, usize>,
     /// Connections with unread input, each once.
     readable: VecDeque<usize>,
     /// Connections with unwritten output, each once.
     unwritten: Vec<usize>,
-    timers: BTreeSet<(Time, Timer)>,
-    happenings: VecDeque<Happening>,
+    timers: BTreeSet<(Time, LinkTimer)>,
+    link_events: VecDeque<LinkEvent>,
     /// The number of the last hello or welcome.
     number: u32,
-    /// The starts from this process' directory, and the last record that others were told of since the last: none, at first.
-    starts: Starts,
+    /// The starts of this process from its directory; empty without a disk. `durable` is the last record
+    /// announced to peers in the latest start.
+    starts: StartHistory,
     durable: Ticket,
-    /// What others have told of theirs, and whether any of it is news.
-    hearsay: Hearsay,
+    /// The announcements of others about their journals, and whether there are new ones.
+    remote_durability: RemoteDurability,
     has_learned: bool,
     chance: Chance,
-    /// The tokens of greetings are made of it, and of their numbers.
+    /// The secret from which, with their numbers, the tokens of greetings are derived.
     secret: u64,
-    /// The peers to whom the tokens of links that stand belong.
+    /// The peers whose datagrams and multicasts are accepted, by token.
     tokens: FxHashMap<u64, ProcessId>,
     resolver: Resolver,
-    /// Where a message to several is encoded once.
+    /// The buffer in which a message to several peers is encoded once.
     shared: BytesMut,
 }
 
-/// Times that something is due. Not withdrawn when it ceases to matter: the firing checks.
+/// Timers. A timer is not withdrawn when it becomes moot: [`Links::fire`] checks that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// A connection must have settled by now.
+enum LinkTimer {
+    /// The connection must be a link by now.
     Settle(usize),
-    /// A peer is dialled again.
+    /// The peer is dialled again.
     Redial(usize),
-    /// A listener is tried again.
+    /// The listener is tried again.
     Accept(usize),
 }
 
-struct Connection {
+struct LinkConnection {
     stream: TcpStream,
-    stage: Stage,
-    /// By when it must have settled.
+    state: ConnectionState,
+    /// The time by which the connection must be a link.
     limit: Option<Time>,
-    inlet: Inlet,
-    outlet: Outlet,
-    /// In the list of readable ones.
+    reader: FrameReader,
+    writer: FrameWriter,
+    /// Whether the connection is in `readable`.
     listed_readable: bool,
-    /// In the list of unwritten ones.
+    /// Whether the connection is in `unwritten`.
     listed_unwritten: bool,
-    /// The socket took everything so far, or told that it takes more.
+    /// Whether the socket may take more bytes.
     takes: bool,
-    /// The peer closed its side, so short reads do not mean that there is no more.
+    /// Whether the peer has closed its side. A short read then does not mean that no bytes are left.
     ending: bool,
 }
 
-impl Connection {
+impl LinkConnection {
     fn has_more_for_now(&self) -> bool {
-        self.takes && self.outlet.bytes() > 0
+        self.takes && self.writer.bytes() > 0
     }
 }
 
-enum Stage {
+enum ConnectionState {
     /// We dialled; the system is connecting.
     Connecting { peer: usize },
     /// We dialled and sent our hello.
     Greeting { peer: usize, number: u32, version: u16 },
-    /// They dialled; no hello yet.
+    /// The peer dialled and has sent no hello yet.
     Accepted,
-    /// They dialled; our own dial has the preference but has not come to its end.
+    /// The peer dialled and sent a hello, but our own dial takes precedence and is still under way.
     Deferred { peer: usize, hello: Box<Hello> },
-    /// A link.
+    /// The connection is a link.
     Standing { peer: usize },
 }
 
 struct Peer {
     id: ProcessId,
-    /// Where to dial, while a link is wanted.
+    /// The address to dial while a link is wanted.
     wanted: Option<String>,
-    attempt: Attempt,
-    /// Addresses not tried yet in this round, last first.
+    attempt: DialState,
+    /// The addresses not yet tried in this round; the last is next.
     route: Vec<SocketAddr>,
     /// The longest wait before the next attempt.
     backoff: Duration,
     standing: Option<usize>,
-    /// The number of the peer's greeting that made the link, and since when it stands.
+    /// The number of the peer's greeting that made the link, and the time when the link was made.
     number: u32,
     since: Time,
-    /// What the peer showed when the link was made, and what it told of its journal.
+    /// The pass that the peer showed when the link was made, and its last announcement about its journal.
     pass: Bytes,
-    told: Told,
-    /// The peer's address for datagrams, and the token that they must bear, while the link stands.
-    mouth: Option<Mouth>,
+    told: DurabilityReport,
+    /// The peer's address for datagrams while linked, and the token that its own datagrams must carry.
+    datagram_address: Option<DatagramAddress>,
     token: u64,
-    /// The token of what the peer multicasts.
-    voice: u64,
+    /// The token of the peer's multicasts.
+    multicast_token: u64,
     deferred: Option<usize>,
-    /// The protocol knows that there is no link.
-    told_unlinked: bool,
-    /// Why the peer refused last; a reason is logged aloud once.
+    /// Whether the protocol knows that there is no link.
+    outage_reported: bool,
+    /// The peer's last reason to refuse us. A repeated reason is not logged again.
     refusal: Option<Reason>,
-    /// The version to greet it with next, as it refused a newer one.
+    /// The version of the next hello, if the peer has refused a newer one.
     version: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
+enum DialState {
     Idle,
     Resolving,
     Dialling(usize),
@@ -210,7 +212,7 @@ enum Attempt {
 
 impl Links {
     pub(crate) fn new(
-        identity: Identity,
+        identity: LocalProcess,
         limits: Limits,
         counters: Counters,
         (poll, waker): (Poll, Arc<Waker>),
@@ -220,7 +222,7 @@ impl Links {
             poll.registry().register(listener, Token(index), Interest::READABLE)?;
         }
         let pass = identity.policy.pass();
-        let answers = vec![Answer { presence: Presence::Joining, pass }; identity.domains.len()];
+        let answers = vec![DomainAnswer { presence: DomainState::Joining, pass }; identity.domains.len()];
         Ok(Links {
             identity,
             limits,
@@ -230,18 +232,18 @@ impl Links {
             events: Events::with_capacity(EVENTS_PER_TURN),
             listeners,
             connections: Slab::new(),
-            unsettled: 0,
+            handshakes: 0,
             answers,
             peers: Slab::new(),
             peer_keys: FxHashMap::default(),
             readable: VecDeque::new(),
             unwritten: Vec::new(),
             timers: BTreeSet::new(),
-            happenings: VecDeque::new(),
+            link_events: VecDeque::new(),
             number: 0,
-            starts: Starts::default(),
+            starts: StartHistory::default(),
             durable: Ticket(0),
-            hearsay: Hearsay::default(),
+            remote_durability: RemoteDurability::default(),
             has_learned: false,
             secret: Chance::new().bits(),
             tokens: FxHashMap::default(),
@@ -251,17 +253,17 @@ impl Links {
         })
     }
 
-    // What the loop calls, in the order of a turn.
+    // Calls of the loop, in the order of a turn.
 
-    /// When [`Links::attend`] has something to do at the latest, even if the network is quiet.
+    /// The latest time for the next [`Links::attend`], even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        if !self.readable.is_empty() || !self.happenings.is_empty() || !self.unwritten.is_empty() {
+        if !self.readable.is_empty() || !self.link_events.is_empty() || !self.unwritten.is_empty() {
             return Some(Time::ZERO);
         }
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// Waits until something happens on the network, the waker is used, or `timeout` has passed.
+    /// Waits for an event of the network or the waker, at most `timeout`.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match self.poll.poll(&mut self.events, timeout) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
@@ -272,28 +274,28 @@ impl Links {
         }
     }
 
-    /// What the last wait brought, for those who share the poll.
+    /// The events of the last wait, for other users of the poll.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The poll's registry, for those who share the poll.
+    /// The poll's registry, for other users of the poll.
     pub(crate) fn registry(&self) -> io::Result<Registry> {
         self.poll.registry().try_clone()
     }
 
-    /// Whether somebody may be asking how this process stands.
-    pub(crate) fn is_visited(&self) -> bool {
-        self.unsettled > 0
+    /// Whether a process may be asking about this one.
+    pub(crate) fn may_be_questioned(&self) -> bool {
+        self.handshakes > 0
     }
 
-    /// From now on this is what those hear who ask about a domain.
-    pub(crate) fn present(&mut self, answer: impl FnMut(DomainId) -> Answer) {
+    /// Sets the answers for processes that ask about each domain.
+    pub(crate) fn present(&mut self, answer: impl FnMut(DomainId) -> DomainAnswer) {
         self.answers = self.identity.domains.iter().copied().map(answer).collect();
     }
 
-    /// Attends to what [`Links::wait`] brought and to what is due, and returns how many connections have input to
-    /// [`Links::read`] in this turn.
+    /// Handles the events of the last [`Links::wait`], and timers that are due. Returns how many connections
+    /// [`Links::read`] should read in this turn.
     pub(crate) fn attend(&mut self, now: Time) -> usize {
         self.now = now;
         let events = std::mem::replace(&mut self.events, Events::with_capacity(0));
@@ -304,7 +306,7 @@ impl Links {
             } else if let Some(token) = index.checked_sub(self.listeners.len())
                 && let Some(connection) = self.connections.get_mut(token)
             {
-                if matches!(connection.stage, Stage::Connecting { .. }) {
+                if matches!(connection.state, ConnectionState::Connecting { .. }) {
                     self.finish_connecting(token);
                 }
                 let Some(connection) = self.connections.get_mut(token) else { continue };
@@ -314,7 +316,7 @@ impl Links {
                 }
                 if event.is_writable() {
                     connection.takes = true;
-                    if connection.outlet.bytes() > 0 && !connection.listed_unwritten {
+                    if connection.writer.bytes() > 0 && !connection.listed_unwritten {
                         connection.listed_unwritten = true;
                         self.unwritten.push(token);
                     }
@@ -325,7 +327,7 @@ impl Links {
         while let Some(answer) = self.resolver.answer() {
             if let Some(&key) = self.peer_keys.get(&answer.peer)
                 && let peer = &mut self.peers[key]
-                && peer.attempt == Attempt::Resolving
+                && peer.attempt == DialState::Resolving
                 && peer.wanted.as_ref() == Some(&answer.address)
             {
                 peer.route = answer.route;
@@ -347,17 +349,17 @@ impl Links {
         let Some(token) = self.readable.pop_front() else { return };
         let Some(connection) = self.connections.get_mut(token) else { return };
         connection.listed_readable = false;
-        if matches!(connection.stage, Stage::Connecting { .. }) {
-            // Its token was another's when it was listed.
+        if matches!(connection.state, ConnectionState::Connecting { .. }) {
+            // The token belonged to another connection when it was listed.
             return;
         }
-        let before = connection.inlet.filled();
-        match connection.inlet.read(&mut connection.stream) {
-            Ok(Intake::End) => return self.broke(token, "closed by the peer"),
+        let before = connection.reader.filled();
+        match connection.reader.read(&mut connection.stream) {
+            Ok(ReadOutcome::End) => return self.broke(token, "closed by the peer"),
             Ok(intake) => {
-                self.counters.bytes_received.inc_by((connection.inlet.filled() - before) as u64);
-                // After a short read an edge-triggered poll tells of every byte that comes later.
-                if intake == Intake::Full || connection.ending {
+                self.counters.bytes_received.inc_by((connection.reader.filled() - before) as u64);
+                // After a short read the edge-triggered poll reports every later byte.
+                if intake == ReadOutcome::Full || connection.ending {
                     list(&mut self.readable, &mut connection.listed_readable, token);
                 }
             }
@@ -370,17 +372,17 @@ impl Links {
         self.take_in(token);
     }
 
-    /// Greetings are numbered from here on: an earlier life of this process used up to this number.
+    /// Sets the last used number of a greeting: an earlier start of this process may have used it.
     pub(crate) fn number_from(&mut self, number: u32) {
         self.number = number;
     }
 
-    /// Begins with the last of these starts from its directory, and with what it had noted of others.
-    pub(crate) fn begin_from(&mut self, starts: Starts, hearsay: Hearsay) {
-        (self.starts, self.hearsay) = (starts, hearsay);
+    /// Sets the starts from the process's directory, and the announcements of others noted there.
+    pub(crate) fn begin_from(&mut self, starts: StartHistory, remote_durability: RemoteDurability) {
+        (self.starts, self.remote_durability) = (starts, remote_durability);
     }
 
-    /// Tells everybody that records up to this one are durable.
+    /// Announces to all linked peers that records up to `durable` are durable.
     pub(crate) fn tell_durable(&mut self, durable: Ticket) {
         if durable <= self.durable {
             return;
@@ -393,32 +395,32 @@ impl Links {
         }
     }
 
-    /// Tells this peer how far the journal of this process goes, if the link stands and there is one.
+    /// Announces to this peer how far the journal is durable, if the link is up and any record is durable.
     fn notify(&mut self, token: usize, key: usize) {
-        // A write may have broken the link.
+        // An earlier write may have broken the link.
         let stands = self.peers.get(key).is_some_and(|peer| peer.standing == Some(token));
         if stands && self.durable > Ticket(0) {
-            self.connections[token].outlet.push_notice(self.durable);
+            self.connections[token].writer.push_notice(self.durable);
             self.pushed(token);
         }
     }
 
-    /// Takes note of how far the journal of a peer goes.
+    /// Notes a peer's announcement that its journal is durable up to this record.
     pub(crate) fn learn(&mut self, peer: ProcessId, durable: Ticket) {
         if let Some(&key) = self.peer_keys.get(&peer) {
-            let told = Told { durable, ..self.peers[key].told };
-            self.has_learned |= self.hearsay.learn(peer, told);
+            let told = DurabilityReport { durable, ..self.peers[key].told };
+            self.has_learned |= self.remote_durability.record(peer, told);
         }
     }
 
-    /// Whether others have told of more since this was asked last.
+    /// Whether new announcements have come since the last call.
     pub(crate) fn has_learned(&mut self) -> bool {
         std::mem::take(&mut self.has_learned)
     }
 
-    /// What others have told of their journals.
-    pub(crate) fn hearsay(&self) -> &Hearsay {
-        &self.hearsay
+    /// The announcements of others about their journals.
+    pub(crate) fn remote_durability(&self) -> &RemoteDurability {
+        &self.remote_durability
     }
 
     /// The number of the last greeting.
@@ -431,31 +433,31 @@ impl Links {
         self.standing(peer).is_some()
     }
 
-    /// The address for datagrams of a peer with whom a link stands, if it takes any.
-    pub(crate) fn mouth(&self, peer: ProcessId) -> Option<Mouth> {
-        self.peers[*self.peer_keys.get(&peer)?].mouth
+    /// The address for datagrams of a linked peer, if it receives any.
+    pub(crate) fn datagram_address(&self, peer: ProcessId) -> Option<DatagramAddress> {
+        self.peers[*self.peer_keys.get(&peer)?].datagram_address
     }
 
-    /// The peer whose datagrams bear this token: a link to it stands.
+    /// The linked peer whose datagrams or multicasts carry this token.
     pub(crate) fn sender(&self, token: u64) -> Option<ProcessId> {
         self.tokens.get(&token).copied()
     }
 
-    /// The next thing that the protocol is to hear of.
-    pub(crate) fn happening(&mut self) -> Option<Happening> {
-        self.happenings.pop_front()
+    /// Removes and returns the next event for the protocol thread.
+    pub(crate) fn next_event(&mut self) -> Option<LinkEvent> {
+        self.link_events.pop_front()
     }
 
-    /// Sends to one peer; without a link the message is dropped.
-    pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> Sent {
-        let Some(token) = self.standing(to) else { return Sent::Dropped };
-        let pushed = self.connections[token].outlet.push(message, self.limits.frame_bytes_max);
+    /// Sends to one peer. Without a link the message is dropped.
+    pub(crate) fn send(&mut self, to: ProcessId, message: &impl Wire) -> SendOutcome {
+        let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
+        let pushed = self.connections[token].writer.push(message, self.limits.frame_bytes_max);
         self.queued(to, token, pushed)
     }
 
-    /// Encodes a message for several peers; to be sent by [`Links::send_shared`].
+    /// Encodes a message for several peers, to be sent by [`Links::send_shared`].
     pub(crate) fn encode_shared(&mut self, message: &impl Wire) -> Encoded {
-        // Takes the memory again if what was shared before has been written.
+        // Once the earlier messages have been written, their memory is used again.
         if self.shared.capacity() < SHARED_BYTES_LEAST {
             self.shared.reserve(SHARED_BYTES);
         }
@@ -463,60 +465,59 @@ impl Links {
         Encoded { head: self.shared.split().freeze(), payload }
     }
 
-    /// Sends encoded bytes to one of several peers.
-    pub(crate) fn send_shared(&mut self, to: ProcessId, message: &Encoded) -> Sent {
-        let Some(token) = self.standing(to) else { return Sent::Dropped };
-        let pushed = self.connections[token].outlet.push_shared(message, self.limits.frame_bytes_max);
+    /// Sends an encoded message to one of its receivers.
+    pub(crate) fn send_shared(&mut self, to: ProcessId, message: &Encoded) -> SendOutcome {
+        let Some(token) = self.standing(to) else { return SendOutcome::Dropped };
+        let pushed = self.connections[token].writer.push_shared(message, self.limits.frame_bytes_max);
         self.queued(to, token, pushed)
     }
 
-    /// A message that no frame can hold is an error of this process. It ends the link, so that nobody takes what comes
-    /// behind it for all there was; the process goes on.
-    fn queued(&mut self, to: ProcessId, token: usize, pushed: Result<(), Oversized>) -> Sent {
+    /// Handles the result of queueing a message. A message too long for a frame is a bug of this process. It
+    /// ends the link, because the peer must not take later messages for all there are. The process goes on.
+    fn queued(&mut self, to: ProcessId, token: usize, pushed: Result<(), Oversized>) -> SendOutcome {
         match pushed {
             Ok(()) => {
                 self.pushed(token);
-                Sent::Queued
+                SendOutcome::Queued
             }
             Err(Oversized { length }) => {
                 self.counters.oversized.inc();
                 let most = self.limits.frame_bytes_max;
-                error!(
-                    "a message of {length} bytes to {to} is over the limit of {most}: the link is broken off"
-                );
-                self.broke(token, "a message to it was too long to be sent");
-                Sent::Dropped
+                error!("a message of {length} bytes to {to} exceeds the limit of {most}, so the link ends");
+                self.broke(token, "a message to the peer was too long");
+                SendOutcome::Dropped
             }
         }
     }
 
-    /// Writes what was sent as far as sockets take it, however long that takes: the last thing that is done.
+    /// Writes all queued output as far as sockets take it, for as long as that takes. The last call before
+    /// the end.
     pub(crate) fn flush_all(&mut self) {
         while !self.unwritten.is_empty() {
             self.flush();
         }
     }
 
-    /// Writes what was sent, one call a link; of much a part.
+    /// Writes queued output, one call a link, at most 1 MiB each.
     pub(crate) fn flush(&mut self) {
         let mut unwritten = std::mem::take(&mut self.unwritten);
         for token in unwritten.drain(..) {
             if let Some(connection) = self.connections.get_mut(token) {
                 connection.listed_unwritten = false;
-                // A blocked one is listed again when its socket takes more.
+                // A blocked connection is listed again when its socket takes more.
                 if connection.takes {
                     self.write(token);
                 }
             }
         }
-        // Breaking a link may have listed others, and one that has much to write is listed again.
+        // A broken link may have listed other connections, and a partly written connection is listed again.
         unwritten.append(&mut self.unwritten);
         self.unwritten = unwritten;
     }
 
-    // What the protocol wants.
+    // Requests of the protocol.
 
-    /// Wants a link to `id`, which listens at `address`.
+    /// Keeps a link to `id`, which listens at `address`, from now on.
     pub(crate) fn reach(&mut self, id: ProcessId, address: &str) {
         if id == self.identity.me {
             return;
@@ -530,20 +531,21 @@ impl Links {
         peer.route.clear();
         peer.backoff = self.limits.backoff_min;
         match peer.attempt {
-            Attempt::Idle if peer.standing.is_some() => {}
-            Attempt::Idle | Attempt::Waiting(_) | Attempt::Resolving => self.dial(key),
-            // Goes to the old address; should that fail, the new one is next.
-            Attempt::Dialling(_) => {}
+            DialState::Idle if peer.standing.is_some() => {}
+            DialState::Idle | DialState::Waiting(_) | DialState::Resolving => self.dial(key),
+            // The present attempt dials the old address; if it fails, the next attempt uses the new one.
+            DialState::Dialling(_) => {}
         }
     }
 
-    /// Wants no link to `id` any more. What was sent is written as far as the socket takes it.
+    /// Ends the link to `id` and keeps none from now on. Queued output is written as far as the socket takes
+    /// it.
     pub(crate) fn forget(&mut self, id: ProcessId) {
         let Some(&key) = self.peer_keys.get(&id) else { return };
         let peer = &mut self.peers[key];
         peer.wanted = None;
-        let dialling = if let Attempt::Dialling(token) = peer.attempt { Some(token) } else { None };
-        peer.attempt = Attempt::Idle;
+        let dialling = if let DialState::Dialling(token) = peer.attempt { Some(token) } else { None };
+        peer.attempt = DialState::Idle;
         for token in [dialling, peer.deferred.take()].into_iter().flatten() {
             self.drop_connection(token);
         }
@@ -554,7 +556,7 @@ impl Links {
                 self.write(token);
             }
         }
-        // The write may have broken the link, and with it forgotten the peer.
+        // The write may have broken the link, which removes the peer.
         if let Some(&key) = self.peer_keys.get(&id) {
             match self.peers[key].standing {
                 Some(token) => self.broke(token, "forgotten"),
@@ -563,7 +565,7 @@ impl Links {
         }
     }
 
-    /// This policy decides from now on: links that it forbids break, and what they brought is not handed over.
+    /// Applies this policy from now on. Links that it forbids break, and their unhandled frames are dropped.
     pub(crate) fn adopt(&mut self, policy: Arc<dyn Policy>) {
         let forbidden: Vec<(usize, ProcessId)> = self
             .peers
@@ -574,21 +576,21 @@ impl Links {
             .collect();
         self.identity.policy = policy;
         for (token, id) in forbidden {
-            self.happenings.retain(|it| !matches!(it, Happening::Frames { from, .. } if *from == id));
-            self.broke(token, "this process does not admit it any more");
+            self.link_events.retain(|it| !matches!(it, LinkEvent::Frames { from, .. } if *from == id));
+            self.broke(token, "this process no longer admits the peer");
         }
     }
 
-    /// What this process shows.
+    /// The pass that this process shows.
     pub(crate) fn pass(&self) -> Bytes {
         self.identity.policy.pass()
     }
 
-    /// Ends the link to `id`, because what it sent makes no sense.
+    /// Ends the link to `id`, because it sent undecodable bytes.
     pub(crate) fn reject(&mut self, id: ProcessId, why: &str) {
         if let Some(token) = self.standing(id) {
             self.counters.garbage.inc();
-            warn!("{id} sent what is no message ({why}): the link is broken off");
+            warn!("{id} sent an invalid message ({why}), so the link ends");
             self.broke(token, why);
         }
     }
@@ -603,31 +605,31 @@ impl Links {
             connection.listed_unwritten = true;
             self.unwritten.push(token);
         }
-        if connection.takes && connection.outlet.bytes() >= WRITE_BYTES_EARLY {
+        if connection.takes && connection.writer.bytes() >= WRITE_BYTES_EARLY {
             self.write(token);
         }
-        // A write may have broken the link.
+        // An earlier write may have broken the link.
         let most = self.limits.queue_bytes_max;
-        let is_over = |it: &&Connection| it.outlet.bytes() > most;
+        let is_over = |it: &&LinkConnection| it.writer.bytes() > most;
         while self.connections.get(token).filter(is_over).is_some_and(|it| it.takes) {
             self.write(token);
         }
         if self.connections.get(token).filter(is_over).is_some() {
             self.counters.overrun.inc();
-            self.broke(token, "it does not read what is sent to it");
+            self.broke(token, "the peer does not read its messages");
         }
     }
 
     fn write(&mut self, token: usize) {
         let connection = &mut self.connections[token];
-        let before = connection.outlet.bytes();
-        let written = connection.outlet.write(&mut connection.stream);
-        self.counters.bytes_sent.inc_by((before - connection.outlet.bytes()) as u64);
-        self.counters.frames_sent.inc_by(connection.outlet.take_frames());
+        let before = connection.writer.bytes();
+        let written = connection.writer.write(&mut connection.stream);
+        self.counters.bytes_sent.inc_by((before - connection.writer.bytes()) as u64);
+        self.counters.frames_sent.inc_by(connection.writer.take_frames());
         match written {
             Ok(outflow) => {
-                connection.takes = outflow != Outflow::Blocked;
-                if outflow == Outflow::Interrupted && !connection.listed_unwritten {
+                connection.takes = outflow != WriteOutcome::Blocked;
+                if outflow == WriteOutcome::Interrupted && !connection.listed_unwritten {
                     connection.listed_unwritten = true;
                     self.unwritten.push(token);
                 }
@@ -638,14 +640,14 @@ impl Links {
 
     fn take_in(&mut self, token: usize) {
         let connection = &mut self.connections[token];
-        if let Stage::Standing { peer } = connection.stage {
-            match connection.inlet.frames(self.limits.frame_bytes_max) {
+        if let ConnectionState::Standing { peer } = connection.state {
+            match connection.reader.frames(self.limits.frame_bytes_max) {
                 Ok(bytes) if bytes.is_empty() => {
-                    self.happenings.push_back(Happening::Progress { from: self.peers[peer].id });
+                    self.link_events.push_back(LinkEvent::Progress { from: self.peers[peer].id });
                 }
                 Ok(bytes) => {
                     let from = self.peers[peer].id;
-                    self.happenings.push_back(Happening::Frames { from, frames: Frames::new(bytes) });
+                    self.link_events.push_back(LinkEvent::Frames { from, frames: Frames::new(bytes) });
                 }
                 Err(oversized) => {
                     let from = self.peers[peer].id;
@@ -654,12 +656,16 @@ impl Links {
             }
             return;
         }
-        match connection.inlet.frame(GREETING_BYTES_MAX) {
+        match connection.reader.frame(GREETING_BYTES_MAX) {
             Ok(None) => {}
             Ok(Some(frame)) => {
                 self.take_greeting(token, Greeting::decode(frame, &self.identity.versions));
-                // Frames may have come right behind the welcome.
-                if self.connections.get(token).is_some_and(|it| matches!(it.stage, Stage::Standing { .. })) {
+                // Frames may follow directly after the welcome.
+                if self
+                    .connections
+                    .get(token)
+                    .is_some_and(|it| matches!(it.state, ConnectionState::Standing { .. }))
+                {
                     self.take_in(token);
                 }
             }
@@ -667,57 +673,57 @@ impl Links {
         }
     }
 
-    fn fire(&mut self, time: Time, timer: Timer) {
+    fn fire(&mut self, time: Time, timer: LinkTimer) {
         match timer {
-            Timer::Settle(token) => {
+            LinkTimer::Settle(token) => {
                 if self.connections.get(token).is_some_and(|it| it.limit == Some(time)) {
                     self.broke(token, "no answer in time");
                 }
             }
-            Timer::Redial(key) => {
-                if self.peers.get(key).is_some_and(|it| it.attempt == Attempt::Waiting(time)) {
+            LinkTimer::Redial(key) => {
+                if self.peers.get(key).is_some_and(|it| it.attempt == DialState::Waiting(time)) {
                     self.dial(key);
                 }
             }
-            Timer::Accept(index) => self.accept(index),
+            LinkTimer::Accept(index) => self.accept(index),
         }
     }
 
-    // Small parts.
+    // Small helpers.
 
     fn peer_key(&mut self, id: ProcessId) -> usize {
         *self.peer_keys.entry(id).or_insert_with(|| {
             self.peers.insert(Peer {
                 id,
                 wanted: None,
-                attempt: Attempt::Idle,
+                attempt: DialState::Idle,
                 route: Vec::new(),
                 backoff: self.limits.backoff_min,
                 standing: None,
                 number: 0,
                 since: self.now,
                 pass: Bytes::new(),
-                told: Told::default(),
-                mouth: None,
+                told: DurabilityReport::default(),
+                datagram_address: None,
                 token: 0,
-                voice: 0,
+                multicast_token: 0,
                 deferred: None,
-                told_unlinked: false,
+                outage_reported: false,
                 refusal: None,
                 version: None,
             })
         })
     }
 
-    fn add(&mut self, stream: TcpStream, stage: Stage, timeout: Duration) -> io::Result<usize> {
+    fn add(&mut self, stream: TcpStream, state: ConnectionState, timeout: Duration) -> io::Result<usize> {
         let entry = self.connections.vacant_entry();
         let token = entry.key();
-        let connection = entry.insert(Connection {
+        let connection = entry.insert(LinkConnection {
             stream,
-            stage,
+            state,
             limit: None,
-            inlet: Inlet::default(),
-            outlet: Outlet::default(),
+            reader: FrameReader::default(),
+            writer: FrameWriter::default(),
             listed_readable: false,
             listed_unwritten: false,
             takes: false,
@@ -738,13 +744,13 @@ impl Links {
     fn set_limit(&mut self, token: usize, timeout: Duration) {
         let limit = self.now + timeout;
         self.connections[token].limit = Some(limit);
-        self.timers.insert((limit, Timer::Settle(token)));
+        self.timers.insert((limit, LinkTimer::Settle(token)));
     }
 }
 
-/// What became of a message.
+/// The outcome of sending a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sent {
+pub(crate) enum SendOutcome {
     Queued,
     Dropped,
 }
@@ -756,8 +762,8 @@ fn list(readable: &mut VecDeque<usize>, listed: &mut bool, token: usize) {
 }
 
 const EVENTS_PER_TURN: usize = 1024;
-/// Size of the memory for messages to several, and what is left when it is made anew.
+/// Size of a new buffer for messages to several peers, in bytes, and the space below which it is replaced.
 const SHARED_BYTES: usize = 64 << 10;
 const SHARED_BYTES_LEAST: usize = 4 << 10;
-/// A turn that sends this much to one peer starts to write before it ends.
+/// Queued bytes to one peer above which a turn starts to write before its end.
 const WRITE_BYTES_EARLY: usize = 256 << 10;

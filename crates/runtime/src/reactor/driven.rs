@@ -1,20 +1,20 @@
 //! A reactor without a thread of its own: its owner runs the turns.
 //!
-//! A blocking client waits for its answer all the same. If it drives the reactor meanwhile, no message changes threads on its way,
-//! which costs more than many a request.
+//! This suits a blocking client, which waits for its answer anyway. If the client's thread runs the reactor
+//! meanwhile, no message has to change threads, which would cost more than many a request.
 
 use quorate_protocol::{Duration, Protocol, wire::Wire};
 
 use crossbeam_channel::Sender;
 
-use super::{Host, Reactor, Untaken, untaken};
+use super::{CommandError, Host, Reactor, command_error};
 use crate::{
     clock,
     config::{Config, StartError},
 };
 
-/// A reactor that does nothing except while its owner has it do so ([`turn`](Driven::turn)). What peers send meanwhile waits in
-/// sockets; a peer that waits for long may take it for dead.
+/// A reactor that works only while its owner calls [`turn`](Driven::turn). Between calls, messages of peers
+/// wait in the sockets; a peer that waits for long may take this process for dead.
 pub struct Driven<P, H>
 where
     P: Protocol,
@@ -31,25 +31,25 @@ where
     P::Message: Wire,
     H: Host<P>,
 {
-    /// Listens where the configuration says, if anywhere. Nothing is remembered when it ends.
+    /// Listens on the configured addresses, if any. The process keeps nothing on disk.
     pub fn start(protocol: P, host: H, config: Config) -> Result<Self, StartError> {
         let (reactor, commands, _) = Reactor::new(protocol, host, config, None, None)?;
         Ok(Driven { reactor, commands })
     }
 
-    /// Hands a command to the next turn.
-    pub fn command(&mut self, command: P::Command) -> Result<(), Untaken<P::Command>> {
-        self.commands.try_send(command).map_err(untaken)
+    /// Queues a command for the next turn.
+    pub fn command(&mut self, command: P::Command) -> Result<(), CommandError<P::Command>> {
+        self.commands.try_send(command).map_err(command_error)
     }
 
-    /// Waits until there is something to do, at most for so long, and does it.
+    /// Waits at most `patience` until there is something to do, and does it.
     pub fn turn(&mut self, patience: Duration) {
         let mut now = clock::now();
         let timeout = self.reactor.timeout(now).map_or(patience, |timeout| timeout.min(patience));
         self.reactor.wait_and_turn(Some(timeout), &mut now);
     }
 
-    /// The host that was told what happened.
+    /// The host, which has received the protocol's events.
     pub fn host(&mut self) -> &mut H {
         &mut self.reactor.host
     }

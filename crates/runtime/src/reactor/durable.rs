@@ -1,12 +1,12 @@
-//! A reactor with a disk: the journal, and messages that wait for it.
+//! A reactor's disk: the journal, and messages that wait for records to become durable.
 //!
-//! The rules are those of the seam. Records become durable in the order of writing. A message that waits for its record
-//! holds back what is sent to the same peer behind it, and nothing else; what is sent aside does not come here. What waits
-//! for a session that has ended is dropped.
+//! The rules are those of the seam. Records become durable in the order of writing. A message that waits for
+//! a record holds back later messages to the same peer, and nothing else. A message sent aside does not pass
+//! through here. When a session ends, the messages that wait for it are dropped.
 //!
-//! **Bounds.** While [`Settings::waiting_bytes_max`](crate::disk::Settings) bytes of records or of messages wait, the
-//! reactor reads no links and takes no commands ([`Durable::is_pressed`]); senders feel that as they feel a slow process.
-//! Deadlines, and signs of life with them, go on.
+//! **Bounds.** While [`Settings::waiting_bytes_max`](crate::disk::Settings) bytes of records or of messages
+//! wait, the reactor reads no links and takes no commands ([`Durable::is_pressed`]). To senders it looks like
+//! a slow process. Deadlines go on, and so do the signs of life that they send.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +18,7 @@ use std::{
 use bytes::Bytes;
 use quorate_protocol::{
     Destination, Duration, ProcessId, Ticket, Time,
-    journal::{Hearsay, Journal, Told},
+    journal::{DurabilityReport, Journal, RemoteDurability},
     wire::Wire,
 };
 
@@ -26,66 +26,67 @@ use crate::{
     counters::Counters,
     disk::{Disk, DiskError, Identity, NUMBERS_RESERVED, Settings, Writer},
     frame::Encoded,
-    link::{Links, Sent},
+    link::{Links, SendOutcome},
 };
 
-/// The journal of a process that runs, and what waits for it.
+/// The journal of a running process, and the messages that wait for it.
 pub(super) struct Durable<M> {
     directory: PathBuf,
     journal: Journal,
     writer: Writer,
     settings: Settings,
-    /// As it is on disk, or soon will be.
+    /// The identity file's contents. A change is on disk, or on its way there.
     identity: Identity,
     counters: Counters,
-    /// The segments that are kept, and how long they are.
+    /// The lengths of the segments in use, in bytes, by segment number.
     lengths: BTreeMap<u64, u64>,
-    /// Up to which record the protocol knows that all is durable.
-    told: Ticket,
-    /// Messages that wait, by peer: the record that each needs, if any.
+    /// The last record that the protocol knows to be durable, with all before it.
+    reported: Ticket,
+    /// Waiting messages by peer, each with the record that it needs, if any.
     held: BTreeMap<ProcessId, VecDeque<(Option<Ticket>, Encoded)>>,
     held_bytes: usize,
-    /// Messages to this process that wait.
-    own: VecDeque<(Option<Ticket>, M)>,
-    /// When the journal is sealed, unless something is written before.
+    /// Waiting messages to this process itself.
+    to_self: VecDeque<(Option<Ticket>, M)>,
+    /// The time when the journal is sealed, unless a record is written before.
     seal_at: Option<Time>,
-    /// When others are told how far the journal goes, and what they told is noted.
-    exchange_at: Option<Time>,
-    /// Nobody is told anything before: whoever remembers more of this process than its directory holds is to be met first.
-    tells_from: Option<Time>,
-    /// The process may say nothing any more.
+    /// The time when this process announces how far its journal is durable, and notes the announcements of
+    /// others.
+    announce_at: Option<Time>,
+    /// The time of the first announcement; unset before the first turn. See [`FIRST_ANNOUNCEMENT_AFTER`].
+    announce_from: Option<Time>,
+    /// Whether all output is suppressed, because the process is about to end.
     silenced: bool,
-    /// Why its directory is not the newest.
+    /// The error to end with, once a peer has proved that the directory is an older copy.
     outdated: Option<DiskError>,
     lock: File,
 }
 
-/// How many messages left, and how many had no link.
+/// The messages of a turn: those sent, and those dropped because their peer had no link.
 #[derive(Default)]
-pub(super) struct Spread {
+pub(super) struct SendCounts {
     pub(super) sent: u64,
     pub(super) unlinked: u64,
 }
 
-impl Spread {
-    pub(super) fn count(&mut self, sent: Sent) {
+impl SendCounts {
+    pub(super) fn count(&mut self, sent: SendOutcome) {
         match sent {
-            Sent::Queued => self.sent += 1,
-            Sent::Dropped => self.unlinked += 1,
+            SendOutcome::Queued => self.sent += 1,
+            SendOutcome::Dropped => self.unlinked += 1,
         }
     }
 }
 
 impl<M: Wire> Durable<M> {
-    /// Goes on with a disk that was opened.
+    /// Starts the disk thread on an opened disk.
     pub(super) fn start(
         disk: Disk,
         counters: Counters,
         wake: impl Fn() + Send + 'static,
     ) -> io::Result<Durable<M>> {
         let Disk { directory, files, journal, identity, settings, lengths, checkpoint, lock, .. } = disk;
-        let told = journal.last();
-        let begin = (settings.journal, told, identity.numbers);
+        let reported = journal.last();
+        let begin = (settings.journal, reported, identity.numbers);
         counters.disk_checkpoint_seconds.set(checkpoint);
         let durable = Durable {
             directory,
@@ -95,13 +96,13 @@ impl<M: Wire> Durable<M> {
             journal,
             settings,
             identity,
-            told,
+            reported,
             held: BTreeMap::new(),
             held_bytes: 0,
-            own: VecDeque::new(),
+            to_self: VecDeque::new(),
             seal_at: None,
-            exchange_at: None,
-            tells_from: None,
+            announce_at: None,
+            announce_from: None,
             silenced: false,
             outdated: None,
             lock,
@@ -110,7 +111,7 @@ impl<M: Wire> Durable<M> {
         Ok(durable)
     }
 
-    /// Tells how much a restart would read.
+    /// Updates the metric of the bytes that a restart would read.
     fn count_restart(&self) {
         let bytes: u64 = self.lengths.values().sum();
         self.counters.disk_restart_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
@@ -123,7 +124,8 @@ impl<M: Wire> Durable<M> {
         self.journal.append(record)
     }
 
-    /// A checkpoint is whole, and what comes before this record is needed no more, but for what is `kept`.
+    /// Frees the segments before this record, except those that hold a record in `kept`. The protocol has
+    /// completed a checkpoint.
     pub(super) fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
         let segments = self.journal.collect(before, kept);
         self.lengths.retain(|number, _| !segments.contains(number));
@@ -134,20 +136,21 @@ impl<M: Wire> Durable<M> {
         self.writer.note_checkpoint();
     }
 
-    /// Shows this pass from now on, also after a crash. The one time that the protocol thread waits for its disk: nothing
-    /// may leave before that is certain, and passes seldom change.
+    /// Shows this pass from now on, also after a crash. Here alone the protocol thread waits for its disk: no
+    /// message may leave before the pass is durable, and passes seldom change.
     pub(super) fn adopt(&mut self, pass: Bytes) {
         self.identity.pass = Some(pass);
-        self.writer.own_now(self.identity.clone());
+        self.writer.write_identity_and_wait(self.identity.clone());
         self.silenced = self.writer.has_failed();
     }
 
-    /// This process had told somebody of a record that is not there. Nothing leaves any more, and the process ends.
-    pub(super) fn outdate(&mut self, witness: ProcessId, told: Told) {
+    /// Notes that `witness` knows of a record that the journal lacks. The process sends nothing more, and
+    /// ends.
+    pub(super) fn mark_outdated(&mut self, witness: ProcessId, told: DurabilityReport) {
         self.silenced = true;
         self.outdated.get_or_insert(DiskError::OlderCopy {
             directory: self.directory.clone(),
-            last: self.told,
+            last: self.reported,
             told: told.durable,
             witness,
         });
@@ -157,21 +160,22 @@ impl<M: Wire> Durable<M> {
         self.silenced
     }
 
-    /// Keeps a message that has to wait, and sends it to those for whom it has not. If none has to wait it is handed back.
-    pub(super) fn admit(
+    /// Sends a message to the receivers for which it need not wait, and keeps it for the others. Returns the
+    /// message unsent if no receiver has to wait.
+    pub(super) fn send_or_hold(
         &mut self,
         (me, links): (ProcessId, &mut Links),
         (to, message, after): (Destination, M, Option<Ticket>),
-        own: &mut VecDeque<M>,
-        spread: &mut Spread,
+        to_self: &mut VecDeque<M>,
+        send_counts: &mut SendCounts,
     ) -> Option<(Destination, M)> {
         assert!(after.is_none_or(|after| after <= self.journal.last()), "{after:?} was never given out");
         if self.silenced {
             return None;
         }
-        let late = after.is_some_and(|after| after > self.told);
+        let late = after.is_some_and(|after| after > self.reported);
         let waits = |this: &Self, peer: ProcessId| match peer == me {
-            true => late || !this.own.is_empty(),
+            true => late || !this.to_self.is_empty(),
             false => late || this.held.contains_key(&peer),
         };
         let all = match &to {
@@ -184,68 +188,68 @@ impl<M: Wire> Durable<M> {
         let bytes = links.encode_shared(&message);
         for &peer in all.iter().filter(|peer| **peer != me) {
             if !waits(self, peer) {
-                spread.count(links.send_shared(peer, &bytes));
+                send_counts.count(links.send_shared(peer, &bytes));
             } else if links.is_linked(peer) {
                 self.held_bytes += bytes.len();
                 self.held.entry(peer).or_default().push_back((after, bytes.clone()));
-                spread.sent += 1;
+                send_counts.sent += 1;
             } else {
-                spread.unlinked += 1;
+                send_counts.unlinked += 1;
             }
         }
         if all.contains(&me) {
             if waits(self, me) {
-                self.own.push_back((after, message));
+                self.to_self.push_back((after, message));
             } else {
-                own.push_back(message);
+                to_self.push_back(message);
             }
         }
         None
     }
 
-    /// The session with this peer is over: what waits for it is as good as lost.
+    /// Drops the messages that wait for this peer, because the session with it is over.
     pub(super) fn drop_held(&mut self, peer: ProcessId) {
         let dropped = self.held.remove(&peer).unwrap_or_default();
         self.held_bytes -= dropped.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
     }
 
-    // What the loop asks.
+    // Queries of the loop.
 
-    /// Whether the disk has something to tell.
+    /// Whether more records have become durable, or the disk has failed.
     pub(super) fn has_news(&self) -> bool {
-        self.writer.durable() > self.told || self.writer.has_failed()
+        self.writer.durable() > self.reported || self.writer.has_failed()
     }
 
     pub(super) fn has_failed(&self) -> bool {
         self.writer.has_failed()
     }
 
-    /// Whether so much waits that nothing more is to be taken in.
+    /// Whether too much waits for the disk to take further input.
     pub(super) fn is_pressed(&self) -> bool {
         let most = self.settings.waiting_bytes_max;
         self.writer.waiting_bytes() >= most as u64 || self.held_bytes >= most
     }
 
-    /// When [`Durable::hand_out`] has something to do at the latest.
+    /// The latest time for the next call of [`Durable::submit_turn`].
     pub(super) fn deadline(&self) -> Option<Time> {
-        [self.seal_at, self.exchange_at].into_iter().flatten().min()
+        [self.seal_at, self.announce_at].into_iter().flatten().min()
     }
 
-    /// More is durable: lets go of what waited for it, and tells up to which record. To be called once all ends of sessions
-    /// were told.
-    pub(super) fn take_news(
+    /// Sends the messages whose records have become durable. Returns the last durable record, if it is new.
+    /// Must be called after the protocol has received all ends of sessions.
+    pub(super) fn release_durable(
         &mut self,
         now: Time,
         links: &mut Links,
-        own: &mut VecDeque<M>,
+        to_self: &mut VecDeque<M>,
     ) -> Option<Ticket> {
         let durable = self.writer.durable();
-        if durable <= self.told || self.writer.has_failed() {
+        if durable <= self.reported || self.writer.has_failed() {
             return None;
         }
-        self.told = durable;
+        self.reported = durable;
         self.journal.synced(durable);
-        self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
+        self.announce_at.get_or_insert(now + ANNOUNCE_AFTER);
         if durable == self.journal.last() && !self.journal.is_sealed() {
             self.seal_at = Some(now + SEAL_AFTER);
         }
@@ -254,42 +258,43 @@ impl<M: Wire> Durable<M> {
         self.held.retain(|&peer, queue| {
             while let Some((_, bytes)) = queue.pop_front_if(|(after, _)| may_leave(after)) {
                 *held_bytes -= bytes.len();
-                // Counted when it was sent. A link that breaks here is told of like any other.
+                // The message was counted when it was queued. If the link breaks here, the protocol receives
+                // that as usual.
                 let _ = links.send_shared(peer, &bytes);
             }
             !queue.is_empty()
         });
-        while let Some((_, message)) = self.own.pop_front_if(|(after, _)| may_leave(after)) {
-            own.push_back(message);
+        while let Some((_, message)) = self.to_self.pop_front_if(|(after, _)| may_leave(after)) {
+            to_self.push_back(message);
         }
         Some(durable)
     }
 
-    /// Hands the disk thread what was written in this turn, and sees to it that numbers of greetings are reserved. An error:
-    /// there are none left, and the disk does not answer.
-    pub(super) fn hand_out(&mut self, now: Time, links: &mut Links) -> Result<(), DiskError> {
+    /// Hands the turn's records to the disk thread, and keeps numbers of greetings reserved. Returns an error
+    /// if the directory is an older copy, or if reserved numbers run out because the disk does not answer.
+    pub(super) fn submit_turn(&mut self, now: Time, links: &mut Links) -> Result<(), DiskError> {
         if let Some(outdated) = self.outdated.take() {
             return Err(outdated);
         }
         if links.has_learned() {
-            self.exchange_at.get_or_insert(now + EXCHANGE_AFTER);
+            self.announce_at.get_or_insert(now + ANNOUNCE_AFTER);
         }
-        let tells_from = *self.tells_from.get_or_insert_with(|| {
-            self.exchange_at = Some(now + TELLS_AFTER);
-            now + TELLS_AFTER
+        let announce_from = *self.announce_from.get_or_insert_with(|| {
+            self.announce_at = Some(now + FIRST_ANNOUNCEMENT_AFTER);
+            now + FIRST_ANNOUNCEMENT_AFTER
         });
-        if self.exchange_at.take_if(|at| *at <= now).is_some() {
-            self.journal.note(links.hearsay());
-            if now >= tells_from {
+        if self.announce_at.take_if(|at| *at <= now).is_some() {
+            self.journal.note(links.remote_durability());
+            if now >= announce_from {
                 self.tell(links);
             } else {
-                self.exchange_at = Some(tells_from);
+                self.announce_at = Some(announce_from);
             }
         }
         if self.seal_at.take_if(|at| *at <= now).is_some() {
             self.journal.seal();
         }
-        // The header of a new journal waits for the first record.
+        // The header of a new journal is written together with the first record.
         if self.journal.last() > Ticket(0) {
             let writes = self.journal.take_writes();
             if !writes.is_empty() {
@@ -307,46 +312,47 @@ impl<M: Wire> Durable<M> {
             && let Some(next) = self.identity.reserved(NUMBERS_RESERVED)
         {
             self.identity = next.clone();
-            self.writer.own(next);
+            self.writer.write_identity(next);
         }
-        if left < NUMBERS_LEAST { Err(DiskError::Stuck) } else { Ok(()) }
+        if left < RESERVED_NUMBERS_MIN { Err(DiskError::Stuck) } else { Ok(()) }
     }
 
-    /// Tells others how far the journal goes.
+    /// Announces to peers how far the journal is durable.
     pub(super) fn tell(&self, links: &mut Links) {
-        links.tell_durable(self.told);
+        links.tell_durable(self.reported);
     }
 
-    /// The end: makes durable what was written, with what is known of others and a seal behind it. An error is what failed.
-    pub(super) fn finish(self, hearsay: &Hearsay) -> Result<(), DiskError> {
+    /// Makes all written records durable, then a note of the other processes' announcements, and a seal.
+    /// Returns the disk's failure, if any.
+    pub(super) fn finish(self, remote_durability: &RemoteDurability) -> Result<(), DiskError> {
         let Durable { mut journal, mut writer, identity, lock, .. } = self;
         let last = journal.last();
         if writer.durable() < last {
-            writer.own_now(identity);
+            writer.write_identity_and_wait(identity);
         }
         if writer.durable() == last && !writer.has_failed() {
             journal.synced(last);
-            journal.note(hearsay);
+            journal.note(remote_durability);
             journal.seal();
             if last > Ticket(0) {
                 writer.write(journal.take_writes(), last);
             }
         }
         let finished = writer.finish();
-        // From now on another process may have the directory.
+        // From now on another process may lock the directory.
         drop(lock);
         finished
     }
 }
 
-/// A journal to which nothing is written for so long gets a seal, so that rot of its last records is found.
+/// Idle time after which the journal gets a seal, so that damage to its last records is detected.
 const SEAL_AFTER: Duration = Duration::from_millis(20);
-/// So long after news others are told, and it is noted what they told: seldom enough to cost nothing, and an older copy that
-/// is put back was taken earlier than that.
-const EXCHANGE_AFTER: Duration = Duration::from_millis(100);
-/// A process that has just begun tells nobody of its journal for so long. Some peers remember nothing of it, such as a process that took
-/// another's place: were they told by an older copy before that meets those who know better, they would take the newest copy, put back
-/// afterwards, for an older one.
-const TELLS_AFTER: Duration = Duration::from_millis(300);
-/// More than the connections that one turn makes.
-const NUMBERS_LEAST: u32 = 2048;
+/// Time from news to the next exchange of announcements. It is long enough for the exchange to cost nothing.
+/// An older copy that is put back was nearly always made longer ago.
+const ANNOUNCE_AFTER: Duration = Duration::from_millis(100);
+/// Time after the start before the first announcement. Some peers remember nothing of this process, for
+/// example one that took another's place. If an older copy announced its end to such a peer before it met a
+/// peer that knows better, the newest copy, put back later, would be taken for the older one.
+const FIRST_ANNOUNCEMENT_AFTER: Duration = Duration::from_millis(300);
+/// Reserved numbers that must be left; more than the connections that one turn makes.
+const RESERVED_NUMBERS_MIN: u32 = 2048;

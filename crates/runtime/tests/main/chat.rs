@@ -1,4 +1,4 @@
-//! A protocol that does as it is told and tells what happens, and the harness around it.
+//! A protocol that obeys commands and reports inputs, and the test harness for it.
 
 use std::{
     collections::BTreeMap,
@@ -21,17 +21,17 @@ use quorate_protocol::{
 };
 use quorate_runtime::{Config, Handle, Host, Reactor, chance};
 
-/// Nothing in these tests takes longer unless it is broken.
+/// Time after which a test fails. A correct process needs far less.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A number and a payload.
+/// A message with a number and a payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) number: u64,
     pub(crate) payload: Bytes,
 }
 
-/// Tag of a note; any other is malformed.
+/// Tag of an encoded note; any other tag is malformed.
 pub(crate) const NOTE: u8 = 7;
 
 impl Wire for Note {
@@ -55,26 +55,26 @@ pub(crate) enum Command {
     Adopt(Fence),
     Forget(ProcessId),
     Send(Destination, Note),
-    /// Notes numbered from 0, as many as told, with a payload of so many bytes.
+    /// Send a peer this many notes, numbered from 0, with payloads of this many bytes.
     Flood(ProcessId, u64, usize),
-    /// Cast so many notes to a peer, in one turn.
+    /// Cast this many notes to a peer, in one turn.
     Cast(ProcessId, u64),
-    /// Cast so many notes to an address, of whose listeners these are meant.
+    /// Multicast this many notes to an address, for these receivers.
     Multicast(MulticastAddress, Vec<ProcessId>, u64),
-    /// Listen to an address, or do so no more.
+    /// Start listening to an address (true) or stop (false).
     Listen(MulticastAddress, bool),
-    /// Answer every note of a peer with itself.
+    /// Return every note to its sender.
     Echo,
-    /// From the next link on, send numbered notes without end, from 0 on each link, and insist that the peer's arrive
-    /// in order, without a gap and from 0 on.
+    /// From the next link on, send notes without end, numbered from 0 on each link. Panic unless the peer's
+    /// notes arrive in order, from 0 on and without a gap.
     Stream,
-    /// Tell when this instant has come.
+    /// Emit an event when this instant has come.
     Alarm(Time),
-    /// Persist that many records, each followed by a note to itself.
+    /// Persist this many records, each followed by a note to itself.
     Persist(u64),
-    /// Tell this number.
+    /// Emit this number.
     Tell(u64),
-    /// Hold the protocol thread until the other end is dropped.
+    /// Block the protocol thread until the other end is dropped.
     Pause(Receiver<()>),
     Panic,
 }
@@ -84,7 +84,7 @@ pub(crate) enum Event {
     Linked(ProcessId, Session),
     Unlinked(ProcessId),
     Note(ProcessId, Note),
-    /// A note that was cast.
+    /// A note that arrived as a cast.
     Cast(ProcessId, Note),
     Alarm(Time),
     Persisted(Ticket),
@@ -97,15 +97,15 @@ pub(crate) enum Event {
 pub(crate) struct Chat {
     pub(crate) echo: bool,
     pub(crate) stream: bool,
-    /// By peer with a link: the numbers of the next note to send and the next to come.
+    /// The numbers of the next note to send and the next to receive, by linked peer.
     pub(crate) streams: BTreeMap<ProcessId, (u64, u64)>,
     pub(crate) alarm: Option<Time>,
-    /// Also tell about the ends of batches.
+    /// Whether to report the ends of batches.
     pub(crate) tell_drained: bool,
-    /// Who relays, for a process whose links may be relayed; and who it is.
+    /// The routers and this process's id, if its links may be relayed.
     pub(crate) routers: Vec<ProcessId>,
     pub(crate) me: Option<ProcessId>,
-    /// What it shows, if it is choosy.
+    /// The policy, if the process does not admit everybody.
     pub(crate) fence: Option<Fence>,
 }
 
@@ -121,7 +121,7 @@ impl Protocol for Chat {
                 if let Some((_, expected)) = self.streams.get_mut(&from) {
                     assert_eq!(message.number, *expected, "the next note of {from}");
                     *expected += 1;
-                    // Every hundredth fetches a hundred others, so the stream feeds itself.
+                    // Every hundredth note requests a hundred others, so the stream keeps itself going.
                     if message.number.is_multiple_of(100) {
                         self.send_stream(from, 100, out);
                     }
@@ -211,7 +211,7 @@ impl Chat {
     fn send_stream(&mut self, to: ProcessId, count: u64, out: &mut dyn Sink<Self>) {
         let (next, _) = self.streams.get_mut(&to).expect("only called while linked");
         for number in *next..*next + count {
-            // Sizes vary, so that cuts and reads end anywhere in a note.
+            // Sizes vary, so that cuts and reads end at any byte of a note.
             let payload = Bytes::from_static(&[b'y'; 300]).slice(..(number % 300) as usize);
             out.send(Destination::One(to), Note { number, payload }, None);
         }
@@ -232,7 +232,7 @@ impl Relayed for Chat {
 pub(crate) struct Listener(pub(crate) Sender<Event>);
 
 impl<P: Protocol<Event = Event>> Host<P> for Listener {
-    fn stranger(&mut self, _: ProcessId, ours: &[u8], theirs: &[u8]) {
+    fn policy_mismatch(&mut self, _: ProcessId, ours: &[u8], theirs: &[u8]) {
         let [ours, theirs] = [ours, theirs].map(|pass| Fence::of_pass(pass).expect("only fences are choosy"));
         if ours.is_out(theirs) {
             let _ = self.0.send(Event::Outdated(theirs.generation));
@@ -245,7 +245,7 @@ impl<P: Protocol<Event = Event>> Host<P> for Listener {
     }
 }
 
-/// A reactor that runs the protocol.
+/// A running reactor with the protocol.
 pub(crate) struct Process {
     pub(crate) id: ProcessId,
     pub(crate) handle: Handle<Chat>,
@@ -254,12 +254,12 @@ pub(crate) struct Process {
 
 pub(crate) const DOMAIN: DomainId = DomainId(0xd0);
 
-/// A process id of its own.
+/// A process id that no other process has.
 pub(crate) fn id(node: u64) -> ProcessId {
     ProcessId { node, incarnation: chance::incarnation() }
 }
 
-/// A configuration that listens on a port that the system chooses.
+/// A configuration that listens on a port chosen by the system.
 pub(crate) fn config(id: ProcessId) -> Config {
     Config::new(DOMAIN, id, vec!["127.0.0.1:0".parse().unwrap()])
 }
@@ -297,13 +297,13 @@ impl Process {
         self.tell(Command::Send(Destination::One(to.id), Note { number, payload: Bytes::new() }));
     }
 
-    /// The next event.
+    /// Waits for the next event.
     #[track_caller]
     pub(crate) fn next(&self) -> Event {
         self.events.recv_timeout(PATIENCE).expect("an event")
     }
 
-    /// Expects a link to come next.
+    /// Expects the next event to be a link.
     #[track_caller]
     pub(crate) fn linked(&self, peer: &Process) -> Session {
         match self.next() {
@@ -312,13 +312,13 @@ impl Process {
         }
     }
 
-    /// Expects the end of a link, or a failed dial, to come next.
+    /// Expects the next event to be the end of a link, or a failed dial.
     #[track_caller]
     pub(crate) fn unlinked(&self, peer: ProcessId) {
         assert_eq!(self.next(), Event::Unlinked(peer));
     }
 
-    /// Expects a note to come next.
+    /// Expects the next event to be a note.
     #[track_caller]
     pub(crate) fn noted(&self, from: &Process, number: u64) {
         match self.next() {
@@ -328,7 +328,7 @@ impl Process {
     }
 }
 
-/// Two processes with a link.
+/// Starts two linked processes.
 pub(crate) fn pair() -> (Process, Process) {
     let (a, b) = (Process::start(), Process::start());
     a.reach(&b);
@@ -336,7 +336,7 @@ pub(crate) fn pair() -> (Process, Process) {
     (a, b)
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
     let limit = Instant::now() + PATIENCE;

@@ -1,4 +1,4 @@
-//! Casts: as datagrams where both ends have them, and over links where not.
+//! Casts travel as datagrams if both ends receive them, and over links otherwise.
 
 use std::{
     net::{SocketAddr, TcpListener, UdpSocket},
@@ -13,7 +13,7 @@ use rand_pcg::Pcg64Mcg;
 
 use crate::chat::{Command, Event, Note, Process, config, eventually, id};
 
-/// A process with a socket for datagrams, at an address of its own, as if on a machine of its own.
+/// A process that receives datagrams. Its own IP address makes it look like a process on another machine.
 fn process(number: u8) -> Process {
     let address = SocketAddr::from(([127, 0, 3, number], 0));
     Process::with(Config {
@@ -23,7 +23,7 @@ fn process(number: u8) -> Process {
     })
 }
 
-/// Two of them, the first of which dialled.
+/// Links `a` with `b`; `a` dials.
 fn linked(a: Process, b: Process) -> (Process, Process) {
     a.reach(&b);
     a.linked(&b);
@@ -44,7 +44,7 @@ fn what_is_cast_in_one_turn_travels_in_one_datagram() {
             assert_eq!(to.next(), Event::Cast(from.id, note(number)));
         }
         let (sent, received) = (from.handle.counters(), to.handle.counters());
-        // It may have arrived before its sender counted it.
+        // The cast may arrive before its sender counts it.
         eventually("it is counted", || sent.datagrams_sent.get() == 1 && sent.datagrams_unsent.get() == 0);
         assert_eq!((received.datagrams_received.get(), received.datagrams_refused.get()), (1, 0));
     }
@@ -115,7 +115,7 @@ fn a_process_whose_port_for_datagrams_is_taken_goes_on_without() {
     }
 }
 
-/// A listener at whose port somebody else takes datagrams.
+/// A listener whose port is already taken for datagrams.
 fn taken() -> (TcpListener, UdpSocket) {
     loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -150,7 +150,7 @@ fn a_link_that_ended_is_cast_to_no_more() {
     b.unlinked(a.id);
     a.tell(Command::Cast(b.id, 1));
     b.tell(Command::Cast(a.id, 1));
-    // A link made anew has tokens of its own.
+    // The new link has its own tokens.
     b.reach(&a);
     b.linked(&a);
     a.linked(&b);
@@ -164,12 +164,12 @@ fn a_link_that_ended_is_cast_to_no_more() {
     eventually("they are counted", || counts() == [(0, 1), (1, 1)]);
 }
 
-/// An address that no other test uses, nor another run of these.
+/// An address that no other test uses, nor a concurrent run of these tests.
 fn address(number: u32) -> MulticastAddress {
     MulticastAddress(200_000 + std::process::id() % 10_000 * 4 + number)
 }
 
-/// Three of them, the first of which is linked to the others.
+/// Three processes, the first linked to the other two.
 fn three(first: u8) -> [Process; 3] {
     let [a, b, c] = [0, 1, 2].map(|place| process(first + place));
     for other in [&b, &c] {
@@ -186,7 +186,7 @@ fn what_is_multicast_leaves_once_and_is_heard_by_all_who_listen() {
     for process in [&a, &b, &c] {
         process.tell(Command::Listen(address(0), true));
     }
-    // Commands are done in their order, and each of these shows that those before it are.
+    // Commands run in order, so the answer shows that the earlier ones are done.
     for process in [&b, &c] {
         process.tell(Command::Tell(1));
         assert_eq!(process.next(), Event::Told(1));

@@ -1,4 +1,5 @@
-//! Processes with a disk: what is durable comes back, what waits for it waits in order, and what fails ends the process.
+//! Processes with a disk: durable records come back, waiting messages keep their order, and a failure ends
+//! the process.
 
 use std::{
     fs, io,
@@ -19,10 +20,10 @@ use quorate_protocol::{
     wire::{Wire, WireError, take_u64},
 };
 use quorate_runtime::{
-    Config, Handle, Host, Reactor, Untaken,
+    CommandError, Config, Handle, Host, Reactor,
     disk::{
-        Directory, Disk, DiskError, Files, Found, OpenError, Opened, Settings,
-        faults::{Faults, Faulty, Late},
+        Directory, DirectoryState, Disk, DiskError, Files, OpenError, Opened, Settings,
+        faults::{Faults, FaultyFiles, UnsyncedFiles},
     },
 };
 use tempfile::TempDir;
@@ -43,7 +44,7 @@ impl Wire for Entry {
     }
 }
 
-/// Writes and sends as it is told.
+/// A protocol that writes and sends on command.
 #[derive(Default)]
 struct Diary {
     fence: Option<Fence>,
@@ -53,14 +54,14 @@ enum Command {
     Reach(ProcessId, String),
     /// Write a number.
     Write(u64),
-    /// Write a number, and send it once that is durable.
+    /// Write a number, and send it when the record is durable.
     Durable(Vec<ProcessId>, u64),
-    /// Send a number; it may wait for others.
+    /// Send a number, after earlier messages that wait for the disk.
     Plain(ProcessId, u64),
     /// Send a number at once.
     Aside(ProcessId, u64),
     Adopt(Fence),
-    /// Let go of what comes before this record.
+    /// Release all records before this one.
     Collect(Ticket),
 }
 
@@ -116,9 +117,9 @@ impl Protocol for Diary {
     }
 }
 
-struct Ear(crossbeam_channel::Sender<Event>);
+struct EventHandler(crossbeam_channel::Sender<Event>);
 
-impl Host<Diary> for Ear {
+impl Host<Diary> for EventHandler {
     fn event(&mut self, event: Event, _: Time) {
         let _ = self.0.send(event);
     }
@@ -143,7 +144,8 @@ impl Process {
         let (sender, events) = unbounded();
         let id = disk.process();
         let handle =
-            Reactor::start_on_disk(Diary::default(), Ear(sender), Config { me: id, ..config }, disk).unwrap();
+            Reactor::start_on_disk(Diary::default(), EventHandler(sender), Config { me: id, ..config }, disk)
+                .unwrap();
         Process { id, handle, events }
     }
 
@@ -154,7 +156,7 @@ impl Process {
     fn in_memory_as(config: Config) -> Process {
         let (sender, events) = unbounded();
         let id = config.me;
-        let handle = Reactor::start(Diary::default(), Ear(sender), config).unwrap();
+        let handle = Reactor::start(Diary::default(), EventHandler(sender), config).unwrap();
         Process { id, handle, events }
     }
 
@@ -167,13 +169,13 @@ impl Process {
         self.events.recv_timeout(PATIENCE).expect("an event")
     }
 
-    /// Waits until that many records are durable.
+    /// Waits until `ticket` records are durable.
     #[track_caller]
     fn persisted(&self, ticket: u64) {
         while self.next() != Event::Persisted(Ticket(ticket)) {}
     }
 
-    /// Links it with another one.
+    /// Links the process with `peer`.
     #[track_caller]
     fn reach(&self, peer: &Process) {
         self.tell(Command::Reach(peer.id, peer.handle.addresses()[0].to_string()));
@@ -184,7 +186,10 @@ impl Process {
 const NODE: u64 = 1;
 
 fn small() -> Settings {
-    Settings { journal: journal::Settings { segment_bytes: 4096, gaps: false }, ..Settings::default() }
+    Settings {
+        journal: journal::Settings { segment_bytes: 4096, ..Default::default() },
+        ..Settings::default()
+    }
 }
 
 fn open(place: &TempDir) -> Opened {
@@ -193,7 +198,7 @@ fn open(place: &TempDir) -> Opened {
 
 fn faulty(place: &TempDir, settings: Settings) -> (Disk, Faults) {
     let faults = Faults::default();
-    let files = |files| Box::new(Faulty::new(files, faults.clone())) as Box<dyn Files>;
+    let files = |files| Box::new(FaultyFiles::new(files, faults.clone())) as Box<dyn Files>;
     (Disk::open_on(place.path(), files, DOMAIN, NODE, settings).unwrap().disk, faults)
 }
 
@@ -212,7 +217,7 @@ fn segments(place: &Path) -> Vec<std::path::PathBuf> {
 fn records_come_back() {
     let place = tempfile::tempdir().unwrap();
     let Opened { disk, records, found } = open(&place);
-    assert!(records.is_empty() && found == Found::Nothing);
+    assert!(records.is_empty() && found == DirectoryState::Nothing);
     let first = Process::start(disk);
     (0..500).for_each(|number| first.tell(Command::Write(number)));
     first.persisted(500);
@@ -224,7 +229,7 @@ fn records_come_back() {
     for life in 0..3 {
         let Opened { disk, records, found } = open(&place);
         assert_eq!(disk.process(), first.id);
-        assert!(matches!(found, Found::Records { .. }), "{found:?}");
+        assert!(matches!(found, DirectoryState::Records { .. }), "{found:?}");
         assert_eq!(numbers(&records), (0..500 + life).collect::<Vec<_>>());
         let again = Process::start(disk);
         again.tell(Command::Write(500 + life));
@@ -233,7 +238,7 @@ fn records_come_back() {
     }
 }
 
-/// Many lives that write little do not each leave a segment of full length.
+/// A process that writes little and restarts often does not leave a full-length segment each time.
 #[test]
 fn what_was_reserved_is_given_back() {
     let place = tempfile::tempdir().unwrap();
@@ -249,7 +254,7 @@ fn what_was_reserved_is_given_back() {
     assert!(records.len() == 6 && bytes < 4096, "{} records, {bytes} bytes", records.len());
 }
 
-/// What is let go of is written over, and is not taken for records when it is read again.
+/// Released segments are overwritten. A restart does not take their old contents for records.
 #[test]
 fn segments_are_written_over() {
     let place = tempfile::tempdir().unwrap();
@@ -263,7 +268,7 @@ fn segments_are_written_over() {
         }
         process.handle.stop().unwrap();
         let Opened { records, found, .. } = open(&place);
-        assert!(matches!(found, Found::Records { .. }), "{found:?}");
+        assert!(matches!(found, DirectoryState::Records { .. }), "{found:?}");
         let (numbers, end) = (numbers(&records), 1000 * (life + 1));
         assert_eq!(numbers, (numbers[0]..end).collect::<Vec<_>>());
         assert!(numbers[0] > 1000 * life && segments(place.path()).len() < 10, "{}", numbers[0]);
@@ -286,7 +291,7 @@ fn what_a_process_shows_is_remembered() {
     assert!(refused.is_err(), "nobody goes on under that name who shows something else");
 }
 
-/// To one peer in the order of sending, but for what is sent aside; others are not held back.
+/// One peer receives its messages in the order of sending, except those sent aside. Other peers do not wait.
 #[test]
 fn what_waits_for_the_disk_holds_back_what_follows() {
     let place = tempfile::tempdir().unwrap();
@@ -304,7 +309,7 @@ fn what_waits_for_the_disk_holds_back_what_follows() {
     assert!(begun.elapsed() < Duration::from_millis(300), "they did not wait");
     assert_eq!((waiting.next(), waiting.next()), (Event::Heard(1), Event::Heard(2)));
     assert!(begun.elapsed() >= Duration::from_millis(300), "not before it is durable");
-    // To several, of whom one is this process.
+    // A message to several processes, this one included.
     writer.tell(Command::Durable(vec![waiting.id, other.id, writer.id], 5));
     assert_eq!((waiting.next(), other.next()), (Event::Heard(5), Event::Heard(5)));
     eventually("it hears itself", || writer.events.try_iter().any(|event| event == Event::Heard(5)));
@@ -321,7 +326,7 @@ fn what_waits_for_an_ended_session_is_dropped() {
     writer.tell(Command::Durable(vec![peer.id], 1));
     let address = peer.handle.addresses()[0];
     peer.handle.stop().unwrap();
-    // The same process again, as far as the writer can tell.
+    // To the writer it is still the same process.
     let peer = Process::in_memory_as(Config { listen: vec![address], ..config(peer.id) });
     assert_eq!((writer.next(), writer.next()), (Event::Unlinked, Event::Linked));
     assert_eq!(peer.next(), Event::Linked);
@@ -348,7 +353,7 @@ fn a_failed_operation_ends_the_process() {
         assert_eq!(peer.next(), Event::Heard(1));
         faults.fail(operation, kind);
         for number in 2..600 {
-            // It may have ended already.
+            // The process may have ended already.
             let _ = writer.handle.command(Command::Durable(vec![peer.id], number));
         }
         let failed = loop {
@@ -367,13 +372,13 @@ fn a_failed_operation_ends_the_process() {
         .collect();
         let kept = numbers(&open(&place).records);
         assert!(operation == "create" || heard.is_empty(), "{heard:?}");
-        // Whatever a peer heard of is there.
+        // Every number that the peer received is in the journal.
         let told = heard.iter().map(|event| if let Event::Heard(number) = event { *number } else { 0 });
         assert!(told.max().unwrap_or(1) <= *kept.last().unwrap());
     }
 }
 
-/// Far behind, it takes nothing more in, and its senders feel that; nothing is lost.
+/// A process whose disk is far behind takes no more commands, so its senders wait. Nothing is lost.
 #[test]
 fn a_slow_disk_presses_back() {
     let place = tempfile::tempdir().unwrap();
@@ -387,11 +392,11 @@ fn a_slow_disk_presses_back() {
     while refused < 100 {
         match process.handle.try_command(Command::Write(taken)) {
             Ok(()) => taken += 1,
-            Err(Untaken::Full(_)) => {
+            Err(CommandError::Full(_)) => {
                 refused += 1;
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Err(Untaken::Stopped(_)) => panic!("it runs"),
+            Err(CommandError::Stopped(_)) => panic!("it runs"),
         }
     }
     faults.slow(Duration::ZERO);
@@ -426,12 +431,12 @@ fn directories_of_others_are_refused_by_name() {
     let message = refused(quorate_protocol::DomainId(0xe0), NODE);
     assert!(message.contains(&DOMAIN.to_string()), "{message}");
     let path = place.path().join("identity");
-    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 3", "format 9")).unwrap();
+    fs::write(&path, fs::read_to_string(&path).unwrap().replace("format 4", "format 9")).unwrap();
     let message = refused(DOMAIN, NODE);
     assert!(message.contains("format 9"), "{message}");
 }
 
-/// One byte in a record that was durable: a new incarnation, and the old journal is kept beside.
+/// A flipped byte in a durable record leads to a new incarnation. The old journal is kept.
 #[test]
 fn rot_begins_a_new_process() {
     let place = tempfile::tempdir().unwrap();
@@ -444,7 +449,7 @@ fn rot_begins_a_new_process() {
     bytes[200] ^= 1;
     fs::write(path, bytes).unwrap();
     let Opened { disk, records, found } = open(&place);
-    assert!(matches!(found, Found::Damaged(journal::Damage::Rotten { .. })), "{found:?}");
+    assert!(matches!(found, DirectoryState::Damaged(journal::Damage::Rotten { .. })), "{found:?}");
     assert!(records.is_empty() && disk.process() != process.id && disk.process().node == NODE);
     let fresh = disk.process();
     let process = Process::start(disk);
@@ -457,11 +462,11 @@ fn rot_begins_a_new_process() {
     assert!(aside.into_iter().any(|name| name.to_string_lossy().ends_with(".segment.aside")));
 }
 
-/// Bytes that no sync has taken are not there after a crash, and a piece of a write is a torn tail.
+/// Unsynced bytes are missing after a crash. A partial write is a torn tail.
 #[test]
 fn late_files_tear() {
     let place = tempfile::tempdir().unwrap();
-    let mut late = Late::new(Directory::create(place.path()).unwrap());
+    let mut late = UnsyncedFiles::new(Directory::create(place.path()).unwrap());
     late.create("a", 100).unwrap();
     late.write("a", 0, &[Bytes::from_static(b"one "), Bytes::from_static(b"two")]).unwrap();
     assert!(late.read("a").unwrap().iter().all(|byte| *byte == 0));
@@ -469,7 +474,7 @@ fn late_files_tear() {
     assert_eq!(late.read("a").unwrap()[..8], *b"one two\0");
 }
 
-/// Copies the files of a directory, as a snapshot of a machine does.
+/// Copies the files of a directory, as a snapshot of a machine would.
 fn copied(place: &Path) -> TempDir {
     let copy = tempfile::tempdir().unwrap();
     for entry in fs::read_dir(place).unwrap() {
@@ -479,8 +484,9 @@ fn copied(place: &Path) -> TempDir {
     copy
 }
 
-/// A copy from while the process ran or from between two lives of it, which met a peer with a disk or one without: the process
-/// ends by name, whoever dials, and the directory as it was last goes on.
+/// The directory is copied while the process runs or between two runs. The process that starts from the copy
+/// meets a peer that has a disk or none. It must end with an error that names the directory, whichever side
+/// dials, and the newest directory must still work.
 #[test]
 fn an_older_copy_is_not_gone_on_from() {
     for (while_it_runs, witness_restarts, dials) in
@@ -504,7 +510,7 @@ fn an_older_copy_is_not_gone_on_from() {
         process.reach(&peer);
         process.tell(Command::Write(1));
         process.persisted(2);
-        // It tells of that now and then, and when it stops.
+        // The process announces its last record now and then, and when it stops.
         process.handle.stop().unwrap();
         eventually("it is heard that the process stopped", || {
             peer.events.try_iter().any(|event| event == Event::Unlinked)
@@ -518,7 +524,7 @@ fn an_older_copy_is_not_gone_on_from() {
             let (one, other) = if dials { (process, &peer) } else { (&peer, process) };
             one.tell(Command::Reach(other.id, other.handle.addresses()[0].to_string()));
         };
-        // However often it is tried, and whatever is written meanwhile.
+        // Repeated starts and further records do not help the older copy.
         for start in 0..3 {
             let older = Process::start(open(&copy).disk);
             assert_eq!(older.id, process.id, "nothing in the directory tells that it is an older copy");

@@ -1,11 +1,11 @@
-//! One process in two domains: its endpoints share one link to each peer, and what happens to one domain is nothing to the
-//! other.
+//! A process in two domains. Its endpoints share one link to each peer, and the end of one domain does not
+//! affect the other.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use quorate_node::{Channel, Command, Ending, EndpointId, Event, Newcomer, Node};
+use quorate_node::{Channel, Command, Ending, EndpointId, Event, NewEndpoint, Node};
 use quorate_protocol::{
     DomainId, Peer, ProcessId, Protocol as _, Time, domain,
     ecast::{Fence, Router, RouterSettings},
@@ -15,7 +15,7 @@ use quorate_protocol::{
 };
 use quorate_runtime::{
     Config, Handle, Host, Port, Reactor, clock,
-    discover::{Answer, Presence, discover},
+    discover::{DomainAnswer, DomainState, discover},
 };
 use quorate_tables::{self as tables, Command as Ask, status::Status};
 
@@ -25,23 +25,23 @@ const OTHER: DomainId = DomainId(0xd1);
 
 type Roles = Node<Relay<tables::Process>>;
 
-/// Statuses, and endpoints that ended.
-struct Ear(Sender<Result<Status, Channel>>);
+/// Passes on statuses, and the channels of removed endpoints.
+struct EventHandler(Sender<Result<Status, Channel>>);
 
-impl Host<Roles> for Ear {
+impl Host<Roles> for EventHandler {
     fn event(&mut self, event: Event<Relay<tables::Process>>, _: Time) {
         match event {
-            Event::Home(_, quorate_tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
+            Event::Typed(_, quorate_tables::Event::Status { status, .. }) => self.0.send(Ok(*status)),
             Event::Ended(channel, Ending::Removed) => self.0.send(Err(channel)),
             _ => Ok(()),
         }
         .expect("the test listens");
     }
 
-    fn answer(&self, node: &Roles, domain: DomainId) -> Answer {
-        match node.home(channel(domain)) {
-            Some(role) => Answer { presence: Presence::Settled, pass: role.policy().pass() },
-            None => Answer { presence: Presence::Joining, pass: Bytes::new() },
+    fn answer(&self, node: &Roles, domain: DomainId) -> DomainAnswer {
+        match node.typed(channel(domain)) {
+            Some(role) => DomainAnswer { presence: DomainState::Settled, pass: role.policy().pass() },
+            None => DomainAnswer { presence: DomainState::Joining, pass: Bytes::new() },
         }
     }
 }
@@ -56,7 +56,7 @@ fn channel(domain: DomainId) -> Channel {
     Channel { domain, endpoint: EndpointId::TABLES }
 }
 
-/// A process with these roles, each in its domain.
+/// Starts a process with these roles, each in its domain.
 fn start(node: u64, roles: impl FnOnce(Peer) -> [tables::Process; 2]) -> Process {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let me = Peer { id: id(node), address: listener.local_addr().unwrap().to_string() };
@@ -64,10 +64,11 @@ fn start(node: u64, roles: impl FnOnce(Peer) -> [tables::Process; 2]) -> Process
     let mut node = Node::new();
     for (domain, role) in [DOMAIN, OTHER].into_iter().zip(roles(me.clone())) {
         let relay = Relay::new(role, relay::Settings::default());
-        assert!(node.add(Newcomer::home(channel(domain), relay)).is_ok());
+        assert!(node.add(NewEndpoint::typed(channel(domain), relay)).is_ok());
     }
     let (sender, told) = unbounded();
-    let handle = Reactor::start(node, Ear(sender), Config { listen: Vec::new(), ..config }).expect("starts");
+    let handle =
+        Reactor::start(node, EventHandler(sender), Config { listen: Vec::new(), ..config }).expect("starts");
     Process { me, handle, told }
 }
 
@@ -85,7 +86,7 @@ impl Process {
         self.told.recv_timeout(PATIENCE).expect("an answer").expect("nothing ends")
     }
 
-    /// Whether it is a member of the domain, and hears who leads it.
+    /// Whether the process is a member of the domain and knows its leader.
     fn follows(&self, domain: DomainId) -> bool {
         let status = self.status(domain);
         let is_member = status.members.iter().any(|member| member.process == self.me.id.to_string());
@@ -116,19 +117,20 @@ fn a_process_belongs_to_two_domains_over_one_link() {
     assert_eq!((met(DOMAIN).process, met(OTHER).process), (routers.me.id, routers.me.id));
     assert!(Fence::of_pass(&met(OTHER).answer.pass).unwrap().router);
 
-    // One domain loses its router; the other does not notice, and their link stands.
+    // The router of one domain is removed. The other domain does not notice, and the link stays.
     routers.handle.command(Command::Remove(channel(DOMAIN))).unwrap_or_else(|_| panic!("runs"));
     assert_eq!(routers.told.recv_timeout(PATIENCE), Ok(Err(channel(DOMAIN))));
     eventually("the router is missed", || !members.follows(DOMAIN));
     assert!(members.follows(OTHER));
     assert_eq!(
         (met(DOMAIN).answer.presence, met(OTHER).answer.presence),
-        (Presence::Joining, Presence::Settled)
+        (DomainState::Joining, DomainState::Settled)
     );
     assert_eq!((routers.handle.counters().linked.get(), members.handle.counters().links.get()), (1, 1));
 }
 
-/// A process of a third domain is refused, though it finds the address; one that shares only the second is not.
+/// A process of a third domain is refused, though it knows the address. A process that shares only the second
+/// domain is linked.
 #[test]
 fn one_common_domain_is_enough_for_a_link() {
     let routers = start(1, |me| [founder(me.clone()), founder(me)]);
@@ -140,9 +142,10 @@ fn one_common_domain_is_enough_for_a_link() {
             SuperSettings::default(),
         ));
         let relay = Relay::new(role, relay::Settings::default());
-        let node = Node::with(Newcomer::home(channel(domain), relay));
+        let node = Node::with(NewEndpoint::typed(channel(domain), relay));
         let (sender, told) = unbounded();
-        let handle = Reactor::start(node, Ear(sender), Config { domain, ..config(me) }).expect("starts");
+        let handle =
+            Reactor::start(node, EventHandler(sender), Config { domain, ..config(me) }).expect("starts");
         let port = Port::new(handle.clone(), channel(domain));
         port.command(Ask::Seeds(vec![routers.me.clone()])).expect("runs");
         Process { me: Peer { id: me, address: String::new() }, handle, told }
@@ -153,7 +156,7 @@ fn one_common_domain_is_enough_for_a_link() {
     assert_eq!(third.handle.counters().linked.get(), 0);
 }
 
-/// Deaf: what it hears is of no account.
+/// A host that ignores all events.
 struct Deaf;
 
 impl Host<Relay<tables::Process>> for Deaf {

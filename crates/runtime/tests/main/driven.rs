@@ -1,4 +1,4 @@
-//! A reactor that its owner drives.
+//! A reactor whose turns are run by its owner.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use quorate_runtime::{Config, Driven};
 
 use crate::chat::{Chat, Command, Event, Listener, Note, PATIENCE, Process, config, id};
 
-/// Turns until something is told.
+/// Runs turns until an event comes.
 #[track_caller]
 fn next(driven: &mut Driven<Chat, Listener>, events: &Receiver<Event>) -> Event {
     let limit = Instant::now() + PATIENCE;
@@ -38,7 +38,7 @@ fn whoever_asks_drives_its_links() {
         assert_eq!(next(&mut driven, &events), Event::Note(server.id, note));
     }
 
-    // A note that comes while nobody drives it is there with the next turn.
+    // A note that arrives between turns is delivered in the next turn.
     let note = Note { number: 1_000, payload: Bytes::new() };
     server.tell(Command::Send(Destination::One(me), note.clone()));
     std::thread::sleep(Duration::from_millis(50));
@@ -48,7 +48,7 @@ fn whoever_asks_drives_its_links() {
     let (began, patience) = (Instant::now(), Duration::from_millis(30));
     driven.turn(patience);
     assert!(began.elapsed() >= patience / 2 && events.try_recv().is_err(), "nothing came meanwhile");
-    // It ends with its owner, and the others see that.
+    // The reactor ends with its owner, and its peers lose the link.
     drop(driven);
     let ends = std::iter::repeat_with(|| server.next()).any(|event| event == Event::Unlinked(me));
     assert!(ends);

@@ -1,4 +1,4 @@
-//! The example of an endpoint does what it says.
+//! Tests the example of an endpoint.
 
 #[path = "../../examples/echo.rs"]
 #[allow(dead_code, reason = "its `main` is that of another program")]

@@ -1,4 +1,4 @@
-//! What strangers and broken peers send, and what they do not.
+//! Hostile input: unknown processes and broken peers that send wrong bytes, or none.
 
 use std::{
     io::{Read, Write},
@@ -41,7 +41,7 @@ fn garbage_is_counted_and_the_connection_closed() {
 
 #[test]
 fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
-    // The stranger says that it is at another address.
+    // The unknown process connects from another address than the one that its hello names.
     let listen = vec!["127.0.3.200:0".parse().unwrap()];
     let a = Process::with(Config { datagrams: Some(DATAGRAM_BYTES_MAX), listen, ..config(id(1 << 23)) });
     let mut stream = connect(a.address());
@@ -49,7 +49,7 @@ fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
     stream.write_all(&hello(NEWEST, DOMAIN.0, me, a.id, 1)).unwrap();
     let welcome = read_frame(&mut stream);
     assert!(matches!(a.next(), Event::Linked(peer, _) if peer == me));
-    // Behind it is that of what the process multicasts.
+    // The last 16 bytes are this link's token for datagrams, and the token of multicasts.
     let token = &welcome[welcome.len() - 16..welcome.len() - 8];
     let mut note = bytes::BytesMut::from(token);
     Note { number: 7, payload: bytes::Bytes::new() }.encode(&mut note);
@@ -57,11 +57,11 @@ fn datagrams_are_heard_while_the_link_stands_whose_token_they_bear() {
     let refused = |count| eventually("refused", || a.handle.counters().datagrams_refused.get() == count);
     socket.send_to(&note, a.address()).unwrap();
     assert!(matches!(a.next(), Event::Cast(from, note) if from == me && note.number == 7));
-    // Sense, and then none: what was understood is handed over.
+    // The note decodes and the byte after it does not. The process still delivers the note.
     socket.send_to(&[&note[..], b"?"].concat(), a.address()).unwrap();
     assert!(matches!(a.next(), Event::Cast(..)));
     refused(1);
-    // Another token, and none.
+    // A wrong token, and an incomplete one.
     let mut other = note.clone();
     other[0] ^= 1;
     socket.send_to(&other, a.address()).unwrap();
@@ -119,22 +119,22 @@ fn who_says_nothing_is_shown_the_door() {
     patient.limits.unsettled_max = 8;
     let a = Process::with(patient);
     let silent: Vec<TcpStream> = (0..8).map(|_| connect(a.address())).collect();
-    // One byte at a time does not help.
+    // Sending one byte does not extend the time.
     let mut slow = &silent[0];
     slow.write_all(b"\x08").unwrap();
-    // There is no room for a ninth.
+    // A ninth connection is turned away.
     assert_closed(connect(a.address()));
     assert_eq!(a.handle.counters().crowded.get(), 1);
     for stream in silent {
         assert_closed(stream);
     }
-    // And now there is.
+    // Now there is room again.
     let mut stream = connect(a.address());
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert_eq!(read_frame(&mut stream)[10], 1, "a welcome");
 }
 
-/// A peer that says hello well, and then `bytes`, loses its link.
+/// A peer that sends a valid hello and then `bytes` loses its link.
 fn check_rejected(bytes: &[u8]) {
     let mut small = config(id(1));
     small.limits.frame_bytes_max = 1000;
@@ -205,13 +205,14 @@ fn a_peer_that_acknowledges_nothing_loses_its_link_in_time() {
     let mut stream = connect(a.address());
     stream.write_all(&hello(NEWEST, DOMAIN.0, peer(1), a.id, 1)).unwrap();
     assert!(matches!(a.next(), Event::Linked(..)));
-    // Far below the bound of the queue, but more than the sockets take while nobody reads.
+    // Fewer bytes than the queue's bound, but more than the sockets take while nobody reads.
     a.tell(Command::Flood(peer(1), 20_000, 1000));
     a.unlinked(peer(1));
     assert_eq!(a.handle.counters().overrun.get(), 0);
 }
 
-/// Handshakes and frames that are almost right, at random: nobody panics, and a good peer is served all the while.
+/// Random damage to handshakes and frames does not make a process panic, and a good peer is served all the
+/// while.
 #[test]
 fn almost_right_bytes_do_no_harm() {
     let (a, b) = pair();
@@ -226,7 +227,7 @@ fn almost_right_bytes_do_no_harm() {
             bytes.extend(frame(&note));
         }
         for _ in 0..random.random_range(0..4) {
-            // Mostly behind the hello, so that many handshakes succeed.
+            // Most damage is after the hello, so that many handshakes succeed.
             let from = if random.random_range(0..4) == 0 { 0 } else { whole };
             if from < bytes.len() {
                 let place = random.random_range(from..bytes.len());
@@ -236,7 +237,7 @@ fn almost_right_bytes_do_no_harm() {
         bytes.truncate(bytes.len() - random.random_range(0..3).min(bytes.len()));
         let mut stream = connect(a.address());
         let middle = random.random_range(0..=bytes.len());
-        // The connection may be closed on us already.
+        // The process may have closed the connection already.
         let _ = stream.write_all(&bytes[..middle]);
         let _ = stream.write_all(&bytes[middle..]);
         drop(stream);
@@ -267,7 +268,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Expects nothing more but the end.
+/// Expects the end of the stream.
 #[track_caller]
 fn assert_closed(mut stream: TcpStream) {
     match stream.read(&mut [0; 16]) {
@@ -288,27 +289,27 @@ fn frame(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes(), bytes].concat()
 }
 
-/// A hello, written by hand.
+/// A hello, encoded by hand.
 fn hello(version: u16, domain: u128, from: ProcessId, wanted: ProcessId, number: u32) -> Vec<u8> {
     let mut bytes = b"QUORATE\n".to_vec();
     bytes.extend(version.to_le_bytes());
     bytes.push(0);
     bytes.push(1);
     bytes.extend(domain.to_le_bytes());
-    // It shows nothing.
+    // An empty pass.
     bytes.extend(frame(b""));
     for process in [from, wanted] {
         bytes.extend(process.node.to_le_bytes());
         bytes.extend(process.incarnation.0.to_le_bytes());
     }
     bytes.extend(number.to_le_bytes());
-    // It has no disk, and knows of none.
+    // No disk, and no memory of the other's.
     bytes.extend([0; 40]);
     bytes.extend(frame(b"127.0.0.1:1"));
-    // The port at which it takes datagrams, and their token.
+    // The port for datagrams, and their token.
     bytes.extend(1u16.to_le_bytes());
     bytes.extend([9; 8]);
-    // It multicasts nothing.
+    // No token: the sender cannot multicast.
     bytes.extend([0; 8]);
     frame(&bytes)
 }

@@ -13,7 +13,7 @@ use quorate_protocol::{Destination, DomainId, Generation, ProcessId, ecast::Fenc
 use quorate_runtime::{
     Reactor, StartError,
     config::Config,
-    discover::{Answer, Met, Presence, Undiscovered, discover},
+    discover::{DiscoverError, DiscoveredProcess, DomainAnswer, DomainState, discover},
 };
 
 use crate::chat::{Chat, Command, DOMAIN, Event, Note, Process, config, eventually, id, pair};
@@ -30,7 +30,7 @@ fn notes_go_both_ways_in_order() {
     for number in 0..COUNT {
         a.noted(&b, number);
     }
-    // A turn tells its events before it counts.
+    // A turn emits its events before it counts.
     let counts = |process: &Process| {
         let counters = process.handle.counters();
         (counters.messages_sent.get(), counters.messages_received.get())
@@ -56,7 +56,7 @@ fn large_messages_to_several_arrive_whole() {
     eventually("the stranger's copy is counted", || a.handle.counters().messages_unlinked.get() == 1);
 }
 
-/// Processes of two builds, each of which speaks what the one before it did: they talk as long as there is a version that both speak.
+/// Builds that speak neighbouring versions can talk as long as both speak a common version.
 #[test]
 fn neighbouring_versions_talk() {
     let speaking = |node, versions| {
@@ -80,8 +80,9 @@ fn neighbouring_versions_talk() {
     }
 }
 
-/// A message that no frame can hold is an error of its sender: it is counted there, and ends the link that it would have gone by.
-/// The process goes on, its other links stay, and this one is made again.
+/// A message that no frame can hold is a bug of its sender. The sender counts it and ends that link, so that
+/// nobody misses the message unknowingly. The process goes on, its other links stay, and the link is made
+/// again.
 #[test]
 fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
     const MOST: usize = 1000;
@@ -97,7 +98,7 @@ fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
         a.note(&b, 1);
         b.noted(&a, 1);
         let note = Note { number: 2, payload: Bytes::from(vec![b'x'; MOST]) };
-        // A message to several is encoded once, and takes another way.
+        // A message to several peers is encoded once, by other code.
         let to = if shared { Destination::Many(vec![b.id]) } else { Destination::One(b.id) };
         a.tell(Command::Send(to, note));
         a.unlinked(b.id);
@@ -105,7 +106,7 @@ fn a_message_that_is_too_large_ends_the_link_of_its_sender() {
         let counters = a.handle.counters();
         assert_eq!(counters.oversized.get(), 1);
         assert_eq!((b.handle.counters().oversized.get(), b.handle.counters().garbage.get()), (0, 0));
-        // It is wanted still, so it is made again.
+        // The process still wants the link, so it is made again.
         assert_eq!(a.linked(&b), b.linked(&a));
         a.note(&b, 3);
         a.note(&c, 3);
@@ -126,7 +127,7 @@ fn both_dial_at_once_and_one_link_comes_of_it() {
         assert_eq!(a.linked(&b), b.linked(&a), "round {round}");
         a.note(&b, round);
         b.note(&a, round);
-        // Nothing but the note: in particular the link did not flap.
+        // No event but the note; in particular, the link did not flap.
         a.noted(&b, round);
         b.noted(&a, round);
         assert_eq!(a.handle.counters().links.get(), 1);
@@ -171,20 +172,21 @@ fn a_failed_dial_is_told_once_and_repeated_until_it_succeeds() {
     assert_eq!(a.linked(&b), b.linked(&a));
 }
 
-/// A link on which nothing is said is probed by the system, at both ends: otherwise who is cut off does not notice.
+/// The system probes an idle link at both ends. Otherwise a process that is cut off would not notice.
 #[test]
 fn an_idle_link_is_probed_from_both_ends() {
     let (a, b) = pair();
     a.note(&b, 1);
     b.noted(&a, 1);
-    // One of the two listens where it was dialled; which, the smaller id and the moment decide.
+    // The connection ends at the listening port of one of the two. Ids and timing decide which one dialled.
     let ports = [a.address().port(), b.address().port()].map(|port| format!(":{port:04X}"));
     eventually("two ends wait to probe", || {
         let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
         let probing = table.lines().filter(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let ours = words[1..3].iter().any(|end| ports.iter().any(|port| end.ends_with(port)));
-            // The state "established"; and the timer, which is the keepalive's, and hundredths of a second to go.
+            // State 01 is "established". Timer 02 is the keepalive timer, followed by the hundredths of a
+            // second left.
             let due = words[5].strip_prefix("02:").and_then(|due| u32::from_str_radix(due, 16).ok());
             ours && words[3] == "01" && due.is_some_and(|due| due <= 500)
         });
@@ -200,7 +202,8 @@ fn another_incarnation_is_another_process() {
     b.handle.stop().unwrap();
     a.unlinked(b.id);
     let reborn = Process::with(again);
-    // The old one is dialled still, and the new one says that it is a stranger.
+    // The process still dials the old incarnation, and the new one refuses the link, because the old one is
+    // unknown to it.
     eventually("the dial is refused", || a.handle.counters().refused.get() >= 1);
     a.reach(&reborn);
     assert_eq!(a.linked(&reborn), reborn.linked(&a));
@@ -237,12 +240,12 @@ fn links_cut_while_both_want_them_always_come_again() {
     a.tell(Command::Reach(b.id, to_b.address.to_string()));
     b.tell(Command::Reach(a.id, to_a.address.to_string()));
     for round in 0..40 {
-        // Cut without waiting for the events in between: some cuts hit handshakes.
+        // Without a wait for events in between, some cuts hit handshakes.
         thread::sleep(Duration::from_millis(round % 7));
         to_a.cut();
         to_b.cut();
     }
-    // Notes sent while there is no link are dropped, so send until one arrives at either side.
+    // Notes without a link are dropped, so each side sends until one arrives.
     for (from, to) in [(&a, &b), (&b, &a)] {
         let mut number = 1000;
         loop {
@@ -290,12 +293,15 @@ fn who_listens_at_an_address_can_be_asked() {
     let a = Process::start();
     let ask = |address: &str, domain| discover(address, domain, Duration::from_secs(5));
     let address = a.address().to_string();
-    let met = Met { process: a.id, answer: Answer { presence: Presence::Settled, pass: Bytes::new() } };
+    let met = DiscoveredProcess {
+        process: a.id,
+        answer: DomainAnswer { presence: DomainState::Settled, pass: Bytes::new() },
+    };
     assert_eq!(ask(&address, DOMAIN).unwrap(), met);
     assert_eq!(ask(&format!("localhost:{}", a.address().port()), DOMAIN).unwrap(), met);
     let refused = ask(&address, DomainId(0xd1)).unwrap_err().to_string();
     assert!(refused.contains(&DOMAIN.to_string()), "names the other domain: {refused}");
-    assert!(matches!(ask(&free_port().to_string(), DOMAIN), Err(Undiscovered::Unreachable(_))));
+    assert!(matches!(ask(&free_port().to_string(), DOMAIN), Err(DiscoverError::Unreachable(_))));
 }
 
 #[test]
@@ -306,7 +312,7 @@ fn a_forgotten_peer_is_unlinked_and_dialled_no_more() {
     b.noted(&a, 1);
     a.unlinked(b.id);
     b.unlinked(a.id);
-    // Nobody wants the link now. If the other side does, it comes again.
+    // Neither side wants the link now. It is made again only if the other side wants it.
     let dials = a.handle.counters().dials.get();
     b.reach(&a);
     assert_eq!(a.linked(&b), b.linked(&a));
@@ -371,7 +377,7 @@ fn listening_where_others_reach_us_and_on_a_taken_port_is_refused() {
     assert!(error.to_string().contains(&taken.to_string()), "{error}");
     handle.stop().unwrap();
 
-    // Neither does who comes with a socket that listens already.
+    // The same rules hold for a socket that listens already.
     let start = |address: SocketAddr, insecure| {
         let mut config = config(id(80));
         config.listen.clear();
@@ -393,7 +399,7 @@ fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Stands between two processes and can cut what goes through it.
+/// A proxy between two processes that can cut their connections.
 struct Proxy {
     address: SocketAddr,
     streams: Arc<Mutex<Vec<TcpStream>>>,
@@ -405,7 +411,7 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let streams = Arc::new(Mutex::new(Vec::new()));
         let ours = streams.clone();
-        // Ends with the test binary: it waits for connections that come no more.
+        // The thread ends with the test program, since it waits for further connections.
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 let Ok(far) = TcpStream::connect(target) else { continue };
@@ -456,12 +462,12 @@ fn generation_of(number: u32) -> Generation {
     Generation { number, ..Generation::FIRST }
 }
 
-/// A process behind a fence.
+/// A process with this fence as its policy.
 fn fenced(node: u64, fence: Fence) -> Process {
     Process::running(Chat { fence: Some(fence), ..Chat::default() }, config(id(node)))
 }
 
-/// A router or another process, of a generation.
+/// A process of this generation, a router or another one.
 fn of(router: bool, generation: u32) -> Process {
     fenced(1000 + u64::from(generation), Fence { router, generation: generation_of(generation) })
 }
@@ -496,7 +502,7 @@ fn two_generations_of_one_number_are_two_domains() {
         .map(|(node, it)| (fenced(node, Fence::of_router(it)), fenced(node + 1, Fence::of_member(it))));
     member.reach(&router);
     assert_eq!(member.linked(&router), router.linked(&member));
-    // Neither is later: nobody is told to end, and nobody is linked.
+    // Neither generation is later: neither side learns that it is outdated, and they are not linked.
     for (from, to) in [(&other, &router), (&stray, &router), (&stray, &member), (&router, &other)] {
         from.reach(to);
         from.unlinked(to.id);

@@ -1,4 +1,4 @@
-//! A link that the network has stopped is gone round by way of a router, over real sockets.
+//! When the network blocks a link, a router relays its messages, over real sockets.
 
 use std::{
     collections::BTreeSet,
@@ -68,8 +68,8 @@ impl Process {
     }
 }
 
-/// Listens in front of somebody, and passes nothing on, in one direction, while it is told so. Nor does it make new
-/// connections then: a connection takes both directions.
+/// A proxy in front of `of`. A set flag stops the bytes of that direction. While either flag is set it makes
+/// no new connections, because a connection needs both directions.
 fn front(of: SocketAddr, to_them: &Arc<AtomicBool>, from_them: &Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -126,7 +126,7 @@ fn a_link_that_stops_in_one_direction_is_relayed_until_it_goes_again() {
         dialler.reach(&listener, front(listener.address(), &to_them, &from_them));
         let direct = dialler.linked(&[&listener]);
         assert_eq!(listener.linked(&[&dialler]), direct);
-        // The habit of a calm link.
+        // Long enough for the relay to learn the usual rhythm of the link.
         thread::sleep(Duration::from_secs(3));
 
         let stopped = if towards_the_listener { &to_them } else { &from_them };
@@ -140,7 +140,7 @@ fn a_link_that_stops_in_one_direction_is_relayed_until_it_goes_again() {
         let took = began.elapsed();
         assert!(took < Duration::from_millis(1_900), "gone round after {took:?}");
 
-        // Much larger than the window, and something behind it.
+        // A message much larger than the window, and a small one after it.
         let large = Note { number: 1, payload: (0..9_000_000_u32).map(|i| ((i * 31) >> 7) as u8).collect() };
         let small = Note { number: 2, payload: Bytes::new() };
         for note in [large, small] {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use quorate_protocol::{Destination, Ticket};
 use quorate_runtime::{
     clock,
-    reactor::{Panicked, Stopped, Untaken},
+    reactor::{CommandError, Panicked, Stopped},
 };
 
 use crate::chat::{Chat, Command, Event, Note, Process, config, eventually, id, pair};
@@ -92,12 +92,15 @@ fn a_full_queue_is_told_and_a_stopped_reactor_takes_nothing() {
     process.tell(Command::Pause(pause));
     assert_eq!(process.next(), Event::Told(1));
     process.handle.command(Command::Tell(2)).expect("waits for the place that the pause had");
-    assert!(matches!(process.handle.try_command(Command::Tell(3)), Err(Untaken::Full(Command::Tell(3)))));
+    assert!(matches!(
+        process.handle.try_command(Command::Tell(3)),
+        Err(CommandError::Full(Command::Tell(3)))
+    ));
     drop(release);
     assert_eq!(process.next(), Event::Told(2));
     process.handle.stop().unwrap();
     assert!(matches!(process.handle.command(Command::Tell(8)), Err(Stopped(Command::Tell(8)))));
-    assert!(matches!(process.handle.try_command(Command::Tell(8)), Err(Untaken::Stopped(_))));
+    assert!(matches!(process.handle.try_command(Command::Tell(8)), Err(CommandError::Stopped(_))));
     process.handle.stop().expect("stopping twice is no error");
 }
 
@@ -111,7 +114,7 @@ fn a_broken_invariant_ends_the_links_and_is_told() {
     assert!(b.handle.command(Command::Tell(1)).is_err());
 }
 
-/// Counts threads and open files of the whole process, so it has one to itself: the test runs itself as a child.
+/// The test counts threads and open files of its whole process, so it runs itself as a child.
 #[test]
 fn a_stopped_reactor_leaves_neither_threads_nor_files() {
     const MARK: &str = "QUORATE_TEST_ALONE";
@@ -135,7 +138,7 @@ fn a_stopped_reactor_leaves_neither_threads_nor_files() {
             a.handle.stop().unwrap();
             b.handle.stop().unwrap();
         }
-        // Else dropping the last handle stops it.
+        // In odd rounds, dropping the last handle stops the reactor.
     }
     eventually("the resolvers end", || (count("task"), count("fd")) == before);
 }

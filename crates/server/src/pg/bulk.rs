@@ -1,4 +1,4 @@
-//! COPY's data in both directions.
+//! COPY's data, from and to the client.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use quorate_sql::{
     error::{Result, SqlError, code},
     finish::Rows,
     session::Status,
-    statement::{Field, copy::Form},
+    statement::{Field, copy::CopyForm},
 };
 use quorate_table::value::Value;
 
@@ -24,20 +24,20 @@ impl Connection<'_> {
         self.output.put(Backend::CopyInResponse(response));
         loop {
             let limit = Limit::new(&self.cancel, None);
-            let frame = match limit.keep_io(self.next()).await {
+            let frame = match limit.run_io(self.next()).await {
                 Ok(frame) => frame?,
                 Err(error) => return Ok(Err(error)),
             };
             match frame {
                 Frame::Message(Frontend::CopyData(data)) => {
                     let limit = Limit::new(&self.cancel, self.session.timeout());
-                    if let Err(error) = limit.keep(self.session.copy_data(&mut copy, &data.data)).await {
+                    if let Err(error) = limit.run(self.session.copy_data(&mut copy, &data.data)).await {
                         return Ok(Err(error));
                     }
                 }
                 Frame::Message(Frontend::CopyDone(_)) => {
                     let limit = Limit::new(&self.cancel, self.session.timeout());
-                    return Ok(match limit.keep(self.session.copy_done(copy)).await {
+                    return Ok(match limit.run(self.session.copy_done(copy)).await {
                         Ok(tag) => {
                             if self.session.status() == Status::Idle {
                                 self.applied += 1;
@@ -54,7 +54,7 @@ impl Connection<'_> {
                         format!("COPY from stdin failed: {}", fail.message),
                     )));
                 }
-                // The protocol lets a client send these at any time during COPY.
+                // The protocol lets a client send Flush and Sync at any time during COPY.
                 Frame::Message(Frontend::Flush(_) | Frontend::Sync(_)) => {}
                 other @ (Frame::Message(_) | Frame::Bind(_) | Frame::Execute(_)) => {
                     let what = format!("unexpected message during COPY from stdin: {other:?}");
@@ -64,6 +64,7 @@ impl Connection<'_> {
                     let what = format!("a piece of COPY data of {bytes} bytes is too long");
                     return Ok(Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, what)));
                 }
+                Frame::Refused { error, .. } => return Ok(Err(error)),
                 Frame::Malformed(what) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what));
                 }
@@ -75,26 +76,27 @@ impl Connection<'_> {
     pub(super) async fn copy_out(
         &mut self,
         mut rows: Rows,
-        form: &Form,
+        form: &CopyForm,
         fields: &[Field],
     ) -> io::Result<Result<()>> {
-        let (columns, format) = (fields.len(), i16::from(*form == Form::Binary));
+        let (columns, format) = (fields.len(), i16::from(*form == CopyForm::Binary));
         let response = CopyOutResponse::new(format as i8, columns as i16, vec![format; columns]);
         self.output.put(Backend::CopyOutResponse(response));
-        // What stands before the first row shares its message in binary, and has its own as a line, as in PostgreSQL.
+        // As in PostgreSQL: the binary header shares a message with the first row, a header line has its own
+        // message.
         let mut data = Vec::new();
         match form {
-            Form::Binary => data.extend_from_slice(tuples::HEADER),
-            Form::Lines(format) if format.header => {
+            CopyForm::Binary => data.extend_from_slice(tuples::HEADER),
+            CopyForm::Lines(format) if format.header => {
                 let names: Vec<&str> = fields.iter().map(|field| field.name.as_str()).collect();
                 lines::write_header(format, &names, &mut data);
                 self.output.put(Backend::CopyData(CopyData::new(std::mem::take(&mut data).into())));
             }
-            Form::Lines(_) => {}
+            CopyForm::Lines(_) => {}
         }
         let mut sent: u64 = 0;
         loop {
-            let batch = match self.limit.keep(rows.next()).await {
+            let batch = match self.limit.run(rows.next()).await {
                 Ok(batch) => batch,
                 Err(error) => return Ok(Err(error)),
             };
@@ -103,15 +105,15 @@ impl Connection<'_> {
             }
             for row in &batch {
                 match form {
-                    Form::Lines(format) => {
+                    CopyForm::Lines(format) => {
                         let texts: Vec<Option<String>> = row.iter().map(Value::text).collect();
                         lines::write(format, &texts, &mut data);
                     }
-                    Form::Binary => tuples::write(row, fields, &mut data),
+                    CopyForm::Binary => tuples::write(row, fields, &mut data),
                 }
                 self.output.put(Backend::CopyData(CopyData::new(std::mem::take(&mut data).into())));
                 if self.output.is_full() {
-                    match self.limit.keep_io(self.output.flush()).await {
+                    match self.limit.run_io(self.output.flush()).await {
                         Ok(flushed) => flushed?,
                         Err(error) => return Ok(Err(error)),
                     }
@@ -119,7 +121,7 @@ impl Connection<'_> {
             }
             sent += batch.len() as u64;
         }
-        if *form == Form::Binary {
+        if *form == CopyForm::Binary {
             data.extend_from_slice(&tuples::TRAILER);
             self.output.put(Backend::CopyData(CopyData::new(data.into())));
         }

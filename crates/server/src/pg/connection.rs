@@ -1,4 +1,4 @@
-//! One connection's conversation.
+//! The conversation on one connection.
 //!
 //! ```text
 //! client                                server
@@ -9,13 +9,13 @@
 //!   COPY data, done             ─────▶    complete                                         bulk.rs
 //! ```
 //!
-//! Answers gather in a buffer (`output`) that is written when it is full, when the client waits, and at the end of every
-//! statement; messages that are here already are all answered before anything is written. After an error in the
-//! extended protocol everything up to Sync is passed over. A statement ends before its time by cancellation or timeout
-//! (`limit`).
+//! Answers gather in a buffer (`output`). It is written when it is full, before waiting for the client, and
+//! at the end of every statement. Messages that have already arrived are all answered before anything is
+//! written. After an error in the extended protocol, all messages up to Sync are skipped. A cancellation or a
+//! timeout ends a statement early (`limit`).
 //!
-//! Statements between two Syncs (or in one Query) that are in no block are applied each for itself: an error among
-//! them says whether something before it stands.
+//! Statements between two Syncs, or in one Query, that are in no block are applied one by one. So an error
+//! among them says whether earlier statements were applied.
 
 use std::{collections::HashMap, future::poll_fn, io, pin::pin, sync::Arc, task::Poll};
 
@@ -34,30 +34,30 @@ use quorate_table::value::Value;
 use tokio::net::tcp;
 
 use super::{
-    extended::Portals,
+    extended::{NamedStatement, Portals},
     frame::{Frame, Frames},
     limit::{Cancel, Limit},
-    output::{BUFFER_BYTES, Output},
+    output::{BUFFER_BYTES, OutputBuffer},
 };
-use crate::metrics::Running;
+use crate::metrics::ExecutingStatement;
 
 pub(super) struct Connection<'a> {
     pub(super) frames: Frames<tcp::OwnedReadHalf>,
-    pub(super) output: Output<'a>,
+    pub(super) output: OutputBuffer<'a>,
     pub(super) session: Session,
     pub(super) cancel: Arc<Cancel>,
-    /// Of the statement that is executed.
+    /// The cancellation and timeout of the current statement.
     pub(super) limit: Limit,
-    pub(super) statements: HashMap<String, Arc<Prepared>>,
+    pub(super) statements: HashMap<String, NamedStatement>,
     pub(super) portals: Portals,
-    /// After an error in the extended protocol, until Sync.
+    /// Whether messages are skipped until Sync, after an error in the extended protocol.
     pub(super) skipping: bool,
-    /// Writes applied outside a block since the last Sync.
+    /// Number of writes applied outside a block since the last Sync.
     pub(super) applied: usize,
-    /// The statement that is executed and not counted yet.
-    pub(super) running: Option<Running>,
-    /// It has ended here to go on in another process.
-    pub(super) parting: bool,
+    /// The current statement, which the metrics have not counted yet.
+    pub(super) running: Option<ExecutingStatement>,
+    /// Whether the connection has ended here to continue in another process.
+    pub(super) handed_over: bool,
 }
 
 impl Connection<'_> {
@@ -66,71 +66,85 @@ impl Connection<'_> {
             let idle = !self.frames.is_ready();
             let message = self.next().await?;
             if idle {
-                // It was meant for a statement that has ended.
-                self.cancel.forget();
+                // A cancellation that came while the connection was idle was meant for an earlier statement.
+                self.cancel.clear();
             }
             let message = match message {
                 Frame::Message(message) => message,
-                Frame::Bind(_) | Frame::Execute(_) if self.skipping => continue,
+                Frame::Bind(_) | Frame::Execute(_) | Frame::TooLong { .. } | Frame::Refused { .. }
+                    if self.skipping =>
+                {
+                    continue;
+                }
                 Frame::Bind(body) => {
                     let done = self.bind(body.bind());
-                    self.ended(done, None);
+                    self.conclude(done, None);
                     continue;
                 }
                 Frame::Execute(execute) => {
                     let text = self.text_of(&execute.portal);
                     let done = self.execute_portal(execute).await?;
-                    self.ended(done, text);
+                    self.conclude(done, text);
                     continue;
                 }
+                // The rest of a COPY that failed.
+                Frame::TooLong { kind: b'd' | b'c' | b'f', .. }
+                | Frame::Refused { kind: b'd' | b'c' | b'f', .. } => continue,
                 Frame::TooLong { kind, bytes } => {
-                    let error = SqlError::new(
-                        code::PROGRAM_LIMIT_EXCEEDED,
-                        format!("a message of {bytes} bytes is too long"),
-                    );
-                    if !self.skipping {
-                        self.refuse(error, "");
-                    }
-                    if kind == b'Q' {
-                        self.ready();
-                    } else {
-                        self.skipping = true;
-                    }
+                    let message = format!("a message of {bytes} bytes is too long");
+                    self.refuse_message(kind, SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, message));
+                    continue;
+                }
+                Frame::Refused { kind, error } => {
+                    self.refuse_message(kind, error);
                     continue;
                 }
                 Frame::Malformed(what) => {
-                    self.output.metrics.garbage.inc();
+                    self.output.metrics.malformed_connections.inc();
                     self.output.fatal(&SqlError::new(code::PROTOCOL_VIOLATION, what));
                     return self.output.flush().await;
                 }
                 Frame::Closed => return Ok(()),
             };
             match message {
+                // Only Sync ends the skipping: the client sent a Query before Sync to follow the statement
+                // that failed.
+                Frontend::Query(_) | Frontend::Flush(_) if self.skipping => {}
                 Frontend::Query(query) => {
-                    self.skipping = false;
                     self.simple(&query.query).await?;
                     self.portals.remove("");
-                    self.synchronized();
+                    self.end_of_pipeline();
                 }
                 Frontend::Sync(_) => {
                     self.skipping = false;
-                    self.synchronized();
+                    self.end_of_pipeline();
                 }
                 Frontend::Flush(_) => self.output.flush().await?,
                 Frontend::Terminate(_) => return self.output.flush().await,
-                // What is left of a COPY that failed.
+                // The rest of a COPY that failed.
                 Frontend::CopyData(_) | Frontend::CopyDone(_) | Frontend::CopyFail(_) => {}
                 message if self.skipping => drop(message),
                 message => {
                     let (done, text) = self.extended(message);
-                    self.ended(done, text);
+                    self.conclude(done, text);
                 }
             }
         }
     }
 
-    /// A message of the extended protocol has been handled; the text is that of its statement.
-    fn ended(&mut self, done: Result<()>, text: Option<Arc<str>>) {
+    /// Refuses a message before it is decoded: a Query, or a message of the extended protocol.
+    fn refuse_message(&mut self, kind: u8, error: SqlError) {
+        self.refuse(error, "");
+        if kind == b'Q' {
+            self.end_of_pipeline();
+        } else {
+            self.skipping = true;
+        }
+    }
+
+    /// Concludes a message of the extended protocol. `text` is the text of its statement, for the position in
+    /// an error.
+    fn conclude(&mut self, done: Result<()>, text: Option<Arc<str>>) {
         match done {
             Ok(()) => self.succeeded(),
             Err(error) => {
@@ -140,7 +154,7 @@ impl Connection<'_> {
         }
     }
 
-    /// The next message. Before waiting for it, everything that was answered is written.
+    /// Returns the next message. Before it waits for one, it writes all answers.
     pub(super) async fn next(&mut self) -> io::Result<Frame> {
         let is_between = self.cancel.hands_over() && self.is_between();
         if !is_between && self.frames.is_ready() && self.output.buffer.len() < BUFFER_BYTES {
@@ -157,7 +171,7 @@ impl Connection<'_> {
             return frame;
         }
         if !self.cancel.is_stopping() {
-            self.parting = true;
+            self.handed_over = true;
             return Ok(Frame::Closed);
         }
         let error =
@@ -167,8 +181,8 @@ impl Connection<'_> {
         Ok(Frame::Closed)
     }
 
-    /// The end of a statement or pipeline.
-    fn synchronized(&mut self) {
+    /// Ends a Query or a pipeline.
+    fn end_of_pipeline(&mut self) {
         self.applied = 0;
         if self.session.status() == Status::Idle {
             self.portals.clear();
@@ -194,14 +208,14 @@ impl Connection<'_> {
         }
     }
 
-    /// Counts the statement that ran, if one did.
+    /// Counts the current statement as successful, if there is one.
     pub(super) fn succeeded(&mut self) {
         if let Some(running) = self.running.take() {
             self.output.metrics.ended(Some(running), code::SUCCESSFUL_COMPLETION);
         }
     }
 
-    /// Tells an error and what it means for the block.
+    /// Sends an error to the client, and marks an open block as failed.
     pub(super) fn refuse(&mut self, error: SqlError, text: &str) {
         self.output.metrics.ended(self.running.take(), &error.code);
         let mut error = self.session.failed(error);
@@ -216,15 +230,15 @@ impl Connection<'_> {
         self.output.error("ERROR", &error, text);
     }
 
-    /// Executes a statement, unless it is cancelled or takes too long.
+    /// Executes a statement. Fails if the client cancels it or its timeout passes.
     pub(super) async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
         let statement = prepared.bound.as_ref().map(|bound| &bound.statement);
-        self.running = Some(Running::begin(statement));
+        self.running = Some(ExecutingStatement::begin(statement));
         self.limit = Limit::new(&self.cancel, self.session.timeout());
         let outcome = {
-            // Pinned where it is: its state is large, and would be moved at every step inwards.
+            // Pinned in place, because the future is large and would be copied at each call further in.
             let work = pin!(self.session.execute(prepared, values));
-            self.limit.keep(work).await?
+            self.limit.run(work).await?
         };
         let writes = prepared.bound.as_ref().is_some_and(|bound| bound.statement.writes().is_some());
         if writes && !matches!(outcome, Outcome::CopyIn(_)) && self.session.status() == Status::Idle {
@@ -234,7 +248,8 @@ impl Connection<'_> {
         Ok(outcome)
     }
 
-    /// The columns of a statement's result; those of an EXECUTE or a FETCH are of what it names.
+    /// Returns the columns of a statement's result. For EXECUTE and FETCH they are those of the named
+    /// statement or cursor.
     pub(super) fn fields(&self, prepared: &Prepared) -> Option<Arc<Vec<Field>>> {
         match prepared.bound.as_ref().map(|bound| &bound.statement) {
             Some(statement::Statement::Execute { name, .. }) => {

@@ -1,4 +1,5 @@
-//! The extended protocol: statements prepared, bound to portals, described, executed for some of their rows.
+//! The extended protocol: statements are prepared, bound to portals, described, and executed for some of
+//! their rows.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
@@ -12,10 +13,11 @@ use pgwire::messages::{
     response::EmptyQueryResponse,
 };
 use quorate_sql::{
+    budget::{self, MemoryReservation},
     cache::Prepared,
     encode::{self, Format, Formats},
     error::{Result, SqlError, code},
-    finish::{Batch, Rows},
+    finish::{RowBatch, Rows},
     session::{Outcome, Status},
     statement::Field,
     types::PgType,
@@ -29,30 +31,43 @@ use super::{
     limit::Limit,
 };
 
-/// A portal: a statement with its arguments, and where its rows stand.
+/// Longest arguments of the unnamed portal that are not counted as memory, in bytes. A connection has one
+/// unnamed portal, and most executions use it.
+const UNCOUNTED_BYTES: usize = 16 << 10;
+
+/// A prepared statement of a connection.
+pub(super) struct NamedStatement {
+    pub(super) prepared: Arc<Prepared>,
+    /// The statement's memory, freed with it.
+    _hold: MemoryReservation,
+}
+
+/// A portal: a statement with its arguments, and the position in its rows.
 pub(super) struct Portal {
     pub(super) prepared: Arc<Prepared>,
     pub(super) values: Vec<Value>,
+    /// The values' memory, freed with the portal.
+    pub(super) _hold: MemoryReservation,
     pub(super) formats: Formats,
     pub(super) fields: Option<Arc<Vec<Field>>>,
-    pub(super) state: State,
+    pub(super) state: PortalState,
 }
 
-pub(super) enum State {
-    /// Not executed.
+pub(super) enum PortalState {
+    /// The portal has not been executed.
     Bound,
-    /// Rows are coming; some may have been taken from the stream and not sent.
-    Open(Box<Rows>, Batch, &'static str),
-    /// Rows that are all here.
-    Gathered(std::vec::IntoIter<Row>, String),
-    /// At its end.
+    /// A stream of rows. The batch has rows that were taken from the stream and not sent yet.
+    Open(Box<Rows>, RowBatch, &'static str),
+    /// The rows, all in memory.
+    Buffered { rows: std::vec::IntoIter<Row>, tag: String, _hold: MemoryReservation },
+    /// All rows were sent.
     Done,
 }
 
-/// A connection's portals.
+/// The portals of a connection.
 #[derive(Default)]
 pub(super) struct Portals {
-    /// It comes and goes with every statement, and so has a place of its own.
+    /// The unnamed portal. Every statement makes one, so it is kept outside the map.
     unnamed: Option<Portal>,
     named: BTreeMap<String, Portal>,
 }
@@ -85,7 +100,8 @@ impl Portals {
 }
 
 impl Connection<'_> {
-    /// Handles a message that is neither Bind nor Execute; the text is of the statement it is about, to point into.
+    /// Handles a message that is neither Bind nor Execute. The second result is the statement's text, for the
+    /// position in an error.
     pub(super) fn extended(&mut self, message: Frontend) -> (Result<()>, Option<Arc<str>>) {
         match message {
             Frontend::Parse(parse) => {
@@ -120,13 +136,24 @@ impl Connection<'_> {
             .collect::<Result<Vec<_>>>()?;
         self.statements.remove(&name);
         let prepared = self.session.prepare(&parse.query, declared)?;
-        self.statements.insert(name, prepared);
+        self.keep(name, prepared)?;
         self.output.put(Backend::ParseComplete(ParseComplete::new()));
         Ok(())
     }
 
+    /// Keeps a statement under a name. The memory of the unnamed statement is not counted, because the next
+    /// one replaces it.
+    pub(super) fn keep(&mut self, name: String, prepared: Arc<Prepared>) -> Result<()> {
+        let mut hold = self.session.hold();
+        if !name.is_empty() {
+            hold.grow(name.len() + prepared.weight())?;
+        }
+        self.statements.insert(name, NamedStatement { prepared, _hold: hold });
+        Ok(())
+    }
+
     fn statement(&self, name: &str) -> Result<&Arc<Prepared>> {
-        self.statements.get(name).ok_or_else(|| {
+        self.statements.get(name).map(|statement| &statement.prepared).ok_or_else(|| {
             let message = match name {
                 "" => "unnamed prepared statement does not exist".to_owned(),
                 name => format!("prepared statement \"{name}\" does not exist"),
@@ -154,17 +181,29 @@ impl Connection<'_> {
         let formats = encode::formats(bind.formats.codes(), count)?;
         let mut values = Vec::with_capacity(count);
         for (number, ((bytes, ty), format)) in bind.arguments().zip(types).zip(formats).enumerate() {
-            let value = encode::parameter(bytes, *ty, format, number)
+            let told = match (bytes, format) {
+                (Some(text), Format::Text) => self.session.check_argument(text, *ty),
+                _ => Ok(()),
+            };
+            let value = told
+                .and_then(|()| encode::parameter(bytes, *ty, format, number))
                 .map_err(|error| error.context(format!("unnamed portal parameter ${}", number + 1)))?;
             values.push(value);
+        }
+        let mut hold = self.session.hold();
+        let bytes = budget::weight(&values);
+        if !name.is_empty() || bytes > UNCOUNTED_BYTES {
+            hold.grow(bytes)?;
         }
         let fields = self.fields(&prepared);
         let formats = match fields.as_ref().map_or(0, |fields| fields.len()) {
             0 => Formats::new(),
             columns => encode::formats(bind.result_formats.codes(), columns)?,
         };
-        self.portals
-            .insert(name.to_owned(), Portal { prepared, values, formats, fields, state: State::Bound });
+        self.portals.insert(
+            name.to_owned(),
+            Portal { prepared, values, _hold: hold, formats, fields, state: PortalState::Bound },
+        );
         self.output.put(Backend::BindComplete(BindComplete::new()));
         Ok(())
     }
@@ -179,7 +218,7 @@ impl Connection<'_> {
             let formats: Formats = smallvec![Format::Text; fields.as_ref().map_or(0, |fields| fields.len())];
             (fields, formats)
         } else {
-            // A cursor of SQL's is a portal, too.
+            // A cursor that SQL declared can be described like a portal.
             match (self.portals.get(name), self.session.cursor_fields(name)) {
                 (Some(portal), _) => (portal.fields.clone(), portal.formats.clone()),
                 (None, Some(fields)) => {
@@ -196,7 +235,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The text of a portal's statement.
+    /// Returns the text of a portal's statement.
     pub(super) fn text_of(&self, portal: &str) -> Option<Arc<str>> {
         self.portals.get(portal).map(|portal| portal.prepared.text.clone())
     }
@@ -205,32 +244,43 @@ impl Connection<'_> {
         let name = execute.portal;
         let Some(mut portal) = self.portals.remove(&name) else { return Ok(Err(no_portal(&name))) };
         let most = usize::try_from(execute.rows_max).ok().filter(|rows| *rows > 0).unwrap_or(usize::MAX);
-        if let State::Bound = portal.state {
+        if let PortalState::Bound = portal.state {
+            let blocked = self.session.status() != Status::Idle;
             let outcome = match self.execute(&portal.prepared, &portal.values).await {
                 Ok(outcome) => outcome,
                 Err(error) => return Ok(Err(error)),
             };
-            portal.state = State::Done;
+            portal.state = PortalState::Done;
             match outcome {
                 Outcome::Rows(rows, word) => {
-                    portal.state = State::Open(Box::new(rows), Batch::default(), word);
+                    portal.state = PortalState::Open(Box::new(rows), RowBatch::default(), word);
                 }
-                Outcome::Gathered(rows, tag) => portal.state = State::Gathered(rows.into_iter(), tag),
+                Outcome::Buffered(rows, tag, hold) => {
+                    portal.state = PortalState::Buffered { rows: rows.into_iter(), tag, _hold: hold };
+                }
                 Outcome::Done(tag) => {
                     self.output.complete(&tag);
-                    // A block that ended takes its portals along.
-                    if self.session.status() == Status::Idle {
+                    if blocked && self.session.status() == Status::Idle {
+                        // The end of a block closes its portals.
                         self.portals.clear();
+                    } else {
+                        self.portals.insert(name, portal);
                     }
                     return Ok(Ok(()));
                 }
                 Outcome::Empty => {
                     self.output.put(Backend::EmptyQueryResponse(EmptyQueryResponse::new()));
-                    self.portals.insert(name, Portal { state: State::Bound, ..portal });
+                    self.portals.insert(name, Portal { state: PortalState::Bound, ..portal });
                     return Ok(Ok(()));
                 }
-                Outcome::CopyIn(copy) => return self.copy_in(copy).await,
-                Outcome::CopyOut(rows, form, fields) => return self.copy_out(rows, &form, &fields).await,
+                Outcome::CopyIn(copy) => {
+                    self.portals.insert(name, portal);
+                    return self.copy_in(copy).await;
+                }
+                Outcome::CopyOut(rows, form, fields) => {
+                    self.portals.insert(name, portal);
+                    return self.copy_out(rows, &form, &fields).await;
+                }
             }
         } else {
             self.limit = Limit::new(&self.cancel, self.session.timeout());
@@ -238,14 +288,13 @@ impl Connection<'_> {
         let fields = portal.fields.clone().unwrap_or_default();
         let mut sent = 0;
         match &mut portal.state {
-            State::Bound => unreachable!("it was executed"),
-            State::Done => {
-                return Ok(Err(SqlError::new(
-                    code::OBJECT_NOT_IN_PREREQUISITE_STATE,
-                    format!("portal \"{name}\" cannot be run"),
-                )));
+            PortalState::Bound => unreachable!("it was executed"),
+            PortalState::Done => {
+                let message = format!("portal \"{name}\" cannot be run");
+                self.portals.insert(name, portal);
+                return Ok(Err(SqlError::new(code::OBJECT_NOT_IN_PREREQUISITE_STATE, message)));
             }
-            State::Gathered(rows, tag) => {
+            PortalState::Buffered { rows, tag, .. } => {
                 for row in rows.by_ref().take(most) {
                     self.output.row(&row, &fields, &portal.formats).await?;
                     sent += 1;
@@ -256,7 +305,7 @@ impl Connection<'_> {
                     self.output.complete(tag);
                 }
             }
-            State::Open(rows, ready, word) => {
+            PortalState::Open(rows, ready, word) => {
                 let shape = (&fields[..], &portal.formats[..]);
                 match self.output.rows(rows, ready, most, shape, &self.limit).await? {
                     Ok(rows) => sent = rows,

@@ -1,9 +1,9 @@
-//! Messages off the wire.
+//! Messages from the wire.
 //!
-//! What comes with every execution, Bind and Execute, is read where it lies. All else pgwire decodes, which trusts the shape of
-//! bodies, so every body is walked first: one whose counts and lengths do not add
-//! up to its own length is refused, and nothing from outside can make the decoder read past its end. A statement that
-//! is too long is skipped, not kept, so that the connection stays usable.
+//! Bind and Execute come with every execution, so they are read in place. pgwire decodes all other messages
+//! and trusts the shape of their bodies. So each body is walked first: if its counts and lengths do not add
+//! up to its own length, it is refused. Thus no client can make the decoder read past the end. A message that
+//! is too long is skipped and not kept in memory, so that the connection stays usable.
 
 use std::io;
 
@@ -12,56 +12,75 @@ use pgwire::messages::{
     DecodeContext, Message as _, PgWireFrontendMessage, ProtocolVersion, cancel::CancelRequest,
     extendedquery::Sync, startup,
 };
-use quorate_sql::statement::parse::STATEMENT_BYTES_MAX;
+use quorate_sql::{
+    budget::{Account, MemoryReservation},
+    encode,
+    error::SqlError,
+    statement::parse::STATEMENT_BYTES_MAX,
+};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Longest message that is not a statement: parameters of a Bind, a piece of COPY data.
+/// Longest message that is not a statement, such as a Bind with its arguments or a piece of COPY data, in
+/// bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
-/// Longest first packet, as in PostgreSQL.
+/// Longest message whose memory is not counted, in bytes. It fits into the buffer that every connection
+/// keeps.
+const COUNTED_BYTES: usize = KEPT_BYTES;
+
+/// Longest first packet in bytes, as in PostgreSQL.
 const STARTUP_BYTES_MAX: usize = 10_000;
 
-/// Read at a time, from a client that sends little and from one that sends much.
+/// Room that is made for one read, in bytes: at first, and at most. It doubles while reads fill the buffer.
 const READ_BYTES: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// An emptied buffer that is larger goes: one long message is no reason to hold its room as long as the connection lasts.
+/// Largest buffer that is kept when it is empty, in bytes. A larger one is freed, so that one long message
+/// does not cost memory for the rest of the connection.
 const KEPT_BYTES: usize = 256 << 10;
 
-/// A message, or what is wrong with it.
+/// A message, or the reason why there is none.
 #[derive(Debug)]
 pub enum Frame {
-    /// As it should be, and neither of the next two.
+    /// A well-formed message that is neither Bind nor Execute.
     Message(PgWireFrontendMessage),
-    /// A Bind, which every execution begins with: its parts are read where they lie.
+    /// A Bind, with which every execution begins. Its parts are read in place.
     Bind(BindBody),
     /// An Execute.
     Execute(Execute),
-    /// Its kind is known and its length is too much; it was skipped.
+    /// A message of known kind that is too long. It is skipped.
     TooLong {
-        /// The kind.
+        /// The message's kind.
         kind: u8,
-        /// The length.
+        /// The message's length in bytes.
         bytes: usize,
     },
-    /// Not a message: the connection cannot go on.
+    /// A message of known kind that is refused: a text in it is not UTF-8, or there is no memory for it.
+    Refused {
+        /// The message's kind.
+        kind: u8,
+        /// The reason.
+        error: SqlError,
+    },
+    /// Bytes that are no message. The connection cannot continue.
     Malformed(String),
-    /// The client is gone.
+    /// The client closed the connection.
     Closed,
 }
 
 /// The first packet of a connection.
 #[derive(Debug)]
 pub enum Opening {
-    /// TLS or GSS encryption is wanted; `N` refuses, and another opening follows.
+    /// The client wants TLS or GSS encryption. The answer `N` declines, and the client sends another first
+    /// packet.
     Encryption,
-    /// Another connection's statement is to be cancelled.
+    /// The client wants to cancel a statement of another connection.
     Cancel(CancelRequest),
-    /// A session is wanted.
+    /// The client wants a session.
     Startup(startup::Startup),
-    /// Not an opening.
+    /// Bytes that are no first packet.
     Malformed(String),
-    /// The client is gone.
+    /// The client closed the connection.
     Closed,
 }
 
@@ -69,30 +88,47 @@ pub enum Opening {
 pub struct Frames<R> {
     stream: R,
     buffer: BytesMut,
-    /// How much is read next.
+    /// Room that the next read makes in the buffer, in bytes.
     ahead: usize,
     skip: usize,
+    /// The session's memory account, once there is a session.
+    account: Option<Account>,
+    /// The counted memory of the latest message.
+    hold: MemoryReservation,
     context: DecodeContext,
 }
 
 impl<R: AsyncRead + Unpin> Frames<R> {
-    /// Messages of this stream.
+    /// Reads messages from `stream`.
     pub fn new(stream: R) -> Self {
         let mut context = DecodeContext::new(ProtocolVersion::PROTOCOL3_0);
         context.awaiting_frontend_ssl = false;
         context.awaiting_frontend_startup = false;
-        Frames { stream, buffer: BytesMut::new(), ahead: READ_BYTES, skip: 0, context }
+        Frames {
+            stream,
+            buffer: BytesMut::new(),
+            ahead: READ_BYTES,
+            skip: 0,
+            account: None,
+            hold: MemoryReservation::default(),
+            context,
+        }
     }
 
-    /// Messages of a stream of which something was read before: of that, what is no whole message yet, and how much of what comes
-    /// next is to be skipped.
+    /// Continues a stream that another process read before. `unread` has the bytes that are no whole message
+    /// yet, `skip` counts the bytes that are to be skipped next.
     pub fn resumed(stream: R, unread: &[u8], skip: usize) -> Self {
         Frames { buffer: BytesMut::from(unread), skip, ..Frames::new(stream) }
     }
 
-    /// The stream, and what [`Frames::resumed`] needs.
+    /// Returns the stream, with the other arguments of [`Frames::resumed`].
     pub fn into_parts(self) -> (R, BytesMut, usize) {
         (self.stream, self.buffer, self.skip)
+    }
+
+    /// Counts long messages as memory of this session from now on.
+    pub fn count_into(&mut self, account: &Account) {
+        self.account = Some(account.clone());
     }
 
     async fn fill(&mut self) -> io::Result<bool> {
@@ -106,7 +142,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         Ok(read > 0)
     }
 
-    /// The first packet.
+    /// Reads the first packet.
     pub async fn opening(&mut self) -> io::Result<Opening> {
         while self.buffer.len() < 8 {
             if !self.fill().await? {
@@ -141,14 +177,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         })
     }
 
-    /// Whether a whole message is here already.
+    /// Whether a whole message has arrived.
     pub fn is_ready(&self) -> bool {
         self.skip == 0
             && self.buffer.len() >= 5
             && ((&self.buffer[1..5]).get_i32() as usize) < self.buffer.len()
     }
 
-    /// The next message.
+    /// Reads the next message.
     pub async fn next(&mut self) -> io::Result<Frame> {
         loop {
             let skipped = self.skip.min(self.buffer.len());
@@ -174,15 +210,29 @@ impl<R: AsyncRead + Unpin> Frames<R> {
             self.skip = length + 1;
             return Ok(Frame::TooLong { kind, bytes: length });
         }
+        if self.hold.bytes() > 0 {
+            self.hold = MemoryReservation::default();
+        }
+        if length > COUNTED_BYTES
+            && let Some(account) = &self.account
+        {
+            let mut hold = account.hold();
+            if let Err(error) = hold.grow(length) {
+                self.skip = length + 1;
+                return Ok(Frame::Refused { kind, error });
+            }
+            self.hold = hold;
+        }
         while self.buffer.len() < length + 1 {
             if !self.fill().await? {
                 return Ok(Frame::Closed);
             }
         }
-        // What is short and comes with every execution is not cut off the buffer for being read.
+        // Execute and Sync are short and come with every execution, so they are read without splitting the
+        // buffer.
         let body = &self.buffer[5..length + 1];
         let whole = match kind {
-            b'E' => Some(Execute::of(body).map_or_else(|| malformed(kind), Frame::Execute)),
+            b'E' => Some(Execute::of(body).map_or_else(|| malformed(kind, body), Frame::Execute)),
             b'S' if body.is_empty() => Some(Frame::Message(PgWireFrontendMessage::Sync(Sync::new()))),
             _ => None,
         };
@@ -193,10 +243,14 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let mut message = self.buffer.split_to(length + 1);
         if kind == b'B' {
             let well_formed = Bind::of(&message[5..]).is_some();
-            return Ok(if well_formed { Frame::Bind(BindBody(message)) } else { malformed(kind) });
+            return Ok(if well_formed {
+                Frame::Bind(BindBody(message))
+            } else {
+                malformed(kind, &message[5..])
+            });
         }
         if !is_well_formed(kind, &message[5..]) {
-            return Ok(malformed(kind));
+            return Ok(malformed(kind, &message[5..]));
         }
         Ok(match PgWireFrontendMessage::decode(&mut message, &self.context) {
             Ok(Some(message)) => Frame::Message(message),
@@ -206,43 +260,68 @@ impl<R: AsyncRead + Unpin> Frames<R> {
     }
 }
 
-fn malformed(kind: u8) -> Frame {
-    Frame::Malformed(format!("a malformed message of kind '{}'", kind as char))
+/// Returns the frame for a body that could not be read: an error if a text in it is not UTF-8, otherwise the
+/// end of the connection.
+fn malformed(kind: u8, body: &[u8]) -> Frame {
+    match not_text(kind, body) {
+        Some(error) => Frame::Refused { kind, error },
+        None => Frame::Malformed(format!("a malformed message of kind '{}'", kind as char)),
+    }
 }
 
-/// A Bind's body, well formed.
+/// Returns the error for the first text of a body that is not UTF-8. In all kinds of bodies the texts come
+/// first.
+fn not_text(kind: u8, body: &[u8]) -> Option<SqlError> {
+    let (skipped, texts) = match kind {
+        b'Q' | b'f' | b'E' => (0, 1),
+        b'P' | b'B' => (0, 2),
+        b'D' | b'C' => (1, 1),
+        _ => return None,
+    };
+    let mut rest = body.get(skipped..)?;
+    for _ in 0..texts {
+        let end = rest.iter().position(|byte| *byte == 0)?;
+        if let Err(error) = encode::utf8(&rest[..end]) {
+            return Some(error);
+        }
+        rest = &rest[end + 1..];
+    }
+    None
+}
+
+/// The body of a Bind, known to be well formed.
 #[derive(Debug)]
 pub struct BindBody(BytesMut);
 
 impl BindBody {
-    /// What it says.
+    /// Returns the parts of the Bind.
     pub fn bind(&self) -> Bind<'_> {
         Bind::of(&self.0[5..]).expect("it was well formed when it came")
     }
 }
 
-/// What a Bind says.
+/// The parts of a Bind.
 #[derive(Clone, Copy, Debug)]
 pub struct Bind<'a> {
-    /// The portal to be made; empty is the unnamed one.
+    /// The name of the new portal. Empty means the unnamed one.
     pub portal: &'a str,
-    /// The statement to be bound.
+    /// The name of the statement to bind.
     pub statement: &'a str,
-    /// In which formats the arguments are.
+    /// The formats of the arguments.
     pub formats: Formats<'a>,
-    /// How many arguments there are.
+    /// The number of arguments.
     pub count: usize,
     arguments: &'a [u8],
-    /// In which formats the result is wanted.
+    /// The formats that the client wants for the result.
     pub result_formats: Formats<'a>,
 }
 
-/// Codes of formats.
+/// Format codes, as on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Formats<'a>(&'a [u8]);
 
 impl Formats<'_> {
-    /// The codes.
+    /// Returns the codes: 0 is text, 1 is binary.
     pub fn codes(&self) -> impl ExactSizeIterator<Item = i16> {
         self.0.chunks_exact(2).map(|code| i16::from_be_bytes([code[0], code[1]]))
     }
@@ -263,19 +342,19 @@ impl<'a> Bind<'a> {
         walk.0.is_empty().then_some(bind)
     }
 
-    /// The arguments' bytes; `None` for NULL.
+    /// Returns the arguments' bytes, `None` for NULL.
     pub fn arguments(&self) -> impl Iterator<Item = Option<&'a [u8]>> {
         let mut walk = Walk(self.arguments);
         (0..self.count).map(move |_| walk.argument().expect("they were walked before"))
     }
 }
 
-/// What an Execute says.
+/// The parts of an Execute.
 #[derive(Debug)]
 pub struct Execute {
-    /// The portal to be executed; empty is the unnamed one.
+    /// The name of the portal to execute. Empty means the unnamed one.
     pub portal: String,
-    /// At most so many rows; 0 and less are all.
+    /// Most rows to send; 0 or less means all.
     pub rows_max: i32,
 }
 
@@ -292,7 +371,7 @@ fn is_kind(kind: u8) -> bool {
     b"QPBDCEHSXdcfp".contains(&kind)
 }
 
-/// Walks a body as its decoder will.
+/// Walks a body in the way of its decoder.
 fn is_well_formed(kind: u8, body: &[u8]) -> bool {
     let mut walk = Walk(body);
     let walked = match kind {
@@ -339,9 +418,9 @@ impl<'a> Walk<'a> {
     fn argument(&mut self) -> Option<Option<&'a [u8]>> {
         let (length, rest) = self.0.split_first_chunk::<4>()?;
         self.0 = rest;
-        match usize::try_from(i32::from_be_bytes(*length)) {
-            Ok(length) => self.bytes(length).map(Some),
-            Err(_) => Some(None),
+        match i32::from_be_bytes(*length) {
+            -1 => Some(None),
+            length => self.bytes(usize::try_from(length).ok()?).map(Some),
         }
     }
 }
@@ -356,7 +435,7 @@ mod tests {
         Frames::new(bytes).next().await.unwrap()
     }
 
-    /// Every cut and every flipped byte of a good message is a message or refused; none panics.
+    /// Every cut and every changed byte of a good message gives a message or a refusal, and never a panic.
     #[tokio::test]
     async fn damaged_messages_are_refused() {
         let bind = extendedquery::Bind::new(

@@ -1,5 +1,5 @@
-//! What ends a statement before its time: its client's cancellation, or the timeout. And what ends a connection between two:
-//! the server stops.
+//! Ends a statement early, by the client's cancellation or by the timeout. Ends a connection between two
+//! statements, when the server stops or hands its connections over.
 
 use std::{
     future::poll_fn,
@@ -16,37 +16,38 @@ use futures_util::task::AtomicWaker;
 use quorate_sql::error::{Result, SqlError, code};
 use tokio::time::{Instant, sleep_until};
 
-/// A session's cancellation. It stands until a statement ends by it: one that comes while the statement is between two
-/// waits, or writes to a client that does not read, is not lost. Only the connection's own task waits for it.
+/// A session's cancellation. It stays set until it ends a statement. So it is not lost if it comes between
+/// two waits, or while the statement writes to a client that does not read. Only the connection's own task
+/// waits for it.
 #[derive(Default)]
 pub(super) struct Cancel {
     asked: AtomicBool,
     stopping: AtomicBool,
-    handing: AtomicBool,
+    handing_over: AtomicBool,
     waits: AtomicWaker,
 }
 
 impl Cancel {
-    /// Ends the statement that runs.
-    pub(super) fn ask(&self) {
+    /// Cancels the current statement.
+    pub(super) fn request(&self) {
         self.asked.store(true, Ordering::Release);
         self.waits.wake();
     }
 
-    /// Drops a cancellation that met no statement.
-    pub(super) fn forget(&self) {
+    /// Drops a cancellation that came while no statement was running.
+    pub(super) fn clear(&self) {
         self.asked.store(false, Ordering::Release);
     }
 
-    /// Tells that the server stops.
+    /// Ends the connection after its current statement, because the server stops.
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.waits.wake();
     }
 
-    /// Tells that the connection is to go on elsewhere.
+    /// Hands the connection over as soon as it is between two statements.
     pub(super) fn hand_over(&self) {
-        self.handing.store(true, Ordering::Release);
+        self.handing_over.store(true, Ordering::Release);
         self.waits.wake();
     }
 
@@ -55,28 +56,28 @@ impl Cancel {
     }
 
     pub(super) fn hands_over(&self) -> bool {
-        self.handing.load(Ordering::Acquire)
+        self.handing_over.load(Ordering::Acquire)
     }
 
-    /// Whether the server stops, or the connection, which may be between two statements, is to go on elsewhere; if so later,
-    /// the task is woken.
+    /// Whether the connection has to end here: the server stops, or the connection is to be handed over and
+    /// `is_between` two statements. If not, registers the task to be woken when that changes.
     pub(super) fn poll_stopping(&self, cx: &Context<'_>, is_between: bool) -> bool {
         self.waits.register(cx.waker());
         self.is_stopping() || is_between && self.hands_over()
     }
 
-    fn take(&self) -> bool {
+    fn consume(&self) -> bool {
         self.asked.load(Ordering::Acquire) && self.asked.swap(false, Ordering::AcqRel)
     }
 
     fn poll_taken(&self, cx: &Context<'_>) -> bool {
         self.waits.register(cx.waker());
-        // From here on it is told; what was asked before is seen.
-        self.take()
+        // From here on the task is woken. A cancellation that came earlier is seen by `consume`.
+        self.consume()
     }
 }
 
-/// What ends a statement before its time.
+/// The two things that end a statement early: its cancellation and its deadline.
 #[derive(Clone)]
 pub(super) struct Limit {
     cancel: Arc<Cancel>,
@@ -84,20 +85,20 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// For a statement that begins now.
+    /// Creates the limit of a statement that begins now.
     pub(super) fn new(cancel: &Arc<Cancel>, timeout: Option<Duration>) -> Self {
         Limit { cancel: cancel.clone(), deadline: timeout.map(|timeout| Instant::now() + timeout) }
     }
 
-    /// Does a piece of the statement's work.
-    pub(super) async fn keep<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        self.keep_io(work).await?
+    /// Does a piece of the statement's work. Fails if the statement is cancelled or its deadline passes.
+    pub(super) async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        self.run_io(work).await?
     }
 
-    /// The same for work that fails otherwise, and can be dropped at every wait.
-    pub(super) async fn keep_io<T>(&self, work: impl Future<Output = T>) -> Result<T> {
+    /// Does the same for work whose errors are not SQL errors. The work may be dropped at any of its waits.
+    pub(super) async fn run_io<T>(&self, work: impl Future<Output = T>) -> Result<T> {
         let cancelled = || SqlError::new(code::QUERY_CANCELED, "canceling statement due to user request");
-        if self.cancel.take() {
+        if self.cancel.consume() {
             return Err(cancelled());
         }
         let mut work = pin!(work);
@@ -129,16 +130,16 @@ mod tests {
     async fn a_cancellation_stands_until_it_meets_work() {
         let cancel = Arc::new(Cancel::default());
         let limit = Limit::new(&cancel, None);
-        cancel.ask();
-        assert_eq!(limit.keep(async { Ok(1) }).await.unwrap_err().code, code::QUERY_CANCELED);
-        assert_eq!(limit.keep(async { Ok(2) }).await.unwrap(), 2, "it ended one statement, not two");
-        cancel.ask();
-        cancel.forget();
-        assert_eq!(limit.keep(async { Ok(3) }).await.unwrap(), 3);
+        cancel.request();
+        assert_eq!(limit.run(async { Ok(1) }).await.unwrap_err().code, code::QUERY_CANCELED);
+        assert_eq!(limit.run(async { Ok(2) }).await.unwrap(), 2, "it ended one statement, not two");
+        cancel.request();
+        cancel.clear();
+        assert_eq!(limit.run(async { Ok(3) }).await.unwrap(), 3);
         let asked = cancel.clone();
-        let waits = tokio::spawn(async move { limit.keep(std::future::pending::<Result<()>>()).await });
+        let waits = tokio::spawn(async move { limit.run(std::future::pending::<Result<()>>()).await });
         tokio::task::yield_now().await;
-        asked.ask();
+        asked.request();
         assert_eq!(waits.await.unwrap().unwrap_err().code, code::QUERY_CANCELED);
     }
 }

@@ -1,14 +1,14 @@
-//! The PostgreSQL protocol, version 3: connections, and who may cancel what.
+//! The PostgreSQL protocol, version 3: connections, cancellation, and the close of the door.
 //!
-//! Messages are pgwire's; the conversation is ours ([`connection`]), because blocks, pipelines, portals and COPY are
-//! one state machine here. A connection is one task: it reads a message, acts, and writes; while a result streams, it
-//! waits for the socket, and the ranges wait for it.
+//! Messages are pgwire's. The conversation ([`connection`]) is our own, because blocks, pipelines, portals
+//! and COPY form one state machine here. A connection is one task: it reads a message, acts, and writes.
+//! While a result streams, the task waits for the socket, and the ranges wait for the task.
 
 mod bulk;
-mod carry;
 pub mod connection;
 mod extended;
 pub mod frame;
+mod handover;
 mod limit;
 mod output;
 mod simple;
@@ -32,65 +32,65 @@ use tokio::{
     task::JoinSet,
 };
 
-pub use self::carry::{Carried, Closing, Door, Handed};
+pub use self::handover::{ClientState, Closing, Door, HandedClient};
 use self::limit::Cancel;
 use crate::metrics::Metrics;
 
-/// Connections at a time, unless said otherwise.
+/// Default limit of simultaneous connections.
 pub const CONNECTIONS_MAX: usize = 1_000;
 
-/// Connections that may be silent about who they are.
+/// Most connections that have not sent their startup packet yet. Beyond it the oldest is closed.
 pub const OPENINGS_MAX: usize = 256;
 
-/// What all connections of a gateway share.
+/// The state that all connections of a gateway share.
 pub struct Server {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
     sessions: Sessions,
-    openings: Openings,
+    openings: PendingStartups,
     connections: Semaphore,
     metrics: Arc<Metrics>,
-    /// There was a process before whose connections it took over.
-    follows: AtomicBool,
+    /// Whether an earlier process handed its connections over to this one.
+    is_successor: AtomicBool,
 }
 
-/// The sessions, which can be cancelled and are told when the server stops.
+/// The open sessions, which can be cancelled, stopped and handed over.
 #[derive(Default)]
 struct Sessions {
     next: AtomicI32,
-    open: Mutex<Open>,
+    open: Mutex<OpenSessions>,
 }
 
 #[derive(Default)]
-struct Open {
-    /// The secret and the connection of each.
+struct OpenSessions {
+    /// The secret and the cancellation of each session, by its process id in the protocol.
     sessions: BTreeMap<i32, (i32, Arc<Cancel>)>,
-    /// Whoever comes now is told at once.
+    /// Whether the server stops. A new session stops at once.
     stopping: bool,
-    /// The same for those who are to go on elsewhere.
-    handing: bool,
+    /// Whether sessions are handed over. A new session is handed over at once.
+    handing_over: bool,
 }
 
 impl Server {
-    /// A gateway to this backend.
+    /// Creates a gateway to `backend` with [`CONNECTIONS_MAX`] and metrics that nobody reads.
     pub fn new(backend: Arc<dyn Backend>) -> Arc<Self> {
         Server::with(backend, CONNECTIONS_MAX, Arc::default())
     }
 
-    /// A gateway that takes at most so many connections and counts into these metrics.
+    /// Creates a gateway to `backend` with a limit of simultaneous connections and its metrics.
     pub fn with(backend: Arc<dyn Backend>, connections_max: usize, metrics: Arc<Metrics>) -> Arc<Self> {
         Arc::new(Server {
             backend,
             cache: Arc::default(),
             sessions: Sessions::default(),
-            openings: Openings::default(),
+            openings: PendingStartups::default(),
             connections: Semaphore::new(connections_max),
             metrics,
-            follows: AtomicBool::new(false),
+            is_successor: AtomicBool::new(false),
         })
     }
 
-    /// Takes connections until `shutdown`, then lets every statement that runs come to its end.
+    /// Serves connections until `shutdown` is ready, then lets every running statement finish.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, shutdown: impl Future<Output = ()>) {
         let closing = async {
             shutdown.await;
@@ -99,20 +99,21 @@ impl Server {
         self.serve_at(listener, None, closing).await;
     }
 
-    /// Takes connections, and goes on with those that were handed over if there was a process before, until the door is to close.
-    /// Returns it if its connections are to go on in another process.
+    /// Serves new connections and those in `handed`, until `closing` is ready. `handed` is `None` if no
+    /// earlier process handed connections over. Returns the door if `closing` asks to hand it over to another
+    /// process.
     pub async fn serve_at(
         self: Arc<Self>,
         listener: TcpListener,
-        handed: Option<Vec<Handed>>,
+        handed: Option<Vec<HandedClient>>,
         closing: impl Future<Output = Closing>,
     ) -> Option<Door> {
         let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        self.follows.store(handed.is_some(), Ordering::Release);
+        self.is_successor.store(handed.is_some(), Ordering::Release);
         for handed in handed.into_iter().flatten() {
             let server = self.clone();
-            tasks.spawn(async move { server.counted(carry::resume(&server, handed)).await });
+            tasks.spawn(async move { server.counted(handover::resume(&server, handed)).await });
         }
         tokio::pin!(closing);
         let closing = loop {
@@ -128,7 +129,7 @@ impl Server {
                         });
                     }
                     Err(error) => {
-                        // Out of descriptors, mostly: wait for some to come back.
+                        // The process has usually run out of descriptors. Waits for some to be closed.
                         tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
@@ -139,10 +140,10 @@ impl Server {
         if let Closing::HandOver(within) = closing {
             stop.send_replace(true);
             self.sessions.hand_over();
-            if tokio::time::timeout(within, gather(&mut tasks, &mut handed)).await.is_err() {
+            if tokio::time::timeout(within, join_all(&mut tasks, &mut handed)).await.is_err() {
                 self.sessions.stop();
-                // What does not end then ends with this process.
-                let _ = tokio::time::timeout(LAST_WORDS, gather(&mut tasks, &mut handed)).await;
+                // A connection that is still open after this ends with the process.
+                let _ = tokio::time::timeout(FAREWELL_TIMEOUT, join_all(&mut tasks, &mut handed)).await;
             }
             return match listener.into_std() {
                 Ok(listener) => Some(Door { listener, connections: handed }),
@@ -155,17 +156,20 @@ impl Server {
         drop(listener);
         stop.send_replace(true);
         self.sessions.stop();
-        gather(&mut tasks, &mut handed).await;
+        join_all(&mut tasks, &mut handed).await;
         None
     }
 
-    /// Whether there was a process before whose connections it took over.
-    fn follows(&self) -> bool {
-        self.follows.load(Ordering::Acquire)
+    /// Whether an earlier process handed its connections over to this one.
+    fn is_successor(&self) -> bool {
+        self.is_successor.load(Ordering::Acquire)
     }
 
-    /// Talks to a client, which is counted meanwhile.
-    async fn counted(&self, talk: impl Future<Output = io::Result<Option<Handed>>>) -> Option<Handed> {
+    /// Serves a connection to its end, and counts it as an open session meanwhile.
+    async fn counted(
+        &self,
+        talk: impl Future<Output = io::Result<Option<HandedClient>>>,
+    ) -> Option<HandedClient> {
         self.metrics.sessions.inc();
         let ended = talk.await;
         self.metrics.sessions.dec();
@@ -181,31 +185,31 @@ impl Server {
     }
 }
 
-/// How long clients whose connections end may take to be told.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Longest time for the last message to clients whose connections end.
+const FAREWELL_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Waits for all connections to end, and takes those that are to go on elsewhere.
-async fn gather(tasks: &mut JoinSet<Option<Handed>>, handed: &mut Vec<Handed>) {
+/// Waits until all connections have ended, and collects those that are handed over.
+async fn join_all(tasks: &mut JoinSet<Option<HandedClient>>, handed: &mut Vec<HandedClient>) {
     while let Some(ended) = tasks.join_next().await {
         handed.extend(ended.ok().flatten());
     }
 }
 
-/// Connections that have not said who they are. They have no place among those that are counted, so that nobody is kept
-/// out by whoever opens many and says nothing; when there are too many, the oldest ends.
+/// Connections that have not sent their startup packet. They take no place of counted connections, so that a
+/// client that opens many silent ones keeps nobody out. Above [`OPENINGS_MAX`] the oldest is closed.
 #[derive(Default)]
-struct Openings {
+struct PendingStartups {
     silent: Mutex<VecDeque<Arc<Notify>>>,
 }
 
-/// One of them; counted until this is dropped.
-struct Opening<'a> {
-    openings: &'a Openings,
+/// A connection that has not sent its startup packet. Dropping this ends its count.
+struct PendingStartup<'a> {
+    openings: &'a PendingStartups,
     displaced: Arc<Notify>,
 }
 
-impl Openings {
-    fn begin(&self) -> Opening<'_> {
+impl PendingStartups {
+    fn begin(&self) -> PendingStartup<'_> {
         let displaced = Arc::new(Notify::new());
         let mut silent = self.lock();
         silent.push_back(displaced.clone());
@@ -214,7 +218,7 @@ impl Openings {
         {
             oldest.notify_one();
         }
-        Opening { openings: self, displaced }
+        PendingStartup { openings: self, displaced }
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Notify>>> {
@@ -222,13 +226,13 @@ impl Openings {
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for PendingStartup<'_> {
     fn drop(&mut self) {
         self.openings.lock().retain(|other| !Arc::ptr_eq(other, &self.displaced));
     }
 }
 
-/// A session's entry among those that can be cancelled; gone when dropped.
+/// A session's entry in [`Sessions`]. Dropping it removes the session.
 struct Registration<'a> {
     sessions: &'a Sessions,
     pid: i32,
@@ -242,7 +246,7 @@ impl Sessions {
         self.enter(pid, rand::rng().random())
     }
 
-    /// One that the process before has registered.
+    /// Registers a session that an earlier process handed over, under its old id and secret.
     fn register_again(&self, pid: i32, secret: i32) -> Registration<'_> {
         self.next.fetch_max(pid, Ordering::Relaxed);
         self.enter(pid, secret)
@@ -254,7 +258,7 @@ impl Sessions {
         if open.stopping {
             cancel.stop();
         }
-        if open.handing {
+        if open.handing_over {
             cancel.hand_over();
         }
         open.sessions.insert(pid, (secret, cancel.clone()));
@@ -262,30 +266,30 @@ impl Sessions {
         Registration { sessions: self, pid, secret, cancel }
     }
 
-    /// Cancels what the session is doing now, if the secret is its own.
+    /// Cancels the session's current statement, if the secret is right.
     fn cancel(&self, pid: i32, secret: i32) {
         if let Some((own, cancel)) = self.lock().sessions.get(&pid)
             && *own == secret
         {
-            cancel.ask();
+            cancel.request();
         }
     }
 
-    /// Has every session go on elsewhere as soon as it is between two statements.
+    /// Hands every session over as soon as it is between two statements.
     fn hand_over(&self) {
         let mut open = self.lock();
-        open.handing = true;
+        open.handing_over = true;
         open.sessions.values().for_each(|(_, cancel)| cancel.hand_over());
     }
 
-    /// Has every session end behind the statement that it executes.
+    /// Ends every session after its current statement.
     fn stop(&self) {
         let mut open = self.lock();
         open.stopping = true;
         open.sessions.values().for_each(|(_, cancel)| cancel.stop());
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenSessions> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

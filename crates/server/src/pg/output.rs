@@ -1,4 +1,4 @@
-//! Answers, gathered and written.
+//! The buffer of answers to one client, and their encoding.
 
 use std::{fmt, fmt::Write, io};
 
@@ -11,7 +11,7 @@ use pgwire::messages::{
 use quorate_sql::{
     encode::{self, Format},
     error::{Result, SqlError},
-    finish::{Batch, Rows, malformed},
+    finish::{RowBatch, Rows, malformed},
     statement::Field,
 };
 use quorate_table::value::Value;
@@ -20,21 +20,22 @@ use tokio::{io::AsyncWriteExt, net::tcp};
 use super::limit::Limit;
 use crate::metrics::Metrics;
 
-/// Answers are written when there is so much of them.
+/// Size at which the buffer of answers is written, in bytes.
 pub(super) const BUFFER_BYTES: usize = 64 << 10;
 
-pub(super) struct Output<'a> {
+pub(super) struct OutputBuffer<'a> {
     pub(super) stream: tcp::OwnedWriteHalf,
     pub(super) buffer: BytesMut,
     pub(super) metrics: &'a Metrics,
 }
 
-impl Output<'_> {
+impl OutputBuffer<'_> {
     pub(super) fn put(&mut self, message: Backend) {
         message.encode(&mut self.buffer).expect("messages of ours are within their limits");
     }
 
-    /// Writes what has gathered. Dropped at a wait, it has written some of it, and the rest is written later.
+    /// Writes the buffer. If the future is dropped at a wait, the rest stays in the buffer and is written
+    /// later.
     pub(super) async fn flush(&mut self) -> io::Result<()> {
         while !self.buffer.is_empty() {
             let written = self.stream.write(&self.buffer).await?;
@@ -44,7 +45,7 @@ impl Output<'_> {
             self.metrics.bytes.inc_by(written as u64);
             self.buffer.advance(written);
         }
-        // A long row's memory is not kept for the short ones that follow.
+        // The memory of one long row is not kept for the short rows after it.
         if self.buffer.capacity() > 4 * BUFFER_BYTES {
             self.buffer = BytesMut::new();
         }
@@ -59,7 +60,7 @@ impl Output<'_> {
         if self.is_full() { self.flush().await } else { Ok(()) }
     }
 
-    /// The end of a statement, with its tag: written where it lies, for every statement has one.
+    /// Ends a statement with its tag. It is encoded in place, because every statement has a tag.
     pub(super) fn complete(&mut self, tag: impl fmt::Display) {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'C', 0, 0, 0, 0]);
@@ -68,7 +69,7 @@ impl Output<'_> {
         self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
     }
 
-    /// The same for one that gave rows.
+    /// Ends a statement that returned rows. Only SELECT and FETCH have the number of rows in their tag.
     pub(super) fn complete_rows(&mut self, word: &str, rows: usize) {
         if matches!(word, "SELECT" | "FETCH") {
             self.complete(format_args!("{word} {rows}"));
@@ -112,7 +113,7 @@ impl Output<'_> {
         self.flush_if_full().await
     }
 
-    /// A DataRow is the letter, its length, the number of fields, and the fields: the numbers are filled in at its end.
+    /// Begins a DataRow: the letter, its length, and the number of fields. `end_row` fills in both numbers.
     fn begin_row(&mut self) -> usize {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'D', 0, 0, 0, 0, 0, 0]);
@@ -127,11 +128,12 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Sends rows, at most so many; how many it were, fewer if there are no more. What was taken and not sent is `ready`.
+    /// Sends at most `most` rows, and returns the number sent, which is lower only at the end. `ready` has
+    /// rows that were taken from `rows` and not sent yet.
     pub(super) async fn rows(
         &mut self,
         rows: &mut Rows,
-        ready: &mut Batch,
+        ready: &mut RowBatch,
         most: usize,
         (fields, formats): (&[Field], &[Format]),
         limit: &Limit,
@@ -150,8 +152,8 @@ impl Output<'_> {
                     return Ok(Err(error));
                 }
                 if self.is_full() {
-                    // A client that does not read can still cancel, which gives back what its rows are read from.
-                    match limit.keep_io(self.flush()).await {
+                    // A client that does not read can still cancel. That frees the resources behind the rows.
+                    match limit.run_io(self.flush()).await {
                         Ok(flushed) => flushed?,
                         Err(error) => return Ok(Err(error)),
                     }
@@ -167,7 +169,7 @@ impl Output<'_> {
                 *ready = batch;
                 continue;
             }
-            match limit.keep(rows.next_batch()).await {
+            match limit.run(rows.next_batch()).await {
                 Ok(batch) if batch.is_empty() => return Ok(Ok(sent)),
                 Ok(batch) => *ready = batch,
                 Err(error) => return Ok(Err(error)),
@@ -175,23 +177,23 @@ impl Output<'_> {
         }
     }
 
-    /// Puts the next row of a batch that is not empty.
+    /// Encodes the next row of a batch, which is not empty.
     fn next_row(
         &mut self,
-        batch: &mut Batch,
+        batch: &mut RowBatch,
         fields: &[Field],
         formats: &[Format],
     ) -> io::Result<Result<()>> {
         let begin = self.begin_row();
         let width = match batch {
-            Batch::Rows(rows) => {
+            RowBatch::Rows(rows) => {
                 let row = rows.next().expect("not empty");
                 for ((value, field), format) in row.iter().zip(fields).zip(formats) {
                     encode::field(value, field.ty, *format, &mut self.buffer);
                 }
                 row.len()
             }
-            Batch::Encoded(rows, visible) => {
+            RowBatch::Encoded(rows, visible) => {
                 let visible = fields.len().min(*visible);
                 let mut width = 0;
                 let read = rows.next(|column, cell| {
@@ -221,7 +223,7 @@ impl Output<'_> {
     }
 
     pub(super) fn notice(&mut self, notice: &SqlError) {
-        // A code of class 00 or 42 is a matter of course, anything else a warning.
+        // Messages of classes 00 and 42 are notices, all others are warnings.
         let severity = if matches!(&notice.code[..2], "00" | "42") { "NOTICE" } else { "WARNING" };
         self.put(Backend::NoticeResponse(NoticeResponse::new(fields_of(severity, notice, ""))));
     }
@@ -229,6 +231,7 @@ impl Output<'_> {
 
 fn fields_of(severity: &str, error: &SqlError, text: &str) -> Vec<(u8, String)> {
     // A C string ends at a NUL, which a message may quote.
+    let error = &error.clone().bounded();
     let clean = |text: &str| text.replace('\0', "\u{fffd}");
     let mut fields = vec![
         (b'S', severity.to_owned()),

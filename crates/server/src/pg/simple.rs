@@ -1,4 +1,4 @@
-//! The simple protocol: a text of statements, each executed and answered in text.
+//! The simple protocol: a text of statements, each executed and answered in text format.
 
 use std::{io, sync::Arc};
 
@@ -7,7 +7,7 @@ use quorate_sql::{
     cache::Prepared,
     encode::Format,
     error::{Result, SqlError, code},
-    finish::Batch,
+    finish::RowBatch,
     session::Outcome,
     statement::parse,
 };
@@ -43,6 +43,7 @@ impl Connection<'_> {
                 return Ok(());
             }
             self.succeeded();
+            self.output.flush_if_full().await?;
         }
         Ok(())
     }
@@ -61,14 +62,14 @@ impl Connection<'_> {
         match outcome {
             Outcome::Rows(mut rows, word) => {
                 self.output.describe(&fields, &formats);
-                let (mut ready, shape) = (Batch::default(), (&fields[..], &formats[..]));
+                let (mut ready, shape) = (RowBatch::default(), (&fields[..], &formats[..]));
                 let sent = self.output.rows(&mut rows, &mut ready, usize::MAX, shape, &self.limit).await?;
                 match sent {
                     Ok(sent) => self.output.complete_rows(word, sent),
                     Err(error) => return Ok(Err(error)),
                 }
             }
-            Outcome::Gathered(rows, tag) => {
+            Outcome::Buffered(rows, tag, _hold) => {
                 self.output.describe(&fields, &formats);
                 for row in &rows {
                     self.output.row(row, &fields, &formats).await?;

@@ -1,4 +1,5 @@
-//! From a socket to a session: encryption asked for and declined, cancellations, the startup packet, the greeting.
+//! The way from a socket to a session: encryption is declined, cancellations are passed on, the startup
+//! packet is read, and the client is greeted.
 
 use std::{collections::HashMap, io, time::Duration};
 
@@ -22,33 +23,34 @@ use tokio::{
 
 use super::{
     Server,
-    carry::Handed,
     connection::Connection,
     extended::Portals,
     frame::{Frames, Opening},
+    handover::HandedClient,
     limit::Limit,
-    output::Output,
+    output::OutputBuffer,
 };
 
-/// How long a client may take to say who it is.
+/// Longest time until a client has sent its startup packet.
 const STARTUP: Duration = Duration::from_secs(60);
 
-/// Until the server stops.
+/// Waits until the server stops.
 async fn stop(mut stopped: watch::Receiver<bool>) {
-    // An error says that the server is gone, which is a stop as well.
+    // An error means that the server is gone, which is a stop, too.
     drop(stopped.wait_for(|stopped| *stopped).await);
 }
 
-/// Talks to a client until one of both leaves.
+/// Serves a client until the client or the server ends the connection. Returns the connection if it is handed
+/// over.
 pub(super) async fn serve(
     server: &Server,
     stream: TcpStream,
     stopped: watch::Receiver<bool>,
-) -> io::Result<Option<Handed>> {
+) -> io::Result<Option<HandedClient>> {
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
     let mut frames = Frames::new(read);
-    let mut output = Output { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
+    let mut output = OutputBuffer { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
     let startup = {
         let opening = server.openings.begin();
         let opened = tokio::select! {
@@ -65,7 +67,7 @@ pub(super) async fn serve(
         output.fatal(&SqlError::new("53300", "sorry, too many clients already"));
         return output.flush().await.map(|()| None);
     };
-    let is_ready = server.backend.is_ready() || server.follows() && server.becomes_ready().await;
+    let is_ready = server.backend.is_ready() || server.is_successor() && server.becomes_ready().await;
     if !is_ready {
         let error = SqlError::new("57P03", "the gateway is starting; it has not heard from the cluster yet");
         output.fatal(
@@ -81,6 +83,7 @@ pub(super) async fn serve(
             return output.flush().await.map(|()| None);
         }
     };
+    frames.count_into(session.account());
     let mut connection = Connection {
         frames,
         output,
@@ -92,17 +95,17 @@ pub(super) async fn serve(
         skipping: false,
         applied: 0,
         running: None,
-        parting: false,
+        handed_over: false,
     };
     connection.greet(&startup, registration.pid, registration.secret);
     connection.run().await?;
-    if connection.parting { connection.hand_over(registration.secret).map(Some) } else { Ok(None) }
+    if connection.handed_over { connection.hand_over(registration.secret).map(Some) } else { Ok(None) }
 }
 
-/// The way to a startup packet; `None` when the connection is over without one.
+/// Reads up to the startup packet. Returns `None` if the connection ends without one.
 async fn open(
     frames: &mut Frames<tcp::OwnedReadHalf>,
-    output: &mut Output<'_>,
+    output: &mut OutputBuffer<'_>,
     server: &Server,
 ) -> io::Result<Option<Startup>> {
     loop {
@@ -119,7 +122,7 @@ async fn open(
             Opening::Startup(startup) => return Ok(Some(startup)),
             Opening::Closed => return Ok(None),
             Opening::Malformed(what) => {
-                server.metrics.garbage.inc();
+                server.metrics.malformed_connections.inc();
                 tracing::debug!(what, "garbage at the SQL port");
                 output.fatal(&SqlError::new(
                     code::PROTOCOL_VIOLATION,
@@ -132,7 +135,7 @@ async fn open(
     }
 }
 
-/// The session that a startup packet asks for.
+/// Creates the session that a startup packet asks for.
 fn begin(startup: &Startup, server: &Server, pid: i32) -> Result<Session> {
     let user = startup
         .parameters
@@ -154,17 +157,18 @@ fn begin(startup: &Startup, server: &Server, pid: i32) -> Result<Session> {
             "user" | "database" | "replication" => {}
             "options" => {
                 for (name, value) in options(value) {
-                    session.start_with(&name, &value);
+                    session.start_with(&name, &value)?;
                 }
             }
             name if name.starts_with("_pq_.") => {}
-            name => session.start_with(name, value),
+            name => session.start_with(name, value)?,
         }
     }
     Ok(session)
 }
 
-/// `-c name=value` and `--name=value` of the options parameter; a backslash keeps a space.
+/// Returns the settings in the startup packet's `options`: `-c name=value` and `--name=value`. A backslash
+/// escapes a space.
 fn options(text: &str) -> Vec<(String, String)> {
     let mut words = vec![String::new()];
     let mut characters = text.chars();

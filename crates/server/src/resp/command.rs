@@ -1,20 +1,21 @@
-//! Commands on keys: what each one asks of a map, and the answer that its outcomes make.
+//! Commands on keys: the operations that each one needs, and the answer that the outcomes make.
 //!
-//! A command is one operation for each of its keys. Those that tell how much they changed (`DEL`, `HSET`, `HDEL`) read first and
-//! write then; another client may write in between, so their number is what this read saw, and no more. `INCR` and its like are
-//! one operation: what is added at the same time adds up. A command whose very point is that nothing comes in between
-//! (`SETNX`, `APPEND`, `EXPIRE`) is refused by name: two replicas that do not hear each other would both do it.
+//! A command is one operation for each of its keys. Commands that count their changes (`DEL`, `HSET`, `HDEL`)
+//! read first and then write. Another client may write in between, so the number is only what the read saw.
+//! `INCR` and its like are one operation, so concurrent increments add up. Commands that need atomicity
+//! (`SETNX`, `APPEND`, `EXPIRE`) are refused by name, because two replicas that do not hear each other would
+//! both carry them out.
 
 use std::{ops::Range, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::partial::{Action, Outcome, Rejection, Value, counter::integer};
+use quorate_protocol::partial::{Action, Level, Outcome, Rejection, Value, counter::integer};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::{parse::number, reply::Reply};
 
-/// The strings of a request behind its name.
+/// The strings of a request after its name.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a> {
     input: &'a [u8],
@@ -34,12 +35,12 @@ impl<'a> Arguments<'a> {
         Some(&self.input[self.strings.get(index)?.clone()])
     }
 
-    /// A copy, so that what is kept of a request holds nothing else of it.
+    /// Copies a string, so that the copy does not keep the whole request in memory.
     pub(super) fn bytes(&self, index: usize) -> Bytes {
         Bytes::copy_from_slice(&self.input[self.strings[index].clone()])
     }
 
-    /// As text, in capitals.
+    /// Returns a string as text in capitals.
     pub(super) fn word(&self, index: usize) -> Option<String> {
         Some(String::from_utf8_lossy(self.get(index)?).to_ascii_uppercase())
     }
@@ -53,42 +54,51 @@ impl<'a> Arguments<'a> {
     }
 }
 
+/// Whether a command is `QUORATE ID …`, a prefix of a write.
+pub(super) fn is_id(name: &[u8], arguments: Arguments<'_>) -> bool {
+    name == b"QUORATE" && arguments.get(0).is_some_and(|word| word.eq_ignore_ascii_case(b"ID"))
+}
+
 /// A command on keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Work {
-    pub(super) shape: Shape,
-    /// The operations that it begins with, each on its key.
+pub(super) struct CommandPlan {
+    pub(super) shape: ReplyForm,
+    /// The operations of the command's first step, each with its key.
     pub(super) operations: Operations,
 }
 
-/// Most commands have one.
+/// Room for one operation, because most commands have one.
 pub(super) type Operations = SmallVec<[(Bytes, Action); 1]>;
 
-impl Work {
-    /// Whether it changes something, at once or later.
+impl CommandPlan {
+    /// Whether the command changes something, in its first or second step.
     pub(super) fn writes(&self) -> bool {
         self.shape.has_second() || self.operations.iter().any(|(_, action)| *action != Action::Read)
     }
 
-    fn read(key: Bytes, shape: Shape) -> Work {
-        Work { shape, operations: smallvec![(key, Action::Read)] }
+    fn read(key: Bytes, shape: ReplyForm) -> CommandPlan {
+        CommandPlan { shape, operations: smallvec![(key, Action::Read)] }
     }
 }
 
-/// How outcomes make an answer.
+/// For each place of an answer, the index of the operation that fills it. Empty if operation and place have
+/// the same index throughout. A key that is named twice is read once, so that its value is held once.
+pub(super) type Places = Vec<u32>;
+
+/// The way in which outcomes make an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
-    /// Done, if all are.
+pub(super) enum ReplyForm {
+    /// `OK`, if all operations succeeded.
     Done,
-    /// The count that an increment came to.
+    /// The count after an increment.
     Count,
     Get,
-    GetMany,
-    /// How many there are.
-    Exists,
+    GetMany(Places),
+    /// The number of keys that exist.
+    Exists(Places),
     Length,
     Type,
-    /// The rest of its life, in units of so many nanoseconds.
+    /// The remaining life, in units of this many nanoseconds.
     Life(u64),
     Field(Bytes),
     Fields(Vec<Bytes>),
@@ -98,67 +108,92 @@ pub(super) enum Shape {
     FieldCount,
     FieldExists(Bytes),
     FieldLength(Bytes),
-    /// Then it deletes them.
+    /// The second step deletes the keys that were found.
     Delete,
-    /// Then it writes these; the answer is the number of those that are new, or just that it is done.
+    /// The second step writes `fields`. The answer is the number of new ones if `counts`, otherwise `OK`.
     PutFields {
         fields: Vec<(Bytes, Bytes)>,
         counts: bool,
     },
-    /// Then it deletes these.
+    /// The second step deletes these fields.
     DeleteFields(Vec<Bytes>),
-    /// The second step of one of the three above: this is its answer once all is done.
+    /// The second step of one of the three above. This is the answer once all its operations succeeded.
     Second(Reply),
 }
 
-/// The reply to be made once all outcomes are there.
+/// The next thing to do once all outcomes have come.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     Answer(Reply),
-    /// These operations; their outcomes make the answer of this shape.
-    More(Work),
+    /// More operations, whose outcomes make the answer.
+    More(CommandPlan),
 }
 
-/// The finding under a key: its value, and when it ends.
-pub(super) type Found = (Value, Option<u64>);
+/// The result of reading a key: its value and its expiry, in nanoseconds of the wall clock.
+pub(super) type ReadResult = (Value, Option<u64>);
 
-impl Shape {
+impl ReplyForm {
     /// Whether a second step follows.
     pub(super) fn has_second(&self) -> bool {
-        matches!(self, Shape::Delete | Shape::PutFields { .. } | Shape::DeleteFields(_))
+        matches!(self, ReplyForm::Delete | ReplyForm::PutFields { .. } | ReplyForm::DeleteFields(_))
     }
 
-    /// Whether it is of a command of two steps.
+    /// Whether the answer contains the value itself, and not only its kind or its life. If not, the value is
+    /// dropped when it comes.
+    pub(super) fn tells_value(&self) -> bool {
+        !matches!(self, ReplyForm::Exists(_) | ReplyForm::Type | ReplyForm::Life(_) | ReplyForm::Delete)
+    }
+
+    /// Whether the command has two steps.
     pub(super) fn is_step(&self) -> bool {
-        self.has_second() || matches!(self, Shape::Second(_))
+        self.has_second() || matches!(self, ReplyForm::Second(_))
     }
 
-    /// Draws the consequence of outcomes, one for each operation. `wall` is the wall clock in nanoseconds.
+    /// Makes the next step or the answer from the outcomes, one for each operation. `level` is the level of a
+    /// second step's writes. A remaining life is computed by the clock of the read that found the value
+    /// alive.
+    ///
+    /// A delete of a key that the first step did not find is left out if both steps are at quorum levels. Its
+    /// tombstone would hide nothing, because the first step saw every write that a quorum acknowledged before
+    /// it began. The command takes effect at the moment of that read, as a delete of nothing. At lower levels
+    /// the first step may have missed the value, so the tombstone is written.
     pub(super) fn conclude(
         self,
         keys: &[Bytes],
         outcomes: impl IntoIterator<Item = Outcome>,
-        wall: u64,
-    ) -> Next {
-        let mut found: SmallVec<[Found; 1]> = SmallVec::new();
-        let mut counted_to = 0;
+        level: Level,
+    ) -> NextStep {
+        let mut found: SmallVec<[ReadResult; 1]> = SmallVec::new();
+        let (mut counted_to, mut wall) = (0, 0);
+        let mut sees_all = level.is_quorum();
+        // A first step has only read.
+        let wrote = matches!(self, ReplyForm::Done | ReplyForm::Count | ReplyForm::Second(_));
         for outcome in outcomes {
             match outcome {
-                Outcome::Found { value, expires, .. } => found.push((value, expires)),
+                Outcome::Found { value, expires, level, wall: at, .. } => {
+                    sees_all &= level.is_quorum();
+                    found.push((value, expires));
+                    wall = at;
+                }
                 Outcome::Done { .. } => {}
                 Outcome::Counted { count, .. } => counted_to = count,
-                other => return Next::Answer(Reply::Error(failure(&other))),
+                other => return NextStep::Answer(Reply::Error(failure(&other, wrote))),
             }
         }
         match self {
-            Shape::Count => Next::Answer(Reply::Number(counted_to)),
-            Shape::Delete => {
-                let count = found.iter().filter(|(value, _)| *value != Value::Nothing).count();
-                let operations = keys.iter().map(|key| (key.clone(), Action::Delete)).collect();
-                Next::More(Work { shape: Shape::Second(counted(count)), operations })
+            ReplyForm::Count => NextStep::Answer(Reply::Number(counted_to)),
+            ReplyForm::Delete => {
+                let is_there = |(value, _): &ReadResult| *value != Value::Nothing;
+                let reply = counted(found.iter().filter(|found| is_there(found)).count());
+                let named = keys.iter().zip(&found).filter(|(_, found)| !sees_all || is_there(found));
+                let operations: Operations = named.map(|(key, _)| (key.clone(), Action::Delete)).collect();
+                if operations.is_empty() {
+                    return NextStep::Answer(reply);
+                }
+                NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations })
             }
-            Shape::PutFields { fields, counts } => match hash(&found[0]) {
-                Err(wrong) => Next::Answer(wrong),
+            ReplyForm::PutFields { fields, counts } => match hash(&found[0]) {
+                Err(wrong) => NextStep::Answer(wrong),
                 Ok(present) => {
                     let mut fresh: Vec<&Bytes> = fields.iter().map(|(name, _)| name).collect();
                     fresh.sort_unstable();
@@ -169,56 +204,69 @@ impl Shape {
                     second(reply, &keys[0], Action::PutFields(fields))
                 }
             },
-            Shape::DeleteFields(mut names) => match hash(&found[0]) {
-                Err(wrong) => Next::Answer(wrong),
+            ReplyForm::DeleteFields(mut names) => match hash(&found[0]) {
+                Err(wrong) => NextStep::Answer(wrong),
                 Ok(present) => {
                     names.sort_unstable();
                     names.dedup();
-                    let count = names.iter().filter(|name| value_of(present, name).is_some()).count();
+                    let is_there = |name: &Bytes| value_of(present, name).is_some();
+                    let reply = counted(names.iter().filter(|name| is_there(name)).count());
+                    names.retain(|name| !sees_all || is_there(name));
+                    if names.is_empty() {
+                        return NextStep::Answer(reply);
+                    }
                     let fields = names.into_iter().map(|name| (name, None)).collect();
-                    second(counted(count), &keys[0], Action::PutFields(fields))
+                    second(reply, &keys[0], Action::PutFields(fields))
                 }
             },
-            shape => Next::Answer(shape.answer(found, wall)),
+            shape => NextStep::Answer(shape.answer(found, wall)),
         }
     }
 
-    /// The answer of a command that only reads, by what it found under each key.
+    /// Returns the answer of a command that only reads. `found` has the result for each key.
     #[inline]
-    pub(super) fn answer(self, mut found: SmallVec<[Found; 1]>, wall: u64) -> Reply {
+    pub(super) fn answer(self, mut found: SmallVec<[ReadResult; 1]>, wall: u64) -> Reply {
         match self {
-            Shape::Done => return Reply::OK,
-            Shape::Second(reply) => return reply,
-            Shape::Exists => {
-                return counted(found.iter().filter(|(value, _)| *value != Value::Nothing).count());
+            ReplyForm::Done => return Reply::OK,
+            ReplyForm::Second(reply) => return reply,
+            ReplyForm::Exists(places) => {
+                let is_there = |(value, _): &ReadResult| *value != Value::Nothing;
+                return counted(match &places[..] {
+                    [] => found.iter().filter(|found| is_there(found)).count(),
+                    places => places.iter().filter(|place| is_there(&found[**place as usize])).count(),
+                });
             }
-            Shape::GetMany => {
-                // As Redis has it, what is no string is no value here.
+            ReplyForm::GetMany(places) => {
+                // As in Redis, a value that is no string counts as missing here.
                 let reply = |(value, _)| {
                     if let Value::String(value) = value { Reply::Bulk(value) } else { Reply::Null }
                 };
-                return Reply::Array(found.into_iter().map(reply).collect());
+                let replies: Vec<Reply> = found.into_iter().map(reply).collect();
+                return Reply::Array(match &places[..] {
+                    [] => replies,
+                    places => places.iter().map(|place| replies[*place as usize].clone()).collect(),
+                });
             }
             _ => {}
         }
         let found = found.pop().expect("a read of one key has one outcome");
         match self {
-            Shape::Get => match found.0 {
+            ReplyForm::Get => match found.0 {
                 Value::String(value) => Reply::Bulk(value),
                 Value::Nothing => Reply::Null,
                 Value::Hash(_) => wrong_type(),
             },
-            Shape::Length => match found.0 {
+            ReplyForm::Length => match found.0 {
                 Value::String(value) => counted(value.len()),
                 Value::Nothing => Reply::Number(0),
                 Value::Hash(_) => wrong_type(),
             },
-            Shape::Type => Reply::Simple(match found.0 {
+            ReplyForm::Type => Reply::Simple(match found.0 {
                 Value::String(_) => "string",
                 Value::Nothing => "none",
                 Value::Hash(_) => "hash",
             }),
-            Shape::Life(unit) => Reply::Number(match found {
+            ReplyForm::Life(unit) => Reply::Number(match found {
                 (Value::Nothing, _) => -2,
                 (Value::String(_) | Value::Hash(_), Some(expires)) => {
                     i64::try_from((expires.saturating_sub(wall) + unit / 2) / unit).unwrap_or(i64::MAX)
@@ -236,37 +284,37 @@ impl Shape {
         let one =
             |name: &Bytes| value_of(fields, name).map_or(Reply::Null, |value| Reply::Bulk(value.clone()));
         match self {
-            Shape::Field(name) => one(&name),
-            Shape::Fields(names) => Reply::Array(names.iter().map(one).collect()),
-            Shape::AllFields => {
+            ReplyForm::Field(name) => one(&name),
+            ReplyForm::Fields(names) => Reply::Array(names.iter().map(one).collect()),
+            ReplyForm::AllFields => {
                 let pair =
                     |(name, value): &(Bytes, Bytes)| (Reply::Bulk(name.clone()), Reply::Bulk(value.clone()));
                 Reply::Map(fields.iter().map(pair).collect())
             }
-            Shape::FieldNames => {
+            ReplyForm::FieldNames => {
                 Reply::Array(fields.iter().map(|(name, _)| Reply::Bulk(name.clone())).collect())
             }
-            Shape::FieldValues => {
+            ReplyForm::FieldValues => {
                 Reply::Array(fields.iter().map(|(_, value)| Reply::Bulk(value.clone())).collect())
             }
-            Shape::FieldCount => counted(fields.len()),
-            Shape::FieldExists(name) => Reply::Number(value_of(fields, &name).is_some().into()),
-            Shape::FieldLength(name) => counted(value_of(fields, &name).map_or(0, Bytes::len)),
+            ReplyForm::FieldCount => counted(fields.len()),
+            ReplyForm::FieldExists(name) => Reply::Number(value_of(fields, &name).is_some().into()),
+            ReplyForm::FieldLength(name) => counted(value_of(fields, &name).map_or(0, Bytes::len)),
             shape => unreachable!("{shape:?} is not about fields"),
         }
     }
 }
 
-fn second(reply: Reply, key: &Bytes, action: Action) -> Next {
+fn second(reply: Reply, key: &Bytes, action: Action) -> NextStep {
     let operations = smallvec![(key.clone(), action)];
-    Next::More(Work { shape: Shape::Second(reply), operations })
+    NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations })
 }
 
 pub(super) fn counted(count: usize) -> Reply {
     Reply::Number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
-fn hash((value, _): &Found) -> Result<&[(Bytes, Bytes)], Reply> {
+fn hash((value, _): &ReadResult) -> Result<&[(Bytes, Bytes)], Reply> {
     match value {
         Value::Hash(fields) => Ok(fields),
         Value::Nothing => Ok(&[]),
@@ -274,7 +322,7 @@ fn hash((value, _): &Found) -> Result<&[(Bytes, Bytes)], Reply> {
     }
 }
 
-/// The value of a field; fields are in the order of their names.
+/// Returns the value of a field. `fields` are sorted by name.
 fn value_of<'a>(fields: &'a [(Bytes, Bytes)], name: &Bytes) -> Option<&'a Bytes> {
     let at = fields.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
     Some(&fields[at].1)
@@ -287,29 +335,33 @@ fn wrong_type() -> Reply {
 pub(super) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 pub(super) const NO_NUMBER: &str = "ERR value is not an integer or out of range";
 
-/// An operation that did not do what was asked, in words. The first says what may have happened.
-fn failure(outcome: &Outcome) -> String {
+/// Describes a failed operation. The first word says what may have happened. Only a write adds that nothing
+/// was written.
+fn failure(outcome: &Outcome, wrote: bool) -> String {
+    let nothing = if wrote { ": nothing was written" } else { "" };
     let words = match outcome {
         Outcome::Unavailable => {
-            "UNAVAILABLE fewer replicas can be asked than the level needs: nothing was written"
+            return format!("UNAVAILABLE fewer replicas can be asked than the level needs{nothing}");
         }
         Outcome::MaybeApplied => {
             "MAYBEAPPLIED the level was not met in time: the write takes effect at any time from now on, or never"
         }
-        Outcome::NotApplied => "NOTAPPLIED the replicas were not heard in time: nothing was written",
+        Outcome::NotApplied => return format!("NOTAPPLIED the replicas were not heard in time{nothing}"),
         Outcome::Unanswered => "UNANSWERED the level was not met in time",
         Outcome::Rejected(Rejection::NoCell) => {
             "NOCELL this process is no cell: it is joining, or joined when there were maps already"
         }
-        Outcome::Rejected(Rejection::NoMap) => "NOMAP there is no such map any more",
+        Outcome::Rejected(Rejection::NoMap) => "NOMAP the map does not exist, or was dropped",
         Outcome::Rejected(Rejection::TooLarge) => {
-            "TOOLARGE the key or the value is too large: nothing was written"
+            return format!("TOOLARGE the key or the value is too large{nothing}");
         }
-        Outcome::Rejected(Rejection::Busy) => "BUSY too much is under way: nothing was written",
+        Outcome::Rejected(Rejection::Busy) => return format!("BUSY too much is under way{nothing}"),
         Outcome::Rejected(Rejection::Skewed) => {
-            "SKEWED this cell's clock is too far from those of the others: nothing was written"
+            return format!("SKEWED this cell's clock is too far from those of the others{nothing}");
         }
-        Outcome::Rejected(Rejection::Full) => "OOM the replicas have no memory left: nothing was written",
+        Outcome::Rejected(Rejection::Full) => {
+            return format!("OOM the replicas have no memory left{nothing}");
+        }
         Outcome::Rejected(Rejection::Hash) => WRONG_TYPE,
         Outcome::Rejected(Rejection::NoNumber) => NO_NUMBER,
         Outcome::Rejected(Rejection::Overflow) => "ERR increment or decrement would overflow",
@@ -323,15 +375,16 @@ fn failure(outcome: &Outcome) -> String {
     words.to_owned()
 }
 
-/// The work of a command on keys, by its name in capitals; none if it is none of these. An error says why it is refused.
-pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>, String> {
+/// Returns the work of a command on keys, by its name in capitals. `None` if the command is not one on keys.
+/// An error is the reason for a refusal.
+pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<CommandPlan>, String> {
     let count = arguments.len();
     let wants = |holds: bool| if holds { Ok(()) } else { Err(arity(name)) };
-    let one = |shape: Shape| Work::read(arguments.bytes(0), shape);
+    let one = |shape: ReplyForm| CommandPlan::read(arguments.bytes(0), shape);
     let work = match name {
         b"GET" => {
             wants(count == 1)?;
-            one(Shape::Get)
+            one(ReplyForm::Get)
         }
         b"SET" => {
             wants(count >= 2)?;
@@ -341,7 +394,7 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>
         b"SETEX" | b"PSETEX" => {
             wants(count == 3)?;
             let unit = if name == b"SETEX" { 1_000 } else { 1 };
-            let lifetime = millis(arguments.get(1), unit).ok_or_else(|| invalid_expiry(name))?;
+            let lifetime = millis(name, arguments.get(1), unit)?;
             put(arguments.bytes(0), arguments.bytes(2), Some(lifetime))
         }
         b"INCR" | b"DECR" => {
@@ -356,62 +409,88 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>
         }
         b"MSET" => {
             wants(count >= 2 && count.is_multiple_of(2))?;
-            Work { shape: Shape::Done, operations: puts(arguments) }
+            CommandPlan { shape: ReplyForm::Done, operations: puts(arguments) }
         }
         b"MGET" | b"EXISTS" | b"DEL" | b"UNLINK" => {
             wants(count >= 1)?;
-            let mut keys = arguments.all();
+            let (keys, places) = once_each(arguments.all());
             let shape = match name {
-                b"MGET" => Shape::GetMany,
-                b"EXISTS" => Shape::Exists,
-                _ => {
-                    // Twice in one command counts once.
-                    keys.sort_unstable();
-                    keys.dedup();
-                    Shape::Delete
-                }
+                b"MGET" => ReplyForm::GetMany(places),
+                b"EXISTS" => ReplyForm::Exists(places),
+                // A key that is named twice counts once.
+                _ => ReplyForm::Delete,
             };
-            Work { shape, operations: keys.into_iter().map(|key| (key, Action::Read)).collect() }
+            CommandPlan { shape, operations: keys.into_iter().map(|key| (key, Action::Read)).collect() }
         }
         b"STRLEN" | b"TYPE" | b"TTL" | b"PTTL" | b"HGETALL" | b"HKEYS" | b"HVALS" | b"HLEN" => {
             wants(count == 1)?;
             one(match name {
-                b"STRLEN" => Shape::Length,
-                b"TYPE" => Shape::Type,
-                b"TTL" => Shape::Life(1_000_000_000),
-                b"PTTL" => Shape::Life(1_000_000),
-                b"HGETALL" => Shape::AllFields,
-                b"HKEYS" => Shape::FieldNames,
-                b"HVALS" => Shape::FieldValues,
-                _ => Shape::FieldCount,
+                b"STRLEN" => ReplyForm::Length,
+                b"TYPE" => ReplyForm::Type,
+                b"TTL" => ReplyForm::Life(1_000_000_000),
+                b"PTTL" => ReplyForm::Life(1_000_000),
+                b"HGETALL" => ReplyForm::AllFields,
+                b"HKEYS" => ReplyForm::FieldNames,
+                b"HVALS" => ReplyForm::FieldValues,
+                _ => ReplyForm::FieldCount,
             })
         }
         b"HGET" | b"HEXISTS" | b"HSTRLEN" => {
             wants(count == 2)?;
             let field = arguments.bytes(1);
             one(match name {
-                b"HGET" => Shape::Field(field),
-                b"HEXISTS" => Shape::FieldExists(field),
-                _ => Shape::FieldLength(field),
+                b"HGET" => ReplyForm::Field(field),
+                b"HEXISTS" => ReplyForm::FieldExists(field),
+                _ => ReplyForm::FieldLength(field),
             })
         }
         b"HMGET" | b"HDEL" => {
             wants(count >= 2)?;
             let fields = arguments.from(1).all();
-            one(if name == b"HMGET" { Shape::Fields(fields) } else { Shape::DeleteFields(fields) })
+            one(if name == b"HMGET" { ReplyForm::Fields(fields) } else { ReplyForm::DeleteFields(fields) })
         }
         b"HSET" | b"HMSET" => {
             wants(count >= 3 && !count.is_multiple_of(2))?;
             let pair = |index| (arguments.bytes(index), arguments.bytes(index + 1));
             let fields = (1..count).step_by(2).map(pair).collect();
-            one(Shape::PutFields { fields, counts: name == b"HSET" })
+            one(ReplyForm::PutFields { fields, counts: name == b"HSET" })
         }
+        _ if is_id(name, arguments) => return Err(String::from(NO_IDS)),
         _ => return refused(name).map_or(Ok(None), Err),
     };
     Ok(Some(work))
 }
 
-/// The writes of `MSET`: of a key that is named twice the last value counts.
+/// Returns each key once, in the order of first mention, and for each place the index of its key. The places
+/// are empty if no key repeats.
+fn once_each(keys: Vec<Bytes>) -> (Vec<Bytes>, Places) {
+    // Sorting takes O(n log n) for any choice of keys, so that no client can make this slow.
+    let mut order: Vec<u32> = (0..keys.len() as u32).collect();
+    order.sort_by_key(|index| &keys[*index as usize]);
+    let repeats = |pair: &[u32]| keys[pair[0] as usize] == keys[pair[1] as usize];
+    if !order.windows(2).any(repeats) {
+        return (keys, Places::new());
+    }
+    // The sort is stable: among equal keys the first one stands first.
+    let mut firsts: Vec<u32> = vec![0; keys.len()];
+    for (at, index) in order.iter().enumerate() {
+        let repeats = at > 0 && repeats(&order[at - 1..=at]);
+        firsts[*index as usize] = if repeats { firsts[order[at - 1] as usize] } else { *index };
+    }
+    let (mut once, mut places) = (Vec::new(), Places::with_capacity(keys.len()));
+    for (index, key) in keys.into_iter().enumerate() {
+        let first = firsts[index] as usize;
+        if first == index {
+            places.push(once.len() as u32);
+            once.push(key);
+        } else {
+            places.push(places[first]);
+        }
+    }
+    (once, places)
+}
+
+/// Returns the writes of `MSET`. If a key is named twice, its last value counts.
 fn puts(arguments: Arguments<'_>) -> Operations {
     let mut operations = Operations::new();
     let mut places: FxHashMap<Bytes, usize> = FxHashMap::default();
@@ -428,15 +507,15 @@ fn puts(arguments: Arguments<'_>) -> Operations {
     operations
 }
 
-fn put(key: Bytes, value: Bytes, lifetime: Option<Duration>) -> Work {
-    Work { shape: Shape::Done, operations: smallvec![(key, Action::Put { value, lifetime })] }
+fn put(key: Bytes, value: Bytes, lifetime: Option<Duration>) -> CommandPlan {
+    CommandPlan { shape: ReplyForm::Done, operations: smallvec![(key, Action::Put { value, lifetime })] }
 }
 
-fn add(key: Bytes, added: i64) -> Work {
-    Work { shape: Shape::Count, operations: smallvec![(key, Action::Add(added))] }
+fn add(key: Bytes, added: i64) -> CommandPlan {
+    CommandPlan { shape: ReplyForm::Count, operations: smallvec![(key, Action::Add(added))] }
 }
 
-/// The options of `SET`.
+/// Parses the options of `SET`. As in Redis, syntax errors are reported before errors in numbers.
 fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
     let mut lifetime = None;
     let mut index = 2;
@@ -457,23 +536,27 @@ fn lifetime(arguments: Arguments<'_>) -> Result<Option<Duration>, String> {
             "EXAT" | "PXAT" => return Err(format!("ERR SET with {option} is not supported: use EX or PX")),
             _ => return Err(String::from("ERR syntax error")),
         };
-        if lifetime.is_some() {
+        let digits = arguments.get(index + 1);
+        // The same unit may be given twice; the last number counts.
+        if digits.is_none() || lifetime.is_some_and(|(before, _)| before != unit) {
             return Err(String::from("ERR syntax error"));
         }
-        lifetime = Some(millis(arguments.get(index + 1), unit).ok_or_else(|| invalid_expiry(b"SET"))?);
+        lifetime = Some((unit, digits));
         index += 2;
     }
-    Ok(lifetime)
+    lifetime.map(|(unit, digits)| millis(b"SET", digits, unit)).transpose()
 }
 
-/// A positive number of units of so many milliseconds.
-pub(super) fn millis(digits: Option<&[u8]>, unit: u64) -> Option<Duration> {
-    let count = u64::try_from(number(digits?)?).ok().filter(|count| *count > 0)?;
-    // Beyond this the wall clock could not be added.
-    count.checked_mul(unit).filter(|millis| *millis < LIFETIME_MILLIS_MAX).map(Duration::from_millis)
+/// Parses a positive time. `unit` is the number of milliseconds in a unit.
+pub(super) fn millis(name: &[u8], digits: Option<&[u8]>, unit: u64) -> Result<Duration, String> {
+    let count = digits.and_then(number).ok_or(NO_NUMBER)?;
+    let count = u64::try_from(count).ok().filter(|count| *count > 0);
+    // A longer life could overflow when the wall clock is added to it.
+    let millis = count.and_then(|count| count.checked_mul(unit)).filter(|it| *it < LIFETIME_MILLIS_MAX);
+    millis.map(Duration::from_millis).ok_or_else(|| invalid_expiry(name))
 }
 
-/// A hundred years.
+/// A hundred years, in milliseconds.
 const LIFETIME_MILLIS_MAX: u64 = 100 * 366 * 24 * 3_600 * 1_000;
 
 pub(super) fn invalid_expiry(name: &[u8]) -> String {
@@ -490,7 +573,11 @@ const WHY_NOT: &str =
 
 const ELSEWHERE: &str = "; QUORATE CREATE name STRATEGY service makes a map that has it";
 
-/// Why a command of Redis is refused, if it is known and not offered.
+const NO_IDS: &str = "ERR QUORATE ID is not supported by a map of partial quorums, whose replicas do not agree on what was done. \
+     SET, DEL and HSET may be repeated as they are if no other client writes the key; QUORATE CREATE name STRATEGY service \
+     makes a map that remembers ids";
+
+/// Returns the refusal of a Redis command that is known and not offered, otherwise `None`.
 fn refused(name: &[u8]) -> Option<String> {
     let why = match name {
         b"SETNX" | b"MSETNX" | b"HSETNX" => {
@@ -518,7 +605,6 @@ fn refused(name: &[u8]) -> Option<String> {
             return Some(named(name, "is not supported: SCAN tells the keys"));
         }
         b"HSCAN" => return Some(named(name, "is not supported: HGETALL tells all fields")),
-        b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH" | b"UNWATCH" => "is about transactions, which ",
         b"FLUSHDB" | b"FLUSHALL" => return Some(named(name, "is not supported: QUORATE DROP drops a map")),
         b"AUTH" => {
             return Some(named(
@@ -541,7 +627,7 @@ pub(super) fn named(name: &[u8], why: &str) -> String {
     format!("ERR {} {why}", name.escape_ascii())
 }
 
-/// A line of words, parsed as a command on keys.
+/// Parses a line of words with `work`.
 #[cfg(test)]
 pub(super) fn parsed_by<T>(work: fn(&[u8], Arguments<'_>) -> T, line: &str) -> T {
     let (mut strings, mut at) = (Vec::new(), 0);
@@ -555,17 +641,18 @@ pub(super) fn parsed_by<T>(work: fn(&[u8], Arguments<'_>) -> T, line: &str) -> T
 
 #[cfg(test)]
 mod tests {
-    use quorate_protocol::partial::{CellNumber, Level, Stamp};
+    use quorate_protocol::partial::{CellNumber, Stamp};
 
     use super::*;
 
-    fn parsed(line: &str) -> Result<Option<Work>, String> {
+    fn parsed(line: &str) -> Result<Option<CommandPlan>, String> {
         parsed_by(work, line)
     }
 
     fn found(value: Value) -> Outcome {
         let newest = Stamp { time: 1, cell: CellNumber(1) };
-        Outcome::Found { value, expires: Some(5_600_000_000), newest, level: Level::One }
+        let (expires, wall) = (Some(5_600_000_000), 1_000_000_000);
+        Outcome::Found { value, expires, wall, newest, level: Level::One }
     }
 
     fn string(text: &'static str) -> Value {
@@ -577,7 +664,7 @@ mod tests {
         Value::Hash(pairs.iter().map(|(name, value)| (bytes(name), bytes(value))).collect())
     }
 
-    /// The answer to a command whose reads find these values; its writes are done.
+    /// Returns the answer to a command whose reads find these values and whose writes succeed.
     fn answer(line: &str, values: &[Value]) -> Reply {
         let mut work = parsed(line).unwrap().unwrap();
         let mut values = values.iter().cloned();
@@ -592,9 +679,9 @@ mod tests {
                 _ => Outcome::Done { stamp: Stamp::ZERO, level: Level::One },
             };
             let outcomes: Vec<Outcome> = work.operations.into_iter().map(outcome).collect();
-            match work.shape.conclude(&keys, outcomes, 1_000_000_000) {
-                Next::Answer(reply) => return reply,
-                Next::More(next) => work = next,
+            match work.shape.conclude(&keys, outcomes, Level::Quorum) {
+                NextStep::Answer(reply) => return reply,
+                NextStep::More(next) => work = next,
             }
         }
     }
@@ -616,7 +703,13 @@ mod tests {
                 vec![string("1"), Value::Nothing, hash.clone()],
                 Reply::Array(vec![text("1"), Reply::Null, Reply::Null]),
             ),
-            ("exists a a b", vec![string("1"), string("1"), Value::Nothing], number(2)),
+            ("exists a a b", vec![string("1"), Value::Nothing], number(2)),
+            (
+                "mget b a b c a",
+                vec![string("2"), string("1"), Value::Nothing],
+                Reply::Array(vec![text("2"), text("1"), text("2"), Reply::Null, text("1")]),
+            ),
+            ("del a a", vec![string("1")], number(1)),
             ("del a b", vec![string("1"), Value::Nothing], number(1)),
             ("incr k", vec![], number(41)),
             ("decr k", vec![], number(39)),
@@ -646,6 +739,59 @@ mod tests {
         }
     }
 
+    /// A tombstone for a missing key would stay for as long as a cell is away.
+    #[test]
+    fn what_a_quorum_did_not_find_is_not_deleted() {
+        use Level::{EachQuorum, LocalQuorum, One, Quorum};
+        let second = |line: &str, values: &[Value], read, write| {
+            let work = parsed(line).unwrap().unwrap();
+            let keys: Vec<Bytes> = work.operations.iter().map(|(key, _)| key.clone()).collect();
+            let outcome = |value: &Value| Outcome::Found {
+                value: value.clone(),
+                expires: None,
+                newest: Stamp::ZERO,
+                level: read,
+                wall: 0,
+            };
+            match work.shape.conclude(&keys, values.iter().map(outcome), write) {
+                NextStep::Answer(reply) => (vec![], reply),
+                NextStep::More(CommandPlan { shape: ReplyForm::Second(reply), operations }) => {
+                    (operations.to_vec(), reply)
+                }
+                NextStep::More(other) => panic!("{other:?}"),
+            }
+        };
+        let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
+        let delete = |key| (bytes(key), Action::Delete);
+        let fields_gone = |names: &[&'static str]| {
+            let names = names.iter().map(|name| (bytes(name), None)).collect();
+            vec![(bytes("h"), Action::PutFields(names))]
+        };
+        let (here, nothing, hash) = (string("v"), Value::Nothing, fields(&[("a", "1")]));
+        let number = Reply::Number;
+        for (read, write) in [(Quorum, Quorum), (EachQuorum, Quorum)] {
+            let values = [here.clone(), nothing.clone()];
+            assert_eq!(second("del k l", &values, read, write), (vec![delete("k")], number(1)));
+            assert_eq!(second("del k", std::slice::from_ref(&nothing), read, write), (vec![], number(0)));
+            assert_eq!(
+                second("hdel h a b", std::slice::from_ref(&hash), read, write),
+                (fields_gone(&["a"]), number(1))
+            );
+            assert_eq!(second("hdel h b c", std::slice::from_ref(&hash), read, write), (vec![], number(0)));
+            assert_eq!(second("hdel h a", std::slice::from_ref(&nothing), read, write), (vec![], number(0)));
+        }
+        // A read that may have missed the value does not decide. `level` of an outcome shows a read that fell
+        // back.
+        for (read, write) in [(One, Quorum), (Quorum, One), (LocalQuorum, EachQuorum), (One, One)] {
+            assert_eq!(
+                second("del k", std::slice::from_ref(&nothing), read, write),
+                (vec![delete("k")], number(0))
+            );
+            let gone = (fields_gone(&["b", "c"]), number(0));
+            assert_eq!(second("hdel h b c", std::slice::from_ref(&hash), read, write), gone);
+        }
+    }
+
     #[test]
     fn of_a_key_that_is_set_twice_at_once_the_last_value_counts() {
         let put = |key, value| {
@@ -659,17 +805,24 @@ mod tests {
     fn an_outcome_that_is_none_is_told_in_words() {
         let work = parsed("mset a 1 b 2").unwrap().unwrap();
         let done = Outcome::Done { stamp: Stamp::ZERO, level: Level::One };
-        let next = work.shape.conclude(&[], vec![done, Outcome::MaybeApplied], 0);
-        let Next::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
+        let next = work.shape.conclude(&[], vec![done, Outcome::MaybeApplied], Level::Quorum);
+        let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
         assert!(text.starts_with("MAYBEAPPLIED "), "{text}");
+        for (line, says_nothing) in [("get k", false), ("del k", false), ("set k v", true), ("incr k", true)]
+        {
+            let work = parsed(line).unwrap().unwrap();
+            let next = work.shape.conclude(&[], [Outcome::Rejected(Rejection::Busy)], Level::Quorum);
+            let NextStep::Answer(Reply::Error(text)) = next else { panic!("{next:?}") };
+            assert_eq!(text.contains("nothing was written"), says_nothing, "{line}: {text}");
+        }
         for (rejection, wanted) in [
             (Rejection::Hash, "WRONGTYPE Operation against a key holding the wrong kind of value"),
             (Rejection::NoNumber, "ERR value is not an integer or out of range"),
             (Rejection::Overflow, "ERR increment or decrement would overflow"),
         ] {
             let work = parsed("incr k").unwrap().unwrap();
-            let next = work.shape.conclude(&[], [Outcome::Rejected(rejection)], 0);
-            assert_eq!(next, Next::Answer(Reply::Error(wanted.to_owned())));
+            let next = work.shape.conclude(&[], [Outcome::Rejected(rejection)], Level::Quorum);
+            assert_eq!(next, NextStep::Answer(Reply::Error(wanted.to_owned())));
         }
     }
 
@@ -679,7 +832,11 @@ mod tests {
             ("get", "ERR wrong number of arguments for 'get' command"),
             ("mset a", "ERR wrong number of arguments for 'mset' command"),
             ("hset k a", "ERR wrong number of arguments for 'hset' command"),
-            ("set k v ex", "ERR invalid expire time in 'set' command"),
+            ("set k v ex", "ERR syntax error"),
+            ("set k v ex x", "ERR value is not an integer or out of range"),
+            ("set k v ex 01", "ERR value is not an integer or out of range"),
+            ("setex k +5 v", "ERR value is not an integer or out of range"),
+            ("set k v ex x px 1", "ERR syntax error"),
             ("set k v ex 0", "ERR invalid expire time in 'set' command"),
             ("set k v px 9223372036854775807", "ERR invalid expire time in 'set' command"),
             ("set k v ex 5 px 6", "ERR syntax error"),
@@ -698,6 +855,7 @@ mod tests {
             ("expire k 1", "ERR EXPIRE reads and writes at once"),
             ("keys *", "ERR KEYS is not supported: SCAN"),
             ("auth x", "ERR AUTH is not supported"),
+            ("quorate id x incr k", "ERR QUORATE ID is not supported by a map of partial quorums"),
             ("flushall", "ERR FLUSHALL is not supported: QUORATE DROP"),
         ] {
             let refusal = parsed(line).unwrap_err();
@@ -708,9 +866,13 @@ mod tests {
 
     #[test]
     fn a_value_lives_as_long_as_it_is_told() {
-        for (line, lifetime) in
-            [("set k v ex 2", 2_000), ("set k v px 7", 7), ("setex k 3 v", 3_000), ("psetex k 4 v", 4)]
-        {
+        for (line, lifetime) in [
+            ("set k v ex 2", 2_000),
+            ("set k v ex 9 ex 2", 2_000),
+            ("set k v px 7", 7),
+            ("setex k 3 v", 3_000),
+            ("psetex k 4 v", 4),
+        ] {
             let work = parsed(line).unwrap().unwrap();
             let Action::Put { lifetime: told, .. } = &work.operations[0].1 else { panic!("{work:?}") };
             assert_eq!(*told, Some(Duration::from_millis(lifetime)), "{line}");

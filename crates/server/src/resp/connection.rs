@@ -1,120 +1,281 @@
-//! Commands about the connection itself: levels, maps, the protocol's version, and what clients ask when they connect.
+//! Commands about the connection itself: levels, maps, the protocol's version, and the questions that clients
+//! ask when they connect.
+//!
+//! **Refused openings.** Some commands change the meaning of later ones. A client may send both in one
+//! pipeline and ignore the refusal of the first. So the later commands are refused too, until the refused
+//! opening is closed:
+//!
+//! | refused | refused with it | up to |
+//! |---|---|---|
+//! | `MULTI` | every command; `EXEC` answers `EXECABORT` | `EXEC`, `DISCARD`, `RESET` |
+//! | `SELECT` ≠ 0, `QUORATE MAP` of no map | commands on keys | `SELECT 0`, `QUORATE MAP` of a map, `RESET` |
+//!
+//! `CLIENT REPLY` is obeyed, because a client that asked for silence would take each later answer for that of
+//! another command. `SUBSCRIBE`, `MONITOR`, `WATCH` and `EVAL` leave nothing open when they are refused. A
+//! command on keys after them does what it would do alone, and `MULTI` after `WATCH` is refused itself.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_protocol::{
     ProcessId,
-    partial::{Change, Copies, Map, ReadRepair, Roster, Site, Strategy},
+    partial::{Change, Copies, Level, Map, ReadRepair, Roster, Site, Strategy},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
-    command::arity,
-    dial::{Dial, parse_delays, parse_levels, parse_p},
+    command::{NO_NUMBER, arity},
+    dial::{Dial, ReadWrite, parse_delays, parse_levels, parse_p},
+    parse::number,
+    redis_clients::NO_HTTP,
     reply::{Reply, Version},
 };
 
 /// The settings of a connection.
 #[derive(Clone, Debug)]
-pub(super) struct Session {
+pub(super) struct ClientSession {
     pub(super) number: u64,
     pub(super) version: Version,
     pub(super) map: String,
     pub(super) dial: Dial,
-    /// For the next command on keys alone.
+    /// The dial of the next command on keys, if `NEXT` was given.
     pub(super) next: Option<Dial>,
+    /// The name that the client gave itself, at most [`NAME_BYTES_MAX`] long.
     pub(super) name: Bytes,
+    /// Whether a `MULTI` was refused and not yet closed by `EXEC` or `DISCARD`.
+    pub(super) in_transaction: bool,
+    /// Whether the client's latest choice of a map or database was one that does not exist.
+    pub(super) astray: bool,
+    pub(super) replies: Replies,
 }
 
-/// The consequence of a command.
+/// The answers that a client wants, set by `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) enum Replies {
+    /// All answers.
+    #[default]
+    On,
+    /// All answers except that of the next command.
+    SkipNext,
+    /// No answers, until the client sets `ON`.
+    Off,
+}
+
+/// Longest name that a client may give itself, in bytes.
+pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+
+/// The effect of a command.
 #[derive(Debug, PartialEq)]
-pub(super) enum Effect {
+pub(super) enum CommandEffect {
     Answer(Reply),
-    /// An answer, and then the connection ends.
+    /// An answer, after which the connection ends.
     Quit(Reply),
-    /// A change of the maps is to be ordered.
+    /// A change of the maps, to be ordered.
     Change(Change),
+    /// No answer.
+    Silence,
+    /// A fresh session, as after connecting.
+    Reset,
 }
 
-/// A process's word of itself.
-pub(super) struct About<'a> {
+/// The process's knowledge about itself, for answers.
+pub(super) struct ProcessInfo<'a> {
     pub(super) roster: Option<&'a Roster>,
-    /// The process itself.
+    /// The id of this process.
     pub(super) me: Option<ProcessId>,
     pub(super) clients: usize,
-    /// Clients that ever connected.
+    /// Clients that have connected since the start.
     pub(super) connections: u64,
     /// Requests that were taken.
     pub(super) commands: u64,
     /// Operations on keys that were handed on.
     pub(super) operations: u64,
-    /// How long the process has been serving.
+    /// Time since the process began to serve.
     pub(super) uptime: Duration,
 }
 
-impl Session {
-    /// Does what a command says that is none on keys; `strings` are its own, the name first, in capitals.
-    pub(super) fn command(&mut self, strings: &[Bytes], about: &About<'_>) -> Effect {
+impl ClientSession {
+    /// Creates the session of a new connection.
+    pub(super) fn new(number: u64, map: String, level: Level) -> ClientSession {
+        ClientSession {
+            number,
+            version: Version::default(),
+            map,
+            dial: Dial::fixed(ReadWrite::both(level)),
+            next: None,
+            name: Bytes::new(),
+            in_transaction: false,
+            astray: false,
+            replies: Replies::On,
+        }
+    }
+
+    /// Whether an earlier refused command changes the meaning of the next one.
+    pub(super) fn is_barred(&self) -> bool {
+        self.in_transaction || self.astray
+    }
+
+    /// Returns the refusal of the command `name`, in capitals, if an earlier refused command affects it;
+    /// otherwise `None`.
+    pub(super) fn refusal_after_opening(&self, name: &[u8]) -> Option<Reply> {
+        if self.in_transaction {
+            let closes =
+                matches!(name, b"EXEC" | b"DISCARD" | b"MULTI" | b"RESET" | b"QUIT" | b"POST" | b"HOST:");
+            return (!closes).then(|| {
+                let text =
+                    "ERR not queued and not applied: MULTI was refused, and EXEC or DISCARD has not followed";
+                Reply::Error(String::from(text))
+            });
+        }
+        let is_of_the_connection = matches!(
+            name,
+            b"PING"
+                | b"ECHO"
+                | b"QUIT"
+                | b"SELECT"
+                | b"HELLO"
+                | b"RESET"
+                | b"CLIENT"
+                | b"COMMAND"
+                | b"CONFIG"
+                | b"INFO"
+                | b"QUORATE"
+                | b"POST"
+                | b"HOST:"
+                | b"MULTI"
+                | b"EXEC"
+                | b"DISCARD"
+                | b"WATCH"
+                | b"UNWATCH"
+                | b"AUTH"
+        );
+        (self.astray && !is_of_the_connection).then(|| {
+            let text = "NOMAP not done: the database or map that this connection asked for does not exist. SELECT 0 or QUORATE MAP chooses one";
+            Reply::Error(String::from(text))
+        })
+    }
+
+    /// Carries out a command that is not on keys. `strings` has the command's name first.
+    pub(super) fn command(&mut self, strings: &[Bytes], about: &ProcessInfo<'_>) -> CommandEffect {
         let text = |index: usize| strings.get(index).map(|it| String::from_utf8_lossy(it).into_owned());
         let word = |index: usize| text(index).map(|it| it.to_ascii_uppercase());
         let name = word(0).unwrap_or_default();
-        let done = |result: Result<Reply, String>| Effect::Answer(result.unwrap_or_else(Reply::Error));
-        let arity = || Effect::Answer(Reply::Error(arity(name.as_bytes())));
+        let done = |result: Result<Reply, String>| CommandEffect::Answer(result.unwrap_or_else(Reply::Error));
+        let arity = || CommandEffect::Answer(Reply::Error(arity(name.as_bytes())));
         match (name.as_str(), strings.len()) {
-            ("PING", 1) => Effect::Answer(Reply::Simple("PONG")),
-            ("PING" | "ECHO", 2) => Effect::Answer(Reply::Bulk(strings[1].clone())),
-            ("QUIT", _) => Effect::Quit(Reply::OK),
-            ("SELECT", 2) if strings[1] == *"0" => Effect::Answer(Reply::OK),
-            ("SELECT", 2) => Effect::Answer(Reply::Error(String::from(
-                "ERR there is database 0 only: QUORATE MAP chooses a map",
-            ))),
-            ("HELLO", _) => done(self.hello(strings)),
-            ("RESET", 1) => {
-                (self.version, self.next, self.name) = (Version::Two, None, Bytes::new());
-                Effect::Answer(Reply::Simple("RESET"))
+            ("PING", 1) => CommandEffect::Answer(Reply::Simple("PONG")),
+            ("PING" | "ECHO", 2) => CommandEffect::Answer(Reply::Bulk(strings[1].clone())),
+            ("QUIT", _) => CommandEffect::Quit(Reply::OK),
+            // As in Redis: a browser that a web page made send a request here is cut off.
+            ("POST" | "HOST:", _) => CommandEffect::Quit(Reply::Error(String::from(NO_HTTP))),
+            ("SELECT", 2) => {
+                let database = number(&strings[1]);
+                self.astray = database != Some(0);
+                done(match database {
+                    Some(0) => Ok(Reply::OK),
+                    Some(_) => Err(String::from(
+                        "ERR DB index is out of range: there is database 0 only, and QUORATE MAP chooses a map",
+                    )),
+                    None => Err(NO_NUMBER.to_owned()),
+                })
             }
+            ("MULTI", 1) if self.in_transaction => {
+                done(Err(String::from("ERR MULTI calls can not be nested")))
+            }
+            ("MULTI", 1) => {
+                self.in_transaction = true;
+                done(Err(String::from(NO_TRANSACTIONS)))
+            }
+            ("EXEC", 1) if std::mem::take(&mut self.in_transaction) => done(Err(String::from(
+                "EXECABORT Transaction discarded because of previous errors: MULTI was refused, and nothing was applied",
+            ))),
+            ("DISCARD", 1) if std::mem::take(&mut self.in_transaction) => CommandEffect::Answer(Reply::OK),
+            ("EXEC" | "DISCARD", 1) => done(Err(format!("ERR {name} without MULTI"))),
+            ("WATCH", 2..) | ("UNWATCH", 1) => done(Err(format!("ERR {name}: {}", &NO_TRANSACTIONS[4..]))),
+            ("HELLO", _) => done(self.hello(strings)),
+            ("RESET", 1) => CommandEffect::Reset,
+            ("CLIENT", 3) if word(1).as_deref() == Some("REPLY") => match word(2).as_deref() {
+                Some("ON") => {
+                    self.replies = Replies::On;
+                    CommandEffect::Answer(Reply::OK)
+                }
+                Some("OFF") => {
+                    self.replies = Replies::Off;
+                    CommandEffect::Silence
+                }
+                Some("SKIP") => {
+                    if self.replies == Replies::On {
+                        self.replies = Replies::SkipNext;
+                    }
+                    CommandEffect::Silence
+                }
+                _ => done(Err(String::from("ERR syntax error"))),
+            },
             ("CLIENT", 2..) => done(self.client(&word(1).unwrap_or_default(), strings)),
-            ("COMMAND", 2) if word(1).as_deref() == Some("COUNT") => Effect::Answer(Reply::Number(0)),
-            // Clients ask for documentation and go on without it.
-            ("COMMAND", _) if word(1).as_deref() == Some("DOCS") => Effect::Answer(Reply::Map(Vec::new())),
-            ("COMMAND", _) => Effect::Answer(Reply::Array(Vec::new())),
-            ("CONFIG", 3..) if word(1).as_deref() == Some("GET") => Effect::Answer(Reply::Map(Vec::new())),
+            ("COMMAND", 2) if word(1).as_deref() == Some("COUNT") => CommandEffect::Answer(Reply::Number(0)),
+            // Clients ask for documentation, and continue without it.
+            ("COMMAND", _) if word(1).as_deref() == Some("DOCS") => {
+                CommandEffect::Answer(Reply::Map(Vec::new()))
+            }
+            ("COMMAND", _) => CommandEffect::Answer(Reply::Array(Vec::new())),
+            ("CONFIG", 3..) if word(1).as_deref() == Some("GET") => {
+                CommandEffect::Answer(Reply::Map(Vec::new()))
+            }
             ("INFO", _) => {
                 let wanted: Vec<String> = (1..strings.len()).filter_map(word).collect();
-                Effect::Answer(Reply::text(info(about, &wanted)))
+                CommandEffect::Answer(Reply::text(info(about, &wanted)))
             }
             ("QUORATE", 2..) => match self.quorate(&word(1).unwrap_or_default(), strings, about) {
                 Ok(effect) => effect,
-                Err(why) => Effect::Answer(Reply::Error(format!("ERR {why}"))),
+                Err(why) => CommandEffect::Answer(Reply::Error(format!("ERR {why}"))),
             },
-            ("PING" | "ECHO" | "SELECT" | "CLIENT" | "QUORATE" | "RESET", _) => arity(),
+            (
+                "PING" | "ECHO" | "SELECT" | "CLIENT" | "QUORATE" | "RESET" | "MULTI" | "EXEC" | "DISCARD"
+                | "WATCH" | "UNWATCH",
+                _,
+            ) => arity(),
             _ => {
                 let name = text(0).unwrap_or_default();
                 let short: String = name.chars().take(64).collect();
-                Effect::Answer(Reply::Error(format!("ERR unknown or unsupported command '{short}'")))
+                CommandEffect::Answer(Reply::Error(format!("ERR unknown or unsupported command '{short}'")))
             }
         }
     }
 
     fn hello(&mut self, strings: &[Bytes]) -> Result<Reply, String> {
+        // All options are checked before any is set, so that a refused HELLO changes nothing.
+        let (mut version, mut named) = (self.version, None);
         let mut rest = strings.iter().skip(1);
-        if let Some(version) = rest.next() {
-            self.version = match &version[..] {
-                b"2" => Version::Two,
-                b"3" => Version::Three,
-                _ => return Err(String::from("NOPROTO unsupported protocol version")),
+        if let Some(digits) = rest.next() {
+            version = match number(digits) {
+                Some(2) => Version::Two,
+                Some(3) => Version::Three,
+                Some(_) => return Err(String::from("NOPROTO unsupported protocol version")),
+                None => {
+                    return Err(String::from("ERR Protocol version is not an integer or out of range"));
+                }
             };
         }
         while let Some(option) = rest.next() {
             match &option.to_ascii_uppercase()[..] {
-                b"SETNAME" => self.name = rest.next().cloned().ok_or("ERR syntax error in HELLO")?,
+                b"SETNAME" => {
+                    let name = rest.next().ok_or("ERR Syntax error in HELLO option 'setname'")?;
+                    named = Some(checked_name(name)?);
+                }
                 b"AUTH" => {
                     return Err(String::from(
                         "ERR AUTH is not supported: there are no passwords, and nobody is asked for one",
                     ));
                 }
-                _ => return Err(String::from("ERR syntax error in HELLO")),
+                _ => {
+                    let option = String::from_utf8_lossy(&option[..option.len().min(64)]).into_owned();
+                    return Err(format!("ERR Syntax error in HELLO option '{option}'"));
+                }
             }
+        }
+        self.version = version;
+        if let Some(name) = named {
+            self.name = name;
         }
         let version = if self.version == Version::Three { 3 } else { 2 };
         let text = |text: &str| Reply::text(text);
@@ -135,16 +296,24 @@ impl Session {
             ("GETNAME", 2) if self.name.is_empty() => Ok(Reply::Null),
             ("GETNAME", 2) => Ok(Reply::Bulk(self.name.clone())),
             ("SETNAME", 3) => {
-                self.name = strings[2].clone();
+                self.name = checked_name(&strings[2])?;
                 Ok(Reply::OK)
             }
-            // The client's library and its version, which nobody here asks.
+            // The client's library and its version. Nothing here uses them.
             ("SETINFO", 4) => Ok(Reply::OK),
-            _ => Err(format!("ERR CLIENT {what} is not supported")),
+            _ => {
+                let what: String = what.chars().take(64).collect();
+                Err(format!("ERR CLIENT {what} is not supported"))
+            }
         }
     }
 
-    fn quorate(&mut self, what: &str, strings: &[Bytes], about: &About<'_>) -> Result<Effect, String> {
+    fn quorate(
+        &mut self,
+        what: &str,
+        strings: &[Bytes],
+        about: &ProcessInfo<'_>,
+    ) -> Result<CommandEffect, String> {
         let texts: Vec<String> =
             strings[2..].iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -156,7 +325,8 @@ impl Session {
             ("DELAY", words) => self.turn(words, parse_delays)?,
             ("MAP", []) => Reply::text(self.map.clone()),
             ("MAP", [name]) => {
-                if about.roster.is_none_or(|roster| roster.map(name).is_none()) {
+                self.astray = about.roster.is_none_or(|roster| roster.map(name).is_none());
+                if self.astray {
                     return Err(format!("there is no map '{name}': QUORATE MAPS lists those that there are"));
                 }
                 self.map = (*name).to_owned();
@@ -171,32 +341,34 @@ impl Session {
             ("CREATE", [name, options @ ..]) => {
                 let roster = about.roster.ok_or("this process has not joined yet")?;
                 let map = parse_map(options, roster, about.me)?;
-                return Ok(Effect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
+                return Ok(CommandEffect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
             }
-            ("DROP", [name]) => return Ok(Effect::Change(Change::DropMap { name: (*name).to_owned() })),
-            ("DISMISS", [name]) => return Ok(Effect::Change(Change::Dismiss(named(about, name)?))),
+            ("DROP", [name]) => {
+                return Ok(CommandEffect::Change(Change::DropMap { name: (*name).to_owned() }));
+            }
+            ("DISMISS", [name]) => return Ok(CommandEffect::Change(Change::Dismiss(named(about, name)?))),
             ("REPLACE", [old, new]) => {
                 let (old, new) = (named(about, old)?, named(about, new)?);
-                return Ok(Effect::Change(Change::Replace { old, new }));
+                return Ok(CommandEffect::Change(Change::Replace { old, new }));
             }
             ("ACCEPT", [name]) => {
                 let process = named(about, name)?;
                 let number = about.roster.and_then(|roster| roster.layout().number(process));
                 let number = number.ok_or_else(|| format!("'{name}' is no cell"))?;
-                return Ok(Effect::Change(Change::Complete(number)));
+                return Ok(CommandEffect::Change(Change::Complete(number)));
             }
             _ => {
                 return Err(String::from(
-                    "usage: QUORATE LEVEL [read [write] [NEXT]] | P [read [write] [BETWEEN weak strong] [NEXT]] | \
+                    "usage: QUORATE ID id write … | LEVEL [read [write] [NEXT]] | P [read [write] [BETWEEN weak strong] [NEXT]] | \
                      DELAY [read [write] [NEXT]] | MAP [name] | MAPS | CELLS | CREATE name \
                      [STRATEGY quorum|ordered|group|service] [COPIES n|site:n,…] [REPAIR none|blocking|per-million] | DROP name | DISMISS member | REPLACE member spare | ACCEPT member",
                 ));
             }
         };
-        Ok(Effect::Answer(reply))
+        Ok(CommandEffect::Answer(reply))
     }
 
-    /// Turns the dial, for the connection or with `NEXT` behind for the next command on keys alone.
+    /// Sets the dial of the connection, or with `NEXT` at the end that of the next command on keys.
     fn turn(
         &mut self,
         words: &[&str],
@@ -212,12 +384,29 @@ impl Session {
     }
 }
 
-fn named(about: &About<'_>, name: &str) -> Result<ProcessId, String> {
+/// Checks a client's name by the rules of Redis, and against [`NAME_BYTES_MAX`].
+fn checked_name(name: &Bytes) -> Result<Bytes, String> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(format!("ERR a client's name has at most {NAME_BYTES_MAX} bytes"));
+    }
+    if !name.iter().all(u8::is_ascii_graphic) {
+        return Err(String::from("ERR Client names cannot contain spaces, newlines or special characters."));
+    }
+    // A copy, so that the name does not keep the whole request in memory.
+    Ok(Bytes::copy_from_slice(name))
+}
+
+const NO_TRANSACTIONS: &str = "ERR MULTI, EXEC and WATCH are not supported: a map has no transactions over several commands. \
+     Pipelines without them are the client's option: redis-py pipeline(transaction=False), ioredis pipeline(), \
+     Jedis pipelined(), go-redis Pipelined()";
+
+fn named(about: &ProcessInfo<'_>, name: &str) -> Result<ProcessId, String> {
     let roster = about.roster.ok_or("this process has not joined yet")?;
     roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))
 }
 
-/// How a map is to be kept: without a word, up to three copies at the first site, and no repair by reads.
+/// Parses the options of a new map. The default is up to three copies at the lowest site, without read
+/// repair.
 fn parse_map(options: &[&str], roster: &Roster, me: Option<ProcessId>) -> Result<Map, String> {
     let site = roster.layout().cells().map(|(_, cell)| cell.site).min().unwrap_or_default();
     let at_site = roster.layout().cells().filter(|(_, cell)| cell.site == site).count();
@@ -289,9 +478,9 @@ fn parse_repair(value: &str) -> Result<ReadRepair, String> {
     }
 }
 
-fn cells(about: &About<'_>) -> Vec<Reply> {
+fn cells(about: &ProcessInfo<'_>) -> Vec<Reply> {
     let Some(roster) = about.roster else { return Vec::new() };
-    let member = |(process, seat): (_, &quorate_protocol::partial::Seat)| {
+    let member = |(process, seat): (_, &quorate_protocol::partial::MemberEntry)| {
         let state = match roster.layout().number(process) {
             Some(number) if roster.layout().cell(number).is_some_and(|cell| cell.arriving) => {
                 format!("cell {} arriving", number.0)
@@ -304,8 +493,8 @@ fn cells(about: &About<'_>) -> Vec<Reply> {
     roster.members().map(member).collect()
 }
 
-/// What `INFO` tells, of all sections or of those that are named.
-fn info(about: &About<'_>, wanted: &[String]) -> String {
+/// Returns the answer to `INFO`: the sections in `wanted`, or all if it is empty.
+fn info(about: &ProcessInfo<'_>, wanted: &[String]) -> String {
     let (mut maps, mut cells, mut spares) = (String::new(), 0, 0);
     if let Some(roster) = about.roster {
         cells = roster.layout().cells().count();
@@ -355,34 +544,27 @@ fn info(about: &About<'_>, wanted: &[String]) -> String {
     told.join("\r\n")
 }
 
-/// The Redis whose answers commands follow; tools ask for it.
+/// The Redis version whose answers commands follow. Tools ask for it.
 const REDIS_VERSION: &str = "7.0.0";
 
 #[cfg(test)]
 mod tests {
     use quorate_protocol::{Incarnation, partial::Level};
 
-    use super::{super::dial::Pair, *};
+    use super::*;
 
     const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(7) };
 
-    fn session() -> Session {
-        Session {
-            number: 7,
-            version: Version::Two,
-            map: String::from("main"),
-            dial: Dial::fixed(Pair::both(Level::Quorum)),
-            next: None,
-            name: Bytes::new(),
-        }
+    fn session() -> ClientSession {
+        ClientSession::new(7, String::from("main"), Level::Quorum)
     }
 
-    fn ask(session: &mut Session, line: &str) -> Effect {
+    fn ask(session: &mut ClientSession, line: &str) -> CommandEffect {
         let strings: Vec<Bytes> =
             line.split(' ').map(|word| Bytes::copy_from_slice(word.as_bytes())).collect();
         let roster = Roster::default();
         let uptime = Duration::from_secs(9);
-        let about = About {
+        let about = ProcessInfo {
             roster: Some(&roster),
             me: Some(ME),
             clients: 1,
@@ -394,9 +576,9 @@ mod tests {
         session.command(&strings, &about)
     }
 
-    fn error(effect: Effect) -> String {
+    fn error(effect: CommandEffect) -> String {
         match effect {
-            Effect::Answer(Reply::Error(text)) => text,
+            CommandEffect::Answer(Reply::Error(text)) => text,
             other => panic!("no error: {other:?}"),
         }
     }
@@ -406,22 +588,22 @@ mod tests {
         let mut session = session();
         assert_eq!(
             ask(&mut session, "quorate level"),
-            Effect::Answer(Reply::text("read quorum write quorum"))
+            CommandEffect::Answer(Reply::text("read quorum write quorum"))
         );
-        assert_eq!(ask(&mut session, "QUORATE LEVEL one ALL"), Effect::Answer(Reply::OK));
-        let set = Dial::fixed(Pair { read: Level::One, write: Level::All });
+        assert_eq!(ask(&mut session, "QUORATE LEVEL one ALL"), CommandEffect::Answer(Reply::OK));
+        let set = Dial::fixed(ReadWrite { read: Level::One, write: Level::All });
         assert_eq!(session.dial, set);
-        assert_eq!(ask(&mut session, "quorate level local_quorum next"), Effect::Answer(Reply::OK));
-        assert_eq!(ask(&mut session, "quorate delay 5 next"), Effect::Answer(Reply::OK));
-        let delays = Pair::both(std::time::Duration::from_millis(5));
-        assert_eq!(session.next, Some(Dial { delays, ..Dial::fixed(Pair::both(Level::LocalQuorum)) }));
+        assert_eq!(ask(&mut session, "quorate level local_quorum next"), CommandEffect::Answer(Reply::OK));
+        assert_eq!(ask(&mut session, "quorate delay 5 next"), CommandEffect::Answer(Reply::OK));
+        let delays = ReadWrite::both(std::time::Duration::from_millis(5));
+        assert_eq!(session.next, Some(Dial { delays, ..Dial::fixed(ReadWrite::both(Level::LocalQuorum)) }));
         assert_eq!(session.dial, set);
-        assert_eq!(ask(&mut session, "quorate p 0.5"), Effect::Answer(Reply::OK));
+        assert_eq!(ask(&mut session, "quorate p 0.5"), CommandEffect::Answer(Reply::OK));
         let told = "read quorum with probability 0.5, else one write quorum with probability 0.5, else one";
-        assert_eq!(ask(&mut session, "quorate p"), Effect::Answer(Reply::text(told)));
+        assert_eq!(ask(&mut session, "quorate p"), CommandEffect::Answer(Reply::text(told)));
         assert_eq!(
             ask(&mut session, "quorate delay"),
-            Effect::Answer(Reply::text("before reads 0ns, after writes 0ns"))
+            CommandEffect::Answer(Reply::text("before reads 0ns, after writes 0ns"))
         );
         assert!(error(ask(&mut session, "quorate level most")).contains("no level 'most'"));
         assert!(error(ask(&mut session, "quorate level one one one")).contains("takes one level"));
@@ -433,7 +615,10 @@ mod tests {
         let mut session = session();
         let map = |copies: &[(u16, u8)], strategy| {
             let copies = Copies::new(copies.iter().map(|(site, count)| (Site(*site), *count))).unwrap();
-            Effect::Change(Change::CreateMap { name: String::from("m"), map: Map { copies, strategy } })
+            CommandEffect::Change(Change::CreateMap {
+                name: String::from("m"),
+                map: Map { copies, strategy },
+            })
         };
         let quorum = Strategy::Quorum;
         for (line, wanted) in [
@@ -471,7 +656,7 @@ mod tests {
     fn info_has_the_sections_that_are_asked_for() {
         let mut session = session();
         let mut told = |line: &str| match ask(&mut session, line) {
-            Effect::Answer(Reply::Bulk(text)) => String::from_utf8(text.to_vec()).unwrap(),
+            CommandEffect::Answer(Reply::Bulk(text)) => String::from_utf8(text.to_vec()).unwrap(),
             other => panic!("no text: {other:?}"),
         };
         let all = told("info");
@@ -489,20 +674,84 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_opening_refuses_what_it_would_have_enclosed() {
+        let mut session = session();
+        let refusal_after_opening =
+            |session: &ClientSession, name: &str| session.refusal_after_opening(name.as_bytes()).is_some();
+        assert!(error(ask(&mut session, "exec")).contains("EXEC without MULTI"));
+        for (closing, answer) in [("exec", "EXECABORT"), ("discard", "")] {
+            assert!(!refusal_after_opening(&session, "INCR"));
+            assert!(error(ask(&mut session, "multi")).contains("transaction=False"));
+            assert!(
+                refusal_after_opening(&session, "INCR")
+                    && refusal_after_opening(&session, "PING")
+                    && refusal_after_opening(&session, "WATCH")
+            );
+            assert!(!refusal_after_opening(&session, "EXEC") && !refusal_after_opening(&session, "QUIT"));
+            assert!(error(ask(&mut session, "multi")).contains("nested"));
+            match ask(&mut session, closing) {
+                CommandEffect::Answer(Reply::Error(text)) => assert!(text.starts_with(answer), "{text}"),
+                told => assert_eq!(told, CommandEffect::Answer(Reply::OK)),
+            }
+        }
+        assert!(error(ask(&mut session, "watch k")).contains("ioredis"));
+        for (opening, closing) in
+            [("select 1", "select 0"), ("select x", "select 0"), ("quorate map m", "select 0")]
+        {
+            error(ask(&mut session, opening));
+            assert!(
+                refusal_after_opening(&session, "SET")
+                    && refusal_after_opening(&session, "SCAN")
+                    && refusal_after_opening(&session, "EVAL"),
+                "{opening}"
+            );
+            assert!(
+                !refusal_after_opening(&session, "PING") && !refusal_after_opening(&session, "QUORATE"),
+                "{opening}"
+            );
+            assert_eq!(ask(&mut session, closing), CommandEffect::Answer(Reply::OK));
+            assert!(!session.is_barred());
+        }
+        // The end of a transaction leaves the wrong database in place.
+        error(ask(&mut session, "select 1"));
+        error(ask(&mut session, "multi"));
+        error(ask(&mut session, "exec"));
+        assert!(refusal_after_opening(&session, "SET"));
+    }
+
+    #[test]
+    fn names_are_short_and_plain() {
+        let mut session = session();
+        let long = "x".repeat(NAME_BYTES_MAX);
+        assert_eq!(ask(&mut session, &format!("client setname {long}")), CommandEffect::Answer(Reply::OK));
+        for line in [format!("client setname {long}x"), format!("hello 2 setname {long}x")] {
+            assert!(error(ask(&mut session, &line)).contains("at most 1024 bytes"));
+        }
+        assert!(error(ask(&mut session, "client setname a\tb")).contains("cannot contain spaces"));
+        assert_eq!(session.name, long);
+    }
+
+    #[test]
     fn clients_greet_in_both_versions() {
         let mut session = session();
-        let Effect::Answer(Reply::Map(pairs)) = ask(&mut session, "hello 3 setname me") else {
+        let CommandEffect::Answer(Reply::Map(pairs)) = ask(&mut session, "hello 3 setname me") else {
             panic!("no greeting")
         };
         assert!(pairs.contains(&(Reply::text("proto"), Reply::Number(3))));
         assert_eq!(session.version, Version::Three);
-        assert_eq!(ask(&mut session, "client getname"), Effect::Answer(Reply::text("me")));
+        assert_eq!(ask(&mut session, "client getname"), CommandEffect::Answer(Reply::text("me")));
         assert!(error(ask(&mut session, "hello 4")).starts_with("NOPROTO"));
         assert!(error(ask(&mut session, "hello 3 auth a b")).contains("AUTH is not supported"));
-        assert_eq!(ask(&mut session, "reset"), Effect::Answer(Reply::Simple("RESET")));
+        assert_eq!(ask(&mut session, "reset"), CommandEffect::Reset);
+        // A refused greeting changes nothing.
+        session.version = Version::Two;
+        assert!(error(ask(&mut session, "hello 3 auth a b")).contains("AUTH is not supported"));
+        assert!(error(ask(&mut session, "hello 3 setname")).contains("option 'setname'"));
         assert_eq!(session.version, Version::Two);
-        assert_eq!(ask(&mut session, "quit"), Effect::Quit(Reply::OK));
+        assert!(error(ask(&mut session, "hello 03")).contains("not an integer"));
+        assert_eq!(ask(&mut session, "quit"), CommandEffect::Quit(Reply::OK));
         assert!(error(ask(&mut session, "select 1")).contains("database 0 only"));
+        assert!(error(ask(&mut session, "select 00")).contains("not an integer"));
         assert!(error(ask(&mut session, "ping a b")).contains("wrong number"));
         assert!(error(ask(&mut session, "frob\r\nnicate")).contains("unknown or unsupported"));
     }

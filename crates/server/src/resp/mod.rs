@@ -1,20 +1,24 @@
 //! The Redis door: maps of partial quorums over the Redis protocol, on the protocol thread of a cell.
 //!
-//! **Promise.** A client's answers come in the order of its requests, one for each. Requests of one client on one key take effect in
-//! their order, pipelined or not. Every answer is a value, or an error whose first word says what may have happened. What a map
-//! cannot do honestly is refused by name.
+//! **Promise.** A client gets one answer for each request, in the order of its requests. Requests of one
+//! client on one key take effect in their order, pipelined or not. Every answer is a value, or an error whose
+//! first word says what may have happened. A command that a map cannot carry out faithfully is refused by
+//! name.
 //!
-//! **Source.** The Redis serialization protocol, versions 2 and 3. Requests are flat arrays of strings; [`parse`] takes nothing else.
+//! **Source.** The Redis serialization protocol, versions 2 and 3. [`parse`] accepts only flat arrays of
+//! strings and single lines as requests.
 //!
-//! **Levels.** A connection begins in the map and at the level that its [`Settings`] say. `QUORATE LEVEL read [write]` sets the levels for
-//! all that follows, and with `NEXT` behind it for the next command alone; `QUORATE MAP name` chooses the map. `QUORATE P` has chance
-//! choose between two levels, and `QUORATE DELAY` makes operations longer (`dial`).
+//! **Levels.** A connection begins with the map and the level of its [`Settings`]. `QUORATE LEVEL read
+//! [write]` sets the levels of all later commands, and with `NEXT` at the end those of the next command only.
+//! `QUORATE MAP name` chooses the map. `QUORATE P` lets chance choose between two levels, and `QUORATE DELAY`
+//! makes operations take longer (`dial`).
 //!
-//! **Strategies.** A map may be kept otherwise than by partial quorums ([`quorate::maps::strategy`]). Levels, delays and the dial say nothing
-//! of it. Its commands are one request each (`strategies`).
+//! **Strategies.** A map may have another strategy than partial quorums ([`quorate::maps::strategy`]).
+//! Levels, delays and the dial do not apply to it. Each command on it is one request (`strategies`).
 //!
-//! **Roles.** [`Front`] keeps what is known of each client. It is handed bytes, and hands operations to the cell of its own
-//! process, which coordinates them. Nothing here waits, and no other thread takes part.
+//! **Roles.** [`RedisClients`] keeps the state of each client. It gets bytes, and hands operations to the
+//! cell of its own process, which coordinates them. Nothing here waits, and everything runs on the protocol
+//! thread.
 //!
 //! ```text
 //!   bytes ──▶ parse ──▶ command ──▶ operations ──▶ cell
@@ -23,29 +27,38 @@
 //!
 //! **Attacks considered.**
 //!
-//! - *Huge counts, nested arrays, half frames.* Lengths are judged before anything is kept for them; a nested array is refused at its
-//!   first byte; what is unfinished is bounded in bytes and in time ([`door`](quorate_runtime::door)).
-//! - *A pipeline without end.* So many requests of a client are under way, and the rest waits unread.
+//! - *Huge counts, nested arrays, unfinished frames.* Lengths are checked before memory is taken for them. A
+//!   nested array is refused at its first byte. An unfinished request is bounded in bytes and in time
+//!   ([`door`](quorate_runtime::door)).
+//! - *A pipeline without end.* A bounded number of a client's requests is under way, and the rest waits
+//!   unread.
 //! - *A client that reads nothing.* Nothing more is taken from it, and in the end it is cut off.
-//! - *A read behind a write of the same key, in one pipeline.* It waits until the write has ended: else, at levels that do not
-//!   meet, or while the write still asks for the newest stamp, it could be answered without it.
-//! - *A client that goes while its operations run.* They go on; nobody is told how they end.
-//! - *A restart of the process in the middle of requests.* Clients are handed over between two of them, to the program that follows (`carry`).
+//! - *A short request with a huge answer.* Answers are counted as their values come, for each request, for
+//!   each client and for all of them. They are refused by name before they are gathered ([`HeldLimits`]).
+//! - *A browser that a web page makes send HTTP here.* The connection is cut at the first line.
+//! - *A pipeline after a refused opening,* such as `MULTI`. The commands that it would have enclosed are
+//!   refused too (`connection`).
+//! - *A read after a write of the same key, in one pipeline.* The read waits until the write has ended.
+//!   Otherwise it could miss the write, at levels that do not overlap, or while the write still asks for the
+//!   newest stamp.
+//! - *A client that leaves while its operations run.* They continue, and nobody gets their outcomes.
+//! - *A restart of the process in the middle of requests.* Clients are handed over to the successor between
+//!   two requests (`handover`).
 
-mod carry;
 mod command;
 mod connection;
+mod counters;
 mod dial;
-mod figures;
-mod front;
+mod handover;
 pub mod parse;
+mod redis_clients;
 mod reply;
 mod scan;
 mod strategies;
 
 pub use self::{
-    carry::{Carried, Handed, Latch},
     dial::level,
-    front::{Front, Settings},
+    handover::{ClientState, HandedClient, HandoverHandle},
+    redis_clients::{HeldLimits, RedisClients, Settings},
     reply::{Reply, Version},
 };

@@ -1,12 +1,12 @@
-//! Answers in bytes, as RESP2 or RESP3 has them.
+//! Answers, and their encoding in RESP2 or RESP3.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-/// The form in which a client wants its answers.
+/// The version of the protocol in which a client wants its answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Version {
-    /// RESP2, as a client speaks that says nothing.
+    /// RESP2, the version of a client that sends no `HELLO`.
     #[default]
     Two,
     /// RESP3.
@@ -16,7 +16,7 @@ pub enum Version {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// A word that says that it is done.
+    /// A status word, such as `OK`.
     Simple(&'static str),
     /// An error: its code and its text on one line.
     Error(String),
@@ -26,27 +26,39 @@ pub enum Reply {
     Bulk(Bytes),
     /// No value.
     Null,
-    /// Several.
+    /// Several answers.
     Array(Vec<Reply>),
-    /// Pairs; in RESP2 an array of twice as many.
+    /// Pairs. RESP2 encodes them as one array of keys and values in turn.
     Map(Vec<(Reply, Reply)>),
 }
 
 impl Reply {
-    /// Done.
+    /// The answer of a command that succeeded.
     pub const OK: Reply = Reply::Simple("OK");
 
-    /// A string from text.
+    /// Creates a string from text.
     pub fn text(text: impl Into<String>) -> Reply {
         Reply::Bulk(Bytes::from(text.into()))
     }
 
-    /// Appends its bytes.
+    /// Returns the size in memory and encoded, in bytes, roughly. A value that occurs twice counts twice.
+    pub fn bytes(&self) -> usize {
+        size_of::<Reply>()
+            + match self {
+                Reply::Simple(_) | Reply::Number(_) | Reply::Null => 0,
+                Reply::Error(text) => text.len(),
+                Reply::Bulk(bytes) => bytes.len(),
+                Reply::Array(replies) => replies.iter().map(Reply::bytes).sum(),
+                Reply::Map(pairs) => pairs.iter().map(|(key, value)| key.bytes() + value.bytes()).sum(),
+            }
+    }
+
+    /// Appends the encoded answer to `out`.
     pub fn encode(&self, version: Version, out: &mut BytesMut) {
         match self {
             Reply::Simple(word) => line(out, b'+', word.as_bytes()),
             Reply::Error(text) => {
-                // An error is one line whatever a client made it say.
+                // An error must be one line, even if it quotes a client's line breaks.
                 out.put_u8(b'-');
                 out.extend(text.bytes().map(|byte| if byte == b'\r' || byte == b'\n' { b' ' } else { byte }));
                 out.put_slice(b"\r\n");
@@ -95,7 +107,7 @@ fn head(out: &mut BytesMut, tag: u8, count: usize) {
     out.put_slice(b"\r\n");
 }
 
-/// Decimal digits, without an allocation: there is one of them in every answer.
+/// Writes decimal digits without an allocation, because almost every answer has a number.
 fn put_number(out: &mut BytesMut, number: i64) {
     let mut digits = [0; 20];
     let mut at = digits.len();

@@ -1,45 +1,45 @@
-//! `SCAN`: which keys of a piece are told, and how.
+//! `SCAN`: its cursor, and the filter on the keys of a piece.
 //!
-//! The cursor is the token behind which the next piece begins, and 0 at the beginning and at the end. So it says all that a scan
-//! needs, and is good for as long as the user likes. A piece has as many keys as its cells tell at a time; `COUNT` is read and changes nothing.
+//! The cursor is the token after which the next piece begins, and 0 at the beginning and at the end. So it
+//! carries the whole state of a scan and never expires. The cells determine the number of keys in a piece.
+//! `COUNT` is accepted and changes nothing.
 
 use bytes::Bytes;
 use quorate_protocol::partial::{Kind, Rejection, Scanned, Token};
 
 use super::{
-    command::{Arguments, arity},
+    command::{Arguments, NO_NUMBER, arity},
     parse::number,
     reply::Reply,
 };
 
-/// A request for a piece.
+/// A request for a piece of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct ScanRequest {
     pub(super) behind: Option<Token>,
-    /// The keys that are told.
+    /// The pattern that a key must match to be returned.
     pattern: Option<Bytes>,
     kind: Option<Kind>,
 }
 
-impl Request {
-    /// From the strings behind the command's name.
-    pub(super) fn parse(arguments: Arguments<'_>) -> Result<Request, String> {
+impl ScanRequest {
+    /// Parses the strings after the command's name.
+    pub(super) fn parse(arguments: Arguments<'_>) -> Result<ScanRequest, String> {
         let cursor = arguments.get(0).ok_or_else(|| arity(b"SCAN"))?;
-        let cursor = std::str::from_utf8(cursor).ok().and_then(|text| text.parse().ok());
-        let cursor: u64 = cursor.ok_or("ERR invalid cursor")?;
+        let cursor = token(cursor).ok_or("ERR invalid cursor")?;
         let behind = (cursor > 0).then_some(Token(cursor));
-        let mut request = Request { behind, pattern: None, kind: None };
+        let mut request = ScanRequest { behind, pattern: None, kind: None };
         for index in (1..arguments.len()).step_by(2) {
             let syntax = || String::from("ERR syntax error");
             let value = arguments.get(index + 1).ok_or_else(syntax)?;
             match arguments.word(index).unwrap_or_default().as_str() {
                 "MATCH" => request.pattern = Some(arguments.bytes(index + 1)),
-                "COUNT" if number(value).is_some_and(|count| count > 0) => {}
+                "COUNT" if number(value).ok_or(NO_NUMBER)? > 0 => {}
                 "TYPE" => {
                     request.kind = Some(match &value.to_ascii_lowercase()[..] {
                         b"string" => Kind::String,
                         b"hash" => Kind::Hash,
-                        // Other kinds are not kept here.
+                        // Maps have no other kinds, so no key matches.
                         _ => Kind::Nothing,
                     });
                 }
@@ -49,12 +49,12 @@ impl Request {
         Ok(request)
     }
 
-    /// The answer that the outcome makes.
+    /// Makes the answer from the outcome.
     pub(super) fn answer(&self, outcome: Scanned) -> Reply {
         let failed = |words: &str| Reply::Error(words.to_owned());
         match outcome {
             Scanned::Piece { keys, next } => {
-                // No key has token 0 in practice: one of 2^64.
+                // Token 0 is taken for 1, because cursor 0 means the end. One key in 2^64 has token 0.
                 let cursor = next.map_or(0, |Token(token)| token.max(1));
                 let wanted = |(key, kind): &(Bytes, Kind)| {
                     self.kind.is_none_or(|it| it == *kind)
@@ -67,18 +67,25 @@ impl Request {
                 failed("UNAVAILABLE fewer replicas can be asked than the level needs for some key")
             }
             Scanned::Unanswered => failed("UNANSWERED the level was not met in time for some key"),
-            Scanned::Rejected(Rejection::NoMap) => failed("NOMAP there is no such map any more"),
+            Scanned::Rejected(Rejection::NoMap) => failed("NOMAP the map does not exist, or was dropped"),
             Scanned::Rejected(Rejection::Busy) => failed("BUSY too many scans are under way"),
             Scanned::Rejected(_) => failed("NOCELL this process is no cell"),
         }
     }
 }
 
-/// Whether a key is of a pattern: `*`, `?`, `[a-c]`, `[^a]`, and `\\` before one of these. Takes time in the product of both lengths at
-/// most, however many stars there are.
+/// Parses a cursor: 64 bits without a sign, in canonical decimal form.
+fn token(digits: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let canonical = text == "0" || !text.starts_with(['0', '+']);
+    text.parse().ok().filter(|_| canonical)
+}
+
+/// Whether a key matches a pattern: `*`, `?`, `[a-c]`, `[^a]`, and `\\` before one of these. The time is at
+/// most the product of both lengths, for any number of stars.
 fn matches(pattern: &[u8], key: &[u8]) -> bool {
     let (mut at, mut place) = (0, 0);
-    // Behind the last star, and how far the key was when it was met.
+    // The place in the pattern after the last star, and the place in the key where that star's match ends.
     let mut star: Option<(usize, usize)> = None;
     while place < key.len() {
         if pattern.get(at) == Some(&b'*') {
@@ -87,7 +94,7 @@ fn matches(pattern: &[u8], key: &[u8]) -> bool {
         } else if let Some(width) = one(&pattern[at..], key[place]) {
             (at, place) = (at + width, place + 1);
         } else if let Some((behind, from)) = star {
-            // The star takes one more.
+            // The star takes one more byte.
             (at, place) = (behind, from + 1);
             star = Some((behind, from + 1));
         } else {
@@ -97,14 +104,14 @@ fn matches(pattern: &[u8], key: &[u8]) -> bool {
     pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
-/// How long the first element of a pattern is, if this byte is of it.
+/// Returns the length of the pattern's first element if it matches `byte`.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'?' => Some(1),
         b'[' => {
             let (negated, mut at) = if pattern.get(1) == Some(&b'^') { (true, 2) } else { (false, 1) };
             let mut found = false;
-            // One that has no end goes to the pattern's.
+            // A class without an end extends to the end of the pattern.
             while at < pattern.len() && pattern[at] != b']' {
                 if pattern[at] == b'\\' && at + 1 < pattern.len() {
                     at += 1;
@@ -130,13 +137,13 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Request, String> {
+    fn parsed(line: &str) -> Result<ScanRequest, String> {
         let (mut strings, mut at) = (Vec::new(), 0);
         for word in line.split_terminator(' ') {
             strings.push(at..at + word.len());
             at += word.len() + 1;
         }
-        Request::parse(Arguments::new(line.as_bytes(), &strings))
+        ScanRequest::parse(Arguments::new(line.as_bytes(), &strings))
     }
 
     #[test]
@@ -185,7 +192,19 @@ mod tests {
         assert_eq!(some.answer(piece(None)), reply("0", &["user1", "user2"]));
         assert_eq!(parsed("5 TYPE hash").unwrap().answer(piece(None)), reply("0", &["user2"]));
         assert_eq!(parsed("5 TYPE zset").unwrap().answer(piece(None)), reply("0", &[]));
-        for line in ["x", "-1", "0 match", "0 count 0", "0 count x", "0 often 5", ""] {
+        for line in [
+            "x",
+            "-1",
+            "0 match",
+            "0 count 0",
+            "0 count x",
+            "0 count 01",
+            "00",
+            "+1",
+            "18446744073709551616",
+            "0 often 5",
+            "",
+        ] {
             assert!(parsed(line).unwrap_err().starts_with("ERR "), "{line}");
         }
         assert!(matches!(all.answer(Scanned::Unavailable), Reply::Error(_)));

@@ -1,19 +1,19 @@
-//! Commands on maps of other strategies than partial quorums: one request each, with nothing in between.
+//! Commands on maps of other strategies than partial quorums. Each command is one atomic request.
 //!
-//! So what partial quorums must refuse is answered here: conditions, strings that are told when they are replaced, lives that change.
-//! Commands that read and change nothing are parsed and answered as those of partial quorums.
+//! So the commands that partial quorums refuse are answered here: conditional writes, writes that return the
+//! old value, and changes of a life. Commands that only read are parsed and answered as for partial quorums.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use quorate::maps::strategy::{
-    Outcome, Undone,
-    keyspace::{Answer, Life, Only, Refusal, Request, VALUE_BYTES_MAX, When},
+    Outcome, RequestError,
+    keyspace::{ANSWER_BYTES_MAX, Answer, Life, Only, Refusal, Request, VALUE_BYTES_MAX, When},
 };
 use quorate_protocol::partial::{Action, Scanned, Token, Value, counter::integer};
 
 use super::{
-    command::{self, Arguments, NO_NUMBER, Shape, WRONG_TYPE, arity},
+    command::{self, Arguments, NO_NUMBER, ReplyForm, WRONG_TYPE, arity},
     parse::number,
     reply::Reply,
     scan,
@@ -21,29 +21,33 @@ use super::{
 
 /// A command on keys.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Work {
+pub(super) struct StrategyPlan {
     pub(super) request: Request,
-    pub(super) form: Form,
+    pub(super) form: StrategyReply,
 }
 
-/// The form in which an outcome is answered.
+/// The way in which an outcome is answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    /// As of partial quorums.
-    Read(Shape),
-    Scan(scan::Request),
-    /// Done.
+pub(super) enum StrategyReply {
+    /// The values of keys, in the form in which maps of partial quorums answer.
+    Read(ReplyForm),
+    Scan(scan::ScanRequest),
+    /// `OK`.
     Done,
-    /// Done, or no value if it was not.
+    /// `OK`, or null if the condition did not hold.
     DoneIf,
-    /// The value before.
+    /// The value before the write.
     Before,
-    /// The count.
+    /// The number of keys, fields or bytes that the command reports.
     Count,
 }
 
-/// The work of a command on keys, by its name in capitals; none if it is none of these. An error says why it is refused.
-pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>, String> {
+/// Returns the work of a command on keys, by its name in capitals. `None` if the command is not one on keys.
+/// An error is the reason for a refusal.
+pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<StrategyPlan>, String> {
+    if command::is_id(name, arguments) {
+        return once(arguments).map(Some);
+    }
     let count = arguments.len();
     let wants = |holds: bool| if holds { Ok(()) } else { Err(arity(name)) };
     let key = || arguments.bytes(0);
@@ -56,14 +60,14 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>
             wants(count == 3)?;
             let life =
                 life(name, arguments.get(1), if name == b"SETEX" { Unit::Seconds } else { Unit::Millis })?;
-            (put(vec![(key(), arguments.bytes(2))], life, When::Always, false), Form::Done)
+            (put(vec![(key(), arguments.bytes(2))], life, When::Always, false), StrategyReply::Done)
         }
         b"SETNX" | b"GETSET" => {
             wants(count == 2)?;
             let pair = vec![(key(), arguments.bytes(1))];
             match name {
-                b"SETNX" => (put(pair, Life::Unlimited, When::Absent, false), Form::Count),
-                _ => (put(pair, Life::Unlimited, When::Always, true), Form::Before),
+                b"SETNX" => (put(pair, Life::Unlimited, When::Absent, false), StrategyReply::Count),
+                _ => (put(pair, Life::Unlimited, When::Always, true), StrategyReply::Before),
             }
         }
         b"MSET" | b"MSETNX" => {
@@ -71,171 +75,267 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Work>
             let pair = |index| (arguments.bytes(index), arguments.bytes(index + 1));
             let pairs = (0..count).step_by(2).map(pair).collect();
             match name {
-                b"MSET" => (put(pairs, Life::Unlimited, When::Always, false), Form::Done),
-                _ => (put(pairs, Life::Unlimited, When::Absent, false), Form::Count),
+                b"MSET" => (put(pairs, Life::Unlimited, When::Always, false), StrategyReply::Done),
+                _ => (put(pairs, Life::Unlimited, When::Absent, false), StrategyReply::Count),
             }
         }
         b"DEL" | b"UNLINK" => {
             wants(count >= 1)?;
-            (Request::Delete { keys: arguments.all(), tell: false }, Form::Count)
+            (Request::Delete { keys: arguments.all(), tell: false }, StrategyReply::Count)
         }
         b"GETDEL" => {
             wants(count == 1)?;
-            (Request::Delete { keys: vec![key()], tell: true }, Form::Before)
+            (Request::Delete { keys: vec![key()], tell: true }, StrategyReply::Before)
         }
         b"GETEX" => {
             wants(count >= 1)?;
             match lives(name, arguments, 1)? {
-                None => (Request::Read(vec![key()]), Form::Read(Shape::Get)),
-                Some(life) => {
-                    (Request::Live { key: key(), life, only: Only::Always, tell: true }, Form::Before)
-                }
+                None => (Request::Read(vec![key()]), StrategyReply::Read(ReplyForm::Get)),
+                Some(life) => (
+                    Request::Live { key: key(), life, only: Only::Always, tell: true },
+                    StrategyReply::Before,
+                ),
             }
         }
         b"EXPIRE" | b"PEXPIRE" | b"EXPIREAT" | b"PEXPIREAT" => {
-            wants(count == 2 || count == 3)?;
+            wants(count >= 2)?;
+            let only = only(arguments.from(2))?;
             let unit = if name[0] == b'P' { Unit::Millis } else { Unit::Seconds };
             let from_now = !name.ends_with(b"AT");
             let life = end(name, arguments.get(1), unit, from_now)?;
-            let only = match arguments.word(2).as_deref() {
-                None => Only::Always,
-                Some("NX") => Only::Unlimited,
-                Some("XX") => Only::Limited,
-                Some("GT") => Only::Longer,
-                Some("LT") => Only::Shorter,
-                Some(other) => return Err(format!("ERR Unsupported option {other}")),
-            };
-            (Request::Live { key: key(), life, only, tell: false }, Form::Count)
+            (Request::Live { key: key(), life, only, tell: false }, StrategyReply::Count)
         }
         b"PERSIST" => {
             wants(count == 1)?;
             let (life, only) = (Life::Unlimited, Only::Always);
-            (Request::Live { key: key(), life, only, tell: false }, Form::Count)
+            (Request::Live { key: key(), life, only, tell: false }, StrategyReply::Count)
         }
         b"INCR" | b"DECR" => {
             wants(count == 1)?;
-            (Request::Add { key: key(), added: if name == b"INCR" { 1 } else { -1 } }, Form::Count)
+            (Request::Add { key: key(), added: if name == b"INCR" { 1 } else { -1 } }, StrategyReply::Count)
         }
         b"INCRBY" | b"DECRBY" => {
             wants(count == 2)?;
             let number = arguments.get(1).and_then(integer).ok_or(NO_NUMBER)?;
             let added = if name == b"INCRBY" { Some(number) } else { number.checked_neg() };
             let added = added.ok_or("ERR decrement would overflow")?;
-            (Request::Add { key: key(), added }, Form::Count)
+            (Request::Add { key: key(), added }, StrategyReply::Count)
         }
         b"APPEND" => {
             wants(count == 2)?;
-            (Request::Append { key: key(), tail: arguments.bytes(1) }, Form::Count)
+            (Request::Append { key: key(), tail: arguments.bytes(1) }, StrategyReply::Count)
         }
         b"HSET" | b"HMSET" | b"HSETNX" => {
             wants(count >= 3 && !count.is_multiple_of(2) && (name != b"HSETNX" || count == 3))?;
             let pair = |index| (arguments.bytes(index), arguments.bytes(index + 1));
             let fields = (1..count).step_by(2).map(pair).collect();
             let request = Request::PutFields { key: key(), fields, absent: name == b"HSETNX" };
-            (request, if name == b"HMSET" { Form::Done } else { Form::Count })
+            (request, if name == b"HMSET" { StrategyReply::Done } else { StrategyReply::Count })
         }
         b"HDEL" => {
             wants(count >= 2)?;
             let names = arguments.from(1).all();
-            (Request::DeleteFields { key: key(), names }, Form::Count)
+            (Request::DeleteFields { key: key(), names }, StrategyReply::Count)
         }
         b"HINCRBY" => {
             wants(count == 3)?;
             let added = arguments.get(2).and_then(integer).ok_or(NO_NUMBER)?;
-            (Request::AddField { key: key(), name: arguments.bytes(1), added }, Form::Count)
+            (Request::AddField { key: key(), name: arguments.bytes(1), added }, StrategyReply::Count)
         }
         b"DBSIZE" => {
             wants(count == 0)?;
-            (Request::Size, Form::Count)
+            (Request::Size, StrategyReply::Count)
         }
         b"SCAN" => {
-            let request = scan::Request::parse(arguments)?;
+            let request = scan::ScanRequest::parse(arguments)?;
             let behind = request.behind.map(|Token(hash)| hash);
-            (Request::Scan { behind, limit: SCANNED_AT_ONCE }, Form::Scan(request))
+            (Request::Scan { behind, limit: SCANNED_AT_ONCE }, StrategyReply::Scan(request))
         }
         b"KEYS" | b"RANDOMKEY" => return Err(command::named(name, "is not supported: SCAN tells the keys")),
         b"RENAME" | b"RENAMENX" | b"COPY" | b"INCRBYFLOAT" | b"HINCRBYFLOAT" | b"SETRANGE" | b"SETBIT"
-        | b"HGETDEL" | b"HGETEX" | b"HEXPIRE" | b"HPERSIST" | b"MULTI" | b"EXEC" | b"DISCARD" | b"WATCH"
-        | b"UNWATCH" => return Err(command::named(name, "is not supported")),
+        | b"HGETDEL" | b"HGETEX" | b"HEXPIRE" | b"HPERSIST" => {
+            return Err(command::named(name, "is not supported"));
+        }
         _ => match command::work(name, arguments)? {
             None => return Ok(None),
-            Some(command::Work { shape, operations }) => {
+            Some(command::CommandPlan { shape, operations }) => {
                 let only_reads = operations.iter().all(|(_, action)| *action == Action::Read);
                 if !only_reads || shape.has_second() {
                     return Err(command::named(name, "is not supported"));
                 }
                 let keys = operations.into_iter().map(|(key, _)| key).collect();
-                (Request::Read(keys), Form::Read(shape))
+                (Request::Read(keys), StrategyReply::Read(shape))
             }
         },
     };
-    Ok(Some(Work { request, form }))
+    Ok(Some(StrategyPlan { request, form }))
 }
 
-/// A piece of a scan looks at about so many keys.
+/// Parses `QUORATE ID id command …`: a write that a client may repeat.
+fn once(arguments: Arguments<'_>) -> Result<StrategyPlan, String> {
+    let usage = || String::from("ERR usage: QUORATE ID id write …");
+    let id = arguments.get(1).ok_or_else(usage)?;
+    if id.is_empty() || id.len() > ID_BYTES_MAX {
+        return Err(format!("ERR QUORATE ID: an id has 1 to {ID_BYTES_MAX} bytes"));
+    }
+    let name = arguments.word(2).ok_or_else(usage)?;
+    let inner = (name != "QUORATE").then(|| work(name.as_bytes(), arguments.from(3))).transpose()?.flatten();
+    let once = inner.and_then(|StrategyPlan { request, form }| {
+        Some(StrategyPlan { request: Request::once(Bytes::copy_from_slice(id), &request)?, form })
+    });
+    once.ok_or_else(|| {
+        let name: String = name.chars().take(64).collect();
+        format!("ERR QUORATE ID stands in front of a command that writes keys, and {name} is none")
+    })
+}
+
+/// Longest id of a request, in bytes.
+const ID_BYTES_MAX: usize = 64;
+
+/// Keys that a piece of a scan looks at, about.
 const SCANNED_AT_ONCE: u32 = 100;
 
 fn put(pairs: Vec<(Bytes, Bytes)>, life: Life, when: When, tell: bool) -> Request {
     Request::Put { pairs, life, when, tell }
 }
 
-/// `SET` with its options.
-fn set(arguments: Arguments<'_>) -> Result<(Request, Form), String> {
-    let (mut when, mut tell, mut life) = (When::Always, false, None);
+/// Parses `SET` with its options. As in Redis, syntax errors are reported before errors in numbers.
+fn set(arguments: Arguments<'_>) -> Result<(Request, StrategyReply), String> {
+    let (mut when, mut tell, mut life): (_, _, Option<Expiry<'_>>) = (When::Always, false, None);
     let mut index = 2;
     while let Some(option) = arguments.word(index) {
         let syntax = || String::from("ERR syntax error");
         match option.as_str() {
-            "NX" | "XX" if when == When::Always => {
-                when = if option == "NX" { When::Absent } else { When::Present };
-            }
+            "NX" if when != When::Present => when = When::Absent,
+            "XX" if when != When::Absent => when = When::Present,
             "GET" => tell = true,
-            "KEEPTTL" if life.is_none() => life = Some(Life::Kept),
-            option if life.is_none() => {
-                life = Some(limited(b"SET", option, arguments.get(index + 1))?.ok_or_else(syntax)?);
-                index += 1;
+            option => {
+                let limit = limit(option, arguments.get(index + 1)).ok_or_else(syntax)?;
+                if life.is_some_and(|before| !before.is_like(limit)) || limit == Expiry::Persist {
+                    return Err(syntax());
+                }
+                index += limit.numbers();
+                life = Some(limit);
             }
-            _ => return Err(syntax()),
         }
         index += 1;
     }
     let form = match (tell, when) {
-        (true, _) => Form::Before,
-        (false, When::Always) => Form::Done,
-        (false, _) => Form::DoneIf,
+        (true, _) => StrategyReply::Before,
+        (false, When::Always) => StrategyReply::Done,
+        (false, _) => StrategyReply::DoneIf,
     };
     let pairs = vec![(arguments.bytes(0), arguments.bytes(1))];
-    Ok((put(pairs, life.unwrap_or(Life::Unlimited), when, tell), form))
+    let life = life.map_or(Ok(Life::Unlimited), |limit| limit.life(b"SET"))?;
+    Ok((put(pairs, life, when, tell), form))
 }
 
-/// The one option about lives from this place on, if there is one.
+/// Parses the options of `GETEX`, from index `at` on. Returns `None` if there are no options.
 fn lives(name: &[u8], arguments: Arguments<'_>, at: usize) -> Result<Option<Life>, String> {
     let syntax = || String::from("ERR syntax error");
-    match (arguments.word(at).as_deref(), arguments.len() - at) {
-        (None, _) => Ok(None),
-        (Some("PERSIST"), 1) => Ok(Some(Life::Unlimited)),
-        (Some(option), 2) => limited(name, option, arguments.get(at + 1))?.map(Some).ok_or_else(syntax),
-        _ => Err(syntax()),
+    let (mut life, mut index): (Option<Expiry<'_>>, _) = (None, at);
+    while let Some(option) = arguments.word(index) {
+        let limit = limit(&option, arguments.get(index + 1)).ok_or_else(syntax)?;
+        if life.is_some_and(|before| !before.is_like(limit)) || limit == Expiry::Kept {
+            return Err(syntax());
+        }
+        index += 1 + limit.numbers();
+        life = Some(limit);
     }
+    life.map(|limit| limit.life(name)).transpose()
 }
 
-/// The life that an option sets with its number; none: it is no such option.
-fn limited(name: &[u8], option: &str, digits: Option<&[u8]>) -> Result<Option<Life>, String> {
-    match option {
-        "EX" => life(name, digits, Unit::Seconds).map(Some),
-        "PX" => life(name, digits, Unit::Millis).map(Some),
-        "EXAT" | "PXAT" => {
-            let unit = if option == "EXAT" { Unit::Seconds } else { Unit::Millis };
-            match digits.and_then(number) {
-                Some(1..) => end(name, digits, unit, false).map(Some),
-                _ => Err(command::invalid_expiry(name)),
+/// Parses the condition of `EXPIRE` and its like.
+fn only(options: Arguments<'_>) -> Result<Only, String> {
+    let (mut unlimited, mut limited, mut longer, mut shorter) = (false, false, false, false);
+    for index in 0..options.len() {
+        match options.word(index).unwrap_or_default().as_str() {
+            "NX" => unlimited = true,
+            "XX" => limited = true,
+            "GT" => longer = true,
+            "LT" => shorter = true,
+            _ => {
+                let option = options.get(index).unwrap_or_default();
+                let option = String::from_utf8_lossy(&option[..option.len().min(64)]);
+                return Err(format!("ERR Unsupported option {option}"));
             }
         }
-        _ => Ok(None),
+    }
+    if unlimited && (limited || longer || shorter) {
+        return Err(String::from("ERR NX and XX, GT or LT options at the same time are not compatible"));
+    }
+    Ok(match (limited, longer, shorter) {
+        (_, true, true) => {
+            return Err(String::from("ERR GT and LT options at the same time are not compatible"));
+        }
+        // An unlimited life is longer than any other, so `GT` never applies to it.
+        (_, true, false) => Only::Longer,
+        (true, false, true) => Only::LimitedShorter,
+        (false, false, true) => Only::Shorter,
+        (true, false, false) => Only::Limited,
+        (false, false, false) if unlimited => Only::Unlimited,
+        (false, false, false) => Only::Always,
+    })
+}
+
+/// An option about a life, with its digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Expiry<'a> {
+    Kept,
+    Persist,
+    After(Unit, &'a [u8]),
+    At(Unit, &'a [u8]),
+}
+
+/// Returns the option of this name. `None` if there is no such option, or its number is missing.
+fn limit<'a>(option: &str, digits: Option<&'a [u8]>) -> Option<Expiry<'a>> {
+    Some(match option {
+        "KEEPTTL" => Expiry::Kept,
+        "PERSIST" => Expiry::Persist,
+        "EX" => Expiry::After(Unit::Seconds, digits?),
+        "PX" => Expiry::After(Unit::Millis, digits?),
+        "EXAT" => Expiry::At(Unit::Seconds, digits?),
+        "PXAT" => Expiry::At(Unit::Millis, digits?),
+        _ => return None,
+    })
+}
+
+impl Expiry<'_> {
+    /// Whether both are the same option. It may be given twice, and the last one counts.
+    fn is_like(self, other: Expiry<'_>) -> bool {
+        match (self, other) {
+            (Expiry::Kept, Expiry::Kept) | (Expiry::Persist, Expiry::Persist) => true,
+            (Expiry::After(one, _), Expiry::After(two, _)) | (Expiry::At(one, _), Expiry::At(two, _)) => {
+                one == two
+            }
+            _ => false,
+        }
+    }
+
+    /// The number of strings after the option.
+    fn numbers(self) -> usize {
+        match self {
+            Expiry::Kept | Expiry::Persist => 0,
+            Expiry::After(..) | Expiry::At(..) => 1,
+        }
+    }
+
+    fn life(self, name: &[u8]) -> Result<Life, String> {
+        match self {
+            Expiry::Kept => Ok(Life::Kept),
+            Expiry::Persist => Ok(Life::Unlimited),
+            Expiry::After(unit, digits) => life(name, Some(digits), unit),
+            Expiry::At(unit, digits) => {
+                if number(digits).ok_or(NO_NUMBER)? <= 0 {
+                    return Err(command::invalid_expiry(name));
+                }
+                end(name, Some(digits), unit, false)
+            }
+        }
     }
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Unit {
     Seconds,
     Millis,
@@ -250,18 +350,22 @@ impl Unit {
     }
 }
 
-/// A positive time from now on.
+/// Parses a positive time from now on.
 fn life(name: &[u8], digits: Option<&[u8]>, unit: Unit) -> Result<Life, String> {
-    let life = command::millis(digits, unit.millis()).map(Life::For);
-    life.ok_or_else(|| command::invalid_expiry(name))
+    command::millis(name, digits, unit.millis()).map(Life::For)
 }
 
-/// A time from now on, or one of day; one that is over ends at once.
+/// Parses the end of a life: a time from now on, or a time on the wall clock. A past end deletes at once.
 fn end(name: &[u8], digits: Option<&[u8]>, unit: Unit, from_now: bool) -> Result<Life, String> {
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
-    let Ok(count) = u64::try_from(count) else { return Ok(Life::Until(0)) };
-    let span = count.checked_mul(unit.millis()).filter(|millis| *millis < MILLIS_MAX);
-    let span = Duration::from_millis(span.ok_or_else(|| command::invalid_expiry(name))?);
+    // The milliseconds must fit in 64 bits, for times in the past, too.
+    let in_millis = count.checked_mul(unit.millis() as i64);
+    let in_millis = in_millis.ok_or_else(|| command::invalid_expiry(name))?;
+    let Ok(span) = u64::try_from(in_millis) else { return Ok(Life::Until(0)) };
+    if span >= MILLIS_MAX {
+        return Err(command::invalid_expiry(name));
+    }
+    let span = Duration::from_millis(span);
     let nanos = u64::try_from(span.as_nanos()).map_err(|_| command::invalid_expiry(name))?;
     Ok(if !from_now {
         Life::Until(nanos)
@@ -272,27 +376,32 @@ fn end(name: &[u8], digits: Option<&[u8]>, unit: Unit, from_now: bool) -> Result
     })
 }
 
-/// No instant, and no span, has more: nanoseconds of it are added to others in 64 bits.
+/// Upper bound of an instant or a duration, in milliseconds, so that sums in nanoseconds fit in 64 bits.
 const MILLIS_MAX: u64 = u64::MAX / 2_000_000;
 
-impl Form {
-    /// The answer. `wall` is the wall clock in nanoseconds.
+impl StrategyReply {
+    /// Makes the answer. `wall` is the wall clock in nanoseconds.
     pub(super) fn answer(self, outcome: Outcome, wall: u64) -> Reply {
         let answer = match outcome {
             Ok(answer) => answer,
-            Err(undone) => return Reply::Error(words(&undone)),
+            Err(undone) => {
+                return Reply::Error(words(
+                    &undone,
+                    matches!(self, StrategyReply::Read(_) | StrategyReply::Scan(_)),
+                ));
+            }
         };
         match (self, answer) {
             (_, Answer::Refused(refusal)) => Reply::Error(refused(refusal)),
-            (Form::Read(shape), Answer::Found(found)) => shape.answer(found.into(), wall),
-            (Form::Scan(request), Answer::Keys { keys, next }) => {
+            (StrategyReply::Read(shape), Answer::Found(found)) => shape.answer(found.into(), wall),
+            (StrategyReply::Scan(request), Answer::Keys { keys, next }) => {
                 request.answer(Scanned::Piece { keys, next: next.map(Token) })
             }
-            (Form::Done, Answer::Done { .. }) => Reply::OK,
-            (Form::DoneIf, Answer::Done { count: 1, .. }) => Reply::OK,
-            (Form::DoneIf, Answer::Done { .. }) => Reply::Null,
-            (Form::Count, Answer::Done { count, .. }) => Reply::Number(count),
-            (Form::Before, Answer::Done { before, .. }) => match before {
+            (StrategyReply::Done, Answer::Done { .. }) => Reply::OK,
+            (StrategyReply::DoneIf, Answer::Done { count: 1, .. }) => Reply::OK,
+            (StrategyReply::DoneIf, Answer::Done { .. }) => Reply::Null,
+            (StrategyReply::Count, Answer::Done { count, .. }) => Reply::Number(count),
+            (StrategyReply::Before, Answer::Done { before, .. }) => match before {
                 Value::String(value) => Reply::Bulk(value),
                 Value::Nothing => Reply::Null,
                 Value::Hash(_) => Reply::Error(String::from(WRONG_TYPE)),
@@ -302,11 +411,14 @@ impl Form {
     }
 }
 
-fn words(undone: &Undone) -> String {
-    match undone {
-        Undone::Unsupported(what) => format!("ERR {what}: this is not supported"),
-        Undone::NotDone(why) => format!("UNAVAILABLE {why}: nothing was written"),
-        Undone::MaybeApplied(why) => {
+/// Describes a request that failed. Only a write adds that nothing was written.
+fn words(undone: &RequestError, reads: bool) -> String {
+    match (undone, reads) {
+        (RequestError::Unsupported(what), _) => format!("ERR {what}: this is not supported"),
+        (RequestError::NotDone(why), true) => format!("UNAVAILABLE {why}"),
+        (RequestError::NotDone(why), false) => format!("UNAVAILABLE {why}: nothing was written"),
+        (RequestError::MaybeApplied(why), true) => format!("UNANSWERED {why}"),
+        (RequestError::MaybeApplied(why), false) => {
             format!("MAYBEAPPLIED {why}: a write takes effect at any time, or never")
         }
     }
@@ -318,6 +430,14 @@ fn refused(refusal: Refusal) -> String {
         Refusal::NoNumber => NO_NUMBER.to_owned(),
         Refusal::NoNumberInField => String::from("ERR hash value is not an integer"),
         Refusal::Overflow => String::from("ERR increment or decrement would overflow"),
+        Refusal::Answer => {
+            format!(
+                "TOOLARGE the answer would have more than {ANSWER_BYTES_MAX} bytes: read fewer keys at once"
+            )
+        }
+        Refusal::OtherRequest => {
+            String::from("ERR QUORATE ID: this id was given to another request: nothing was written")
+        }
         Refusal::TooLarge => {
             format!("TOOLARGE a value has at most {VALUE_BYTES_MAX} bytes: nothing was written")
         }
@@ -329,12 +449,12 @@ fn refused(refusal: Refusal) -> String {
 mod tests {
     use super::*;
 
-    fn parsed(line: &str) -> Result<Option<Work>, String> {
+    fn parsed(line: &str) -> Result<Option<StrategyPlan>, String> {
         command::parsed_by(work, line)
     }
 
-    fn request(line: &str) -> (Request, Form) {
-        let Work { request, form } = parsed(line).unwrap().unwrap();
+    fn request(line: &str) -> (Request, StrategyReply) {
+        let StrategyPlan { request, form } = parsed(line).unwrap().unwrap();
         (request, form)
     }
 
@@ -347,20 +467,49 @@ mod tests {
         let pair = || vec![(bytes("k"), bytes("v"))];
         let seconds = |count| Life::For(Duration::from_secs(count));
         for (line, life, when, tell, form) in [
-            ("set k v", Life::Unlimited, When::Always, false, Form::Done),
-            ("set k v nx ex 5", seconds(5), When::Absent, false, Form::DoneIf),
-            ("set k v px 2000 get XX", seconds(2), When::Present, true, Form::Before),
-            ("set k v keepttl", Life::Kept, When::Always, false, Form::Done),
-            ("set k v exat 7", Life::Until(7_000_000_000), When::Always, false, Form::Done),
+            ("set k v", Life::Unlimited, When::Always, false, StrategyReply::Done),
+            ("set k v nx ex 5", seconds(5), When::Absent, false, StrategyReply::DoneIf),
+            ("set k v px 2000 get XX", seconds(2), When::Present, true, StrategyReply::Before),
+            ("set k v keepttl", Life::Kept, When::Always, false, StrategyReply::Done),
+            ("set k v exat 7", Life::Until(7_000_000_000), When::Always, false, StrategyReply::Done),
         ] {
             assert_eq!(request(line), (put(pair(), life, when, tell), form), "{line}");
         }
-        for line in ["set k v nx xx", "set k v ex 5 px 5", "set k v keepttl ex 1", "set k v often"] {
+        assert_eq!(request("set k v nx nx ex 9 ex 5 get get").0, put(pair(), seconds(5), When::Absent, true));
+        for line in [
+            "set k v nx xx",
+            "set k v ex 5 px 5",
+            "set k v keepttl ex 1",
+            "set k v often",
+            "set k v ex",
+            "set k v persist",
+            "set k v ex x px 1",
+        ] {
             assert_eq!(parsed(line), Err(String::from("ERR syntax error")), "{line}");
         }
-        for line in ["set k v ex 0", "set k v ex", "set k v pxat -1", "setex k 0 v"] {
+        for line in ["set k v ex 0", "set k v pxat -1", "setex k 0 v"] {
             assert!(parsed(line).unwrap_err().starts_with("ERR invalid expire time"), "{line}");
         }
+    }
+
+    #[test]
+    fn an_id_stands_in_front_of_a_write() {
+        let (inner, form) = request("incrby k 5");
+        let once = Request::once(bytes("a-1"), &inner).unwrap();
+        assert_eq!(request("quorate id a-1 incrby k 5"), (once, form));
+        for line in [
+            "quorate id",
+            "quorate id a",
+            "quorate id a get k",
+            "quorate id a ping",
+            "quorate id a quorate id b incr k",
+        ] {
+            assert!(parsed(line).unwrap_err().contains("QUORATE ID"), "{line}");
+        }
+        assert!(
+            parsed(&format!("quorate id {} incr k", "x".repeat(65))).unwrap_err().contains("1 to 64 bytes")
+        );
+        assert_eq!(parsed("quorate level one"), Ok(None));
     }
 
     #[test]
@@ -372,13 +521,25 @@ mod tests {
             ("expire k -5 gt", Life::Until(0), Only::Longer),
             ("expireat k 5 lt", Life::Until(5_000_000_000), Only::Shorter),
             ("persist k", Life::Unlimited, Only::Always),
+            ("expire k 5 xx GT", Life::For(Duration::from_secs(5)), Only::Longer),
+            ("expire k 5 lt xx lt", Life::For(Duration::from_secs(5)), Only::LimitedShorter),
+            ("pexpire k -9223372036854775808", Life::Until(0), Only::Always),
         ] {
-            assert_eq!(request(line), (live(life, only), Form::Count), "{line}");
+            assert_eq!(request(line), (live(life, only), StrategyReply::Count), "{line}");
         }
-        assert_eq!(request("getex k").1, Form::Read(Shape::Get));
-        assert_eq!(request("getex k persist").1, Form::Before);
+        assert_eq!(request("getex k").1, StrategyReply::Read(ReplyForm::Get));
+        assert_eq!(request("getex k persist").1, StrategyReply::Before);
         assert!(parsed("expire k 5 sometimes").unwrap_err().contains("Unsupported option"));
-        assert!(parsed("expire k 99999999999999999").unwrap_err().contains("invalid expire time"));
+        for digits in ["99999999999999999", "-9223372036854775808", "9223372036854775807"] {
+            let refusal = parsed(&format!("expire k {digits}")).unwrap_err();
+            assert_eq!(refusal, "ERR invalid expire time in 'expire' command", "{digits}");
+        }
+        for digits in ["05", "+5", "5.0", "9223372036854775808", "x"] {
+            assert_eq!(parsed(&format!("expire k {digits}")).unwrap_err(), NO_NUMBER, "{digits}");
+        }
+        for options in ["nx xx", "gt nx", "nx lt", "gt lt", "xx gt lt"] {
+            assert!(parsed(&format!("expire k x {options}")).unwrap_err().contains("are not compatible"));
+        }
         assert!(parsed("getex k ex").unwrap_err().contains("syntax"));
     }
 
@@ -386,15 +547,18 @@ mod tests {
     fn what_only_reads_is_as_of_partial_quorums() {
         assert_eq!(
             request("mget a b"),
-            (Request::Read(vec![bytes("a"), bytes("b")]), Form::Read(Shape::GetMany))
+            (
+                Request::Read(vec![bytes("a"), bytes("b")]),
+                StrategyReply::Read(ReplyForm::GetMany(Vec::new()))
+            )
         );
         assert_eq!(
             request("hget h f"),
-            (Request::Read(vec![bytes("h")]), Form::Read(Shape::Field(bytes("f"))))
+            (Request::Read(vec![bytes("h")]), StrategyReply::Read(ReplyForm::Field(bytes("f"))))
         );
         assert_eq!(parsed("ping"), Ok(None));
         assert!(parsed("get").unwrap_err().contains("wrong number"));
-        for line in ["rename a b", "keys *", "multi", "incrbyfloat a 1"] {
+        for line in ["rename a b", "keys *", "incrbyfloat a 1"] {
             assert!(parsed(line).unwrap_err().contains("is not supported"), "{line}");
         }
     }
@@ -402,14 +566,18 @@ mod tests {
     #[test]
     fn outcomes_make_answers() {
         let done = |count, before| Ok(Answer::Done { count, before });
-        assert_eq!(Form::DoneIf.answer(done(0, Value::Nothing), 0), Reply::Null);
-        assert_eq!(Form::Before.answer(done(1, Value::String(bytes("v"))), 0), Reply::Bulk(bytes("v")));
-        assert_eq!(Form::Count.answer(done(3, Value::Nothing), 0), Reply::Number(3));
-        let Reply::Error(text) = Form::Count.answer(Ok(Answer::Refused(Refusal::NoNumber)), 0) else {
+        assert_eq!(StrategyReply::DoneIf.answer(done(0, Value::Nothing), 0), Reply::Null);
+        assert_eq!(
+            StrategyReply::Before.answer(done(1, Value::String(bytes("v"))), 0),
+            Reply::Bulk(bytes("v"))
+        );
+        assert_eq!(StrategyReply::Count.answer(done(3, Value::Nothing), 0), Reply::Number(3));
+        let Reply::Error(text) = StrategyReply::Count.answer(Ok(Answer::Refused(Refusal::NoNumber)), 0)
+        else {
             panic!("no error")
         };
         assert_eq!(text, NO_NUMBER);
-        let maybe = Form::Done.answer(Err(Undone::MaybeApplied(String::from("why"))), 0);
+        let maybe = StrategyReply::Done.answer(Err(RequestError::MaybeApplied(String::from("why"))), 0);
         assert!(matches!(maybe, Reply::Error(text) if text.starts_with("MAYBEAPPLIED why")));
     }
 }

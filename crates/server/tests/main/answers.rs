@@ -1,8 +1,10 @@
-//! PostgreSQL's answers: the files in `slt/` hold what PostgreSQL 15 said, statement by statement.
+//! Compares the door's answers with PostgreSQL's: the files in `slt/` hold the answers of PostgreSQL 15,
+//! statement by statement.
 //!
-//! The format is sqllogictest's. Values are in text, NULL is `NULL` and the empty string `(empty)`; `rowsort` sorts
-//! rows before comparing them; an error is named by its SQLSTATE. With `QUORATE_TEST_SERVER` set to a connection string
-//! the same files are run against that server, too: a live PostgreSQL (time zone UTC, C collation), or a cluster's gateway.
+//! The format is sqllogictest's. Values are text, NULL is `NULL`, and the empty string is `(empty)`.
+//! `rowsort` sorts the rows before the comparison. An SQLSTATE names an error. `QUORATE_TEST_SERVER` may hold
+//! a connection string; then the test runs the same files against that server, too. It may be a live
+//! PostgreSQL (time zone UTC, C collation) or the gateway of a cluster.
 
 use std::path::PathBuf;
 
@@ -11,7 +13,7 @@ use tokio_postgres::SimpleQueryMessage;
 
 struct Door(tokio_postgres::Client);
 
-/// An error, by its SQLSTATE.
+/// An error, shown as its SQLSTATE.
 #[derive(Debug)]
 struct Refused(tokio_postgres::Error);
 

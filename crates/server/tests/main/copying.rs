@@ -1,4 +1,4 @@
-//! What a COPY leaves behind, seen at the backend.
+//! Checks what each COPY leaves at the backend.
 
 use std::{
     collections::VecDeque,
@@ -11,7 +11,8 @@ use bytes::Bytes;
 use futures_util::{SinkExt, pin_mut};
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, RequestId, Strength, WriteName, refusal,
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
+        WriteName, refusal,
     },
     local::LocalBackend,
 };
@@ -24,13 +25,13 @@ use tokio_postgres::Client;
 
 use super::Gateway;
 
-/// Tables in this process, and what COPYs asked of them.
+/// Tables in this process, and the calls of each COPY to them.
 struct Observed {
     tables: LocalBackend,
     seen: Mutex<Vec<(&'static str, LoadId, WriteName)>>,
-    /// What happens to the next discards instead.
-    faults: Mutex<VecDeque<Fault>>,
-    /// Rows that are lost from the next chunk.
+    /// Faults of the next discards, in order.
+    faults: Mutex<VecDeque<OperationError>>,
+    /// Number of rows that vanish from the next chunk.
     lost: Mutex<usize>,
 }
 
@@ -66,19 +67,24 @@ impl Backend for Observed {
         self.tables.request_id()
     }
 
-    fn may_have_given(&self, id: RequestId) -> bool {
-        self.tables.may_have_given(id)
+    fn may_have_issued(&self, id: RequestId) -> bool {
+        self.tables.may_have_issued(id)
     }
 
-    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+    async fn create_table(
+        &self,
+        id: RequestId,
+        schema: Schema,
+        replicas: Option<u32>,
+    ) -> Result<(), OperationError> {
         self.tables.create_table(id, schema, replicas).await
     }
 
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {
         self.tables.drop_table(id, table).await
     }
 
-    async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, Fault> {
+    async fn write(&self, name: WriteName, mut operation: Operation) -> Result<Vec<Answer>, OperationError> {
         let noted = match &mut operation {
             Operation::Stage { load, rows, .. } => {
                 rows.drain(..std::mem::take(&mut *self.lost.lock().unwrap()));
@@ -99,11 +105,11 @@ impl Backend for Observed {
         self.tables.write(name, operation).await
     }
 
-    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
         self.tables.read(strength, select).await
     }
 
-    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError> {
         self.tables.analyze(strength, select).await
     }
 
@@ -142,7 +148,8 @@ async fn a_copy_that_is_repeated_is_done_once_and_leaves_nothing_staged() {
     let staged = backend.loads("stage");
     assert_eq!(staged.len(), 2);
     assert_eq!(backend.wait_for_discards(2).await, staged, "the second load was answered from memory");
-    // One that nobody can have sent before is published, and nothing of it is left.
+    // This load has no id, so nobody can have sent it before. The gateway publishes it and leaves nothing to
+    // discard.
     assert_eq!(load(&client, "4\n").await.unwrap(), 1);
     client.batch_execute("select 1").await.unwrap();
     assert_eq!(backend.loads("discard").len(), 2);
@@ -157,9 +164,9 @@ async fn a_discard_that_comes_to_nothing_is_tried_again_under_another_number() {
         ClientError::Expired,
         ClientError::Rejected(refusal::PLACEMENT_CHANGED),
     ];
-    backend.faults.lock().unwrap().extend(errors.map(Fault::of));
+    backend.faults.lock().unwrap().extend(errors.map(OperationError::from_client));
     assert_eq!(code(&load(&client, "1\ntwo\n").await.unwrap_err()), "22P02");
-    // Nothing was staged, so there is nothing to discard.
+    // The failed load staged nothing, so the gateway has nothing to discard.
     assert_eq!(backend.loads("stage").len(), 0);
     let mut data = String::new();
     for n in 0..9000 {

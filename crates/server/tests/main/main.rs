@@ -1,9 +1,12 @@
-//! The SQL door, met as clients meet it: over a socket, on tables in this process.
+//! Tests the doors as clients use them: over a socket, with tables or cells in this process.
 
 mod answers;
 mod copying;
+mod http;
 mod precedence;
 mod raw;
+mod redis;
+mod refused;
 mod retries;
 mod robust;
 mod wire;
@@ -14,7 +17,7 @@ use quorate_server::pg;
 use quorate_sql::{backend::Backend, local::LocalBackend};
 use tokio::{net::TcpListener, sync::oneshot};
 
-/// A gateway of its own for a test; it stops when dropped.
+/// A gateway of one test. Dropping it stops the gateway.
 struct Gateway {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -31,7 +34,7 @@ impl Gateway {
         let (stop, stopped) = oneshot::channel::<()>();
         let server = pg::Server::new(backend);
         tokio::spawn(server.serve(listener, async {
-            // Told to, or left by whoever could have told it.
+            // The signal arrives, or its sender is gone.
             let _ = stopped.await;
         }));
         Gateway { address, stop: Some(stop) }

@@ -1,7 +1,8 @@
-//! Expressions as they are read, with a pair of parentheses around every operator and its operands.
+//! Writes expressions as the parser reads them, with parentheses around every operator and its operands.
 //!
-//! `checks/postgres` names a file of expressions in `QUORATE_EXPRESSIONS`, one behind a tab on each line, and gives
-//! PostgreSQL what is written to `QUORATE_EXPRESSIONS_READ`: it must read the same with the parentheses as without.
+//! `checks/postgres` names a file of expressions in `QUORATE_EXPRESSIONS`. Each line holds one expression
+//! behind a tab. The test writes the expressions with parentheses to the file in `QUORATE_EXPRESSIONS_READ`.
+//! PostgreSQL must read both forms alike.
 
 use std::ops::ControlFlow;
 
@@ -48,7 +49,7 @@ impl VisitorMut for Parentheses {
     }
 }
 
-/// An expression with all its parentheses.
+/// Returns the expression with all its parentheses.
 fn parenthesised(expression: &str) -> Result<String, SqlError> {
     let mut statements = parse(&format!("select {expression}"))?;
     let _ = VisitMut::visit(&mut statements, &mut Parentheses);

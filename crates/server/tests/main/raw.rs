@@ -1,4 +1,4 @@
-//! The protocol by hand, for what no driver sends.
+//! Speaks the protocol by hand, for messages that no driver sends.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-/// Longest that anything here may take.
+/// Longest wait for the server in these tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A connection without a driver.
@@ -16,7 +16,7 @@ pub(crate) struct Raw {
     stream: TcpStream,
 }
 
-/// What the server said: a letter and what follows it.
+/// A message of the server: its letter and its body.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Said {
     pub(crate) kind: char,
@@ -24,7 +24,7 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    /// A field of an error or a notice.
+    /// Returns a field of an error or a notice.
     pub(crate) fn field(&self, which: u8) -> String {
         assert!(matches!(self.kind, 'E' | 'N'), "{self:?}");
         let mut fields = self.body.split(|byte| *byte == 0);
@@ -32,7 +32,7 @@ impl Said {
         String::from_utf8_lossy(found.get(1..).unwrap_or_default()).into_owned()
     }
 
-    /// The fields of a row.
+    /// Returns the fields of a row.
     pub(crate) fn row(&self) -> Vec<Option<&[u8]>> {
         assert_eq!(self.kind, 'D');
         let (count, mut rest) = self.body.split_first_chunk::<2>().unwrap();
@@ -51,7 +51,7 @@ impl Said {
     }
 }
 
-/// A message of this kind.
+/// Encodes a message of this kind.
 pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let mut bytes = vec![kind];
     bytes.extend((body.len() as i32 + 4).to_be_bytes());
@@ -59,7 +59,7 @@ pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A start-up packet.
+/// Encodes a start-up packet.
 pub(crate) fn startup() -> Vec<u8> {
     let body = b"\0\x03\0\0user\0test\0database\0test\0\0";
     [&(body.len() as i32 + 4).to_be_bytes()[..], body].concat()
@@ -73,7 +73,7 @@ pub(crate) fn parse(name: &str, sql: &str) -> Vec<u8> {
     message(b'P', &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0\0\0"].concat())
 }
 
-/// A Bind of the unnamed portal; formats, values and result formats as they are.
+/// Encodes a Bind of the unnamed portal, without checking that formats and values fit each other.
 pub(crate) fn bind(name: &str, formats: &[i16], values: &[Option<&[u8]>], results: &[i16]) -> Vec<u8> {
     let mut body = [b"\0", name.as_bytes(), b"\0"].concat();
     let codes = |codes: &[i16], body: &mut Vec<u8>| {
@@ -99,12 +99,12 @@ pub(crate) fn sync() -> Vec<u8> {
 }
 
 impl Raw {
-    /// Connects and says nothing.
+    /// Connects and sends nothing.
     pub(crate) async fn silent(address: SocketAddr) -> Raw {
         Raw { stream: TcpStream::connect(address).await.expect("the door is open") }
     }
 
-    /// Begins a session; with it, what cancels it.
+    /// Begins a session. Returns it with the packet that cancels it.
     pub(crate) async fn begin(address: SocketAddr) -> (Raw, Vec<u8>) {
         let mut raw = Raw::silent(address).await;
         raw.send(&startup()).await.unwrap();
@@ -118,7 +118,7 @@ impl Raw {
         timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("it is read")
     }
 
-    /// The next message; `None` at the end.
+    /// Returns the next message, or `None` at the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<Said> {
         let mut head = [0; 5];
         let read = timeout(PATIENCE, self.stream.read_exact(&mut head)).await.expect("an answer comes");
@@ -132,7 +132,7 @@ impl Raw {
         read.is_ok().then_some(Said { kind: char::from(head[0]), body })
     }
 
-    /// Everything up to where the server waits.
+    /// Returns all messages up to the one that says that the server is ready.
     pub(crate) async fn until_ready(&mut self) -> Vec<Said> {
         let mut all = Vec::new();
         loop {
@@ -145,10 +145,10 @@ impl Raw {
         }
     }
 
-    /// Says that nothing more comes, and reads what the server says before it ends the connection; `None` if that was cut
-    /// short because the server had not read everything.
+    /// Closes the sending side, and reads until the server ends the connection. Returns `None` if the server
+    /// cut the connection because it had not read everything.
     pub(crate) async fn ended(mut self) -> Option<Vec<u8>> {
-        // It may have ended it already.
+        // The server may have ended the connection already.
         let _ = self.stream.shutdown().await;
         let mut all = Vec::new();
         let read = timeout(PATIENCE, self.stream.read_to_end(&mut all)).await.expect("the server ends it");
@@ -156,7 +156,7 @@ impl Raw {
     }
 }
 
-/// The kinds of messages, in their order.
+/// Returns the kinds of messages in their order.
 pub(crate) fn kinds(said: &[Said]) -> String {
     said.iter().map(|said| said.kind).collect()
 }

@@ -1,4 +1,4 @@
-//! What a client is told of a write that it sends again under its id, while the cluster does not answer definitely.
+//! Repeated writes under a request id, while the cluster gives no definite answer.
 
 use std::{
     collections::VecDeque,
@@ -8,7 +8,8 @@ use std::{
 use async_trait::async_trait;
 use quorate_sql::{
     backend::{
-        Analyzed, AnswerStream, Backend, Catalog, ClientError, Fault, RequestId, Strength, WriteName, refusal,
+        Analyzed, AnswerStream, Backend, Catalog, ClientError, OperationError, RequestId, Strength,
+        WriteName, refusal,
     },
     local::LocalBackend,
 };
@@ -20,10 +21,10 @@ use quorate_table::{
 
 use super::Gateway;
 
-/// How a write goes.
+/// The fate of a write.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// It is done, and the answer is lost.
+    /// The write is applied, and its answer is lost.
     AppliedSilently,
     NotSent,
     Unavailable,
@@ -31,7 +32,7 @@ enum Way {
     Expired,
 }
 
-/// Tables whose writes go as they are told to, one after another, and then well.
+/// Tables whose next writes end in the given ways. Later writes succeed.
 struct Troubled {
     tables: LocalBackend,
     ways: Mutex<VecDeque<Way>>,
@@ -47,38 +48,47 @@ impl Backend for Troubled {
         self.tables.request_id()
     }
 
-    fn may_have_given(&self, id: RequestId) -> bool {
-        self.tables.may_have_given(id)
+    fn may_have_issued(&self, id: RequestId) -> bool {
+        self.tables.may_have_issued(id)
     }
 
-    async fn create_table(&self, id: RequestId, schema: Schema, replicas: Option<u32>) -> Result<(), Fault> {
+    async fn create_table(
+        &self,
+        id: RequestId,
+        schema: Schema,
+        replicas: Option<u32>,
+    ) -> Result<(), OperationError> {
         self.tables.create_table(id, schema, replicas).await
     }
 
-    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), Fault> {
+    async fn drop_table(&self, id: RequestId, table: TableId) -> Result<(), OperationError> {
         self.tables.drop_table(id, table).await
     }
 
-    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, Fault> {
+    async fn write(&self, name: WriteName, operation: Operation) -> Result<Vec<Answer>, OperationError> {
         let way = self.ways.lock().unwrap().pop_front();
         match way {
             None => self.tables.write(name, operation).await,
             Some(Way::AppliedSilently) => {
                 self.tables.write(name, operation).await?;
-                Err(Fault::of(ClientError::MaybeApplied { request: name.request }))
+                Err(OperationError::from_client(ClientError::MaybeApplied { request: name.request }))
             }
-            Some(Way::NotSent) => Err(Fault::not_sent("no router took it")),
-            Some(Way::Unavailable) => Err(Fault::of(ClientError::Rejected(refusal::range(0)))),
-            Some(Way::Rejected) => Err(Fault::of(ClientError::Rejected(refusal::PLACEMENT_CHANGED))),
-            Some(Way::Expired) => Err(Fault::of(ClientError::Expired)),
+            Some(Way::NotSent) => Err(OperationError::not_sent("no router took it")),
+            Some(Way::Unavailable) => {
+                Err(OperationError::from_client(ClientError::Rejected(refusal::range(0))))
+            }
+            Some(Way::Rejected) => {
+                Err(OperationError::from_client(ClientError::Rejected(refusal::PLACEMENT_CHANGED)))
+            }
+            Some(Way::Expired) => Err(OperationError::from_client(ClientError::Expired)),
         }
     }
 
-    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, Fault> {
+    async fn read(&self, strength: Strength, select: &Select) -> Result<AnswerStream, OperationError> {
         self.tables.read(strength, select).await
     }
 
-    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, Fault> {
+    async fn analyze(&self, strength: Strength, select: &Select) -> Result<Vec<Analyzed>, OperationError> {
         self.tables.analyze(strength, select).await
     }
 
@@ -87,7 +97,7 @@ impl Backend for Troubled {
     }
 }
 
-/// Sends the statement; the error's code and the id that it tells.
+/// Sends the statement. An error comes with its code and the id in its detail.
 async fn send(client: &tokio_postgres::Client, sql: &str) -> Result<u64, (String, Option<String>)> {
     client.execute(sql, &[]).await.map_err(|error| {
         let error = error.as_db_error().expect("the server refused it");
@@ -119,21 +129,22 @@ async fn a_repetition_is_open_until_the_ranges_answer() {
     let Err((code, Some(id))) = send(&client, insert).await else { panic!("its answer is lost") };
     assert_eq!(code, "40003");
     client.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
-    // As a driver's retries do: the same statement again, and again, until it is told.
+    // Like a driver, the client repeats the statement until it gets the outcome.
     for way in open {
         assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.clone()))), "{way:?}");
     }
-    // The next two ways are met by other statements, in another session: those are told to have come to nothing.
+    // Statements of another session meet the next two ways. The gateway tells that session that nothing was
+    // applied.
     let other = gateway.connect().await;
     let fresh = "insert into log values (2)";
     assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "40001"));
     assert!(matches!(send(&other, fresh).await, Err((code, _)) if code == "58000"));
     assert_eq!(count(&client).await, 1);
-    // Another statement does not get the id, and does not use it up.
+    // The id belongs to the first statement. Another statement is refused and does not use the id up.
     assert!(matches!(send(&client, fresh).await, Err((code, _)) if code == "22023"));
     assert_eq!(send(&client, insert).await, Ok(1));
     assert_eq!(count(&client).await, 1);
-    // Its outcome was told: the next write is another one.
+    // The client has the outcome, so its next write is a new one.
     assert_eq!(send(&client, insert).await, Ok(1));
     assert_eq!(count(&client).await, 2);
 }
@@ -152,7 +163,7 @@ async fn a_made_up_id_goes_with_the_statement_it_was_first_used_for() {
     for _ in 0..2 {
         assert_eq!(send(&client, insert).await, Err(("40003".to_owned(), Some(id.to_owned()))));
     }
-    // The connection is lost; through another one the id is the same.
+    // The client loses its connection. The id stays valid on another connection.
     let other = gateway.connect().await;
     other.batch_execute(&format!("set quorate.request_id = '{id}'")).await.unwrap();
     assert_eq!(send(&other, insert).await, Ok(1));

@@ -1,26 +1,26 @@
-//! Credits (S7): a sender has no more data messages under way, ordered and not yet executed by all that are to execute
-//! them, than it was given credit for.
+//! Credits (S7): a sender never has more data messages ordered, and not yet executed by all destinations that
+//! are to execute them, than its credits allow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::ProcessId;
 use quorate_world::Violation;
 
-/// Submissions under way.
+/// Ordered data messages that some destination has not executed.
 #[derive(Debug)]
 pub struct CreditCheck {
     most: usize,
-    /// By sender and position, who has not executed it.
+    /// The destinations that have not executed each message, by sender and position.
     open: BTreeMap<ProcessId, BTreeMap<u64, BTreeSet<ProcessId>>>,
 }
 
 impl CreditCheck {
-    /// Nobody may have more than `most` under way.
+    /// Creates a check that allows each sender at most `most` unexecuted messages.
     pub fn new(most: usize) -> Self {
         CreditCheck { most, open: BTreeMap::new() }
     }
 
-    /// A data message of `sender` was ordered.
+    /// Records that a data message of `sender` was ordered.
     pub fn ordered(
         &mut self,
         position: u64,
@@ -39,7 +39,8 @@ impl CreditCheck {
         Ok(())
     }
 
-    /// `who` has executed everything up to `position`, or will never execute anything again: then `position` is the last.
+    /// Records that `who` has executed everything up to `position`. For a process that will never execute
+    /// again, `position` is the maximum.
     pub fn executed(&mut self, who: ProcessId, position: u64) {
         for open in self.open.values_mut() {
             for (_, waiting) in open.range_mut(..=position) {

@@ -1,11 +1,11 @@
-//! The ghost log: a position is fixed at its first learning anywhere, for ever.
+//! The ghost log: the first process that learns a position fixes its value for ever.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
 use quorate_world::Violation;
 
-/// What the world has learned, and how far each life of a process has. Lives have numbers of their own here: what a
-/// process says of its identity is none of the ghost's business.
+/// The values that processes have learned, and the last position that each life of a process has learned. The
+/// ghost log numbers lives itself, because it does not trust the identity that a process claims.
 #[derive(Debug)]
 pub struct GhostLog<V> {
     entries: BTreeMap<u64, (V, u64)>,
@@ -19,8 +19,9 @@ impl<V> Default for GhostLog<V> {
 }
 
 impl<V: PartialEq + Debug + Clone> GhostLog<V> {
-    /// The life `who` learned `value` at `position`. Agreement: whoever was first fixed it. Order: each life learns position after
-    /// position. Tells whether this was the first learning anywhere.
+    /// Records that the life `who` learned `value` at `position`. Agreement: the value equals that of the
+    /// first learner. Order: each life learns one position after the other. Returns whether this was the
+    /// first learning anywhere.
     pub fn learned(&mut self, who: u64, position: u64, value: V) -> Result<bool, Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position != *last + 1 {
@@ -50,7 +51,7 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
         }
     }
 
-    /// `who` took a snapshot that covers everything up to `position`.
+    /// Records that `who` installed a snapshot that covers everything up to `position`.
     pub fn installed(&mut self, who: u64, position: u64) -> Result<(), Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position < *last {
@@ -69,22 +70,22 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
         Ok(())
     }
 
-    /// What is fixed at `position`.
+    /// Returns the value that is fixed at `position`.
     pub fn at(&self, position: u64) -> Option<&V> {
         self.entries.get(&position).map(|(value, _)| value)
     }
 
-    /// The last position that anybody has learned; 0 before the first.
+    /// Returns the last position that any life has learned; 0 before the first.
     pub fn end(&self) -> u64 {
         self.entries.last_key_value().map_or(0, |(&position, _)| position)
     }
 
-    /// How far `who` has learned.
+    /// Returns the last position that `who` has learned.
     pub fn learned_through(&self, who: u64) -> u64 {
         self.learners.get(&who).copied().unwrap_or(0)
     }
 
-    /// Everything that is fixed, in order.
+    /// Returns all fixed values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &V)> {
         self.entries.iter().map(|(&position, (value, _))| (position, value))
     }

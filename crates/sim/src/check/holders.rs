@@ -1,15 +1,19 @@
-//! Who holds all rows of a range (S14), by what the world saw: who became complete where, what was written, who died.
+//! Holders of all rows of a range (S14), by events that the world saw: completed copies, writes,
+//! deaths.
 //!
-//! What processes think of each other does not enter: a process that everybody takes for dead holds its rows until it ends
-//! or drops them. A range is lost once the last living holder of all its rows has crashed; that is the world's doing. It is
-//! a violation that the last one ends, or drops its rows, of its own accord.
+//! The opinions that processes have of each other do not enter. A process that all others believe dead holds
+//! its rows until it ends or drops them. A range is lost once the last living holder of all its rows has
+//! crashed; the world causes that. It is a violation if the last holder ends, or drops its rows, of its own
+//! accord.
 //!
-//! A holder has all rows as long as it is a member that holds its ranges, since routers deliver the rest to it. One that was
-//! removed, or made way, has all rows until somebody executes a write that it has not delivered.
+//! A holder has all rows as long as it is a member that holds its ranges, because routers deliver the rest to
+//! it. A holder that was removed, or that made way for another, has all rows until some process executes a
+//! write that it has not delivered.
 //!
-//! A member that lags counts for a holder when the other one crashes, for the routers have what it lacks. But it may be removed
-//! the moment after: nobody can know of the crash yet. Then the range is lost by the crash, too, and what the other had written
-//! and nobody has is no fault of anybody. It is a violation if the crash is as old as to be known ([`KNOWN_AFTER`]).
+//! A lagging member counts as a holder when the other holder crashes, because the routers have the missing
+//! writes. But it may be removed a moment later, while nobody can know of the crash yet. Then the crash has
+//! lost the range, too, and no process is at fault for the writes that only the other had executed. It is a
+//! violation if the crash is old enough to be known ([`KNOWN_AFTER`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,47 +26,48 @@ pub type Keys = (u64, u64);
 /// The holders of every range.
 #[derive(Clone, Debug, Default)]
 pub struct HoldersCheck {
-    ranges: BTreeMap<Keys, Held>,
+    ranges: BTreeMap<Keys, RangeHolders>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct RangeHolders {
     /// Living processes that were complete at some position.
     holders: BTreeSet<ProcessId>,
-    /// The last position at which anybody executed a write.
+    /// The last position at which any process executed a write.
     written: u64,
-    /// When somebody who had all rows crashed last.
+    /// The time of the last crash of a process that had all rows.
     crashed_at: Option<Time>,
 }
 
-/// By then a crash is known: the order has a suspicion of whoever crashed, and nobody is removed in reliance on it.
+/// Time after which a crash is known: the order contains a suspicion of the crashed process, and nobody is
+/// removed in reliance on it.
 pub const KNOWN_AFTER: Duration = Duration::from_secs(5);
 
-/// What is known of processes otherwise.
-pub trait Standings {
-    /// Whether it is a member, so that whatever is ordered for it comes to it.
+/// The facts about processes that the check needs from outside.
+pub trait MemberFacts {
+    /// Whether the process is a member, so that routers deliver to it everything that is ordered for it.
     fn is_member(&self, process: ProcessId) -> bool;
-    /// The last position that it has delivered.
+    /// Returns the last position that the process has delivered.
     fn delivered(&self, process: ProcessId) -> u64;
 }
 
-impl Held {
-    fn has_all(&self, process: ProcessId, standings: &impl Standings) -> bool {
-        standings.is_member(process) || standings.delivered(process) >= self.written
+impl RangeHolders {
+    fn has_all(&self, process: ProcessId, facts: &impl MemberFacts) -> bool {
+        facts.is_member(process) || facts.delivered(process) >= self.written
     }
 
-    fn have_all(&self, standings: &impl Standings) -> bool {
-        self.holders.iter().any(|&holder| self.has_all(holder, standings))
+    fn have_all(&self, facts: &impl MemberFacts) -> bool {
+        self.holders.iter().any(|&holder| self.has_all(holder, facts))
     }
 }
 
 impl HoldersCheck {
-    /// A living process has all rows of a range.
+    /// Records that a living process has all rows of a range.
     pub fn holds(&mut self, keys: Keys, process: ProcessId) {
         self.ranges.entry(keys).or_default().holders.insert(process);
     }
 
-    /// A process goes on as another, with the rows that it has.
+    /// Records that a process continues under another id, with its rows.
     pub fn renamed(&mut self, former: ProcessId, process: ProcessId) {
         for held in self.ranges.values_mut() {
             if held.holders.remove(&former) {
@@ -71,21 +76,21 @@ impl HoldersCheck {
         }
     }
 
-    /// Somebody executed a write in this range.
+    /// Records that some process executed a write in this range.
     pub fn wrote(&mut self, (low, high): Keys, position: u64) {
         for (_, held) in self.ranges.iter_mut().filter(|((from, to), _)| *from <= high && low <= *to) {
             held.written = held.written.max(position);
         }
     }
 
-    /// A process was killed. Tells which ranges are lost by that.
-    pub fn crashed(&mut self, process: ProcessId, now: Time, standings: &impl Standings) -> Vec<Keys> {
+    /// Records that a process was killed. Returns the ranges that are lost by that.
+    pub fn crashed(&mut self, process: ProcessId, now: Time, facts: &impl MemberFacts) -> Vec<Keys> {
         let mut lost = Vec::new();
         for (&keys, held) in &mut self.ranges {
-            if held.holders.contains(&process) && held.has_all(process, standings) {
+            if held.holders.contains(&process) && held.has_all(process, facts) {
                 held.crashed_at = Some(now);
             }
-            if held.holders.remove(&process) && !held.have_all(standings) {
+            if held.holders.remove(&process) && !held.have_all(facts) {
                 held.holders.clear();
                 lost.push(keys);
             }
@@ -93,17 +98,17 @@ impl HoldersCheck {
         lost
     }
 
-    /// Of those ranges that `concerns` names by their keys and holders: which nobody living has whole, and will not have. `removed`
-    /// says when holders were removed.
-    pub fn bereft(
+    /// Returns the ranges that no living process has, or will have, completely. `concerns` selects ranges by
+    /// their keys and holders. `removed` gives the times at which holders were removed.
+    pub fn lost_ranges(
         &mut self,
         concerns: impl Fn(Keys, &BTreeSet<ProcessId>) -> bool,
         removed: &BTreeMap<ProcessId, Time>,
-        standings: &impl Standings,
+        facts: &impl MemberFacts,
     ) -> Result<Vec<Keys>, Violation> {
         let mut lost = Vec::new();
         for (&keys, held) in &mut self.ranges {
-            if held.holders.is_empty() || !concerns(keys, &held.holders) || held.have_all(standings) {
+            if held.holders.is_empty() || !concerns(keys, &held.holders) || held.have_all(facts) {
                 continue;
             }
             let last = held.holders.iter().filter_map(|holder| removed.get(holder)).max();
@@ -118,11 +123,15 @@ impl HoldersCheck {
         Ok(lost)
     }
 
-    /// A process ends, or drops all its rows, though nothing has happened to it.
-    pub fn gave_up(&mut self, process: ProcessId, standings: &impl Standings) -> Result<(), Violation> {
+    /// Records that a process ends, or drops all its rows, though no fault forced it to.
+    pub fn ended_voluntarily(
+        &mut self,
+        process: ProcessId,
+        facts: &impl MemberFacts,
+    ) -> Result<(), Violation> {
         for (keys, held) in &mut self.ranges {
-            let had_all = held.has_all(process, standings);
-            if held.holders.remove(&process) && had_all && !held.have_all(standings) {
+            let had_all = held.has_all(process, facts);
+            if held.holders.remove(&process) && had_all && !held.have_all(facts) {
                 let what =
                     format!("{process} gave up {keys:x?}, and was the last that lived and had all its rows");
                 return Err(Violation::new("S14", what));
@@ -131,13 +140,13 @@ impl HoldersCheck {
         Ok(())
     }
 
-    /// Those that live and hold all rows of a range.
-    pub fn holders(&self, keys: Keys, standings: &impl Standings) -> Vec<ProcessId> {
+    /// Returns the living processes that hold all rows of a range.
+    pub fn holders(&self, keys: Keys, facts: &impl MemberFacts) -> Vec<ProcessId> {
         let Some(held) = self.ranges.get(&keys) else { return Vec::new() };
-        held.holders.iter().copied().filter(|&holder| held.has_all(holder, standings)).collect()
+        held.holders.iter().copied().filter(|&holder| held.has_all(holder, facts)).collect()
     }
 
-    /// All ranges that ever had a holder.
+    /// Returns all ranges that ever had a holder.
     pub fn ranges(&self) -> impl Iterator<Item = Keys> {
         self.ranges.keys().copied()
     }
@@ -161,7 +170,7 @@ mod tests {
         delivered: BTreeMap<ProcessId, u64>,
     }
 
-    impl Standings for Known {
+    impl MemberFacts for Known {
         fn is_member(&self, process: ProcessId) -> bool {
             self.members.contains(&process)
         }
@@ -171,9 +180,9 @@ mod tests {
         }
     }
 
-    /// What the check says of a run: `hN` process N becomes complete, `mN` and `rN`: it becomes a member, or is removed;
-    /// `wP` a write is executed at P, `dN` process N has delivered all that was written; `xN` it crashes, `eN` it ends, `pN` it hears that
-    /// it was removed, just now; `+S` so many seconds pass.
+    /// Returns the verdict on a run. `hN`: process N becomes complete. `mN`, `rN`: it becomes a member, or is
+    /// removed. `wP`: a write is executed at P. `dN`: process N has delivered all writes. `xN`: it crashes.
+    /// `eN`: it ends. `pN`: it hears just now that it was removed. `+S`: S seconds pass.
     fn check(run: &str) -> &'static str {
         let (mut check, mut known, mut written) = (HoldersCheck::default(), Known::default(), 0);
         let (mut verdict, mut now) = ("held", Time::ZERO);
@@ -196,13 +205,16 @@ mod tests {
                     }
                 }
                 "+" => now = now + Duration::from_secs(number),
-                "p" => match check.bereft(|_, it| it.contains(&who), &BTreeMap::from([(who, now)]), &known) {
-                    Ok(lost) if lost.is_empty() => {}
-                    Ok(_) => verdict = "lost",
-                    Err(_) => return "S14",
-                },
+                "p" => {
+                    match check.lost_ranges(|_, it| it.contains(&who), &BTreeMap::from([(who, now)]), &known)
+                    {
+                        Ok(lost) if lost.is_empty() => {}
+                        Ok(_) => verdict = "lost",
+                        Err(_) => return "S14",
+                    }
+                }
                 _ => {
-                    if check.gave_up(who, &known).is_err() {
+                    if check.ended_voluntarily(who, &known).is_err() {
                         return "S14";
                     }
                 }
@@ -220,14 +232,15 @@ mod tests {
             // Removed, though the other had died before.
             ("m1 m2 h1 h2 x2 r1 e1", "S14"),
             ("m1 m2 h1 h2 r1 x2 e1", "S14"),
-            // It lacks what the other executed and perhaps acknowledged.
+            // The process lacks a write that the other executed and perhaps acknowledged.
             ("m1 m2 h1 h2 r1 w9 x2 e1", "lost"),
-            // It was removed, and has delivered all that anybody executed.
+            // The process was removed, and has delivered every executed write.
             ("m1 m2 h1 h2 w9 d1 r1 x2 e1", "S14"),
-            // Nobody has the rows who only became a member.
+            // A process that only became a member does not have the rows.
             ("m1 m2 h1 r1 e1", "S14"),
             ("m1 m2 h1 x1 h2 e2", "S14"),
-            // The other crashed while this one was a member and lagged; it was removed before anybody could know.
+            // The other crashed while this one was a member and lagged; this one was removed before any
+            // process could know.
             ("m1 m2 h1 h2 w9 x2 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +5 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +6 r1 p1", "S14"),

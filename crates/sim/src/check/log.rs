@@ -1,4 +1,5 @@
-//! One log: everybody learns the same, adds it up to the same, and only what was asked for is in it.
+//! One log: all replicas learn the same entries and the same sum of them, and the log contains only requested
+//! entries.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +11,35 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::GhostLog;
 use crate::system::paxos::replica::{chained, opened};
 
-/// The log as it was first learned, and what its users asked for.
+/// The log in the order of its first learning, and the entries that its users requested.
 #[derive(Debug, Default)]
 pub(crate) struct LogCheck {
     ghost: GhostLog<Vec<u64>>,
-    /// What the log adds up to behind each slot.
+    /// The sum of the log after each slot.
     chains: BTreeMap<u64, u64>,
-    /// Entries asked for, by their author.
+    /// Number of requested entries, by author.
     asked: BTreeMap<ProcessId, u64>,
-    /// Entries in the log, by their author.
+    /// Number of entries in the log, by author.
     appended: BTreeMap<ProcessId, u64>,
 }
 
 impl LogCheck {
-    /// The last slot that anybody has learned.
+    /// Returns the last slot that any life has learned.
     pub(crate) fn end(&self) -> u64 {
         self.ghost.end()
     }
 
-    /// How far a life has learned.
+    /// Returns the last slot that a life has learned.
     pub(crate) fn learned_through(&self, life: u64) -> u64 {
         self.ghost.learned_through(life)
     }
 
-    /// A user asked for one more entry.
+    /// Records that a user requested one more entry.
     pub(crate) fn asked(&mut self, author: ProcessId) {
         *self.asked.entry(author).or_default() += 1;
     }
 
-    /// A life learned a slot, behind which its log adds up to `chain`.
+    /// Records that a life learned a slot, after which the sum of its log is `chain`.
     pub(crate) fn learned(
         &mut self,
         life: u64,
@@ -63,7 +64,7 @@ impl LogCheck {
         self.adds_up(life, slot, chain)
     }
 
-    /// A life installed a snapshot, behind which its log adds up to `chain`.
+    /// Records that a life installed a snapshot, after which the sum of its log is `chain`.
     pub(crate) fn installed(&mut self, life: u64, slot: u64, chain: u64) -> Result<(), Violation> {
         self.ghost.installed(life, slot)?;
         self.adds_up(life, slot, chain)
@@ -80,7 +81,7 @@ impl LogCheck {
         Ok(())
     }
 
-    /// All that the process `id` was asked for as `author` is in the log.
+    /// Checks that the log contains all entries that were requested from the process `id` as `author`.
     pub(crate) fn terminated(&self, id: ProcessId, author: ProcessId) -> Result<(), Violation> {
         let of = |entries: &BTreeMap<ProcessId, u64>| entries.get(&author).copied().unwrap_or(0);
         let (asked, appended) = (of(&self.asked), of(&self.appended));

@@ -1,5 +1,5 @@
-//! The order as the routers learn it: fixed position by position at the first learning anywhere, and judged by the seven
-//! predicates of correct routing against a naive twin of the routing.
+//! The order as the routers learn it. The first learning anywhere fixes each position. The order is judged by
+//! the seven predicates of correct routing against a naive twin of the routing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,9 +14,9 @@ use quorate_world::Violation;
 
 use super::{CreditCheck, RoutingCheck};
 
-/// What a routing should do, said in the simplest way and without a line of its code.
+/// The specification of a routing, in the simplest way and without a line of its code.
 pub(crate) trait Twin: Clone {
-    /// The next message of the order: whom it is for, or why it is for nobody.
+    /// Takes the next message of the order. Returns its destinations, or the reason why it has none.
     fn next(
         &mut self,
         position: u64,
@@ -29,7 +29,7 @@ pub(crate) trait Twin: Clone {
     fn is_member(&mut self, process: ProcessId) -> bool;
 }
 
-/// What has a position: who said it, its number there, and what.
+/// The message at a position: its sender and number, its class, and its content.
 #[derive(Clone)]
 struct Fixed {
     id: MessageId,
@@ -38,33 +38,33 @@ struct Fixed {
     body: Bytes,
 }
 
-/// Why a message is for nobody.
+/// The reason why a message has no destinations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unroutable {
-    /// Its sender was no member: it should not have a position.
-    Stranger,
-    /// The routing refuses it.
+    /// The message's sender was no member, so it should not have a position.
+    NotMember,
+    /// The routing refuses the message.
     Refused,
 }
 
-/// The order, and what is known of it.
+/// The order, and the facts known about it.
 pub(crate) struct Order<T> {
     pub(crate) check: RoutingCheck,
     pub(crate) twin: T,
-    /// The twin as it was before the first message.
+    /// The twin before the first message.
     origin: T,
-    /// Whether senders keep to their credits, where the simulator sees what is executed.
+    /// The check of the senders' credits, in systems in which the simulator sees executions.
     pub(crate) credits: Option<CreditCheck>,
     /// The last position.
     end: u64,
-    /// What is at each position that is no hole.
+    /// The message at each position that is no hole.
     fixed: BTreeMap<u64, Fixed>,
     refused: BTreeSet<u64>,
-    /// Everyone who ever was a member.
+    /// All processes that ever were members.
     members: BTreeSet<ProcessId>,
-    /// How far each life of a router has been compared.
+    /// The last compared position of each life of a router.
     compared: BTreeMap<u64, u64>,
-    /// Those of the members who are none any more.
+    /// Former members.
     gone: BTreeSet<ProcessId>,
 }
 
@@ -84,18 +84,18 @@ impl<T: Twin> Order<T> {
         }
     }
 
-    /// The last position.
+    /// Returns the last position.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Whether the twin found `position` to be for nobody.
+    /// Whether the twin found that the message at `position` has no destinations.
     pub(crate) fn is_refused(&self, position: u64) -> bool {
         self.refused.contains(&position)
     }
 
-    /// Compares what a life of a router has learned with the order, and lengthens the order where it is the first. Tells
-    /// what occurred on the way, to be counted.
+    /// Compares the messages that a life of a router has learned with the order, and extends the order where
+    /// this life is the first. Returns the occurrences on the way, for counters.
     pub(crate) fn compare<R: Routing>(
         &mut self,
         life: u64,
@@ -108,7 +108,7 @@ impl<T: Twin> Order<T> {
         Ok(occurred)
     }
 
-    /// A life of a router calls everything stable up to `base`.
+    /// Checks a life of a router that calls everything up to `base` stable.
     pub(crate) fn is_stable_through(&self, life: u64, base: Position) -> Result<(), Violation> {
         if base.0 > self.end() {
             let what = format!("life {life} calls {base} stable, and nobody has learned it");
@@ -117,7 +117,7 @@ impl<T: Twin> Order<T> {
         Ok(())
     }
 
-    /// A life of a router has learned everything up to `position`: this, where it was not told before.
+    /// Records that a life of a router has learned everything up to `position`. `learned` has the messages.
     pub(crate) fn learned<'a>(
         &mut self,
         life: u64,
@@ -129,7 +129,7 @@ impl<T: Twin> Order<T> {
         if position.0 > compared {
             for (at, ordered) in learned.filter(|(at, _)| at.0 > compared) {
                 match self.fixed.get(&at.0) {
-                    // What is stable has no body any more.
+                    // A router drops the body of a stable message.
                     Some(Fixed { id, content, .. })
                         if *id == ordered.id
                             && (ordered.is_stable() || *content == xxh3_64(&ordered.body)) => {}
@@ -172,12 +172,12 @@ impl<T: Twin> Order<T> {
         }
         self.check.ordered(at, (id.sender, id.number - 1), content, destinations)?;
         if class == Class::Control {
-            self.come_and_go(at, id.sender, occurred);
+            self.update_members(at, id.sender, occurred);
         }
         Ok(())
     }
 
-    /// The twin takes the next message; tells whom it is for.
+    /// Gives the next message to the twin. Returns the destinations.
     fn follow(
         &mut self,
         at: u64,
@@ -190,7 +190,7 @@ impl<T: Twin> Order<T> {
         self.fixed.insert(at, fixed);
         match next {
             Ok(destinations) => Ok(destinations),
-            Err(Unroutable::Stranger) => {
+            Err(Unroutable::NotMember) => {
                 let what = format!("{id:?} is at {at}, and its sender is no member");
                 Err(Violation::new("valid", what))
             }
@@ -202,8 +202,8 @@ impl<T: Twin> Order<T> {
         }
     }
 
-    /// A control message of `sender` may have made it a member, and others none.
-    fn come_and_go(&mut self, at: u64, sender: ProcessId, occurred: &mut Vec<&'static str>) {
+    /// Notes the members that a control message of `sender` added and removed.
+    fn update_members(&mut self, at: u64, sender: ProcessId, occurred: &mut Vec<&'static str>) {
         if self.twin.is_member(sender) && self.members.insert(sender) {
             occurred.push("member joined");
             self.check.begins(sender, at - 1);
@@ -222,12 +222,13 @@ impl<T: Twin> Order<T> {
         }
     }
 
-    /// Whether `process` is no member of this order, and will not be.
+    /// Whether `process` has departed from this order for good.
     pub(crate) fn is_out(&self, process: ProcessId) -> bool {
         self.check.has_departed(process)
     }
 
-    /// The same up to `position`; up to `through` some of what came behind will be known again.
+    /// Returns a copy of the order up to `position`. Up to `through`, some of the later messages will become
+    /// known again.
     fn forked(&self, position: u64, through: u64) -> Result<Self, Violation> {
         let mut fork = Order::new(self.origin.clone());
         fork.check = self.check.forked(position, through);
@@ -235,7 +236,7 @@ impl<T: Twin> Order<T> {
             let (class, sender) = (fixed.class, fixed.id.sender);
             fork.follow(at, fixed.clone(), &mut Vec::new())?;
             if class == Class::Control {
-                fork.come_and_go(at, sender, &mut Vec::new());
+                fork.update_members(at, sender, &mut Vec::new());
             }
         }
         fork.end = position;
@@ -243,15 +244,15 @@ impl<T: Twin> Order<T> {
     }
 }
 
-/// The orders of all generations of a domain: each goes on from one before it, from where its survivor stood, with what
-/// members had delivered behind that.
+/// The orders of all generations of a domain. Each continues an earlier one from the position of its
+/// survivor, with the later messages that members had delivered.
 ///
-/// The earlier one does not end by that: its routers may live, and members listen to them until they hear of the later one.
-/// So each is judged by itself, by who belongs to it. What members have delivered that are members still, and were not cut
-/// off, has its position in both.
+/// The earlier order does not end there: its routers may live, and members listen to them until they hear of
+/// the later generation. So each order is judged by itself, for its own members. A message that was delivered
+/// by processes which are still members, and were not cut off, has its position in both orders.
 pub(crate) struct Generations<T> {
     orders: BTreeMap<Generation, Order<T>>,
-    /// The one that began last.
+    /// The generation that began last.
     current: Generation,
 }
 
@@ -260,57 +261,60 @@ impl<T: Twin> Generations<T> {
         Generations { orders: BTreeMap::from([(Generation::FIRST, first)]), current: Generation::FIRST }
     }
 
-    /// Which began last.
+    /// Returns the generation that began last.
     pub(crate) fn current(&self) -> Generation {
         self.current
     }
 
-    /// The order of the generation that began last.
+    /// Returns the order of the generation that began last.
     pub(crate) fn last(&mut self) -> &mut Order<T> {
         self.orders.get_mut(&self.current).expect("it began")
     }
 
-    /// The same, to look at.
+    /// Returns a shared reference to the order of the generation that began last.
     pub(crate) fn newest(&self) -> &Order<T> {
         &self.orders[&self.current]
     }
 
-    /// The order of a generation; `None` before its beginning.
+    /// Returns the order of a generation; `None` before its beginning.
     pub(crate) fn of(&mut self, generation: Generation) -> Option<&mut Order<T>> {
         self.orders.get_mut(&generation)
     }
 
-    /// By which it is judged who belongs to `generation`: until it has begun, the one before.
+    /// Returns the generation whose order decides who belongs to `generation`: the latest one until
+    /// `generation` has begun.
     pub(crate) fn judge_of(&self, generation: Generation) -> Generation {
         if self.orders.contains_key(&generation) { generation } else { self.current }
     }
 
-    /// Whether `process` must stop, having followed into `generation`: it was a member and is none, or was one in an
-    /// earlier generation only, and has delivered what this one does not know of.
+    /// Whether `process` must stop after it followed into `generation`. It must if it is a former member. It
+    /// must also if it was a member in an earlier generation only, and has delivered messages that this one
+    /// does not know.
     pub(crate) fn is_out(&mut self, generation: Generation, process: ProcessId) -> bool {
         let elsewhere = self.orders.values().any(|order| order.check.has_delivered(process));
         let Some(order) = self.orders.get_mut(&generation) else { return false };
         order.is_out(process) || elsewhere && !order.twin.is_member(process)
     }
 
-    /// A process submitted its next message: whichever generation it is in, or comes to be in, may order it.
+    /// Records the next submission of a process. Its present generation may order it, and so may any that it
+    /// enters later.
     pub(crate) fn submitted(&mut self, who: ProcessId, content: u64) {
         for order in self.orders.values_mut() {
             order.check.submitted(who, content);
         }
     }
 
-    /// A process was told what became of a message.
-    pub(crate) fn told(&mut self, who: ProcessId, number: u64) {
+    /// Records that a process received the outcome of a message.
+    pub(crate) fn outcome_heard(&mut self, who: ProcessId, number: u64) {
         for order in self.orders.values_mut() {
-            order.check.told((who, number));
+            order.check.outcome_heard((who, number));
         }
     }
 
-    /// A generation began: the life of a router that belonged to the generation `before` goes on from there, and has learned
-    /// this since.
-    /// Facts keep their positions: what it puts behind its own end was there, and all that was delivered by those who are
-    /// members still, and are not cut off, is there again.
+    /// Begins a generation. The life of a router that belonged to the generation `before` continues from
+    /// there, and has learned `learned` since. Facts keep their positions: each message that it puts behind
+    /// its own end was there before. All messages are there again that were delivered by processes which are
+    /// still members and are not cut off.
     pub(crate) fn begin(
         &mut self,
         before: Generation,
@@ -348,7 +352,7 @@ impl<T: Twin> Generations<T> {
         for who in old.check.processes().collect::<Vec<_>>() {
             if !new.twin.is_member(who) {
                 if !new.gone.contains(&who) {
-                    new.check.estranged(who, &old.check);
+                    new.check.excluded(who, &old.check);
                 }
             } else if fenced.contains(&who) {
                 new.check.departed(who);
@@ -365,7 +369,7 @@ impl<T: Twin> Generations<T> {
     }
 }
 
-/// The messages in a block of submissions: their numbers and a hash of each.
+/// Returns the messages in a block of submissions: their numbers, and a hash of each.
 pub(crate) fn submissions(block: &Bytes) -> Vec<(u64, u64)> {
     let mut rest = block.slice(NUMBER_AT..);
     let first = rest.get_u64_le();
@@ -379,5 +383,6 @@ pub(crate) fn submissions(block: &Bytes) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Where a block of submissions has its first number: behind tag, sender and acknowledged number.
+/// The offset of the first number in a block of submissions, in bytes: behind tag, sender and acknowledged
+/// number.
 pub(crate) const NUMBER_AT: usize = 1 + 24 + 8;

@@ -1,4 +1,4 @@
-//! What a member is told of a submission is what became of it.
+//! Outcomes: a member receives the true outcome of each submission.
 
 use quorate_protocol::{
     Generation,
@@ -8,7 +8,7 @@ use quorate_world::Violation;
 
 use super::order::{Generations, Twin};
 
-/// A member of `generation` is told the outcome of its submission `id`.
+/// Checks the outcome of its submission `id` that a member of `generation` received.
 pub(crate) fn outcome<T: Twin>(
     orders: &mut Generations<T>,
     generation: Generation,

@@ -1,7 +1,12 @@
-//! Partial quorums: what users are told of each key keeps its map's promise, and replicas hold in the end what was acknowledged.
+//! Partial quorums: the answers about each key keep the promise of its map, and at the end replicas hold all
+//! acknowledged writes.
 //!
-//! Values are written once, so a read shows which write it saw; a deleted key reads as one that was never written. The judges look
-//! at all pairs of operations of a key, but for the order of atomic ones, which is the history crate's matter.
+//! Values are written once, so a read shows which write it saw. A deleted key reads like a key that was never
+//! written. The judges look at all pairs of operations of a key; the history crate judges the order of atomic
+//! operations.
+
+mod expiring;
+mod more;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,17 +20,17 @@ use quorate_world::Violation;
 /// A promise about the operations on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Promise {
-    /// A read returns what somebody wrote, or nothing.
+    /// A read returns a value that some user wrote, or nothing.
     Written,
-    /// A read returns nothing that was replaced before it began.
+    /// A read returns no value that was replaced before it began.
     Regular,
-    /// It is one register in one place.
+    /// The key behaves like one register in one place.
     Atomic,
 }
 
-/// The deed of an operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum OperationKind {
     /// Write this value, or delete.
     Write(Option<u64>),
     Read,
@@ -33,99 +38,101 @@ pub(crate) enum Deed {
     Add(i64),
 }
 
-/// An operation on its way.
+/// An operation that has no answer yet.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingOperation {
     pub(crate) user: u64,
     pub(crate) map: &'static str,
     pub(crate) promise: Promise,
     pub(crate) key: String,
-    pub(crate) deed: Deed,
+    pub(crate) deed: OperationKind,
     pub(crate) at: i64,
     pub(crate) coordinator: ProcessId,
-    /// The latest life of a cell that the coordinator knew of when it was asked.
+    /// The latest life of a cell that the coordinator knew of when it got the request.
     pub(crate) latest: CellNumber,
 }
 
 /// An operation as its user saw it.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ObservedOperation {
     user: u64,
     start: i64,
-    /// None: a write of unknown outcome.
+    /// The time of the answer; `None` for a write of unknown outcome.
     end: Option<i64>,
     wrote: bool,
-    /// What was written or read.
+    /// The value that was written or read.
     value: Option<u64>,
 }
 
-/// A write that was acknowledged.
+/// An acknowledged write.
 #[derive(Clone, Debug)]
 struct Acknowledged {
     stamp: Stamp,
     value: Option<u64>,
     coordinator: ProcessId,
-    /// At a level of which any two sets meet.
+    /// Whether the write was acknowledged at a level of which any two sets of replicas meet.
     quorum: bool,
-    /// Later lives of cells may have taken the place of one that took it.
+    /// The latest life of a cell at that time. Later lives may have replaced a cell that took the write.
     latest: CellNumber,
 }
 
-/// A key's past.
+/// The history of a key.
 #[derive(Debug)]
-struct Key {
+struct KeyHistory {
     map: &'static str,
     promise: Promise,
-    seen: Vec<Seen>,
+    seen: Vec<ObservedOperation>,
     acknowledged: Vec<Acknowledged>,
 }
 
-impl Key {
-    /// Whether a delete took the place of a write, or may have.
+impl KeyHistory {
+    /// Whether a delete replaced a write, or may have.
     fn is_deleted_after(&self, write: &Acknowledged) -> bool {
         let above = |it: &Acknowledged| it.value.is_none() && it.stamp >= write.stamp;
-        let unknown = |seen: &Seen| seen.wrote && seen.value.is_none() && seen.end.is_none();
+        let unknown = |seen: &ObservedOperation| seen.wrote && seen.value.is_none() && seen.end.is_none();
         self.acknowledged.iter().any(above) || self.seen.iter().any(unknown)
     }
 }
 
-/// What is known of all keys, and of the coordinators that wrote them.
+/// The history of all keys, and facts about the coordinators that wrote them.
 #[derive(Debug, Default)]
 pub(crate) struct QuorumCheck {
-    keys: BTreeMap<String, Key>,
+    keys: BTreeMap<String, KeyHistory>,
     stamps: BTreeSet<Stamp>,
-    /// Coordinators whose hints are gone, or of which some were given up.
+    /// Coordinators that lost all their hints, or gave up some.
     forgetful: BTreeSet<ProcessId>,
+    expiring: BTreeMap<String, expiring::Expiring>,
 }
 
 impl QuorumCheck {
-    fn key(&mut self, asked: &Asked) -> &mut Key {
-        let new = || Key { map: asked.map, promise: asked.promise, seen: vec![], acknowledged: vec![] };
+    fn key(&mut self, asked: &PendingOperation) -> &mut KeyHistory {
+        let new =
+            || KeyHistory { map: asked.map, promise: asked.promise, seen: vec![], acknowledged: vec![] };
         self.keys.entry(asked.key.clone()).or_insert_with(new)
     }
 
-    fn see(&mut self, asked: &Asked, wrote: bool, value: Option<u64>, end: Option<i64>) {
-        let seen = Seen { user: asked.user, start: asked.at, end, wrote, value };
+    fn see(&mut self, asked: &PendingOperation, wrote: bool, value: Option<u64>, end: Option<i64>) {
+        let seen = ObservedOperation { user: asked.user, start: asked.at, end, wrote, value };
         self.key(asked).seen.push(seen);
     }
 
-    /// A write was acknowledged.
+    /// Records an acknowledged write.
     pub(crate) fn wrote(
         &mut self,
-        asked: &Asked,
+        asked: &PendingOperation,
         value: Option<u64>,
         (stamp, quorum): (Stamp, bool),
         now: i64,
     ) -> Result<(), Violation> {
         self.stamped(asked, stamp)?;
         self.see(asked, true, value, Some(now));
-        let Asked { coordinator, latest, .. } = *asked;
+        let PendingOperation { coordinator, latest, .. } = *asked;
         self.key(asked).acknowledged.push(Acknowledged { stamp, value, coordinator, quorum, latest });
         Ok(())
     }
 
-    /// A write has this stamp, which no other one has.
-    pub(crate) fn stamped(&mut self, asked: &Asked, stamp: Stamp) -> Result<(), Violation> {
+    /// Records the stamp of a write, which no other write may have.
+    pub(crate) fn stamped(&mut self, asked: &PendingOperation, stamp: Stamp) -> Result<(), Violation> {
         if self.stamps.insert(stamp) {
             return Ok(());
         }
@@ -133,29 +140,30 @@ impl QuorumCheck {
         Err(Violation::new("one stamp", what))
     }
 
-    /// A read was answered.
-    pub(crate) fn read(&mut self, asked: &Asked, value: Option<u64>, now: i64) {
+    /// Records the answer to a read.
+    pub(crate) fn read(&mut self, asked: &PendingOperation, value: Option<u64>, now: i64) {
         self.see(asked, false, value, Some(now));
     }
 
-    /// Nobody knows what becomes of a write.
-    pub(crate) fn unknown(&mut self, asked: &Asked) {
-        if let Deed::Write(value) = asked.deed {
+    /// Records a write of unknown outcome.
+    pub(crate) fn unknown(&mut self, asked: &PendingOperation) {
+        if let OperationKind::Write(value) = asked.deed {
             self.see(asked, true, value, None);
         }
     }
 
-    /// The hints of this coordinator are gone with it, or it said that some are.
+    /// Records that the hints of this coordinator are gone with it, or that it reported the loss of some.
     pub(crate) fn forgets(&mut self, coordinator: ProcessId) {
         self.forgetful.insert(coordinator);
     }
 
-    /// The keys of a map that anybody had to do with.
+    /// Returns the keys of a map that any user touched.
     pub(crate) fn keys(&self, map: &'static str) -> impl Iterator<Item = &String> + '_ {
         self.keys.iter().filter(move |(_, key)| key.map == map).map(|(name, _)| name)
     }
 
-    /// What the owners of a key hold in the end. `equal`: somebody saw to it that it is the same.
+    /// Judges the entries that the owners of a key hold at the end. `equal`: a repair or comparison has made
+    /// them the same.
     pub(crate) fn held(
         &self,
         name: &str,
@@ -167,7 +175,7 @@ impl QuorumCheck {
             Err(Violation::new(rule, format!("{name}: {write:?} was acknowledged, and owners hold {held:?}")))
         };
         for write in &key.acknowledged {
-            // What was deleted is forgotten once everybody knows.
+            // A deleted key may be forgotten once all owners have the deletion.
             let forgotten = key.is_deleted_after(write);
             let holds =
                 |entry: &Entry| entry.newest() >= write.stamp || forgotten && *entry == Entry::nothing();
@@ -175,7 +183,8 @@ impl QuorumCheck {
             if write.quorum && key.promise != Promise::Written && holders * 2 <= held.len() {
                 return violation("durable", write);
             }
-            // A write at a smaller level may be lost with the only owner that took it, whose place another life has then.
+            // A write at a smaller level may be lost with the only owner that took it, once a later life has
+            // replaced that owner.
             let may_be_lost = !write.quorum && held.iter().any(|(owner, _)| *owner > write.latest);
             let everywhere = equal && !may_be_lost || !self.forgetful.contains(&write.coordinator);
             if holders < held.len() && everywhere {
@@ -195,7 +204,7 @@ impl QuorumCheck {
         Ok(())
     }
 
-    /// Judges all that users were told.
+    /// Judges all answers that users received.
     pub(crate) fn judge(&self) -> Result<(), Violation> {
         let (mut atomic, mut regular) = (History::new(), History::new());
         for (name, key) in &self.keys {
@@ -203,7 +212,7 @@ impl QuorumCheck {
             let deletes = key.seen.iter().any(|seen| seen.wrote && seen.value.is_none());
             let history = match key.promise {
                 Promise::Atomic => &mut atomic,
-                // Without an order of writes, one deletion cannot be told from another.
+                // Without an order of writes, the judge cannot tell one deletion from another.
                 Promise::Regular if !deletes => &mut regular,
                 Promise::Regular | Promise::Written => continue,
             };
@@ -224,19 +233,20 @@ impl QuorumCheck {
     }
 }
 
-/// Reads return what was written before they ended, and where that is promised nothing that was replaced before they began.
-fn check_reads(name: &str, key: &Key) -> Result<(), Violation> {
+/// Checks that reads return values whose write began before the read ended. Where promised, no such value was
+/// replaced before the read began.
+fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
     let writes = || key.seen.iter().filter(|seen| seen.wrote);
     for read in key.seen.iter().filter(|seen| !seen.wrote) {
-        let began = |write: &&Seen| write.value == read.value && Some(write.start) <= read.end;
-        // A key that was never written is one whose writing ended before everything.
+        let began = |write: &&ObservedOperation| write.value == read.value && Some(write.start) <= read.end;
+        // An unwritten key counts as one whose write ended before everything.
         let unwritten = read.value.is_none().then_some(Some(i64::MIN));
         let mut ends = writes().filter(began).map(|write| write.end).chain(unwritten).peekable();
         if ends.peek().is_none() {
             return Err(Violation::new("written", format!("{name}: nobody wrote what {read:?} returned")));
         }
         let replaced = |end: Option<i64>| {
-            let between = |write: &Seen| write.end.is_some_and(|end| end < read.start);
+            let between = |write: &ObservedOperation| write.end.is_some_and(|end| end < read.start);
             end.is_some_and(|end| writes().any(|write| end < write.start && between(write)))
         };
         if key.promise != Promise::Written && ends.all(replaced) {
@@ -246,7 +256,7 @@ fn check_reads(name: &str, key: &Key) -> Result<(), Violation> {
     Ok(())
 }
 
-fn operation(name: &str, seen: &Seen) -> Operation {
+fn operation(name: &str, seen: &ObservedOperation) -> Operation {
     let action = match (seen.wrote, seen.value) {
         (true, Some(value)) => Action::Write(value.into()),
         (true, None) => Action::Delete,
@@ -256,7 +266,7 @@ fn operation(name: &str, seen: &Seen) -> Operation {
     Operation { client: seen.user, key: name.into(), action, start: seen.start, finish: seen.end, outcome }
 }
 
-/// The value as it was written.
+/// Returns the number that a value contains.
 pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Nothing => None,
@@ -265,7 +275,8 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// The owners of a key by the definition of the ring: all tokens in order from the key's on, first meetings only.
+/// Returns the owners of a key by the definition of the ring: all tokens in order from the key's token on,
+/// each cell at its first token.
 pub(crate) fn owners(layout: &Layout, map: MapId, key: &[u8]) -> Vec<CellNumber> {
     let Some(settings) = layout.map(map) else { return Vec::new() };
     let token = Token::of(map, key);
@@ -292,9 +303,18 @@ mod tests {
 
     const ME: ProcessId = ProcessId { node: 1, incarnation: Incarnation(1) };
 
-    fn asked(promise: Promise, deed: Deed, at: i64) -> Asked {
+    fn asked(promise: Promise, deed: OperationKind, at: i64) -> PendingOperation {
         let latest = CellNumber(3);
-        Asked { user: at as u64, map: "m", promise, key: "k".into(), deed, at, coordinator: ME, latest }
+        PendingOperation {
+            user: at as u64,
+            map: "m",
+            promise,
+            key: "k".into(),
+            deed,
+            at,
+            coordinator: ME,
+            latest,
+        }
     }
 
     fn stamp(time: u64) -> Stamp {
@@ -302,19 +322,21 @@ mod tests {
     }
 
     fn write(check: &mut QuorumCheck, promise: Promise, value: Option<u64>, (at, end): (i64, i64)) {
-        check.wrote(&asked(promise, Deed::Write(value), at), value, (stamp(at as u64), true), end).unwrap();
+        check
+            .wrote(&asked(promise, OperationKind::Write(value), at), value, (stamp(at as u64), true), end)
+            .unwrap();
     }
 
     fn rule(result: Result<(), Violation>) -> Option<&'static str> {
         result.err().map(|violation| violation.rule)
     }
 
-    /// What is found in a key that 7 was written to, then 8, and then read.
+    /// Returns the broken rule if a read returns `value` after 7, then 8, were written.
     fn found(promise: Promise, value: Option<u64>) -> Option<&'static str> {
         let mut check = QuorumCheck::default();
         write(&mut check, promise, Some(7), (10, 20));
         write(&mut check, promise, Some(8), (30, 40));
-        check.read(&asked(promise, Deed::Read, 50), value, 60);
+        check.read(&asked(promise, OperationKind::Read, 50), value, 60);
         rule(check.judge())
     }
 
@@ -335,9 +357,9 @@ mod tests {
         let mut check = QuorumCheck::default();
         write(&mut check, Promise::Regular, Some(7), (10, 20));
         write(&mut check, Promise::Regular, None, (30, 40));
-        check.read(&asked(Promise::Regular, Deed::Read, 50), None, 60);
+        check.read(&asked(Promise::Regular, OperationKind::Read, 50), None, 60);
         assert_eq!(rule(check.judge()), None);
-        check.read(&asked(Promise::Regular, Deed::Read, 70), Some(7), 80);
+        check.read(&asked(Promise::Regular, OperationKind::Read, 70), Some(7), 80);
         assert_eq!(rule(check.judge()), Some("regular"));
     }
 
@@ -346,11 +368,52 @@ mod tests {
         for (promise, expected) in [(Promise::Regular, None), (Promise::Atomic, Some("atomic"))] {
             let mut check = QuorumCheck::default();
             write(&mut check, promise, Some(7), (10, 20));
-            check.unknown(&asked(promise, Deed::Write(Some(8)), 30));
-            check.read(&asked(promise, Deed::Read, 40), Some(8), 50);
-            check.read(&asked(promise, Deed::Read, 60), Some(7), 70);
+            check.unknown(&asked(promise, OperationKind::Write(Some(8)), 30));
+            check.read(&asked(promise, OperationKind::Read, 40), Some(8), 50);
+            check.read(&asked(promise, OperationKind::Read, 60), Some(7), 70);
             assert_eq!(rule(check.judge()), expected);
         }
+    }
+
+    /// The verdict on a scan that began at 50, of a hash whose field `a` was written and whose field `b` was
+    /// deleted.
+    fn scan(told: &[&str], deletes_a: bool, under_way: &[&str]) -> Option<&'static str> {
+        let mut check = QuorumCheck::default();
+        let mut write = |name: &str, value, (at, end): (i64, i64)| {
+            let asked = PendingOperation {
+                key: name.into(),
+                ..asked(Promise::Regular, OperationKind::Write(value), at)
+            };
+            check.wrote(&asked, value, (stamp(at as u64), true), end).unwrap();
+        };
+        write("h.a", Some(7), (10, 20));
+        write("h.b", Some(8), (11, 20));
+        write("h.b", None, (30, 40));
+        if deletes_a {
+            write("h.a", None, (31, 40));
+        }
+        let told: Vec<String> = told.iter().map(|it| String::from(*it)).collect();
+        let under_way = under_way.iter().map(|it| String::from(*it)).collect();
+        let key = |name: &str| name.split('.').next().unwrap().to_owned();
+        rule(check.scanned(("m", Promise::Regular), &told, 50, key, |_| true, &under_way))
+    }
+
+    #[test]
+    fn a_scan_that_omits_a_hash_or_tells_a_deleted_one_is_found() {
+        assert_eq!((scan(&["h"], false, &[]), scan(&[], true, &[])), (None, None));
+        assert_eq!(scan(&[], false, &[]), Some("scan"));
+        assert_eq!(scan(&["h"], true, &[]), Some("scan"));
+        assert_eq!(scan(&["h", "h"], false, &[]), Some("scan"));
+        assert_eq!((scan(&[], false, &["h.a"]), scan(&["h"], true, &["h.b"])), (None, None));
+    }
+
+    #[test]
+    fn a_value_that_outlives_its_end_is_found() {
+        let mut check = QuorumCheck::default();
+        check.expires("k", "m", 7, 10);
+        assert_eq!(rule(check.lives("k", 7, 110, 100)), None);
+        assert_eq!(rule(check.lives("k", 7, 111, 100)), Some("expired"));
+        assert_eq!(rule(check.lives("k", 8, 20, 100)), Some("written"));
     }
 
     #[test]
@@ -372,9 +435,9 @@ mod tests {
         check.forgets(ME);
         assert_eq!(rule(check.held("k", false, &most)), None);
         assert_eq!(rule(check.held("k", true, &most)), Some("hints"));
-        // At a smaller level it may be lost with an owner whose place another life has.
+        // At a smaller level, a write may be lost with an owner that a later life has replaced.
         let mut small = QuorumCheck::default();
-        let asked_small = asked(Promise::Written, Deed::Write(Some(7)), 10);
+        let asked_small = asked(Promise::Written, OperationKind::Write(Some(7)), 10);
         small.wrote(&asked_small, Some(7), (stamp(10), false), 20).unwrap();
         small.forgets(ME);
         let mut lost = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
@@ -384,7 +447,7 @@ mod tests {
         assert_eq!(rule(small.held("k", true, &lost)), None);
         let other = held([good.clone(), good.clone(), entry(10, Some("8"))]);
         assert_eq!(rule(check.held("k", false, &other)), Some("content"));
-        // A key that was deleted may be forgotten, but not half, and not before its deletion.
+        // All owners may forget a deleted key, but not half of them, and not before its deletion.
         let none = held([Entry::nothing(), Entry::nothing(), Entry::nothing()]);
         assert_eq!(rule(check.held("k", true, &none)), Some("durable"));
         write(&mut check, Promise::Atomic, None, (20, 25));
@@ -394,7 +457,9 @@ mod tests {
         let back = held([good.clone(), good.clone(), good]);
         assert_eq!(rule(check.held("k", true, &back)), Some("durable"));
         assert!(
-            check.wrote(&asked(Promise::Atomic, Deed::Write(None), 30), None, (stamp(10), true), 31).is_err()
+            check
+                .wrote(&asked(Promise::Atomic, OperationKind::Write(None), 30), None, (stamp(10), true), 31)
+                .is_err()
         );
     }
 }

@@ -1,27 +1,28 @@
 //! Correct routing: the seven predicates of 002, appendix 1, over one sequence of messages.
 //!
-//! The sequence `Q` is what routers learned, fixed position by position at the first learning anywhere. Destination sets
-//! come from the caller's naive twin of the routing function, which looks at nothing but `Q`. Four predicates are judged
-//! as things happen; *complete* and *terminated* speak of the end, and *gap-free* holds at every moment:
+//! The sequence `Q` is what routers learned; the first learning anywhere fixes each position. Destination
+//! sets come from the caller's naive twin of the routing function, which looks at `Q` alone. Four predicates
+//! are judged as things happen; *complete* and *terminated* speak of the end, and *gap-free* holds at every
+//! moment:
 //!
 //! | predicate | judged | here |
 //! |---|---|---|
 //! | valid | at once | what is ordered was submitted; what is delivered is what `Q` has at that position |
-//! | minimal | at once | who delivers is a destination |
+//! | minimal | at once | the process that delivers is a destination |
 //! | gap-free | at once | `Q` has all that its submitter submitted before |
 //! | submit-ordered | at once | `Q` extends the order of submissions, through deliveries too |
 //! | delivery-ordered | at once | every process delivers in the order of `Q`, nothing twice |
 //! | complete | after healing | every correct destination delivered |
 //! | terminated | after healing | what a correct process submitted is in `Q` |
 //!
-//! An operator may have the sequence go on, as another generation, from a position at which not everything was known that
-//! had been ordered behind it ([`RoutingCheck::forked`]). Of what came there, some is where it was, and the rest is nowhere
-//! or elsewhere: a submitter's numbers may then leave some out, if it was told of these before, or is never told that they
-//! are stable. Where no router was left to go on from, the outcomes are forgotten of what came before, too
-//! ([`RoutingCheck::forget`]).
+//! An operator may continue the sequence, as another generation, from a position behind which not all ordered
+//! messages are known ([`RoutingCheck::forked`]). Some of the later messages keep their positions; the rest
+//! have none, or others. Then a submitter's numbers may skip messages whose outcome it already heard, or
+//! messages that it never hears are stable. Where no router was left to continue from, the outcomes of the
+//! earlier messages are forgotten, too ([`RoutingCheck::forget`]).
 //!
-//! Beside them, *stable*: when a submitter is told that its message is stable, every destination that has not departed has
-//! delivered it (002 §5.4).
+//! In addition, *stable* is judged: when a submitter hears that its message is stable, every destination that
+//! has not departed has delivered it (002 §5.4).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,16 +32,16 @@ use std::{
 use quorate_protocol::ProcessId;
 use quorate_world::Violation;
 
-/// What identifies a submission: who, and its number there, from zero.
+/// The identity of a submission: the submitter, and its number there, from zero.
 pub type Submission = (ProcessId, u64);
 
-/// The sequence and everything that happened to it.
+/// The sequence, and everything that happened to it.
 #[derive(Clone, Debug, Default)]
 pub struct RoutingCheck {
     sequence: BTreeMap<u64, Ordered>,
     position_of: BTreeMap<Submission, u64>,
-    processes: BTreeMap<ProcessId, Seen>,
-    /// What is at or below it may leave out what its submitter had submitted before.
+    processes: BTreeMap<ProcessId, ProcessRecord>,
+    /// The position up to which messages may skip earlier submissions of their submitter.
     recovered: u64,
 }
 
@@ -53,35 +54,36 @@ struct Ordered {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Seen {
-    /// What was submitted, by its number: its content, and the last position delivered here before.
+struct ProcessRecord {
+    /// The submissions, by number: content, and the last position that the process had delivered before.
     submitted: Vec<(u64, u64)>,
-    /// The number behind the last one ordered.
+    /// The number behind the last ordered one.
     ordered: u64,
-    /// Numbers below that have no position.
+    /// Lower numbers that have no position.
     skipped: BTreeSet<u64>,
-    /// Numbers of which it was told what became of them.
-    told: BTreeSet<u64>,
-    /// What became of its numbers below is forgotten, but for those that are ordered behind this position.
+    /// Numbers whose outcome the process has heard.
+    outcomes_heard: BTreeSet<u64>,
+    /// A number and a position: the outcomes of lower numbers are forgotten, unless they are ordered behind
+    /// the position.
     forgotten: (u64, u64),
     delivered: u64,
     departed: bool,
 }
 
 impl RoutingCheck {
-    /// `who` submitted, under its next number, a message with this content.
+    /// Records that `who` submitted a message with this content, under its next number.
     pub fn submitted(&mut self, who: ProcessId, content: u64) {
         let seen = self.processes.entry(who).or_default();
         seen.submitted.push((content, seen.delivered));
     }
 
-    /// A submitter was told what became of its message.
-    pub fn told(&mut self, (who, number): Submission) {
-        self.processes.entry(who).or_default().told.insert(number);
+    /// Records that a submitter heard the outcome of its message.
+    pub fn outcome_heard(&mut self, (who, number): Submission) {
+        self.processes.entry(who).or_default().outcomes_heard.insert(number);
     }
 
-    /// The sequence goes on behind `position`: all that is known of what came behind it is what this says afterwards. Who
-    /// has departed is to be said again. Up to `recovered` numbers may leave some out.
+    /// Returns the check of a sequence that continues behind `position`. The caller reports again all later
+    /// messages that are known, and all departures. Up to `recovered`, numbers of messages may have gaps.
     pub fn forked(&self, position: u64, recovered: u64) -> RoutingCheck {
         let mut fork = self.clone();
         fork.recovered = recovered;
@@ -100,26 +102,27 @@ impl RoutingCheck {
         fork
     }
 
-    /// No router lives that knows what became of what was submitted so far and is ordered up to `position`, or not at all.
+    /// Notes that no living router knows the outcomes of present submissions that are ordered up to
+    /// `position`, or not at all.
     pub fn forget(&mut self, position: u64) {
         for seen in self.processes.values_mut() {
             seen.forgotten = (seen.submitted.len() as u64, position);
         }
     }
 
-    /// `who` is no member of what this forked from `before` goes on with, and comes anew if it can: if it had delivered
-    /// anything it cannot, and is as good as departed.
-    pub fn estranged(&mut self, who: ProcessId, before: &RoutingCheck) {
+    /// Notes that `who` is no member of this fork of `before`, and must join it as a new process. If it had
+    /// delivered anything it cannot join, and counts as departed.
+    pub fn excluded(&mut self, who: ProcessId, before: &RoutingCheck) {
         let delivered = before.has_delivered(who);
         let seen = self.processes.entry(who).or_default();
         (seen.delivered, seen.departed) = (0, delivered);
-        // What it was to receive from on, where it had joined before, was never there.
+        // The position at which the process had joined before does not exist here.
         for (_, before) in &mut seen.submitted {
             *before = 0;
         }
     }
 
-    /// What was delivered of `position` in the sequence from which this forked counts here.
+    /// Takes over the deliveries of `position` from the sequence from which this one forked.
     pub fn inherit(&mut self, position: u64, before: &RoutingCheck) {
         if let (Some(ordered), Some(old)) = (self.sequence.get_mut(&position), before.sequence.get(&position))
         {
@@ -127,7 +130,7 @@ impl RoutingCheck {
         }
     }
 
-    /// What `who` has delivered behind `position`.
+    /// Returns the positions behind `position` that `who` has delivered.
     pub fn delivered_behind(&self, who: ProcessId, position: u64) -> impl Iterator<Item = u64> {
         let behind = self.sequence.range(position + 1..);
         behind.filter(move |(_, ordered)| ordered.delivered.contains(&who)).map(|(&at, _)| at)
@@ -138,12 +141,12 @@ impl RoutingCheck {
         self.delivered_behind(who, 0).next().is_some()
     }
 
-    /// Everybody who ever submitted or delivered.
+    /// Returns all processes that ever submitted or delivered.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.keys().copied()
     }
 
-    /// A router learned `position` first of all; the naive twin says where it goes.
+    /// Records that a router learned `position` first of all. The naive twin supplies the destinations.
     pub fn ordered(
         &mut self,
         position: u64,
@@ -160,7 +163,7 @@ impl RoutingCheck {
         }
         let seen = self.processes.entry(who).or_default();
         let may_skip = |number: &u64| {
-            position <= self.recovered || seen.told.contains(number) || *number < seen.forgotten.0
+            position <= self.recovered || seen.outcomes_heard.contains(number) || *number < seen.forgotten.0
         };
         if number < seen.ordered || !(seen.ordered..number).all(|skipped| may_skip(&skipped)) {
             let what = format!("{position} is {number} of {who}, of which {} are ordered", seen.ordered);
@@ -184,7 +187,7 @@ impl RoutingCheck {
         };
         seen.skipped.extend(seen.ordered..number);
         seen.ordered = number + 1;
-        // What one that is out had delivered last may be lost, and its own word be known.
+        // The last deliveries of a departed process may be lost although its own message is known.
         if delivered >= position && !seen.departed {
             let what =
                 format!("{who} had delivered {delivered} when it submitted {number}, now at {position}");
@@ -196,7 +199,7 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// `who` delivered something to its user.
+    /// Records that `who` delivered a message to its user.
     pub fn delivered(
         &mut self,
         who: ProcessId,
@@ -224,7 +227,7 @@ impl RoutingCheck {
             let what = format!("{who} delivered {position} after {}", seen.delivered);
             return Err(Violation::new("delivery-ordered", what));
         }
-        // Uniform: even one who will be called faulty sees all that was for it up to here.
+        // Uniform: even a process that is later called faulty sees all its messages up to here.
         let skipped = self
             .sequence
             .range(seen.delivered + 1..position)
@@ -240,7 +243,8 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// `who` says that it has delivered all that is for it through `position`; what it makes of that is judged apart.
+    /// Records that `who` claims to have delivered all its messages through `position`. Other checks judge
+    /// its results.
     pub fn delivered_through(&mut self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let end = self.end();
         let seen = self.processes.entry(who).or_default();
@@ -262,8 +266,9 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// `who` has come back with what it had delivered up to there, and with so many numbers given. What it had given later
-    /// ones to waited for its disk and never left, so they are given anew.
+    /// Records that `who` has recovered its deliveries up to `position`, and the number of its submissions if
+    /// given. Submissions with later numbers waited for its disk and never left, so it assigns these numbers
+    /// again.
     pub fn returned(&mut self, who: ProcessId, position: u64, numbered: Option<u64>) {
         let seen = self.processes.entry(who).or_default();
         seen.delivered = position;
@@ -277,33 +282,34 @@ impl RoutingCheck {
         }
     }
 
-    /// How much `who` has submitted.
+    /// Returns the number of submissions of `who`.
     pub fn submissions_of(&self, who: ProcessId) -> u64 {
         self.processes.get(&who).map_or(0, |seen| seen.submitted.len() as u64)
     }
 
-    /// Whom `position` is for.
+    /// Returns the destinations of `position`.
     pub fn destinations(&self, position: u64) -> BTreeSet<ProcessId> {
         self.sequence.get(&position).map(|ordered| ordered.destinations.clone()).unwrap_or_default()
     }
 
-    /// Whether what is at `position` is for `who`.
+    /// Whether the message at `position` is for `who`.
     pub fn is_for(&self, position: u64, who: ProcessId) -> bool {
         self.sequence.get(&position).is_some_and(|ordered| ordered.destinations.contains(&who))
     }
 
-    /// `who` begins to receive behind `position`: it came later, or was given what came before.
+    /// Lets `who` receive from behind `position`, because it joined later or got the earlier content as
+    /// state.
     pub fn begins(&mut self, who: ProcessId, position: u64) {
         let seen = self.processes.entry(who).or_default();
         seen.delivered = seen.delivered.max(position);
     }
 
-    /// The last position that `who` has delivered.
+    /// Returns the last position that `who` has delivered.
     pub fn delivered_last(&self, who: ProcessId) -> u64 {
         self.processes.get(&who).map_or(0, |seen| seen.delivered)
     }
 
-    /// `who` left, or was declared faulty, in `Q`.
+    /// Records that `who` left, or was declared faulty, in `Q`.
     pub fn departed(&mut self, who: ProcessId) {
         self.processes.entry(who).or_default().departed = true;
     }
@@ -313,7 +319,8 @@ impl RoutingCheck {
         self.processes.get(&who).is_some_and(|seen| seen.departed)
     }
 
-    /// `who` stands at `position`: it has delivered all that is destined there up to it, and nothing beyond.
+    /// Checks the claim of `who` to stand at `position`: it has delivered all its messages up to there, and
+    /// none beyond.
     pub fn stamped(&self, who: ProcessId, position: u64) -> Result<(), Violation> {
         let delivered = self.processes.get(&who).map_or(0, |seen| seen.delivered);
         let wanting = delivered < position
@@ -328,12 +335,13 @@ impl RoutingCheck {
         Ok(())
     }
 
-    /// Whether all destinations of a submission departed before they were known to have delivered it, or its submitter
-    /// did and cannot know, or it was left out when the sequence forked.
+    /// Whether a submission may be lost. It may if all its destinations departed before their deliveries were
+    /// known. It may also if its submitter departed and cannot know, or if the fork of the sequence left it
+    /// out.
     pub fn may_be_lost(&self, submission: Submission) -> bool {
-        let skipped = |seen: &Seen| seen.skipped.contains(&submission.1);
+        let skipped = |seen: &ProcessRecord| seen.skipped.contains(&submission.1);
         let ordered = self.position_of.get(&submission).map(|position| &self.sequence[position]);
-        let forgotten = |seen: &Seen| {
+        let forgotten = |seen: &ProcessRecord| {
             let (number, position) = seen.forgotten;
             submission.1 < number && self.position_of(submission).is_none_or(|at| at <= position)
         };
@@ -342,8 +350,8 @@ impl RoutingCheck {
             || ordered.is_some_and(|ordered| ordered.destinations.iter().all(|&to| self.has_departed(to)))
     }
 
-    /// A submitter was told that its message is stable: every destination delivered it or departed; with `somebody`, not
-    /// all departed without.
+    /// Judges a submitter's notice that its message is stable: every destination delivered it or departed.
+    /// With `somebody`, at least one destination delivered it.
     pub fn stable(&self, submission: Submission, somebody: bool) -> Result<(), Violation> {
         let (who, number) = submission;
         let Some(position) = self.position_of.get(&submission) else {
@@ -370,23 +378,23 @@ impl RoutingCheck {
         }
     }
 
-    /// Where a submission was ordered.
+    /// Returns the position of a submission.
     pub fn position_of(&self, submission: Submission) -> Option<u64> {
         self.position_of.get(&submission).copied()
     }
 
-    /// The last position ordered.
+    /// Returns the last ordered position.
     pub fn end(&self) -> u64 {
         self.sequence.last_key_value().map_or(0, |(&position, _)| position)
     }
 
-    /// How many messages are ordered.
+    /// Returns the number of ordered messages.
     pub fn length(&self) -> usize {
         self.sequence.len()
     }
 
-    /// Judges what can be judged only once all faults have ended and everything had time. Correct is who is alive and has
-    /// not departed.
+    /// Judges the predicates that hold only once all faults have ended and every process had time. A process
+    /// is correct if it is alive and has not departed.
     pub fn finish(&self, alive: impl Fn(ProcessId) -> bool) -> Result<(), Violation> {
         let correct = |who: ProcessId| alive(who) && !self.has_departed(who);
         for (position, ordered) in &self.sequence {
@@ -397,7 +405,8 @@ impl RoutingCheck {
             }
         }
         for (&who, seen) in &self.processes {
-            let left = (seen.ordered..seen.submitted.len() as u64).find(|number| !seen.told.contains(number));
+            let left = (seen.ordered..seen.submitted.len() as u64)
+                .find(|number| !seen.outcomes_heard.contains(number));
             if let Some(left) = left.filter(|_| correct(who)) {
                 let what = format!("{who} submitted {}, and {left} is not ordered", seen.submitted.len());
                 return Err(Violation::new("terminated", what));
@@ -417,9 +426,9 @@ mod tests {
         ProcessId { node, incarnation: Incarnation(node.into()) }
     }
 
-    /// What the check says of a run: `sN` process 1 submits content N; `oN@P` that is ordered at P for processes 2 and 3;
-    /// `dP:N>W` process W delivers at P what is N; `tN` process 1 is told that N is stable; `f3` process 3 departs;
-    /// `end` judges the end.
+    /// Returns the verdict on a run. `sN`: process 1 submits content N. `oN@P`: N is ordered at P for
+    /// processes 2 and 3. `dP:N>W`: process W delivers N at P. `tN`: process 1 hears that N is stable. `f3`:
+    /// process 3 departs. `end`: judges the end.
     fn check(run: &str) -> &'static str {
         let mut check = RoutingCheck::default();
         let both = BTreeSet::from([process(2), process(3)]);

@@ -1,26 +1,27 @@
 //! Whether transactions and plain calls are serializable, in an order that agrees with real time.
 //!
-//! Every value names the call that wrote it, and every write remembers which value it replaced. So the versions of a key are a chain,
-//! and what each unit (a transaction or a plain call) saw and replaced gives edges: behind the writer of what it saw, before the
-//! writer of the next version, and behind everything that had ended when it began. The units are serializable in real time
-//! exactly if the graph has no circle (Adya, *Weak Consistency*, 1999, §3 and §4.4).
+//! Every value names the call that wrote it, and every write remembers the value that it replaced. So the
+//! versions of a key form a chain. The reads and writes of each unit (a transaction or a plain call) give
+//! edges: a unit comes behind the writer of each value that it saw, before the writer of the next version,
+//! and behind every unit that had ended when it began. The units are serializable in real time exactly if the
+//! graph has no circle (Adya, *Weak Consistency*, 1999, §3 and §4.4).
 
 use std::collections::BTreeMap;
 
 /// A transaction or a plain call that took effect, or may have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unit {
-    /// It took effect no earlier.
+    /// The earliest time at which the unit can have taken effect.
     pub(crate) start: i64,
-    /// It took effect no later, if that is known.
+    /// The latest time at which the unit can have taken effect, if known.
     pub(crate) finish: Option<i64>,
-    /// Calls that wrote.
+    /// The calls that wrote.
     pub(crate) writes: Vec<u64>,
-    /// Keys that it read, and the calls that had written what it saw.
+    /// The keys that the unit read, each with the call that had written the value.
     pub(crate) reads: Vec<(u64, Option<u64>)>,
 }
 
-/// A write as it stands in the end: its key, and the call whose value it replaced.
+/// The writes at the end: for each call, its key and the call whose value it replaced.
 pub(crate) type Versions = BTreeMap<u64, (u64, Option<u64>)>;
 
 /// Judges units by the writes that took effect.
@@ -64,8 +65,9 @@ pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
     }
 }
 
-/// Units, then one node for each beginning in the order of time: what ended before an instant has an edge to the first node behind
-/// it, each of these to the next and to the unit that begins there.
+/// Nodes for the units, then one node for each beginning in the order of time. A unit that ended before an
+/// instant has an edge to the first time node behind it. Each time node has edges to the next one and to the
+/// unit that begins there.
 struct Graph {
     edges: Vec<Vec<usize>>,
     units: usize,
@@ -98,7 +100,7 @@ impl Graph {
         }
     }
 
-    /// Units that cannot be put in order, if there are any.
+    /// Returns units that cannot be put in order, if there are any.
     fn circle(&self) -> Option<Vec<usize>> {
         let mut before = vec![0; self.edges.len()];
         self.edges.iter().flatten().for_each(|to| before[*to] += 1);

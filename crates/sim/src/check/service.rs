@@ -1,56 +1,61 @@
-//! A replicated service: what is told of calls is one history, and replicas are the same.
+//! Replicated services: the answers to calls form one history, and replicas have equal states.
 //!
-//! Every call has a number, and what chance added to a call shows which execution of it was seen. So it is judged without
-//! a model of the service: a call has one execution that anybody ever sees, an answered one is there at the end, and one
-//! that was told to have had no effect is nowhere.
+//! Every call has a number. A random addition to each execution shows which execution a reader saw. So calls
+//! are judged without a model of the service: users see at most one execution of a call, an answered call is
+//! there at the end, and a call that was reported to have no effect is nowhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_history::{self as history, Action, History, Operation, Outcome, Verdict};
+use quorate_protocol::service::SessionId;
 use quorate_world::Violation;
 
 use super::serial::{self, Unit, Versions};
 
-/// What is known of calls and of states.
+/// The known facts about calls and states.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceCheck {
-    /// What was added to each call's execution, and where it was seen first.
+    /// The random addition of each call's execution, and the place where it was seen first.
     seen: BTreeMap<u64, (u64, &'static str)>,
     answered: BTreeSet<u64>,
     /// Calls that never take effect.
     void: BTreeSet<u64>,
     operations: Vec<Operation>,
-    /// What took effect in one step, or may have.
+    /// Transactions and plain calls that took effect in one step, or may have.
     units: Vec<Unit>,
-    /// Calls of each transaction that took effect together or not at all.
+    /// Groups of calls, by transaction, that took effect together or not at all.
     together: Vec<Vec<u64>>,
-    /// The state behind each instance, and whose it was that was seen first.
+    /// The digest of the state behind each instance, and the life that showed it first.
     states: BTreeMap<u64, (u64, u64)>,
+    /// The last instance that any replica has learned, and the sessions that are open behind it. Each has the
+    /// number below which it forgets calls.
+    furthest: u64,
+    open: BTreeMap<SessionId, u64>,
 }
 
-/// A call on its way: when it was made, and what it asks for.
+/// A call that has no answer yet: its time, and its content.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingCall {
     pub(crate) call: u64,
     pub(crate) key: u64,
     pub(crate) write: bool,
     pub(crate) at: i64,
 }
 
-/// A transaction, as its client knows it.
+/// A transaction as its client knows it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deal {
-    /// It takes effect no earlier.
+pub(crate) struct ClientTransaction {
+    /// The earliest time of its effect.
     pub(crate) at: i64,
-    /// Calls that were to write.
+    /// The calls that were to write.
     pub(crate) asked: Vec<u64>,
-    /// Those that were answered: key and value.
+    /// The answered writes: key and value.
     pub(crate) wrote: Vec<(u64, (u64, u64))>,
-    /// Keys that it read, and what it saw.
+    /// The keys that the transaction read, with the values that it saw.
     pub(crate) read: Vec<(u64, Option<(u64, u64)>)>,
 }
 
-impl Deal {
+impl ClientTransaction {
     fn unit(&self, finish: Option<i64>) -> Unit {
         Unit {
             start: self.at,
@@ -60,25 +65,25 @@ impl Deal {
         }
     }
 
-    /// The writes that others may see, as operations on registers: the last of each key.
+    /// Returns the writes that others may see, as operations on registers: the last write of each key.
     fn operations(&self, finish: Option<i64>) -> Vec<Operation> {
         let last: BTreeMap<u64, u64> = self.wrote.iter().map(|(key, (call, _))| (*key, *call)).collect();
         let write = |(key, call): (u64, u64)| {
-            let asked = Asked { call, key, write: true, at: self.at };
+            let asked = PendingCall { call, key, write: true, at: self.at };
             asked.operation(Action::Write(call.into()), finish)
         };
         last.into_iter().map(write).collect()
     }
 }
 
-impl Asked {
+impl PendingCall {
     fn unit(&self, finish: Option<i64>) -> Unit {
         Unit { start: self.at, finish, ..Unit::default() }
     }
 
     fn operation(&self, action: Action, finish: Option<i64>) -> Operation {
         let outcome = if finish.is_some() { Outcome::Ok } else { Outcome::Unknown };
-        // Calls of one client are not made one after the other: each is a client of its own here.
+        // The calls of one client overlap, so each call counts as a client of its own here.
         Operation {
             client: self.call,
             key: self.key.to_string().into(),
@@ -100,8 +105,37 @@ impl ServiceCheck {
         Err(Violation::new("exactly once", what))
     }
 
-    /// A write was answered.
-    pub(crate) fn wrote(&mut self, asked: &Asked, reply: (u64, u64), now: i64) -> Result<(), Violation> {
+    /// Notes the sessions of a replica that has learned up to an instance. Each session has the number below
+    /// which it forgets calls.
+    pub(crate) fn sessions<S: Iterator<Item = (SessionId, u64)>>(
+        &mut self,
+        instance: u64,
+        sessions: impl Fn() -> S,
+    ) {
+        if instance > self.furthest {
+            (self.furthest, self.open) = (instance, sessions().collect());
+        }
+    }
+
+    /// Checks the answer that a call is forgotten. The answer is right only if the chosen log has ended the
+    /// session, has forgotten the call, or has never opened the session.
+    pub(crate) fn expired(&self, session: SessionId, number: u64) -> Result<(), Violation> {
+        match self.open.get(&session) {
+            Some(done) if number >= *done => {
+                let what = format!("call {number} of {session:?} was told to be forgotten, and is not");
+                Err(Violation::new("expired", what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records the answer to a write.
+    pub(crate) fn wrote(
+        &mut self,
+        asked: &PendingCall,
+        reply: (u64, u64),
+        now: i64,
+    ) -> Result<(), Violation> {
         if reply.0 != asked.call {
             let what = format!("call {} is given the answer of {}", asked.call, reply.0);
             return Err(Violation::new("answer", what));
@@ -112,10 +146,10 @@ impl ServiceCheck {
         self.see(reply, "an answer")
     }
 
-    /// A register was looked at.
+    /// Records the answer to a read of a register.
     pub(crate) fn read(
         &mut self,
-        asked: &Asked,
+        asked: &PendingCall,
         value: Option<(u64, u64)>,
         now: i64,
     ) -> Result<(), Violation> {
@@ -126,23 +160,23 @@ impl ServiceCheck {
         value.map_or(Ok(()), |written| self.see(written, "a read"))
     }
 
-    /// A call was told to have had no effect, nor to have one ever.
-    pub(crate) fn nothing(&mut self, asked: &Asked) {
+    /// Records an answer that a call has had no effect and never will.
+    pub(crate) fn without_effect(&mut self, asked: &PendingCall) {
         if asked.write {
             self.void.insert(asked.call);
         }
     }
 
-    /// Nobody knows what becomes of a call.
-    pub(crate) fn unknown(&mut self, asked: &Asked) {
+    /// Records a call of unknown outcome.
+    pub(crate) fn unknown(&mut self, asked: &PendingCall) {
         if asked.write {
             self.operations.push(asked.operation(Action::Write(asked.call.into()), None));
             self.units.push(Unit { writes: vec![asked.call], ..asked.unit(None) });
         }
     }
 
-    /// A transaction was committed.
-    pub(crate) fn committed(&mut self, deal: &Deal, now: i64) -> Result<(), Violation> {
+    /// Records the commit of a transaction.
+    pub(crate) fn committed(&mut self, deal: &ClientTransaction, now: i64) -> Result<(), Violation> {
         self.units.push(deal.unit(Some(now)));
         self.operations.extend(deal.operations(Some(now)));
         for (_, written) in &deal.wrote {
@@ -152,19 +186,20 @@ impl ServiceCheck {
         deal.read.iter().filter_map(|(_, seen)| *seen).try_for_each(|seen| self.see(seen, "a commit"))
     }
 
-    /// A transaction was told to have had no effect, nor to have one ever.
-    pub(crate) fn aborted(&mut self, deal: &Deal) {
+    /// Records an answer that a transaction has had no effect and never will.
+    pub(crate) fn aborted(&mut self, deal: &ClientTransaction) {
         self.void.extend(&deal.asked);
     }
 
-    /// Nobody knows what becomes of a transaction whose commit was asked for. What it saw counts only if it took effect.
-    pub(crate) fn open(&mut self, deal: &Deal) {
+    /// Records a transaction whose commit has an unknown outcome. Its reads count only if it took effect, so
+    /// they are left out.
+    pub(crate) fn unknown_commit(&mut self, deal: &ClientTransaction) {
         self.units.push(Unit { reads: Vec::new(), ..deal.unit(None) });
         self.operations.extend(deal.operations(None));
         self.together.push(deal.wrote.iter().map(|(_, (call, _))| *call).collect());
     }
 
-    /// The state of a life behind an instance.
+    /// Compares the state of a life behind an instance with that of other lives.
     pub(crate) fn state(&mut self, life: u64, instance: u64, digest: u64) -> Result<(), Violation> {
         let (first, by) = *self.states.entry(instance).or_insert((digest, life));
         if first == digest {
@@ -174,8 +209,8 @@ impl ServiceCheck {
         Err(Violation::new("same states", what))
     }
 
-    /// Judges all that was told by what the service holds at the end: the executions of each call, as what chance added, the key
-    /// and the value that was replaced.
+    /// Judges all answers by the content of the service at the end. `effects` lists the executions of each
+    /// call: the random addition, the key, and the replaced value.
     pub(crate) fn judge(
         &mut self,
         effects: impl Iterator<Item = (u64, Vec<(u64, u64, Option<u64>)>)>,
@@ -221,8 +256,8 @@ impl ServiceCheck {
 mod tests {
     use super::*;
 
-    fn asked(call: u64, write: bool, at: i64) -> Asked {
-        Asked { call, key: 1, write, at }
+    fn asked(call: u64, write: bool, at: i64) -> PendingCall {
+        PendingCall { call, key: 1, write, at }
     }
 
     fn rule(result: Result<(), Violation>) -> &'static str {
@@ -245,7 +280,7 @@ mod tests {
         check.wrote(&asked(1, true, 0), (1, 70), 10).unwrap();
         assert_eq!(rule(check.judge([].into_iter())), "durable");
         let mut check = ServiceCheck::default();
-        check.nothing(&asked(1, true, 0));
+        check.without_effect(&asked(1, true, 0));
         assert_eq!(rule(check.judge([(1, vec![(70, 1, None)])].into_iter())), "outcome");
         let mut check = ServiceCheck::default();
         check.unknown(&asked(1, true, 0));
@@ -259,6 +294,20 @@ mod tests {
         check.read(&asked(2, false, 20), None, 30).unwrap();
         let judged = check.judge([(1, vec![(70, 1, None)])].into_iter());
         assert_eq!(rule(judged), "serializable", "and it would not be atomic");
+    }
+
+    #[test]
+    fn a_session_that_is_open_is_not_over() {
+        let mut check = ServiceCheck::default();
+        assert!(check.expired(SessionId(1), 3).is_ok(), "it was never opened");
+        let sessions = |sessions: &'static [(SessionId, u64)]| move || sessions.iter().copied();
+        check.sessions(5, sessions(&[(SessionId(1), 3)]));
+        assert_eq!(rule(check.expired(SessionId(1), 3)), "expired");
+        assert!(check.expired(SessionId(1), 2).is_ok(), "that call is forgotten");
+        check.sessions(4, sessions(&[]));
+        assert_eq!(rule(check.expired(SessionId(1), 3)), "expired");
+        check.sessions(6, sessions(&[]));
+        assert!(check.expired(SessionId(1), 3).is_ok(), "the session is over");
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! A process that has just slept suspects nobody for the silence that it slept through (S11).
+//! Suspicion: a process that has just slept suspects nobody for the silence that it slept through (S11).
 
 use std::time::Duration;
 
 use quorate_protocol::{ProcessId, Protocol, wire::Wire};
 use quorate_world::{Violation, World};
 
-/// The process on `machine` suspects another. One without a link to it may do so for that: after a sleep it dials again, and waits for its
-/// turn between dials.
+/// Judges a suspicion by the process on `machine`. A suspicion for want of a link is allowed: after a sleep
+/// the process dials again, and waits for its turn between dials.
 pub(crate) fn suspicion<P>(world: &World<P>, machine: usize, process: ProcessId) -> Result<(), Violation>
 where
     P: Protocol<Message: Wire>,
@@ -25,7 +25,7 @@ where
     Ok(())
 }
 
-/// After so long without trouble everyone has heard of everyone.
+/// Time without trouble after which every process has heard of every other.
 const QUIET: Duration = Duration::from_secs(1);
-/// Nobody is suspected of a shorter silence.
+/// Shortest silence that may lead to a suspicion.
 const AWAKE: Duration = Duration::from_millis(500);

@@ -1,7 +1,8 @@
-//! Process groups, judged by what members tell: views, deliveries, states.
+//! Process groups, judged by the reports of members: views, deliveries, states.
 //!
-//! The checker keeps for each process what it has delivered, as a person would: how far it has got with each sender, and what
-//! was ordered, hashed in its order. When two processes begin the same view, these must be equal.
+//! The checker keeps the deliveries of each process in the simplest form: the last message of each sender,
+//! and a hash of the ordered messages in their order. When two processes begin the same view, these must be
+//! equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +10,25 @@ use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
     ProcessId,
     ecast::Position,
-    group::{Mark, Place, SeatId, View},
+    group::{Mark, Phi, Place, SeatId, View},
     wire::{decode_body, encode_body},
 };
 use quorate_world::Violation;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// What a member has delivered, its predecessors' deliveries included: the state of the replica.
+use super::locks::{Fences, GroupLocks, LockChange};
+use crate::mutation::Mutation;
+
+/// The deliveries of a member and of those whose state it took over: the state of the replica.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct History {
     /// The number of each sender's last message.
     pub(crate) last: BTreeMap<ProcessId, u64>,
-    /// The hash of what was ordered.
+    /// The hash of the ordered messages.
     ordered: u64,
+    /// The group's locks.
+    locks: GroupLocks,
 }
 
 impl History {
@@ -33,20 +39,26 @@ impl History {
     }
 }
 
-/// What members send: whose message it is, and which.
+/// A message between members, with its sender and number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Word {
+pub(crate) struct GroupMessage {
     pub(crate) sender: ProcessId,
-    /// Counted by the sender over all strengths.
+    /// The number of the word, counted by the sender over all strengths.
     pub(crate) number: u64,
-    /// Its last one before it joined: a group that was empty meanwhile knows none of them.
+    /// The number of the sender's last word before it joined. A group that was empty in between does not know
+    /// the earlier ones.
     pub(crate) since: u64,
-    pub(crate) safe: bool,
-    /// The place of a safe word that its sender's words follow: nobody delivers this one before that.
+    /// The number of processes that must hold the word before any delivers it, if the word is safe.
+    pub(crate) safe: Option<Phi>,
+    /// The change of a lock that the word carries.
+    pub(crate) lock_change: Option<LockChange>,
+    /// The place of a safe word that the sender's words follow: nobody delivers this word before that one.
     pub(crate) follows: Position,
+    /// Bytes without meaning.
+    pub(crate) padding: String,
 }
 
-impl Word {
+impl GroupMessage {
     pub(crate) fn encode(&self) -> Bytes {
         let mut out = BytesMut::new();
         encode_body(&mut out, self);
@@ -54,61 +66,88 @@ impl Word {
     }
 }
 
-/// What one process told of one group.
+/// The reports of one process about one group.
 #[derive(Debug, Default)]
-struct Person {
+struct MemberRecord {
     history: History,
     view: Option<u64>,
     members: BTreeSet<ProcessId>,
-    /// The last place in the order that was delivered.
+    /// The last place in the order that the process delivered.
     at: (Position, u32),
-    /// That of the last safe word that was.
+    /// The place of the last safe word that it delivered.
     safe_at: Position,
     /// Senders some of whose messages were left out.
     gaps: BTreeSet<ProcessId>,
+    /// Members of the view that lacked a safe word when it was delivered here, where too few held it. That is
+    /// right only for suspected members, so these must be in no later view.
+    lacking: BTreeSet<ProcessId>,
+    /// Members of the view that lacked a safe word of the present step when it was delivered here. If a view
+    /// begins in this step, the deliveries were right: routers have the words, and each survivor gets them
+    /// before that view.
+    lacking_this_step: BTreeSet<ProcessId>,
 }
 
-/// A member: its process, and its seat there.
+/// A member: its process, and its seat in that process.
 type Seated = (ProcessId, SeatId);
 
-/// What is known of a view.
+/// The known facts about a view.
 #[derive(Debug, Default)]
-struct Known {
+struct ViewRecord {
     members: Vec<Seated>,
     state: History,
-    /// The view that those who went on began next.
+    /// The next view of the survivors.
     next: Option<u64>,
-    /// What was safe or flushed in it: whoever goes on has it.
+    /// The last safe or flushed message of each sender in this view. The survivors have these messages.
     kept: BTreeMap<ProcessId, u64>,
 }
 
-/// The checker.
+/// The checker of views.
 #[derive(Default)]
 pub(crate) struct ViewCheck {
-    people: BTreeMap<(ProcessId, u64), Person>,
-    views: BTreeMap<(u64, u64), Known>,
-    places: BTreeMap<(u64, Position, u32), Word>,
-    /// The states of checkpoints that were written, by group.
+    records: BTreeMap<(ProcessId, u64), MemberRecord>,
+    views: BTreeMap<(u64, u64), ViewRecord>,
+    places: BTreeMap<(u64, Position, u32), GroupMessage>,
+    /// The states of written checkpoints, by group.
     checkpoints: BTreeMap<(u64, Mark), History>,
-    /// Those that a user was told are kept.
+    /// The checkpoints that a user heard are kept.
     kept: BTreeMap<u64, BTreeSet<Mark>>,
-    /// The checkpoint with which a member begins that has not told its view yet.
-    begun: BTreeMap<(ProcessId, u64), Option<Mark>>,
-    /// Processes that were dropped, or were told that something failed.
+    /// The checkpoint with which a member begins, until the member reports its view.
+    started_from: BTreeMap<(ProcessId, u64), Option<Mark>>,
+    /// Processes that were dropped, or heard that an operation failed.
     ended: BTreeSet<ProcessId>,
-    /// Words of processes in groups that were not sent, by number.
-    turned_back: BTreeSet<(ProcessId, u64, u64)>,
+    /// Words, by sender, group and number, that were not sent.
+    unsent: BTreeSet<(ProcessId, u64, u64)>,
     out_of_touch: BTreeSet<ProcessId>,
+    /// The position up to which each process has the order.
+    held: BTreeMap<ProcessId, Position>,
+    fences: Fences,
+    /// Number of grants through words, and through views, summed over the members' reports.
+    pub(crate) grants: (u64, u64),
+    /// The rule that hosts of members break.
+    mutation: Option<Mutation>,
 }
 
 fn judge(holds: bool, rule: &'static str, detail: impl FnOnce() -> String) -> Result<(), Violation> {
     if holds { Ok(()) } else { Err(Violation::new(rule, detail())) }
 }
 
+/// Returns the number of members, out of `members`, that must hold a safe word.
+fn wanted(phi: Phi, members: usize) -> usize {
+    match phi {
+        Phi::All => members,
+        Phi::Majority => members / 2 + 1,
+        Phi::Count(count) => usize::from(count).clamp(1, members),
+    }
+}
+
 impl ViewCheck {
-    /// What `me` has delivered in `group`, while it is a member.
+    pub(crate) fn new(mutation: Option<Mutation>) -> Self {
+        ViewCheck { mutation, ..ViewCheck::default() }
+    }
+
+    /// Returns the deliveries of `me` in `group` while it is a member.
     pub(crate) fn history(&self, me: ProcessId, group: u64) -> Option<&History> {
-        self.people.get(&(me, group)).filter(|person| person.view.is_some()).map(|person| &person.history)
+        self.records.get(&(me, group)).filter(|record| record.view.is_some()).map(|record| &record.history)
     }
 
     fn lives(&self, me: ProcessId) -> Result<(), Violation> {
@@ -116,7 +155,7 @@ impl ViewCheck {
         judge(!self.out_of_touch.contains(&me), "S11", || format!("{me} goes on, out of touch"))
     }
 
-    /// `me` begins with a state, or without.
+    /// Records that `me` begins with a state, or without.
     pub(crate) fn restored(
         &mut self,
         me: ProcessId,
@@ -130,17 +169,25 @@ impl ViewCheck {
                 decode_body(&mut state).map_err(|error| Violation::new("state", error.to_string()))?
             }
         };
-        self.people.insert((me, group), Person { history, ..Person::default() });
+        self.records.insert((me, group), MemberRecord { history, ..MemberRecord::default() });
         Ok(())
     }
 
-    /// A member writes a checkpoint.
+    /// Ends a step of a process, which has the order up to this position.
+    pub(crate) fn stepped(&mut self, me: ProcessId, order: Position) {
+        self.held.insert(me, order);
+        for (_, record) in self.records.range_mut((me, 0)..=(me, u64::MAX)) {
+            record.lacking.append(&mut record.lacking_this_step);
+        }
+    }
+
+    /// Records that a member writes a checkpoint.
     pub(crate) fn written(&mut self, group: u64, mark: Mark, state: &History) -> Result<(), Violation> {
         let known = self.checkpoints.entry((group, mark)).or_insert_with(|| state.clone());
         judge(known == state, "checkpoints", || format!("{mark} is {state:?} here, and {known:?} elsewhere"))
     }
 
-    /// A user was told that a save covers this.
+    /// Checks an answer that a save covers the given deliveries.
     pub(crate) fn covered(
         &self,
         group: u64,
@@ -153,19 +200,21 @@ impl ViewCheck {
         judge(whole, "checkpoints", || format!("{mark} is {state:?}, and its asker had {delivered:?}"))
     }
 
-    /// A user was told that a checkpoint is kept.
+    /// Records that a user heard that a checkpoint is kept.
     pub(crate) fn confirmed(&mut self, group: u64, mark: Mark) {
         self.kept.entry(group).or_default().insert(mark);
     }
 
-    /// `me` begins with its own checkpoint, or with nothing, because nobody has the group's state.
+    /// Records that `me` begins with its own checkpoint, or with nothing, because no process has the group's
+    /// state.
     pub(crate) fn begins(&mut self, me: ProcessId, group: u64, own: Option<Mark>) {
-        self.begun.insert((me, group), own);
+        self.started_from.insert((me, group), own);
     }
 
-    /// That was right if no newer one had been kept before the view. The process may have slept since, and others gone on and kept more.
+    /// Checks that beginning: no newer checkpoint may have been kept before the view. Later ones do not
+    /// count, because the process may have slept while others continued and kept more.
     fn judge_begun(&mut self, me: ProcessId, group: u64, view: Position) -> Result<(), Violation> {
-        let Some(own) = self.begun.remove(&(me, group)) else { return Ok(()) };
+        let Some(own) = self.started_from.remove(&(me, group)) else { return Ok(()) };
         let kept = self.kept.get(&group).into_iter().flatten();
         let newest = kept.copied().filter(|kept| kept.view < view).max();
         judge(own >= newest, "checkpoints", || {
@@ -173,7 +222,7 @@ impl ViewCheck {
         })
     }
 
-    /// `me` begins a view.
+    /// Records that `me` begins a view.
     pub(crate) fn began(
         &mut self,
         me: ProcessId,
@@ -186,26 +235,36 @@ impl ViewCheck {
         self.judge_begun(me, group, view.number)?;
         let number = view.number.0;
         let (members, places): (Vec<ProcessId>, Vec<_>) = (view.ids().collect(), view.places().collect());
-        let person = self.people.get_mut(&(me, group));
-        let person = person.ok_or_else(|| Violation::new("state", format!("{me} begins without a state")))?;
+        let record = self.records.get_mut(&(me, group));
+        let record = record.ok_or_else(|| Violation::new("state", format!("{me} begins without a state")))?;
         judge(members.contains(&me), "self-inclusion", || format!("{me} is not in its view {number}"))?;
-        judge(person.view < Some(number), "views", || format!("{me}: {number} after {:?}", person.view))?;
-        for sender in std::mem::take(&mut person.gaps) {
+        judge(record.view < Some(number), "views", || format!("{me}: {number} after {:?}", record.view))?;
+        for sender in std::mem::take(&mut record.gaps) {
             let told = missing.contains_key(&sender) && !members.contains(&sender);
             judge(told, "FIFO", || format!("{me} lacks something of {sender} before view {number}"))?;
         }
-        let before = person.view.replace(number);
-        person.members = members.iter().copied().collect();
-        let known = self.views.entry((group, number)).or_insert_with(|| Known {
+        let before = record.view.replace(number);
+        record.members = members.iter().copied().collect();
+        record.lacking_this_step.clear();
+        for lacks in std::mem::take(&mut record.lacking) {
+            judge(!members.contains(&lacks) || view.joined.contains(&lacks), "S10", || {
+                format!("{me} delivered what was safe before view {number}, and {lacks} did not hold it")
+            })?;
+        }
+        for (lock, grant) in record.history.locks.view(view, self.mutation)? {
+            self.grants.1 += 1;
+            self.fences.granted((group, lock), (view.number, 0), &grant)?;
+        }
+        let known = self.views.entry((group, number)).or_insert_with(|| ViewRecord {
             members: places.clone(),
-            state: person.history.clone(),
-            ..Known::default()
+            state: record.history.clone(),
+            ..ViewRecord::default()
         });
         judge(known.members == places, "views", || {
             format!("{me} sees {places:?} in view {number}, others {:?}", known.members)
         })?;
-        judge(known.state == person.history, "virtual synchrony", || {
-            format!("{me} begins view {number} with {:?}, others with {:?}", person.history, known.state)
+        judge(known.state == record.history, "virtual synchrony", || {
+            format!("{me} begins view {number} with {:?}, others with {:?}", record.history, known.state)
         })?;
         let Some(before) = before else { return Ok(()) };
         let known = self.views.get_mut(&(group, before)).expect("it was begun");
@@ -221,7 +280,7 @@ impl ViewCheck {
         self.keeps(group, before)
     }
 
-    /// What was kept in a view is in the state of the next.
+    /// Checks that the next view's state contains every message that was kept in this view.
     fn keeps(&self, group: u64, view: u64) -> Result<(), Violation> {
         let known = &self.views[&(group, view)];
         let Some(next) = known.next.and_then(|next| self.views.get(&(group, next))) else { return Ok(()) };
@@ -234,51 +293,69 @@ impl ViewCheck {
         Ok(())
     }
 
-    /// `me` delivers.
+    /// Records a delivery of `me`. While `me` joins, its host gets the messages behind the state step by
+    /// step, so later than their delivery.
     pub(crate) fn delivered(
         &mut self,
         me: ProcessId,
         group: u64,
         (sender, place): (ProcessId, Place),
         mut body: Bytes,
-    ) -> Result<Word, Violation> {
+        joins: bool,
+    ) -> Result<GroupMessage, Violation> {
         self.lives(me)?;
-        let word: Word =
+        let word: GroupMessage =
             decode_body(&mut body).map_err(|error| Violation::new("integrity", error.to_string()))?;
-        let person = self.people.entry((me, group)).or_default();
-        let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", person.view);
+        let record = self.records.entry((me, group)).or_default();
+        let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", record.view);
         judge(word.sender == sender, "integrity", what)?;
-        judge(person.members.contains(&sender), "firewall", what)?;
-        let reached = person.at.0.max(Position(person.view.unwrap_or(0)));
+        judge(record.members.contains(&sender), "firewall", what)?;
+        let reached = record.at.0.max(Position(record.view.unwrap_or(0)));
         let follows = matches!(place, Place::Ordered(..)) || reached >= word.follows;
         judge(follows, "following", || format!("{}, has reached {reached}", what()))?;
-        // A checkpoint may lack some of what it sent before it left.
-        let last = person.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
+        // A checkpoint may lack some words that the sender sent before it left.
+        let last = record.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
         judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
-        let is_back = |number| self.turned_back.contains(&(sender, group, number));
+        let is_back = |number| self.unsent.contains(&(sender, group, number));
         judge(!is_back(word.number), "one outcome", || format!("{}, which was turned back", what()))?;
         if (last + 1..word.number).any(|number| !is_back(number)) {
-            person.gaps.insert(sender);
+            record.gaps.insert(sender);
         }
         if let Place::Ordered(at, index) = place {
-            judge((at, index) > person.at, "order", || format!("{} after {:?}", what(), person.at))?;
+            judge((at, index) > record.at, "order", || format!("{} after {:?}", what(), record.at))?;
             let first = self.places.entry((group, at, index)).or_insert_with(|| word.clone());
             judge(*first == word, "order", || format!("{}, others {first:?}", what()))?;
-            person.at = (at, index);
-            person.safe_at = if word.safe { at } else { person.safe_at };
+            record.at = (at, index);
+            if let Some(phi) = word.safe {
+                record.safe_at = at;
+                let has = |member: &ProcessId| *member == me || self.held.get(member) >= Some(&at);
+                let (holders, others): (Vec<ProcessId>, Vec<ProcessId>) =
+                    record.members.iter().copied().partition(has);
+                if !joins && holders.len() < wanted(phi, record.members.len()) {
+                    record.lacking_this_step.extend(others);
+                }
+            }
+            if let Some(lock_change) = word.lock_change {
+                for (lock, grant) in
+                    record.history.locks.take((at, index), sender, lock_change, self.mutation)?
+                {
+                    self.grants.0 += 1;
+                    self.fences.granted((group, lock), (at, index), &grant)?;
+                }
+            }
             let mut bytes = word.encode().to_vec();
-            bytes.extend_from_slice(&person.history.ordered.to_le_bytes());
-            person.history.ordered = xxh3_64(&bytes);
+            bytes.extend_from_slice(&record.history.ordered.to_le_bytes());
+            record.history.ordered = xxh3_64(&bytes);
         }
-        person.history.last.insert(sender, word.number);
-        let view = person.view;
-        if word.safe {
+        record.history.last.insert(sender, word.number);
+        let view = record.view;
+        if word.safe.is_some() {
             self.keep(group, view, [(sender, word.number)])?;
         }
         Ok(word)
     }
 
-    /// This was safe, or flushed, in a view.
+    /// Records that these words were safe, or flushed, in a view.
     pub(crate) fn keep(
         &mut self,
         group: u64,
@@ -294,32 +371,32 @@ impl ViewCheck {
         self.keeps(group, view)
     }
 
-    /// The place of the last safe word that `me` delivered since it joined.
+    /// Returns the place of the last safe word that `me` delivered since it joined.
     pub(crate) fn safe_at(&self, me: ProcessId, group: u64) -> Position {
-        self.people.get(&(me, group)).map(|person| person.safe_at).unwrap_or_default()
+        self.records.get(&(me, group)).map(|record| record.safe_at).unwrap_or_default()
     }
 
-    /// The view that `me` is in.
+    /// Returns the view of `me`.
     pub(crate) fn view(&self, me: ProcessId, group: u64) -> Option<u64> {
-        self.people.get(&(me, group))?.view
+        self.records.get(&(me, group))?.view
     }
 
-    /// `me` is out of a group.
+    /// Records that `me` is out of a group.
     pub(crate) fn left(&mut self, me: ProcessId, group: u64) {
-        self.people.remove(&(me, group));
+        self.records.remove(&(me, group));
     }
 
-    /// `me` was told that it did not send this word of a group.
-    pub(crate) fn turned_back(&mut self, me: ProcessId, group: u64, number: u64) {
-        self.turned_back.insert((me, group, number));
+    /// Records that `me` heard that it did not send this word of a group.
+    pub(crate) fn unsent(&mut self, me: ProcessId, group: u64, number: u64) {
+        self.unsent.insert((me, group, number));
     }
 
-    /// `me` tells no more.
+    /// Records that `me` reports nothing from now on.
     pub(crate) fn ended(&mut self, me: ProcessId) {
         self.ended.insert(me);
     }
 
-    /// Whether `me` is in touch with the order.
+    /// Notes whether `me` is in touch with the order.
     pub(crate) fn touched(&mut self, me: ProcessId, in_touch: bool) {
         if in_touch {
             self.out_of_touch.remove(&me);

@@ -1,8 +1,8 @@
-//! The cases: which graphs, and who leads when the network takes that shape.
+//! The cases: the graphs, and the leader at the moment when the network takes that shape.
 
 use super::graph::{Graph, every, shapes, undirected};
 
-/// A kind of cases.
+/// A family of cases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// Every directed graph on three routers, and every leader.
@@ -16,10 +16,10 @@ pub enum Family {
 }
 
 impl Family {
-    /// All of them, in the order of their cases.
+    /// All families, in the order of their cases.
     pub const ALL: [Family; 4] = [Family::Three, Family::Undirected, Family::Changing, Family::Directed];
 
-    /// What its cases are.
+    /// Returns the description of the family's cases.
     pub fn name(self) -> &'static str {
         match self {
             Family::Three => "directed graphs on 3 routers",
@@ -33,19 +33,19 @@ impl Family {
 /// One case.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Its place among all, which is also the seed of its chance.
+    /// The index among all cases, which is also its random seed.
     pub number: u64,
-    /// Its kind.
+    /// The family of the case.
     pub family: Family,
-    /// The shape of its first graph, as a place among the shapes of its family.
+    /// The index of the first graph's shape among the shapes of its family.
     pub shape: usize,
-    /// The shapes that the network takes, one after the other.
+    /// The shapes that the network takes in turn.
     pub graphs: Vec<Graph>,
-    /// The router that leads before that.
+    /// The router that leads before the first shape.
     pub leader: usize,
 }
 
-/// All cases, by number.
+/// Returns all cases, by number.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |family, shape, graphs, leader| {
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
     }
     let directed = shapes(5);
     let plain = undirected(directed.clone());
-    // Of routers that talk with as many others the one with the greater id is preferred.
+    // Among routers that talk with equally many others, elections prefer the greater id.
     let forwards = [0, 1, 2, 3, 4];
     let backwards = [4, 3, 2, 1, 0];
     for (at, shape) in plain.iter().enumerate() {
@@ -83,7 +83,7 @@ pub fn cases() -> Vec<Case> {
     cases
 }
 
-/// At most so many cases of each family, evenly spread.
+/// Returns at most `most` cases of each family, evenly spread.
 pub fn sample(cases: Vec<Case>, most: usize) -> Vec<Case> {
     let of = |family| cases.iter().filter(move |case: &&Case| case.family == family);
     let counts = Family::ALL.map(|family| (family, of(family).count()));

@@ -1,7 +1,9 @@
-//! One case from beginning to end: a domain that settles, a network that takes its shapes, and what becomes of the writes.
+//! One case from beginning to end: a domain that settles, a network that takes its shapes, and the outcome of
+//! writes.
 //!
-//! One client is linked to every router, and one more to each router alone. Each writes to itself, one write at a time: the
-//! write is ordered by a majority of the routers, delivered to the client, confirmed, and acknowledged as stable.
+//! One client has links to every router, and for each router one more client has a link to that router alone.
+//! Each client writes to itself, one write at a time: a majority of the routers orders the write, the client
+//! receives and confirms it, and the routers acknowledge it as stable.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,32 +34,32 @@ use crate::{
     run::failure_of,
     stage::{RouterSet, open_changes},
     system::{
-        ecast::process::{Ask, Kind, Process, Told, kind},
+        ecast::process::{Kind, Process, ProcessCommand, ProcessEvent, kind},
         rooms::{Floor, Rooms, RoomsTwin, Say},
     },
 };
 
-/// The people behind the clients, and the judge.
+/// The users of the clients, and the judge.
 struct Domain {
     case: Case,
     routers: RouterSet,
     router_settings: RouterSettings,
     clients: Vec<Client>,
     order: Order<RoomsTwin>,
-    /// Which client wrote what, and when, and has no outcome of it yet, by token.
+    /// Writes without an outcome, by token: the client, and the time of the write.
     pending: BTreeMap<u64, (usize, Time)>,
     tokens: u64,
-    /// Clients write on.
+    /// Whether clients continue to write.
     busy: bool,
-    /// The graph as it is now; none before and after.
+    /// The present graph; `None` before the first and after the last.
     graph: Option<Graph>,
-    /// When it came to be so.
+    /// The time at which the graph took effect.
     since: Time,
-    /// The reigns that have begun since.
+    /// The reigns that have begun since then.
     reigns: BTreeSet<Ballot>,
     /// The router that began to lead last.
     leader: Option<usize>,
-    /// A path that lets nothing pass one way breaks, by and by.
+    /// Whether a path that passes nothing in one direction breaks after a while.
     breaks: bool,
     chance: Chance,
     mutation: Option<Mutation>,
@@ -65,11 +67,11 @@ struct Domain {
 
 struct Client {
     machine: usize,
-    /// The routers that it is linked to once the network takes its shape.
+    /// The routers to which the client has links once the network takes its shape.
     linked: Set,
-    /// It is a member, and in its room.
+    /// Whether the client is a member, and in its room.
     ready: bool,
-    /// When a write was acknowledged that it began since the network took its shape.
+    /// The time of the first acknowledgement of a write that it began after the network took its shape.
     answered: Option<Time>,
 }
 
@@ -91,7 +93,7 @@ impl Domain {
         let clients: Vec<Client> = linked
             .map(|linked| Client { machine: world.machine(), linked, ready: false, answered: None })
             .collect();
-        // The first to start founds the domain and leads.
+        // The first router to start founds the domain and leads.
         for machine in 0..world.machines() {
             let delay = if machine == case.leader { 0 } else { 1 + machine as u64 };
             world.restart_after(machine, Duration::from_millis(delay));
@@ -134,7 +136,7 @@ impl Domain {
         self.heal(world, phases)
     }
 
-    /// Waits until all are in and the router that is to lead does.
+    /// Waits until all processes have joined and the intended router leads.
     fn settle(&mut self, world: &mut World<Process>) -> Result<(), Violation> {
         let end = world.now() + SETTLING;
         while !self.is_settled(world) {
@@ -145,7 +147,7 @@ impl Domain {
             let next = world.now() + GLANCE;
             world.run(self, next, |_, _| false)?;
         }
-        // Some pulses later, and anywhere between two.
+        // Waits for a few heartbeats more, to a random point between two.
         let interval = self.router_settings.paxos.detector.interval;
         let more = self.chance.between(interval * 2, interval * 3);
         let next = world.now() + more;
@@ -162,7 +164,8 @@ impl Domain {
             && routers(world).all(|(_, router)| router.log().members().len() == count)
     }
 
-    /// From now on the network is as its next graph says. Whatever passes in neither way breaks, by and by.
+    /// Gives the network the shape of its next graph. A pair that hears nothing in either direction loses its
+    /// link after a while.
     fn take_shape(&mut self, world: &mut World<Process>, at: usize) {
         let graph = self.case.graphs[at];
         let next = self.case.graphs.get(at + 1);
@@ -173,7 +176,7 @@ impl Domain {
         for from in 0..graph.routers() {
             for to in (0..graph.routers()).filter(|&to| to != from && !graph.passes(from, to)) {
                 if before.is_some_and(|before| !before.passes(from, to)) {
-                    // Its cut lasts.
+                    // The direction was cut before, and that cut lasts.
                     continue;
                 }
                 let span = if next.is_some_and(|next| next.passes(from, to)) { PROMISED } else { FOR_EVER };
@@ -191,7 +194,7 @@ impl Domain {
             for router in far.filter(|_| before.is_none()) {
                 world.clog(machine, router, FOR_EVER);
                 world.clog(router, machine, FOR_EVER);
-                // As long as a process takes to notice that a path to a router is cut (`relay`).
+                // A process takes this long to notice that the path to a router is cut (`relay`).
                 let noticed = self.chance.between(NOTICED_MIN, NOTICED_MAX);
                 world.timer(noticed, BREAK | (router as u64) << 8 | client as u64);
             }
@@ -225,7 +228,7 @@ impl Domain {
         self.order.check.finish(|id| world.alive(id))
     }
 
-    /// How the network's shape was taken.
+    /// Summarises how the clients fared under the network's shape.
     fn phase(&self, graph: Graph, members: &[Set]) -> Phase {
         let promised = members.iter().all(|members| graph.connected(*members) != 0);
         let served = self.clients.iter().map(|client| Served {
@@ -258,7 +261,7 @@ impl Domain {
                 return Err(Violation::new("progress", what));
             }
         }
-        // An election that is under way when the network takes its shape may end in a leader that is not connected.
+        // An election under way when the network takes its shape may end in a leader that is not connected.
         if promised && reigns > 1 + usize::from(standing) {
             let what = format!("the lead moved {reigns} times: {:?}; {}", self.reigns, self.state(world));
             return Err(Violation::new("one move", what));
@@ -266,7 +269,7 @@ impl Domain {
         Ok(())
     }
 
-    /// The newest members, and those that changes under way would make, as sets of machines.
+    /// Returns the newest members, and the sets that open changes would make, as sets of machines.
     fn members(&self, world: &World<Process>) -> Vec<Set> {
         let set = |ids: &mut dyn Iterator<Item = ProcessId>| ids.fold(0, |set: Set, id| set | 1 << id.node);
         let known = set(&mut self.routers.members.iter().copied());
@@ -320,7 +323,7 @@ impl Domain {
         self.tokens += 1;
         self.pending.insert(self.tokens, (client, world.now()));
         let submit = MemberCommand::Submit { token: self.tokens, class: say.class(), body: say.encode() };
-        world.command(self.clients[client].machine, Ask::Member(submit));
+        world.command(self.clients[client].machine, ProcessCommand::Member(submit));
     }
 
     fn write(&mut self, world: &mut World<Process>, client: usize) {
@@ -378,7 +381,7 @@ impl Domain {
             ));
         }
         self.order.check.stable(submission, true)?;
-        self.order.check.told(submission);
+        self.order.check.outcome_heard(submission);
         let machine = self.clients[client].machine as u64;
         if !self.clients[client].ready {
             let inside =
@@ -400,7 +403,7 @@ impl Domain {
         Ok(())
     }
 
-    /// The members are others than before: nobody may be gone of whom the leader hears.
+    /// Judges a change of the members: no router may be removed of which the leader hears.
     fn members_changed(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
         let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
         let (told_at, members) = (router.log().applied().0, router.log().members().to_vec());
@@ -413,7 +416,7 @@ impl Domain {
         let gone = before.iter().find(|id| !self.routers.members.contains(id));
         if let Some(gone) = gone.filter(|gone| world.alive(**gone)) {
             let gone = gone.node as usize;
-            // A link that passes one way only breaks, by and by.
+            // A link that passes in one direction only breaks after a while.
             let members = before.iter().fold(0, |set: Set, id| set | 1 << id.node);
             if graph.hears_of(members, gone, leader, self.breaks) {
                 let what = format!("{gone} was voted out, and {leader} hears of it: {}", self.state(world));
@@ -424,7 +427,7 @@ impl Domain {
     }
 }
 
-/// The routers that run, and on which machines.
+/// Returns the running routers, with their machines.
 fn routers(world: &World<Process>) -> impl Iterator<Item = (usize, &Router<Rooms>)> {
     (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
         Kind::Router(router, _) => Some((machine, router.as_ref())),
@@ -451,13 +454,18 @@ impl Environment<Process> for Domain {
         Process::new(Kind::Router(Box::new(router), Position(0)), tamper)
     }
 
-    fn event(&mut self, world: &mut World<Process>, machine: usize, event: Told) -> Result<(), Violation> {
+    fn event(
+        &mut self,
+        world: &mut World<Process>,
+        machine: usize,
+        event: ProcessEvent,
+    ) -> Result<(), Violation> {
         match event {
-            Told::Learned(position, learned) => {
+            ProcessEvent::Learned(position, learned) => {
                 let learned = learned.iter().map(|(at, ordered)| (*at, ordered));
                 self.order.learned(world.life(machine), position, learned)?;
             }
-            Told::Router(RouterEvent::Leader(leader)) => {
+            ProcessEvent::Router(RouterEvent::Leader(leader)) => {
                 if leader.is_some()
                     && leader == world.id(machine)
                     && let Some(Kind::Router(router, _)) = kind(world, machine)
@@ -466,18 +474,18 @@ impl Environment<Process> for Domain {
                     self.leader = Some(machine);
                 }
             }
-            Told::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
-            Told::Router(RouterEvent::Corrupt(why)) => {
+            ProcessEvent::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
+            ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
                 return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
             }
-            Told::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
-            Told::Router(_) => {}
-            Told::Submitted(content) => {
+            ProcessEvent::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
+            ProcessEvent::Router(_) => {}
+            ProcessEvent::Submitted(content) => {
                 if let Some(id) = world.id(machine) {
                     self.order.check.submitted(id, content);
                 }
             }
-            Told::Member(event) => self.client_event(world, machine, event)?,
+            ProcessEvent::Member(event) => self.client_event(world, machine, event)?,
         }
         Ok(())
     }
@@ -487,7 +495,10 @@ impl Environment<Process> for Domain {
         match token & !0xffff {
             JOIN => {
                 let seeds = self.routers.living(world);
-                world.command(self.clients[client].machine, Ask::Member(MemberCommand::Seeds(seeds)));
+                world.command(
+                    self.clients[client].machine,
+                    ProcessCommand::Member(MemberCommand::Seeds(seeds)),
+                );
                 self.submit(world, client, &Say::Join);
             }
             WRITE if self.busy => self.write(world, client),
@@ -503,20 +514,21 @@ impl Environment<Process> for Domain {
     }
 }
 
-/// What is promised: four election timeouts.
+/// The promised time: four election timeouts.
 pub(super) const PROMISED: Duration = Duration::from_millis(4 * 600);
-/// No domain takes longer to come to be.
+/// Upper bound of the time in which a domain forms.
 const SETTLING: Duration = Duration::from_secs(10);
 /// Longer than any case.
 const FOR_EVER: Duration = Duration::from_secs(60);
-/// A link that broke is made anew, and used, within this time after its path passes again. Who is voted out sooner was not heard of before.
+/// Time within which processes renew and use a broken link after its path passes again. The judge
+/// ignores votes before that.
 const HEARD_AFTER: Duration = Duration::from_secs(1);
-/// How often one looks whether the domain has settled.
+/// Interval at which the test looks whether the domain has settled.
 const GLANCE: Duration = Duration::from_millis(10);
-/// How long a client waits between an acknowledgement and the next write.
+/// Wait of a client between an acknowledgement and the next write.
 const PAUSE_MIN: Duration = Duration::from_millis(60);
 const PAUSE_MAX: Duration = Duration::from_millis(140);
-/// How soon a process notices that the path to a router is cut.
+/// Time in which a process notices that the path to a router is cut.
 const NOTICED_MIN: Duration = Duration::from_millis(450);
 const NOTICED_MAX: Duration = Duration::from_secs(1);
 

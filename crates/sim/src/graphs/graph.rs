@@ -1,10 +1,11 @@
-//! Graphs of links between routers: which there are, up to the names of the routers, and what each of them promises.
+//! Graphs of links between routers: their enumeration up to the names of the routers, and the promises that
+//! each graph implies.
 //!
-//! Nothing here knows a line of the code that is judged by it.
+//! This file uses no line of the code that it judges.
 
 use std::collections::BTreeSet;
 
-/// Routers numbered from 0, and the directions in which something passes between them.
+/// Routers numbered from 0, and the directions in which messages pass between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Graph {
     routers: usize,
@@ -16,18 +17,18 @@ pub struct Graph {
 pub type Set = u32;
 
 impl Graph {
-    /// Everybody hears everybody.
+    /// Returns the graph in which every router hears every other.
     pub fn complete(routers: usize) -> Graph {
         assert!((1..=ROUTERS_MAX).contains(&routers), "graphs have one to {ROUTERS_MAX} routers");
         Graph { routers, passing: (1 << (routers * (routers - 1))) - 1 }
     }
 
-    /// How many routers there are.
+    /// Returns the number of routers.
     pub fn routers(self) -> usize {
         self.routers
     }
 
-    /// All routers.
+    /// Returns the set of all routers.
     pub fn all(self) -> Set {
         (1 << self.routers) - 1
     }
@@ -46,7 +47,7 @@ impl Graph {
         self.passes(one, other) && self.passes(other, one)
     }
 
-    /// Whether everything passes both ways or not at all.
+    /// Whether each pair passes messages both ways or not at all.
     pub fn is_undirected(self) -> bool {
         pairs(self.routers).all(|(one, other)| self.passes(one, other) == self.passes(other, one))
     }
@@ -62,23 +63,23 @@ impl Graph {
         Graph { passing, ..self }
     }
 
-    /// The same graph under all names that its routers can have.
+    /// Returns the same graph under all possible names of its routers.
     pub fn renamings(self) -> impl Iterator<Item = Graph> {
         permutations(self.routers).into_iter().map(move |names| self.renamed(&names))
     }
 
-    /// The directions in which something passes.
+    /// Returns the directions in which messages pass.
     pub fn links(self) -> impl Iterator<Item = (usize, usize)> {
         let all = (0..self.routers).flat_map(move |from| (0..self.routers).map(move |to| (from, to)));
         all.filter(move |&(from, to)| self.passes(from, to))
     }
 
-    /// The pairs that talk.
+    /// Returns the pairs that talk.
     pub fn edges(self) -> impl Iterator<Item = (usize, usize)> {
         pairs(self.routers).filter(move |&(one, other)| self.talk(one, other))
     }
 
-    /// Who of the members can talk both ways with a majority of them, itself counted.
+    /// Returns the members that can talk both ways with a majority of the members, counting themselves.
     pub fn connected(self, members: Set) -> Set {
         let talks = |router: usize| {
             let others = (0..self.routers).filter(|&other| members & 1 << other != 0);
@@ -89,14 +90,15 @@ impl Graph {
         connected.fold(0, |set, router| set | 1 << router)
     }
 
-    /// Whether writes of a client that talks with the routers of `linked` are promised to go on: it talks with a connected
-    /// member, directly or through other members.
+    /// Whether progress is promised to a client that talks with the routers of `linked`: it talks with a
+    /// connected member, directly or through other members.
     pub fn promises(self, members: Set, linked: Set) -> bool {
         let goes = |graph: Graph, from: usize, to: usize| members & 1 << to != 0 && graph.talk(from, to);
         self.beyond(linked & members, goes) & self.connected(members) != 0
     }
 
-    /// Whether `to` hears of `from` along some chain of members; `both`: of such as hear each other.
+    /// Whether `to` hears of `from` along some chain of members; with `both`, along members that hear each
+    /// other.
     pub fn hears_of(self, members: Set, from: usize, to: usize, both: bool) -> bool {
         let goes = |graph: Graph, one: usize, next: usize| {
             let hears = if both { graph.talk(one, next) } else { graph.passes(one, next) };
@@ -105,7 +107,7 @@ impl Graph {
         self.beyond(1 << from, goes) & 1 << to != 0
     }
 
-    /// All that can be reached from `start`, going on from one router to another where `goes` allows it.
+    /// Returns all routers that can be reached from `start` along steps that `goes` allows.
     fn beyond(self, start: Set, goes: impl Fn(Graph, usize, usize) -> bool) -> Set {
         let mut reached = start;
         loop {
@@ -120,17 +122,17 @@ impl Graph {
     }
 }
 
-/// One of several graphs that differ by the names of their routers only.
+/// A class of graphs that differ only by the names of their routers.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    /// The first of them.
+    /// The first graph of the class.
     pub graph: Graph,
-    /// Of routers that some renaming of the graph into itself takes to each other, the first: the places that a marked
-    /// router can have.
+    /// The distinct places of a marked router: the first router of each set whose members some renaming of
+    /// the graph into itself exchanges.
     pub places: Vec<usize>,
 }
 
-/// All shapes of graphs of so many routers, with the fewest links first.
+/// Returns all shapes of graphs with `routers` routers, in the order of their first graphs.
 pub fn shapes(routers: usize) -> Vec<Shape> {
     let complete = Graph::complete(routers);
     let namings = permutations(routers);
@@ -158,13 +160,13 @@ pub fn shapes(routers: usize) -> Vec<Shape> {
     shapes
 }
 
-/// The undirected among them.
+/// Returns the undirected shapes among `shapes`.
 pub fn undirected(mut shapes: Vec<Shape>) -> Vec<Shape> {
     shapes.retain(|shape| shape.graph.is_undirected());
     shapes
 }
 
-/// Every graph of so many routers, whatever their names.
+/// Returns every graph with `routers` routers, under every naming.
 pub(super) fn every(routers: usize) -> impl Iterator<Item = Graph> {
     (0..=Graph::complete(routers).passing).map(move |passing| Graph { routers, passing })
 }
@@ -209,7 +211,7 @@ mod tests {
         graph(routers, &directions)
     }
 
-    /// The numbers of A000273, A000088, and of the same with a marked vertex.
+    /// The numbers of OEIS A000273 and A000088, and the corresponding numbers with a marked vertex.
     #[test]
     fn there_are_as_many_shapes_as_others_counted() {
         let marked = |shapes: &[Shape]| shapes.iter().map(|shape| shape.places.len()).sum::<usize>();
@@ -237,13 +239,13 @@ mod tests {
 
     #[test]
     fn who_is_connected_and_who_is_promised_what() {
-        // 0 - 1 - 2, 3 - 4: only 1 talks with a majority, and nobody of the other side reaches it.
+        // 0 - 1 - 2, 3 - 4: only router 1 talks with a majority, and no router of the other side reaches it.
         let path = both(5, &[(0, 1), (1, 2), (3, 4)]);
         assert_eq!(path.connected(path.all()), 0b00010);
         assert!(path.promises(path.all(), 0b00100) && !path.promises(path.all(), 0b11000));
-        // Of three members all three that are left are needed, or two of them.
+        // Of the members 0, 1, 2, each talks with at least two, counting itself, so all are connected.
         assert_eq!(path.connected(0b00111), 0b00111);
-        // Round a ring of one-way links everybody is heard of, and nobody talks with anybody.
+        // In a ring of one-way links every router is heard of, and no two routers talk.
         let ring = graph(3, &[(0, 1), (1, 2), (2, 0)]);
         assert_eq!(ring.connected(0b111), 0);
         assert!(ring.hears_of(0b111, 0, 2, false) && !ring.hears_of(0b111, 0, 2, true));

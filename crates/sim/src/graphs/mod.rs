@@ -1,24 +1,28 @@
 //! The theorem of partial partitions, by exhaustion (rule S19).
 //!
-//! **What is shown.** While some router of the newest membership can talk both ways with a majority of it (itself counted),
-//! writes of clients that can talk both ways with that router, directly or through other routers, are acknowledged again
-//! within four election timeouts after the network took its shape, and the lead moves at most once. No router is voted out of
-//! which the leader hears along any chain of routers. Where no router can do so, nothing is lost or falsely acknowledged, and
-//! writes go on within the same time after the cut has healed.
+//! **Promise.** Suppose that some router of the newest membership can talk both ways with a majority of it,
+//! counting itself. Then clients that can talk both ways with that router, directly or through other routers,
+//! get acknowledgements again within four election timeouts after the network took its shape, and the lead
+//! moves at most once. No router is voted out if the leader hears of it along any chain of routers. If no
+//! router can talk with a majority, no write is lost or falsely acknowledged, and writes continue within the
+//! same time after the cut has healed.
 //!
-//! **How.** Every graph that there is: which of the routers hears which. All directed graphs on three routers with every
-//! leader; all undirected ones on five, all directed ones on five up to the names of the routers, with every leader and in
-//! two numberings (of equals the greater id is preferred); and every undirected one that changes into every other. In each a
-//! domain settles with that leader, the network takes its shape, clients that are linked to every router or to one alone
-//! write, and at the end the cut heals. [`Graph`] says from the graph alone, without a line of the protocols' code, to whom
-//! progress is promised.
+//! **Method.** The cases enumerate graphs of which router hears which: all directed graphs on three routers
+//! with every leader; all undirected ones on five, and all directed ones on five up to the names of the
+//! routers, with every leader and in two numberings (elections prefer the greater id among equals); and every
+//! undirected graph that changes into every other. In each case a domain settles with that leader, the
+//! network takes its shape, clients with links to every router or to a single router write, and at the end
+//! the cut heals. [`Graph`] computes from the graph alone, without a line of the protocols' code, which
+//! clients are promised progress.
 //!
-//! **What is not.** Chance is drawn once for each case, so that a case is one schedule of the many with this graph. Half of
-//! the cases have links that pass one way for as long as the shape lasts; in the other half they break by and by, as TCP's do.
-//! More than five routers, and shapes that change faster than the promise, are for the seeds of the other scenarios.
+//! **Limits.** Each case draws its random numbers once, so it is one schedule of the many with this graph. In
+//! half of the cases, links that pass one way stay so as long as the shape lasts; in the other half they
+//! break after a while, as TCP's do. The seeds of the other scenarios cover more than five routers, and
+//! shapes that change faster than the promise.
 
 mod case;
 mod domain;
+mod finding;
 mod graph;
 
 use std::{
@@ -36,51 +40,9 @@ pub use self::{
 };
 use crate::mutation::Mutation;
 
-/// What a case showed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Finding {
-    /// Which case.
-    pub number: u64,
-    /// What broke: the promise, or an assertion of the code itself.
-    pub failure: Option<String>,
-    /// The shapes that the network took, the last of them whole again.
-    pub phases: Vec<Phase>,
-    /// How many things happened.
-    pub steps: u64,
-    /// The hash of everything that happened: equal for equal cases.
-    pub trace: u64,
-}
+pub use finding::{Finding, Phase, Served};
 
-/// What became of writes while the network had one shape.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Phase {
-    /// Which.
-    pub graph: Graph,
-    /// Whether progress is promised to anybody.
-    pub promised: bool,
-    /// How each client fared: those of router 0, 1 … alone, then the one of all.
-    pub served: Vec<Served>,
-    /// How often somebody began to lead.
-    pub reigns: usize,
-}
-
-/// How a client fared.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Served {
-    /// Whether progress is promised to it.
-    pub promised: bool,
-    /// When its first write since the network took its shape was acknowledged, counted from then.
-    pub after: Option<Duration>,
-}
-
-impl Phase {
-    /// The longest that a client waited to whom progress is promised.
-    pub fn longest(&self) -> Option<Duration> {
-        self.served.iter().filter(|served| served.promised).filter_map(|served| served.after).max()
-    }
-}
-
-/// What is promised after a shape was taken or has healed: four election timeouts.
+/// The promised time after the network took a shape or healed: four election timeouts.
 pub const PROMISED: Duration = domain::PROMISED;
 
 /// Runs one case.
@@ -88,7 +50,8 @@ pub fn run(case: &Case, mutation: Option<Mutation>) -> Finding {
     domain::run(case, mutation)
 }
 
-/// Runs all of these, several at a time, and stops early after `failures_max` failures. `progress` is told of each finding.
+/// Runs all these cases, `jobs` at a time, and stops early after `failures_max` failures. Calls `progress`
+/// with each finding.
 pub fn sweep(
     cases: &[Case],
     mutation: Option<Mutation>,

@@ -1,4 +1,4 @@
-//! What stands between a process and the world, and changes what passes.
+//! The adapter between a process and the world that changes its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +18,14 @@ use crate::check::order::NUMBER_AT;
 /// The adapter around one process.
 pub(crate) struct Tamper {
     mutation: Mutation,
-    /// Who confirmed or voted here.
+    /// The processes whose confirmation or vote reached this process.
     heard: BTreeSet<ProcessId>,
-    /// How many submissions were lost on the way out, and from which number on.
+    /// Number of submissions lost on the way out, then the number of blocks seen.
     lost: u32,
     sent: u64,
-    /// The ranges of reads that came directly, by who asked and its token.
+    /// The ranges of direct reads that arrived, by asker and token.
     asked: BTreeMap<(ProcessId, u64), Vec<Range>>,
-    /// When the process was last given anything.
+    /// The time of the last input to the process.
     last: Option<Time>,
 }
 
@@ -38,12 +38,12 @@ impl Tamper {
         self.mutation == Mutation::DeliverTwice
     }
 
-    /// Whether what was proposed is forgotten when the leader changes.
+    /// Whether the process forgets its proposals when the leader changes.
     pub(crate) fn proposes_once(&self) -> bool {
         self.mutation == Mutation::NotProposedAgain
     }
 
-    /// The instants at which a process that slept would have looked at its watch, had it not.
+    /// Returns the ticks that a process missed while it slept.
     pub(crate) fn slept(&mut self, now: Time) -> Vec<Time> {
         let last = self.last.replace(now).unwrap_or(now);
         let missed = now.since(last).as_nanos() / TICK.as_nanos();
@@ -55,8 +55,8 @@ impl Tamper {
         }
     }
 
-    /// What a router that breaks the rule answers to a message, before the honest one sees it.
-    pub(crate) fn votes(
+    /// Returns the answers of a rule-breaking router to a message, before the honest router sees it.
+    pub(crate) fn forged_votes(
         &self,
         me: ProcessId,
         log: &Paxos,
@@ -73,8 +73,8 @@ impl Tamper {
         }
     }
 
-    /// What leaves a router instead of a message.
-    pub(crate) fn told(&self, message: paxos::Message) -> Option<paxos::Message> {
+    /// Returns the message that leaves a router instead of `message`.
+    pub(crate) fn replaced_outgoing(&self, message: paxos::Message) -> Option<paxos::Message> {
         match (self.mutation, message) {
             (Mutation::AcceptBelowPromise, paxos::Message::Refused { .. }) => None,
             (Mutation::PromiseEmptied, paxos::Message::Promise { ballot, chosen, start, mut values, .. }) => {
@@ -86,7 +86,7 @@ impl Tamper {
         }
     }
 
-    /// What the process receives instead of a message.
+    /// Returns the messages that the process receives instead of `message`.
     pub(crate) fn receive(
         &mut self,
         random: &mut dyn FnMut() -> u64,
@@ -109,7 +109,7 @@ impl Tamper {
         }
     }
 
-    /// The message, once from its sender and once as if from another.
+    /// Returns the message twice: once from its sender, and once as if from another process.
     fn doubled<M: Clone>(&mut self, from: ProcessId, message: M) -> Vec<(ProcessId, M)> {
         self.heard.insert(from);
         let other = self.heard.iter().copied().find(|&other| other != from);
@@ -117,7 +117,7 @@ impl Tamper {
         [Some((from, message)), forged].into_iter().flatten().collect()
     }
 
-    /// What leaves instead of a message.
+    /// Returns the message that leaves instead of `message`.
     pub(crate) fn send(&mut self, message: Message) -> Option<Message> {
         match (self.mutation, message) {
             (Mutation::StableTooEarly, Message::Notice(mut notice)) => {
@@ -163,21 +163,21 @@ impl Tamper {
         }
     }
 
-    /// A process of a cluster receives this.
+    /// Notes a message that a process of a cluster receives.
     pub(crate) fn arrive(&mut self, from: ProcessId, message: &rubberband::Message) {
         if let rubberband::Message::Direct(Direct::Basic { token, ranges, .. }) = message {
             self.asked.insert((from, *token), ranges.to_vec());
         }
     }
 
-    /// What leaves a process of a cluster instead of a message to `to`.
+    /// Returns the message that leaves a process of a cluster, to `to`, instead of `message`.
     pub(crate) fn leave(
         &mut self,
         to: &Destination,
         message: rubberband::Message,
     ) -> Option<rubberband::Message> {
         Some(match (self.mutation, message) {
-            // To one alone goes the answer to its question.
+            // Only the answer to a question goes to one process alone.
             (Mutation::VerdictUnanswered, rubberband::Message::Direct(Direct::Verdict { .. }))
                 if matches!(to, Destination::One(_)) =>
             {
@@ -218,7 +218,7 @@ impl Tamper {
         })
     }
 
-    /// Loses one block of submissions in the middle, and closes the gap that it leaves in the numbers.
+    /// Drops one block of submissions in the middle, and renumbers the later ones to close the gap.
     fn renumbered(&mut self, block: &Bytes) -> Option<Message> {
         let mut rest = block.slice(NUMBER_AT..);
         let first = rest.get_u64_le();
@@ -235,7 +235,7 @@ impl Tamper {
     }
 }
 
-/// The same submissions, but that no suspicion is refuted: none has the position that is named instead.
+/// Returns the same submissions without refutations: each names a position at which there is no suspicion.
 fn without_refutations(block: &Bytes) -> Bytes {
     let mut rest = block.slice(NUMBER_AT + 8..);
     let mut forged = BytesMut::from(&block[..NUMBER_AT + 12]);
@@ -256,7 +256,7 @@ fn without_refutations(block: &Bytes) -> Bytes {
     forged.freeze()
 }
 
-/// As if nothing had been delivered.
+/// Returns the tail of a member as if it had delivered nothing.
 fn without_blocks(mut tail: Tail) -> Message {
     tail.delivered = Position(0);
     let mut bytes = BytesMut::new();
@@ -266,7 +266,7 @@ fn without_blocks(mut tail: Tail) -> Message {
     Message::decode(&mut bytes.freeze()).expect("blocks are left out, and that none are there is said")
 }
 
-/// The same deliveries, each claiming to be the first for its destination.
+/// Returns the same deliveries, each marked as the first for its destination.
 fn without_previous(message: &Message) -> Message {
     let mut bytes = BytesMut::new();
     message.encode(&mut bytes);
@@ -287,9 +287,10 @@ fn without_previous(message: &Message) -> Message {
     Message::decode(&mut bytes.freeze()).expect("only numbers were changed")
 }
 
-/// Where the answer to a survivor has the number of its blocks: behind tag, two generations, and two numbers.
+/// The offset of the block count in the answer to a survivor, in bytes: behind tag, two generations, and two
+/// numbers.
 const TAIL_BLOCKS_AT: usize = 1 + 2 * 20 + 16;
 /// The class of control messages in a block of submissions.
 const CONTROL: u8 = 1;
-/// How often a detector looks at its watch.
+/// Interval at which a detector looks at the time.
 const TICK: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! How a run goes: a workload on its stage, through both phases.
+//! Plays a workload on its stage, through both phases of a run.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl<W: Workload> Play<W> {
         self.workload.judge(&self.stage, world)
     }
 
-    /// The faults are over: nothing makes trouble any more, and all that is down comes up.
+    /// Ends the faults: mends everything, and starts the machines that are down.
     fn heal(&mut self, world: &mut WorldOf<W>) {
         world.heal();
         self.stage.nemesis = None;
@@ -77,7 +77,7 @@ impl<W: Workload> Play<W> {
             && self.workload.owed(&self.stage, world).is_ok()
     }
 
-    /// Not everything has come right: it was lost for good, or a promise is broken.
+    /// Explains a run that did not recover: the routers were lost for good, or a promise is broken.
     fn unsettled(&mut self, world: &mut WorldOf<W>) -> Result<(), Violation> {
         let Play { stage, workload } = self;
         let lost = stage.routers.lost(world, &changes(workload, world));
@@ -112,7 +112,7 @@ impl<W: Workload> Play<W> {
         stage.nemesis = Some(nemesis);
     }
 
-    /// Perhaps an operator takes out a router that is well.
+    /// With some probability, lets an operator remove a healthy router.
     fn remove(&mut self, world: &mut WorldOf<W>) {
         let Play { stage, .. } = self;
         if !stage.is_healed()
@@ -163,8 +163,8 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
         Ok(())
     }
 
-    fn stranger(&mut self, world: &mut WorldOf<W>, machine: usize, theirs: &[u8]) {
-        self.workload.stranger(world, machine, theirs);
+    fn policy_mismatch(&mut self, world: &mut WorldOf<W>, machine: usize, theirs: &[u8]) {
+        self.workload.policy_mismatch(world, machine, theirs);
     }
 
     fn stepped(&mut self, world: &mut WorldOf<W>, machine: usize) -> Result<(), Violation> {
@@ -172,7 +172,7 @@ impl<W: Workload> Environment<W::Process> for Play<W> {
     }
 }
 
-/// How often the second phase looks whether all is well.
+/// Interval at which the second phase looks whether everything has recovered.
 const GLANCE: Duration = Duration::from_millis(20);
-/// How often an operator thinks of taking out a router.
+/// Interval at which an operator considers removing a router.
 const REMOVAL: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The routers of a system, as they are known from outside.
+//! The routers of a system, as known from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use quorate_protocol::{
 };
 use quorate_world::{Chance, Violation, World};
 
-/// The members that changes under way would make. Whoever holds a change acts on it; one of a reign that was followed by
-/// another is dead.
+/// Returns the member sets that open changes would make. Only changes of the newest accepted reign count,
+/// because a later reign has ended those of earlier ones.
 pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>> {
     let statuses: Vec<paxos::Status> = logs.map(Paxos::status).collect();
     let newest = statuses.iter().map(|status| status.accepted).max();
@@ -19,8 +19,8 @@ pub fn open_changes<'a>(logs: impl Iterator<Item = &'a Paxos>) -> Vec<Vec<Peer>>
     current.filter_map(|status| status.members_open).collect()
 }
 
-/// Whether a log goes on from what its recovery came to. Records that do not follow from each other lack what had rotted and looked like
-/// a torn tail: a new router begins then, as real processes have it.
+/// Whether a log continues from its recovery. Records may fail to follow from each other because rot looked
+/// like a torn tail and was cut off. Then a new router begins, as in production.
 pub fn log_goes_on<P: Protocol, T>(
     world: &mut World<P>,
     machine: usize,
@@ -37,26 +37,26 @@ where
     recovered.is_ok()
 }
 
-/// The router set as the world at large sees it.
+/// The router set as seen from outside.
 #[derive(Debug, Default)]
 pub struct RouterSet {
-    /// The machines that run routers, or wait to.
+    /// The machines that run routers, or wait to run them.
     pub machines: Vec<usize>,
-    /// How many routers there should be.
+    /// The wanted number of routers.
     wanted: usize,
-    /// Whether the domain was founded: only the first router ever does.
+    /// Whether the domain was founded. Only the first router founds it.
     founded: bool,
-    /// The newest members that anybody has learned of.
+    /// The newest members that any router has reported.
     pub members: Vec<ProcessId>,
-    /// How far who told of them had learned.
+    /// The position up to which the reporting router had learned.
     told_at: u64,
     leader: Option<ProcessId>,
-    /// Until when machines are out of an operator's sight, though they may live.
+    /// The time until which each machine is hidden from an operator, though its process may live.
     silent: BTreeMap<usize, Time>,
 }
 
 impl RouterSet {
-    /// The router set of these machines, of which so many should be routers.
+    /// Creates the router set of these machines, of which `wanted` should be routers.
     pub fn new(machines: Vec<usize>, wanted: usize) -> Self {
         RouterSet { machines, wanted, ..RouterSet::default() }
     }
@@ -66,17 +66,18 @@ impl RouterSet {
         self.founded
     }
 
-    /// The next router founds the domain once more: a mutation.
+    /// Lets the next router found the domain once more, for a mutation.
     pub fn found_again(&mut self) {
         self.founded = false;
     }
 
-    /// Whether the process that starts now founds the domain: the first one does, and no other ever.
+    /// Whether the process that starts now founds the domain: the first one does, and no other.
     pub fn founds(&mut self) -> bool {
         !std::mem::replace(&mut self.founded, true)
     }
 
-    /// The log of the router `id` that starts on `machine`: the first founds the domain, any other joins.
+    /// Creates the log of the router `id` that starts on `machine`: the first router founds the domain, any
+    /// other joins.
     pub fn start<P: Protocol>(
         &mut self,
         world: &World<P>,
@@ -95,8 +96,9 @@ impl RouterSet {
         }
     }
 
-    /// With this probability an operator takes out a router that is well; it comes back as a new process. Tells which
-    /// machine is asked and whom it is about. An operator asks nothing of a set that lacks members already.
+    /// With this probability, chooses a healthy router for an operator to remove; it comes back as a new
+    /// process. Returns the machine that gets the command, and the router. An operator removes nothing from a
+    /// set that already lacks members.
     pub fn operate<P: Protocol>(
         &self,
         world: &World<P>,
@@ -113,13 +115,13 @@ impl RouterSet {
         })
     }
 
-    /// Whom the nemesis strikes: any router, and as often the one that leads.
+    /// Returns the targets of faults: all routers, and as an equally likely group the leader alone.
     pub fn targets(&self) -> [Vec<usize>; 2] {
         let leader = self.leader.map(|leader| vec![leader.node as usize]);
         [self.machines.clone(), leader.unwrap_or_else(|| self.machines.clone())]
     }
 
-    /// The routers that live, for those who look for one.
+    /// Returns the living routers, for processes that look for one.
     pub fn living<P: Protocol>(&self, world: &World<P>) -> Vec<Peer>
     where
         P::Message: Wire,
@@ -128,7 +130,7 @@ impl RouterSet {
         living.map(|(id, machine)| Peer { id, address: World::<P>::address(machine) }).collect()
     }
 
-    /// Whether there are as many members as there should be, and all live.
+    /// Whether the set has the wanted number of members, and all live.
     pub fn are_whole<P: Protocol>(&self, world: &World<P>) -> bool
     where
         P::Message: Wire,
@@ -136,13 +138,13 @@ impl RouterSet {
         self.members.len() == self.wanted && self.members.iter().all(|&id| world.alive(id))
     }
 
-    /// Whether the domain has members that anybody learned of.
+    /// Whether any router has reported members.
     pub fn begun(&self) -> bool {
         !self.members.is_empty()
     }
 
-    /// Whether the members would still have a majority without the process on `machine`, and so would those that `open`
-    /// changes make.
+    /// Whether the members would still have a majority without the process on `machine`, and so would the
+    /// member sets of `open` changes.
     pub fn may_crash<P: Protocol>(&self, world: &World<P>, machine: usize, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
@@ -150,7 +152,7 @@ impl RouterSet {
         self.founded && self.have_majorities(open, |id| world.remains(id) && Some(id) != world.id(machine))
     }
 
-    /// An operator does not see `machine` until then.
+    /// Hides `machine` from an operator until that time.
     pub fn silent_until(&mut self, machine: usize, until: Time) {
         self.silent.insert(machine, until);
     }
@@ -164,8 +166,8 @@ impl RouterSet {
         world.alive(id) && !silent
     }
 
-    /// Whether so few routers answer an operator that it can take a majority of them, or of those that an open change makes,
-    /// for lost.
+    /// Whether an operator can believe that a majority of the routers is lost, or of those that an open
+    /// change makes, because too few answer.
     pub fn seem_lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> bool
     where
         P::Message: Wire,
@@ -173,13 +175,13 @@ impl RouterSet {
         self.founded && !self.members.is_empty() && !self.have_majorities(open, |id| self.answers(world, id))
     }
 
-    /// A generation begins: `survivor` is the only member, and has learned up to `position`.
+    /// Begins a generation: `survivor` is the only member, and has learned up to `position`.
     pub fn begin(&mut self, survivor: ProcessId, position: u64) {
         (self.members, self.told_at) = (vec![survivor], position);
     }
 
-    /// What is lost if no majority of the members lives, or of those that an open change makes: the domain has stopped for
-    /// good then (rule S1).
+    /// Returns the loss that has stopped the domain for good, if no majority of the members lives, or none of
+    /// those that an open change makes (rule S1).
     pub fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
     where
         P::Message: Wire,
@@ -201,7 +203,8 @@ impl RouterSet {
             .all(|members| members.iter().filter(|id| counts(**id)).count() >= majority(members.len()))
     }
 
-    /// A router that had learned `position` told of the members behind it; `one_by_one`: and tells of each such change.
+    /// Takes the members reported by a router that had learned up to `position`. `one_by_one`: the router
+    /// reports every single change.
     pub fn told_members<P: Protocol>(
         &mut self,
         world: &mut World<P>,
@@ -238,7 +241,7 @@ impl RouterSet {
         Ok(())
     }
 
-    /// A router told who leads.
+    /// Takes the leader that a router reported.
     pub fn told_leader<P: Protocol>(&mut self, world: &mut World<P>, leader: Option<ProcessId>)
     where
         P::Message: Wire,

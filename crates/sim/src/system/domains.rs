@@ -1,12 +1,12 @@
-//! Six processes in two domains: each is a router of one and a member of the other, over the same links. Promise: each
-//! domain has an order of its own, which all its members see, and what is said in one is never heard in the other,
-//! whichever process sleeps or is cut off.
+//! Six processes in two domains: each is a router of one and a member of the other, over the same links.
+//! Promise: each domain has its own order, which all its members see, and no message of one domain is
+//! delivered in the other, whichever process sleeps or is cut off.
 
 mod places;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_node::{Command, Event, Newcomer, Node};
+use quorate_node::{Command, Event, NewEndpoint, Node};
 use quorate_protocol::{
     Peer, ProcessId,
     ecast::{
@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     stage::{self, Workload},
     system::{
-        ecast::process::{Ask, Kind, Process, Told},
+        ecast::process::{Kind, Process, ProcessCommand, ProcessEvent},
         rooms::{Floor, Say},
     },
 };
@@ -30,12 +30,12 @@ use places::{ROUTERS, channel, joined, routed, routers};
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Node<Process>>;
 
-/// The workload: speeches, and what was heard of them.
+/// The workload: speeches, and their deliveries.
 #[derive(Default)]
 pub(crate) struct Domains {
-    /// What positions hold, by domain.
+    /// The message at each position, by domain.
     order: [BTreeMap<Position, u64>; 2],
-    /// The last position that each machine was delivered, by domain.
+    /// The last position that was delivered to each machine, by machine and domain.
     delivered: BTreeMap<(usize, usize), Position>,
     said: u64,
     answered: u64,
@@ -69,7 +69,7 @@ impl Workload for Domains {
 
     fn start(&mut self, _: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Node<Process> {
         let now = world.clock(machine);
-        // Whoever sleeps is waited for: a process that is removed would come back as another in both domains.
+        // A sleeping router is not removed: a removed process would come back as another one in both domains.
         let remove_after = Duration::from_secs(60);
         let log = paxos::Settings { wanted: ROUTERS, remove_after, ..paxos::Settings::default() };
         let me = Peer { id, address: World::address(machine) };
@@ -85,7 +85,7 @@ impl Workload for Domains {
             (routed(machine), Kind::Router(Box::new(router), Position(0))),
             (joined(machine), Kind::Member(Box::new(member), None)),
         ] {
-            assert!(node.add(Newcomer::home(channel(domain), Process::new(kind, None)).vital()).is_ok());
+            assert!(node.add(NewEndpoint::typed(channel(domain), Process::new(kind, None)).vital()).is_ok());
         }
         node
     }
@@ -103,8 +103,8 @@ impl Workload for Domains {
                 for machine in 0..world.machines() {
                     let seeds = |domain| routers(world, domain);
                     let (own, other) = (seeds(routed(machine)), seeds(joined(machine)));
-                    ask(world, machine, routed(machine), Ask::Router(RouterCommand::Seeds(own)));
-                    ask(world, machine, joined(machine), Ask::Member(MemberCommand::Seeds(other)));
+                    ask(world, machine, routed(machine), ProcessCommand::Router(RouterCommand::Seeds(own)));
+                    ask(world, machine, joined(machine), ProcessCommand::Member(MemberCommand::Seeds(other)));
                 }
                 stage.after(world, Duration::from_millis(100), Timer::Seed);
             }
@@ -128,7 +128,7 @@ impl Workload for Domains {
         machine: usize,
         event: Event<Process>,
     ) -> Result<(), Violation> {
-        let Event::Home(channel, Told::Member(told)) = event else { return Ok(()) };
+        let Event::Typed(channel, ProcessEvent::Member(told)) = event else { return Ok(()) };
         let domain = channel.domain.0 as usize;
         match told {
             MemberEvent::Deliver { at, id, body, .. } => {
@@ -184,10 +184,10 @@ impl Domains {
     fn say(&mut self, world: &mut World, machine: usize, say: &Say) {
         self.said += 1;
         let submit = MemberCommand::Submit { token: self.said, class: say.class(), body: say.encode() };
-        ask(world, machine, joined(machine), Ask::Member(submit));
+        ask(world, machine, joined(machine), ProcessCommand::Member(submit));
     }
 }
 
-fn ask(world: &mut World, machine: usize, domain: usize, command: Ask) {
-    world.command(machine, Command::Home(channel(domain), command));
+fn ask(world: &mut World, machine: usize, domain: usize, command: ProcessCommand) {
+    world.command(machine, Command::Typed(channel(domain), command));
 }

@@ -1,15 +1,17 @@
-//! E-Cast whole: routers that order and route, members that submit, deliver and confirm, and rooms for them to talk in.
+//! E-Cast whole: routers that order and route, members that submit, deliver and confirm, and rooms in which
+//! they talk.
 //!
-//! Members join, enter rooms, talk, and are killed; whoever misses a member has it suspected. Routers come and go as in
-//! [`paxos`](super::paxos). The seven predicates of correct routing are judged against a naive twin of the routing.
+//! Members join, enter rooms, talk, and are killed; other members report the missing ones. Routers come and
+//! go as in [`paxos`](super::paxos). The seven predicates of correct routing are judged against a naive twin
+//! of the routing.
 
 mod end;
+mod events;
 mod operator;
-mod people;
 pub(crate) mod process;
 mod settings;
 mod talk;
-mod told;
+mod workload;
 
 pub use settings::Settings;
 
@@ -27,8 +29,8 @@ use crate::{
     stage::{self, Workload},
     system::rooms::Say,
 };
-pub(crate) use people::{Pending, People};
-use process::{Ask, Kind, Process, Told, fence, generation, kind};
+use process::{Kind, Process, ProcessCommand, ProcessEvent, fence, generation, kind};
+pub(crate) use workload::{EcastWorkload, PendingSubmission};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
@@ -38,14 +40,14 @@ pub(crate) enum Timer {
     Watch,
     Operate,
     Join(usize),
-    /// All that a member has delivered up to here is executed.
+    /// A member has executed all deliveries up to this position.
     Executed {
         who: ProcessId,
         through: u64,
     },
 }
 
-impl Workload for People {
+impl Workload for EcastWorkload {
     const NAME: &'static str = "ecast";
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("ecast", include_str!("../../../../scenarios/ecast.toml")),
@@ -59,7 +61,7 @@ impl Workload for People {
     type Timer = Timer;
 
     fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
-        People::gather(stage, world, settings)
+        EcastWorkload::gather(stage, world, settings)
     }
 
     fn log_recovery(&self, me: Peer, records: Vec<Bytes>, now: Time) -> Result<(), Corrupt> {
@@ -88,7 +90,10 @@ impl Workload for People {
             }
             Timer::Join(machine) => {
                 self.say(world, machine, Say::Join);
-                world.command(machine, Ask::Member(MemberCommand::Seeds(stage.routers.living(world))));
+                world.command(
+                    machine,
+                    ProcessCommand::Member(MemberCommand::Seeds(stage.routers.living(world))),
+                );
             }
             Timer::Executed { who, through } => {
                 if let Some(credits) = &mut self.orders.last().credits {
@@ -104,9 +109,9 @@ impl Workload for People {
         stage: &mut Stage,
         world: &mut World,
         on: usize,
-        told: Told,
+        told: ProcessEvent,
     ) -> Result<(), Violation> {
-        self.told(stage, world, on, told)
+        self.on_event(stage, world, on, told)
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
@@ -142,8 +147,8 @@ impl Workload for People {
         }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
-        Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
+        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 
     fn adopted(&mut self, world: &mut World, machine: usize) {
@@ -152,7 +157,7 @@ impl Workload for People {
         }
     }
 
-    fn stranger(&mut self, world: &mut World, machine: usize, theirs: &[u8]) {
+    fn policy_mismatch(&mut self, world: &mut World, machine: usize, theirs: &[u8]) {
         if Fence::of_pass(theirs)
             .is_some_and(|theirs| fence(world, machine).is_some_and(|it| it.is_out(theirs)))
         {

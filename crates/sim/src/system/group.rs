@@ -1,7 +1,10 @@
-//! Process groups: routers that order, and members that join, send at every strength, flush, leave, and are killed.
+//! Process groups: routers that order, and members that join, send at all strengths, flush, leave and die.
 
-mod crowd;
+mod bounds;
 pub(crate) mod process;
+mod quits;
+mod status;
+mod workload;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,31 +16,34 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 use serde::Deserialize;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::stage::{self, Workload};
-pub(crate) use crowd::Crowd;
-use process::{Ask, Kind, Process, Told};
+use process::{Kind, Process, ProcessCommand, ProcessEvent};
+pub(crate) use workload::GroupWorkload;
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
 
-/// How large, and how busy.
+/// Size and load of the system.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many routers there should be.
+    /// The wanted number of routers.
     pub routers: usize,
-    /// How many members.
+    /// Number of members.
     pub members: usize,
-    /// How many groups each joins.
+    /// Number of groups that each member joins.
     pub groups: u64,
-    /// How many words all of them send.
+    /// Number of words that all members send together.
     pub words: u64,
+    /// Whether bounds are so small that each is reached in some seeds.
+    pub small_bounds: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { routers: 3, members: 5, groups: 2, words: 2_000 }
+        Settings { routers: 3, members: 5, groups: 2, words: 2_000, small_bounds: false }
     }
 }
 
@@ -47,7 +53,7 @@ pub(crate) enum Timer {
     Exodus,
 }
 
-impl Workload for Crowd {
+impl Workload for GroupWorkload {
     const NAME: &'static str = "group";
     const SCENARIOS: &'static [(&'static str, &'static str)] =
         &[("group", include_str!("../../../../scenarios/group.toml"))];
@@ -56,27 +62,14 @@ impl Workload for Crowd {
     type Process = Process;
     type Timer = Timer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Crowd {
-        Crowd::new(stage, world, settings)
+    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> GroupWorkload {
+        GroupWorkload::new(stage, world, settings)
     }
 
     fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Process {
         if self.members.contains(&machine) {
             let me = Peer { id, address: World::address(machine) };
-            // Views are large for every other seed.
-            let receipts_at_once = if stage.seed.is_multiple_of(2) { 2 } else { 8 };
-            // Every third seed casts nothing, every third little.
-            let settings = group::Settings {
-                receipts_at_once,
-                window_bytes: 4 << 10,
-                rate_interval: Duration::from_millis(250),
-                cast_window_bytes: [4 << 10, 1 << 10, 0][(stage.seed % 3) as usize],
-                ahead_bytes: 512,
-                piece_bytes: 300,
-                // Every fourth seed has states come piece by piece, with time between them.
-                state_bytes_per_second: if stage.seed.is_multiple_of(4) { 20_000 } else { 96 << 20 },
-                ..Default::default()
-            };
+            let settings = self.settings.group(stage.seed);
             let member = group::Process::new(me, settings, MemberSettings::default());
             return Process::new(Kind::Member(Box::new(member)), stage.mutation);
         }
@@ -104,7 +97,7 @@ impl Workload for Crowd {
                 stage.after(world, Duration::from_millis(100), Timer::Watch);
             }
             Timer::Exodus if self.words < self.settings.words => {
-                self.exodus(stage, world);
+                self.empty_group(stage, world);
                 stage.after(world, EXODUS, Timer::Exodus);
             }
             Timer::Exodus => {}
@@ -117,9 +110,9 @@ impl Workload for Crowd {
         stage: &mut Stage,
         world: &mut World,
         on: usize,
-        told: Told,
+        told: ProcessEvent,
     ) -> Result<(), Violation> {
-        self.told(stage, world, on, told)
+        self.on_event(stage, world, on, told)
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
@@ -128,6 +121,7 @@ impl Workload for Crowd {
             stage.routers.told_members(world, told_at, &routers, false)?;
         }
         if let (Some(me), Some(Kind::Member(member))) = (world.id(machine), kind(world, machine)) {
+            self.check.stepped(me, member.order().delivered());
             let unwanted = member.unwanted();
             if std::mem::replace(self.unwanted.entry(me).or_default(), unwanted) < unwanted {
                 world.count("heard what is for another group");
@@ -162,10 +156,15 @@ impl Workload for Crowd {
     fn report(&self, _: &Stage, world: &World) -> String {
         let of = |machine: &usize| match kind(world, *machine) {
             Some(Kind::Member(member)) => {
+                let me = world.id(*machine).expect("it runs");
                 let group = |group: u64| {
-                    let view = member.view(GroupId(group)).map(|view| view.number);
+                    let view = member.view(GroupId(group));
                     let changing = member.is_changing(GroupId(group));
-                    format!("{view:?} changing {changing} held {:?}", member.held(GroupId(group)))
+                    let held = member.held(GroupId(group));
+                    let stacked = view.is_some_and(|view| self.is_stacked(me, group, view));
+                    let state = self.check.history(me, group).map(|it| xxh3_64(&it.encode()));
+                    let view = view.map(|view| view.number);
+                    format!("{view:?} changing {changing} held {held:?} seated {stacked} state {state:x?}")
                 };
                 let groups: Vec<String> = (0..self.settings.groups).map(group).collect();
                 format!("{machine}: wedged {}, {}", member.is_wedged(), groups.join(", "))
@@ -181,15 +180,15 @@ impl Workload for Crowd {
         if let Kind::Router(router) = &process.kind { Some(router.log()) } else { None }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
-        Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
+        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }
 
-/// How often all members leave a group, or die.
+/// Interval at which all members leave a group, or die.
 const EXODUS: Duration = Duration::from_millis(1_900);
 
-/// What the process on `machine` is, while one runs.
+/// Returns the kind of the process that runs on `machine`.
 pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
     world.process(machine).map(|process| &process.kind)
 }

@@ -1,8 +1,8 @@
-//! A router set and its log, without anything on top.
+//! A router set and its log, without other layers.
 //!
-//! Each router has a user that appends numbered entries: an entry is proposed until its proposer learns it, and appended
-//! iff it is the next one of its proposer (rule S3). Routers are killed and come back as new processes that ask to be
-//! admitted; the log must go on, and be one.
+//! Each router has a user that appends numbered entries. A router proposes an entry until it learns it; the
+//! log appends an entry iff it is the next one of its proposer (rule S3). Routers are killed and come back as
+//! new processes that ask to join. The log must continue, and all routers must learn the same log.
 
 pub(crate) mod replica;
 mod settings;
@@ -24,22 +24,22 @@ use crate::{
     mutation::{Mutation, Tamper},
     stage::{self, Workload},
 };
-use replica::{Ask, Replica, Told};
+use replica::{ProcessCommand, ProcessEvent, Replica};
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Replica>;
 
 /// The users of the routers.
-pub(crate) struct Users {
+pub(crate) struct PaxosWorkload {
     settings: Settings,
     paxos: paxos::Settings,
     check: LogCheck,
-    /// Under which name the process on each machine numbers its entries.
+    /// The author id under which the process on each machine numbers its entries.
     authors: BTreeMap<usize, ProcessId>,
-    /// Which machine founded the domain.
+    /// The machine that founded the domain.
     founder: Option<usize>,
     asked_total: u64,
-    /// The longest pause between two appends, so that they last as long as the faults.
+    /// The longest pause between two appends, chosen so that the appends last as long as the faults.
     pace: Duration,
 }
 
@@ -48,7 +48,7 @@ pub(crate) enum Timer {
     LookForRouters,
 }
 
-impl Workload for Users {
+impl Workload for PaxosWorkload {
     const NAME: &'static str = "paxos";
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("paxos", include_str!("../../../../scenarios/paxos.toml")),
@@ -66,7 +66,7 @@ impl Workload for Users {
         }
         stage.add_routers(world, settings.routers, settings.spares);
         stage.after(world, Duration::from_millis(50), Timer::Append);
-        Users {
+        PaxosWorkload {
             paxos: paxos::Settings {
                 wanted: settings.routers,
                 log_bytes_kept: settings.log_bytes_kept,
@@ -104,13 +104,13 @@ impl Workload for Users {
                 stage.after(world, pause, Timer::Append);
             }
             Timer::Append => {}
-            // Processes that know no leader look for routers where some should be, as every real process does.
+            // Processes that know no leader look for routers, as real processes do.
             Timer::LookForRouters => {
                 for machine in 0..world.machines() {
                     if world.process(machine).is_some_and(|replica| replica.paxos.leader().is_none()) {
                         let mut others = stage.routers.living(world);
                         others.retain(|peer| Some(peer.id) != world.id(machine));
-                        world.command(machine, Ask::Seeds(others));
+                        world.command(machine, ProcessCommand::Seeds(others));
                     }
                 }
                 stage.after(world, Duration::from_secs(1), Timer::LookForRouters);
@@ -124,28 +124,30 @@ impl Workload for Users {
         stage: &mut Stage,
         world: &mut World,
         machine: usize,
-        event: Told,
+        event: ProcessEvent,
     ) -> Result<(), Violation> {
         let life = world.life(machine);
         match event {
             _ if world.id(machine).is_none() => {}
-            Told::Learned { slot, payloads, chain } => self.check.learned(life, slot, &payloads, chain)?,
-            Told::Installed { slot, chain } => {
+            ProcessEvent::Learned { slot, payloads, chain } => {
+                self.check.learned(life, slot, &payloads, chain)?
+            }
+            ProcessEvent::Installed { slot, chain } => {
                 world.count("snapshot catch-up");
                 self.check.installed(life, slot, chain)?;
             }
-            Told::Members(members) => {
+            ProcessEvent::Members(members) => {
                 stage.routers.told_members(world, self.check.learned_through(life), &members, true)?;
             }
-            Told::Leader(leader) => stage.routers.told_leader(world, leader),
-            Told::SnapshotMade => world.count("snapshot made"),
-            Told::Removed => {
+            ProcessEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+            ProcessEvent::SnapshotMade => world.count("snapshot made"),
+            ProcessEvent::Removed => {
                 world.count("removed process starts anew");
                 world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            Told::ChangeRefused => world.count("change refused"),
-            Told::OutbidByLearner => world.count("learner promised above its leader"),
+            ProcessEvent::ChangeRefused => world.count("change refused"),
+            ProcessEvent::OutbidByLearner => world.count("learner promised above its leader"),
         }
         Ok(())
     }
@@ -161,7 +163,7 @@ impl Workload for Users {
             })
     }
 
-    /// What a member was asked to append is in the log.
+    /// Checks that the log contains every entry that was requested from a member.
     fn owed(&self, stage: &Stage, world: &World) -> Result<(), Violation> {
         let members =
             self.authors.iter().filter_map(|(&machine, author)| Some((world.id(machine)?, *author)));
@@ -184,10 +186,11 @@ impl Workload for Users {
         Some(&replica.paxos)
     }
 
-    fn removal(_: CommandId, router: ProcessId) -> Option<Ask> {
-        Some(Ask::Remove(router))
+    fn removal(_: CommandId, router: ProcessId) -> Option<ProcessCommand> {
+        Some(ProcessCommand::Remove(router))
     }
 }
 
-/// Little, so that every router makes checkpoints.
+/// The size of a log after which a router writes a checkpoint, in bytes: small, so that every router writes
+/// some.
 const CHECKPOINT_BYTES: usize = 24 << 10;

@@ -1,14 +1,16 @@
-//! Maps of partial quorums: routers that order who is a cell, cells at two sites, and users who read and write at any of them.
-//!
-//! Cells are killed and come back with empty memories, give their places to a spare while they live, sleep, and are cut off; sites
-//! cannot hear each other in one direction; clocks differ, and jump by more than is allowed. There are four maps, each with
-//! a promise of its own (`settings::MAPS`), and counters in each where the scenario says so (`counters`). In most seeds cells compare their keys: then all replicas become equal whatever was
-//! lost. In half of these one cell never asks; in the others what was deleted is forgotten by all in the end. With disks (`disks`) nothing is
-//! lost that was acknowledged at a quorum: power is cut of one and of all, writes are torn, and bytes rot at one cell while the others are well.
+//! Maps of partial quorums: routers that order the set of cells, cells at two sites, and users who read and
+//! write at any cell. Cells are killed and return without memory, give their places to a spare while alive,
+//! sleep, and are cut off. Sites cannot hear each other in one direction; clocks differ, and jump too far.
+//! Each of four maps has its own promise (`settings::MAPS`) and perhaps counters (`counters`); there are
+//! hashes, expiring values, scans and a temporary map (`keys`). In some seeds users reach the small limits of
+//! entries and cells. In most seeds cells compare their keys, so all replicas become equal; in half of these
+//! one cell never asks, in the others all forget deletions in the end. With disks (`disks`) no write
+//! acknowledged at a quorum is lost: power fails, writes are torn, and one cell's bytes rot.
 
 mod cells;
 mod counters;
 mod disks;
+mod keys;
 mod operator;
 mod process;
 mod settings;
@@ -25,12 +27,12 @@ use std::{
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, ProcessId, Ticket,
+    CommandId, ProcessId, Ticket, Time,
     ecast::RouterCommand,
     partial::{Resident, Roster},
     paxos::{Change, Paxos},
 };
-use quorate_world::Violation;
+use quorate_world::{Chance, Violation};
 
 use crate::{
     check::{counters::CounterCheck, quorum::QuorumCheck},
@@ -39,28 +41,34 @@ use crate::{
 use cells::cell;
 use disks::Disks;
 use operator::Operator;
-use process::{Ask, Process, Role, Told};
+use process::{Process, ProcessCommand, ProcessEvent, Role};
 use settings::compares;
-use users::Book;
+use users::RequestLog;
 
 type Stage = stage::Stage<Timer>;
 type World = quorate_world::World<Process>;
 
-/// The users, and what they are told.
-pub(crate) struct Readers {
+/// The users, and the answers that they received.
+pub(crate) struct MapsWorkload {
     settings: Settings,
     machines: Vec<usize>,
-    /// The process on each of them, or the last one.
+    /// The present or last process on each machine.
     lives: BTreeMap<usize, ProcessId>,
-    /// The cells and maps as the order has them.
+    /// The cells and maps according to the order.
     roster: Option<Arc<Roster>>,
     operator: Operator,
     disks: Disks,
-    book: Book,
+    request_log: RequestLog,
     check: QuorumCheck,
     counters: CounterCheck,
-    /// Keys that are still to be read by everybody before the end.
+    /// Keys that every owner must still read before the end.
     unread: Option<BTreeSet<String>>,
+    /// Whether values are long, in seeds with small limits.
+    padded: bool,
+    /// The random generator of the workload that is neither strings nor counters.
+    more: Chance,
+    /// The time at which all operations had ended; all horizons pass it in the end.
+    quiet_at: Option<Time>,
     pace: Duration,
 }
 
@@ -70,14 +78,9 @@ pub(crate) enum Timer {
     Clocks,
 }
 
-impl Workload for Readers {
+impl Workload for MapsWorkload {
     const NAME: &'static str = "quorum";
-    const SCENARIOS: &'static [(&'static str, &'static str)] = &[
-        ("quorum", include_str!("../../../../scenarios/quorum.toml")),
-        ("counters", include_str!("../../../../scenarios/counters.toml")),
-        ("counters_disk", include_str!("../../../../scenarios/counters_disk.toml")),
-        ("quorum_disk", include_str!("../../../../scenarios/quorum_disk.toml")),
-    ];
+    const SCENARIOS: &'static [(&'static str, &'static str)] = settings::SCENARIOS;
     const CALM: Duration = Duration::from_millis(600);
     const REMOVALS: (Duration, f64) = (Duration::from_millis(900), 0.3);
 
@@ -85,23 +88,24 @@ impl Workload for Readers {
     type Process = Process;
     type Timer = Timer;
 
-    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Readers {
+    fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> MapsWorkload {
         let disks = Disks::new(stage, world, &settings);
         stage.add_routers(world, settings.routers, 1);
         let machines = stage.add_machines(world, settings.cells + settings.spares);
-        stage.after(world, Duration::from_millis(300), Timer::Ask);
-        stage.after(world, operator::LOOK, Timer::Operate);
-        stage.after(world, operator::CLOCKS, Timer::Clocks);
-        Readers {
+        operator::begin(stage, world);
+        MapsWorkload {
             operator: Operator::new(stage.seed, &settings, &machines),
             machines,
             lives: BTreeMap::new(),
             roster: None,
             disks,
-            book: Book::default(),
+            request_log: RequestLog::default(),
             check: QuorumCheck::default(),
             counters: CounterCheck::default(),
             unread: None,
+            padded: settings.is_small(stage.seed),
+            more: Chance::new(stage.seed, "more"),
+            quiet_at: None,
             pace: stage.safety().mul_f64(1.8 / settings.operations as f64),
             settings,
         }
@@ -139,11 +143,13 @@ impl Workload for Readers {
         stage: &mut Stage,
         world: &mut World,
         on: usize,
-        told: Told,
+        told: ProcessEvent,
     ) -> Result<(), Violation> {
         match told {
-            Told::Router(event) => process::router_told(stage, world, on, event),
-            Told::Cell(event) => world.id(on).map_or(Ok(()), |me| self.told(stage, world, (on, me), event)),
+            ProcessEvent::Router(event) => process::router_told(stage, world, on, event),
+            ProcessEvent::Cell(event) => {
+                world.id(on).map_or(Ok(()), |me| self.on_event(stage, world, (on, me), event))
+            }
         }
     }
 
@@ -155,10 +161,9 @@ impl Workload for Readers {
         self.has_come_right(stage, world)
     }
 
-    /// Replicas of a key are equal in the end, and hold what was acknowledged.
+    /// Checks that at the end replicas of a key are equal, and hold all acknowledged writes.
     fn owed(&self, stage: &Stage, world: &World) -> Result<(), Violation> {
-        let compared = compares(stage.seed);
-        self.roster.as_ref().map_or(Ok(()), |roster| self.converged(roster, world, compared))
+        self.roster.as_ref().map_or(Ok(()), |roster| self.converged(roster, world, compares(stage.seed)))
     }
 
     fn judge(&mut self, _: &Stage, world: &mut World) -> Result<(), Violation> {
@@ -167,19 +172,17 @@ impl Workload for Readers {
     }
 
     fn judge_lost(&mut self) -> Result<(), Violation> {
-        self.counters.judge()?;
-        self.check.judge()
+        self.counters.judge().and_then(|()| self.check.judge())
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {
         let of = |machine: &usize| format!("{machine}: {:?}", cell(world, *machine).map(Resident::status));
         let cells: Vec<String> = self.machines.iter().map(of).collect();
-        format!("{}; {}; unread {:?}", self.book, cells.join("; "), self.unread)
+        format!("{}; {}; unread {:?}", self.request_log, cells.join("; "), self.unread)
     }
 
     fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {
-        let [routers, leader] = stage.routers.targets();
-        let [here, there] = self.by_site();
+        let ([routers, leader], [here, there]) = (stage.routers.targets(), self.by_site());
         [routers, leader, here, there].into_iter().filter(|group| !group.is_empty()).collect()
     }
 
@@ -191,7 +194,7 @@ impl Workload for Readers {
         if let Role::Router(router) = &process.role { Some(router.log()) } else { None }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
-        Some(Ask::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
+    fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
+        Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
 }

@@ -1,7 +1,7 @@
-//! Rooms: the smallest routing worth having, and its naive twin.
+//! Rooms: the smallest useful routing, and its naive twin.
 //!
-//! Members enter and quit rooms; what is said in a room goes to whoever is in it at that point of the order. A word in an
-//! empty room is refused. Joins, departures and suspicions go to everyone.
+//! Members enter and quit rooms. A word goes to the members that are in its room at that point of the order.
+//! The routing refuses a word in an empty room. Joins, departures and suspicions go to every member.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,20 +15,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::order::{Twin, Unroutable};
 
-/// What members submit.
+/// The messages that members submit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Say {
     /// The sender becomes a member.
     Join,
     /// The sender leaves.
     Leave,
-    /// These have failed.
+    /// These processes have failed.
     Suspect { processes: Vec<ProcessId> },
     /// The sender enters a room.
     Enter { room: u64 },
     /// The sender quits a room.
     Quit { room: u64 },
-    /// To whoever is in the room.
+    /// A word for every member in the room.
     Word { room: u64, word: u64, filler: Vec<u8> },
 }
 
@@ -51,7 +51,7 @@ impl Say {
 /// The routing.
 pub(crate) struct Rooms;
 
-/// Its configuration: who is a member, and in which rooms.
+/// The configuration of the routing: the members, and the rooms of each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Floor {
     members: BTreeMap<ProcessId, BTreeSet<u64>>,
@@ -111,7 +111,7 @@ impl Routing for Rooms {
                 if found.processes.is_empty() {
                     return Err(Refusal(room));
                 }
-                // The word counts as said only if somebody who was in the room heard it.
+                // The word counts as said only if some member in the room heard it.
                 found.groups.push(u64::MAX >> (64 - found.processes.len()));
             }
             _ => found.processes = config.members.keys().copied().collect(),
@@ -138,11 +138,11 @@ impl Routing for Rooms {
 
 const MALFORMED: Refusal = Refusal(u64::MAX);
 
-/// The naive twin: keeps no state but the history of control messages, and asks it.
+/// The naive twin: it keeps the history of control messages, and computes everything from that.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoomsTwin {
     history: Vec<(ProcessId, Say)>,
-    /// Who is where, for as long as the history stays as it is.
+    /// The rooms of each member, cached until the history changes.
     present: Option<BTreeMap<ProcessId, BTreeSet<u64>>>,
 }
 
@@ -154,7 +154,7 @@ impl Twin for RoomsTwin {
         class: Class,
         body: &Bytes,
     ) -> Result<BTreeSet<ProcessId>, Unroutable> {
-        let say = Say::decode(body).ok_or(Unroutable::Stranger)?;
+        let say = Say::decode(body).ok_or(Unroutable::NotMember)?;
         if class == Class::Control {
             let before = self.is_member(sender);
             self.history.push((sender, say));
@@ -162,15 +162,15 @@ impl Twin for RoomsTwin {
             if !before && !self.is_member(sender) {
                 self.history.pop();
                 self.present = None;
-                return Err(Unroutable::Stranger);
+                return Err(Unroutable::NotMember);
             }
-            // Who leaves hears no more; who joins hears its own joining.
+            // A process that leaves does not receive its own departure; one that joins receives its own join.
             return Ok(self.present().keys().copied().collect());
         }
         if !self.is_member(sender) {
-            return Err(Unroutable::Stranger);
+            return Err(Unroutable::NotMember);
         }
-        let Say::Word { room, .. } = say else { return Err(Unroutable::Stranger) };
+        let Say::Word { room, .. } = say else { return Err(Unroutable::NotMember) };
         let inside = self.present().iter().filter(|(_, rooms)| rooms.contains(&room));
         let inside: BTreeSet<ProcessId> = inside.map(|(&member, _)| member).collect();
         if inside.is_empty() { Err(Unroutable::Refused) } else { Ok(inside) }
@@ -182,7 +182,7 @@ impl Twin for RoomsTwin {
 }
 
 impl RoomsTwin {
-    /// Members, and the rooms each is in.
+    /// Returns the members, and the rooms of each.
     pub(crate) fn present(&mut self) -> &BTreeMap<ProcessId, BTreeSet<u64>> {
         if self.present.is_none() {
             let joined: BTreeSet<ProcessId> =

@@ -1,13 +1,16 @@
 //! A replicated service that is not deterministic, and clients that call it.
 //!
-//! Replicas are killed and come back as new ones that ask to be admitted; clients die, too. The service is a set of registers, which
-//! show what call wrote them. Calls take effect once, are linearizable, and leave replicas in the same states.
+//! Replicas are killed and come back as new ones that ask to join; clients die, too. The service is a set of
+//! registers that name their writers. Calls take effect once, are linearizable, and leave equal states.
 
 mod calls;
-pub(crate) mod party;
+mod memory;
+pub(crate) mod process;
 mod settings;
 pub(crate) mod store;
+mod stranding;
 mod tamper;
+mod watch;
 
 pub use settings::Settings;
 
@@ -26,38 +29,40 @@ use crate::{
     mutation::Mutation,
     stage::{self, Workload},
 };
-use calls::Book;
-use party::{Ask, Hosted, Party, Told};
+use calls::RequestLog;
+use process::{HostedReplica, ProcessCommand, ProcessEvent, ServiceProcess, digest, hosted};
 use store::{Effect, Host};
+use stranding::Stranding;
 use tamper::Tamper;
 
 type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Party>;
+type World = quorate_world::World<ServiceProcess>;
 
-/// The clients, and what they are told.
-pub(crate) struct Callers {
+/// The clients, and the answers that they received.
+pub(crate) struct ServiceWorkload {
     settings: Settings,
     service: service::Settings,
     clients: Vec<usize>,
-    /// Which machine founded the set.
+    /// The machine that founded the set.
     founder: Option<usize>,
-    book: Book,
+    request_log: RequestLog,
     check: ServiceCheck,
-    /// The longest pause between calls, so that they last as long as the faults.
+    /// The longest pause between calls, chosen so that calls last as long as the faults.
     pace: Duration,
 }
 
 pub(crate) enum Timer {
     Call,
     LookForReplicas,
+    Strand(Stranding),
 }
 
-impl Workload for Callers {
+impl Workload for ServiceWorkload {
     const NAME: &'static str = "service";
     const SCENARIOS: &'static [(&'static str, &'static str)] = settings::SCENARIOS;
 
     type Settings = Settings;
-    type Process = Party;
+    type Process = ServiceProcess;
     type Timer = Timer;
 
     fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
@@ -67,11 +72,17 @@ impl Workload for Callers {
         stage.add_routers(world, settings.replicas, settings.spares);
         stage.after(world, Duration::from_millis(50), Timer::Call);
         stage.after(world, LOOK, Timer::LookForReplicas);
-        Callers {
-            service: settings.service(stage.seed),
+        if settings.strands(stage.seed) {
+            for _ in 0..settings.strandings {
+                let begin = stage.chance.between(Duration::from_millis(300), stage.safety().mul_f64(0.8));
+                stage.after(world, begin, Timer::Strand(Stranding::Begins));
+            }
+        }
+        ServiceWorkload {
+            service: settings.service(stage.seed, stage.mutation),
             clients: stage.add_machines(world, settings.clients),
             founder: None,
-            book: Book::default(),
+            request_log: RequestLog::default(),
             check: ServiceCheck::default(),
             pace: stage.safety().mul_f64(5.0 / settings.calls as f64),
             settings,
@@ -82,30 +93,39 @@ impl Workload for Callers {
         Replica::recover(GROUP, me, self.service.clone(), records, now).map(drop)
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Party {
+    fn start(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> ServiceProcess {
         let tamper = stage.mutation.map(Tamper::new);
         if self.clients.contains(&machine) {
             self.forget(machine);
-            let client = Client::new(GROUP, stage.routers.living(world), self.settings.client(stage.seed));
-            return Party::client(client, tamper);
+            let settings = self.settings.client(stage.seed);
+            let wait = settings.wait;
+            let client = Client::new(GROUP, stage.routers.living(world), settings);
+            return ServiceProcess::client(client, wait, tamper);
         }
         let host = Host::new(self.settings.manner(stage.seed), stage.mutation);
-        Party::replica(self.replica(stage, world, machine, id), host, tamper)
+        ServiceProcess::replica(self.replica(stage, world, machine, id), host, tamper)
     }
 
     fn act(&mut self, stage: &mut Stage, world: &mut World, timer: Timer) -> Result<(), Violation> {
         match timer {
-            Timer::Call if self.book.made < self.settings.calls => {
+            Timer::Call if self.request_log.made < self.settings.calls => {
                 self.call(stage, world);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
                 stage.after(world, pause, Timer::Call);
             }
             Timer::Call => {}
             Timer::LookForReplicas => {
-                party::look_for_replicas(stage, world);
+                process::look_for_replicas(stage, world);
                 self.adopt(stage, world);
                 stage.after(world, LOOK, Timer::LookForReplicas);
             }
+            Timer::Strand(stranding) => self.strand(stage, world, stranding),
         }
         Ok(())
     }
@@ -115,45 +135,44 @@ impl Workload for Callers {
         stage: &mut Stage,
         world: &mut World,
         machine: usize,
-        event: Told,
+        event: ProcessEvent,
     ) -> Result<(), Violation> {
         match event {
             _ if world.id(machine).is_none() => {}
-            Told::Client(event) => self.told(stage, world, event)?,
-            Told::Members { slot, members } => stage.routers.told_members(world, slot, &members, false)?,
-            Told::Leader(leader) => stage.routers.told_leader(world, leader),
-            Told::Removed => {
+            ProcessEvent::Client(event) => self.on_event(stage, world, event)?,
+            ProcessEvent::Expired(session, number) => self.check.expired(session, number)?,
+            ProcessEvent::Unfounded(what) => return Err(Violation::new("maybe applied", what)),
+            ProcessEvent::Members { slot, members } => {
+                stage.routers.told_members(world, slot, &members, false)?
+            }
+            ProcessEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+            ProcessEvent::Removed => {
                 world.count("removed process starts anew");
                 world.wipe_at_end(machine);
                 world.stop_after(machine, Duration::from_millis(1));
             }
-            Told::Corrupt(error) => return Err(Violation::new("bytes", error)),
-            Told::News(what) => world.count(what),
+            ProcessEvent::Corrupt(error) => return Err(Violation::new("bytes", error)),
+            ProcessEvent::News(what) => world.count(what),
         }
         Ok(())
     }
 
-    fn stepped(&mut self, _: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        let Some(Hosted { replica, host, .. }) = hosted(world, machine) else { return Ok(()) };
-        let instance = replica.chosen();
-        if instance.is_multiple_of(STATES_APART) && host.is_quiet() {
-            let digest = host.store.digest();
-            self.check.state(world.life(machine), instance, digest)?;
-        }
-        Ok(())
+    fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+        self.check_step(stage, world, machine)
     }
 
     fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let members = stage.routers.members.iter().map(|id| hosted(world, id.node as usize));
-        let members: Vec<&Hosted> = members.flatten().collect();
-        let done = self.book.made >= self.settings.calls && self.book.under_way() == 0;
-        done && Hosted::are_at_rest(&members)
+        let members: Vec<&HostedReplica> = members.flatten().collect();
+        let done = self.request_log.made >= self.settings.calls && self.request_log.under_way() == 0;
+        done && HostedReplica::are_at_rest(&members)
     }
 
     fn judge(&mut self, stage: &Stage, world: &mut World) -> Result<(), Violation> {
         for id in &stage.routers.members {
-            if let Some(Hosted { replica, host, .. }) = hosted(world, id.node as usize) {
-                self.check.state(world.life(id.node as usize), replica.chosen(), host.store.digest())?;
+            if let Some(HostedReplica { replica, host, .. }) = hosted(world, id.node as usize) {
+                let digest = digest(replica, host);
+                self.check.state(world.life(id.node as usize), replica.chosen(), digest)?;
             }
         }
         let member = stage.routers.members.first().and_then(|id| hosted(world, id.node as usize));
@@ -162,36 +181,18 @@ impl Workload for Callers {
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {
-        let state = |machine| match world.process(machine) {
-            Some(Party::Replica(it)) => format!("{machine}: {:?}", it.replica.status()),
-            Some(Party::Client(it)) => format!("client {machine}: {:?}", it.client),
-            None => format!("machine {machine}: down"),
-        };
-        let states: Vec<String> = (0..world.machines()).map(state).collect();
-        format!("{} calls are not answered; {}", self.book.under_way(), states.join("; "))
+        format!("{} calls are not answered; {}", self.request_log.under_way(), process::states(world))
     }
 
-    fn log<'a>(&self, party: &'a Party) -> Option<&'a Paxos> {
-        match party {
-            Party::Replica(hosted) => Some(hosted.replica.log()),
-            Party::Client(_) => None,
-        }
+    fn log<'a>(&self, process: &'a ServiceProcess) -> Option<&'a Paxos> {
+        if let ServiceProcess::Replica(hosted) = process { Some(hosted.replica.log()) } else { None }
     }
 
-    fn removal(_: CommandId, replica: ProcessId) -> Option<Ask> {
-        Some(Ask::Replica(service::Command::RemoveReplica(replica)))
-    }
-}
-
-fn hosted(world: &World, machine: usize) -> Option<&Hosted> {
-    match world.process(machine)? {
-        Party::Replica(hosted) => Some(hosted),
-        Party::Client(_) => None,
+    fn removal(_: CommandId, replica: ProcessId) -> Option<ProcessCommand> {
+        Some(ProcessCommand::Replica(service::Command::RemoveReplica(replica)))
     }
 }
 
 pub(crate) const GROUP: GroupId = GroupId(7);
-/// How often clients look for replicas.
+/// Interval at which clients look for replicas.
 const LOOK: Duration = Duration::from_millis(500);
-/// States are compared every so many instances.
-const STATES_APART: u64 = 4;

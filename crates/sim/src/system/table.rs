@@ -1,23 +1,23 @@
-//! A whole cluster: routers, storage processes with their engines, supers and gateways, as production runs them.
+//! A whole cluster: routers, storage processes with engines, supers and gateways, as production runs them.
 //!
-//! Gateways set marks, read them back, move money between accounts, add rows to a log, and try writes that must fail.
-//! Storage processes are killed and replaced while rows migrate. Judged: marks are atomic, money is conserved in every
-//! consistent cut, what was acknowledged is there once, what failed is nowhere, and replicas hold the same. With disks
-//! power is cut, writes are torn and bytes rot, and no range is lost.
+//! Gateways set marks, read them back, move money between accounts, add rows to a log, and try writes that
+//! must fail. Storage processes are killed and replaced while rows migrate. Judged: marks are atomic, every
+//! consistent cut conserves the money, an acknowledged write is there once, a failed write is nowhere, and
+//! replicas hold the same. With disks, power fails, writes are torn and bytes rot, and no range is lost.
 
-mod bank;
-mod citizen;
-mod deadly;
+mod accounts;
 mod disks;
 mod end;
+mod events;
+mod killer_queries;
 mod known;
 mod operator;
 mod replicas;
 mod settings;
 mod storage;
-mod told;
-mod town;
+mod table_process;
 mod twin;
+mod workload;
 
 pub use settings::Settings;
 
@@ -33,25 +33,25 @@ use crate::{
     stage::{self, Workload},
 };
 
-use citizen::{Ask, Citizen, News, Told, ask, role_of};
 use known::newest_config;
-pub(crate) use town::Town;
+use table_process::{NodeCommand, NodeEvent, ProcessEvent, TableProcess, ask, role_of};
+pub(crate) use workload::TableWorkload;
 
 type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Citizen>;
+type World = quorate_world::World<TableProcess>;
 
 pub(crate) enum Timer {
     Act,
     Watch,
-    /// All that hold the doomed range die.
+    /// All holders of the doomed range die.
     Bereave,
-    /// This process stops, as it said, and is started again.
+    /// This process stops, as it announced, and is started again.
     Stop(ProcessId),
-    /// A process that has just begun is told of routers.
+    /// A process that has just begun gets the addresses of routers.
     Seed(usize),
 }
 
-impl Workload for Town {
+impl Workload for TableWorkload {
     const NAME: &'static str = "table";
     const SCENARIOS: &'static [(&'static str, &'static str)] = &[
         ("table", include_str!("../../../../scenarios/table.toml")),
@@ -64,17 +64,18 @@ impl Workload for Town {
     const REMOVALS: (Duration, f64) = (Duration::from_millis(2_000), 0.1);
 
     type Settings = Settings;
-    type Process = Citizen;
+    type Process = TableProcess;
     type Timer = Timer;
 
     fn new(stage: &mut Stage, world: &mut World, settings: Settings) -> Self {
-        Town::build(stage, world, settings)
+        TableWorkload::build(stage, world, settings)
     }
 
-    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> Citizen {
+    fn start(&mut self, stage: &mut Stage, world: &mut World, machine: usize, id: ProcessId) -> TableProcess {
         stage.after(world, Duration::from_millis(1), Timer::Seed(machine));
         let role = self.role(stage, world, machine, id);
-        citizen::citizen(role, self.order.check.submissions_of(id), stage.mutation.map(Tamper::new))
+        let submissions = self.order.check.submissions_of(id);
+        table_process::table_process(role, submissions, stage.mutation.map(Tamper::new))
     }
 
     fn goes_on(
@@ -92,7 +93,7 @@ impl Workload for Town {
         match timer {
             Timer::Act => {
                 let machine = self.gateways[stage.chance.index(self.gateways.len())];
-                self.bank.act(world, machine, &self.config, &mut stage.chance);
+                self.accounts.act(world, machine, &self.config, &mut stage.chance);
                 let pause = stage.chance.between(Duration::from_micros(100), self.pace);
                 stage.after(world, pause, Timer::Act);
             }
@@ -115,17 +116,17 @@ impl Workload for Town {
         stage: &mut Stage,
         world: &mut World,
         machine: usize,
-        news: News,
+        news: NodeEvent,
     ) -> Result<(), Violation> {
         let told = match news {
-            News::Home(_, told) => told,
-            News::Stranger { .. } => return Ok(()),
+            NodeEvent::Typed(_, told) => told,
+            NodeEvent::PolicyMismatch { .. } => return Ok(()),
             _ => return Err(Violation::new("endpoints", format!("machine {machine} has one, which stays"))),
         };
         match told {
-            Told::Process(event) => self.told(stage, world, machine, event)?,
-            // Also if it died of what it told before in this step: the message has left.
-            Told::Submitted { me, content } => self.order.check.submitted(me, content),
+            ProcessEvent::Process(event) => self.on_event(stage, world, machine, event)?,
+            // The submission counts even if the process died in this step, because the message has left.
+            ProcessEvent::Submitted { me, content } => self.order.check.submitted(me, content),
         }
         Ok(())
     }
@@ -159,7 +160,7 @@ impl Workload for Town {
                 }
             }
             Fault::DieAtTask => self.doomed.extend(hit),
-            Fault::DieAtRead => self.ask_deadly(world),
+            Fault::DieAtRead => self.ask_killer(world),
             _ => {}
         }
     }
@@ -180,18 +181,18 @@ impl Workload for Town {
         for _ in 0..self.replicas.compared.min(1_000_000) {
             world.count("replicas compared");
         }
-        self.bank.judge()
+        self.accounts.judge()
     }
 
     fn judge_lost(&mut self) -> Result<(), Violation> {
-        self.bank.judge_histories()
+        self.accounts.judge_histories()
     }
 
-    fn log<'a>(&self, citizen: &'a Citizen) -> Option<&'a paxos::Paxos> {
-        if let Process::Router(router) = role_of(citizen)? { Some(router.log()) } else { None }
+    fn log<'a>(&self, table_process: &'a TableProcess) -> Option<&'a paxos::Paxos> {
+        if let Process::Router(router) = role_of(table_process)? { Some(router.log()) } else { None }
     }
 
-    fn removal(id: CommandId, router: ProcessId) -> Option<Ask> {
+    fn removal(id: CommandId, router: ProcessId) -> Option<NodeCommand> {
         Some(ask(Command::Router(RouterCommand::Change { id, change: paxos::Change::Remove(router) })))
     }
 }

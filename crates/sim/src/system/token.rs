@@ -1,4 +1,4 @@
-//! Three machines that pass a token, the smallest system there is. Promise: each number is held once, one after the
+//! Three machines that pass a token, the smallest system. Promise: each number is held once, one after the
 //! other, whichever machine sleeps or is cut off.
 
 use crate::stage::{self, Workload};
@@ -6,16 +6,16 @@ use quorate_protocol::{Context, Destination, Duration, Input, Peer, ProcessId, P
 use quorate_world::Violation;
 
 type Stage = stage::Stage<usize>;
-type World = quorate_world::World<Seat>;
+type World = quorate_world::World<TokenProcess>;
 
-/// A process. It takes a number that is new to it, and sends the next until the token has come round.
-pub(crate) struct Seat {
+/// A process. It takes a number that is new to it, and sends the next number until the token has come round.
+pub(crate) struct TokenProcess {
     next: Option<ProcessId>,
     number: u64,
     due: Option<Time>,
 }
 
-impl Protocol for Seat {
+impl Protocol for TokenProcess {
     type Message = u64;
     type Record = ();
     type Command = Peer;
@@ -44,7 +44,7 @@ impl Protocol for Seat {
     }
 }
 
-/// The workload: introduces each machine to the next, and knows the last number that was held.
+/// The workload: introduces each machine to the next. Its field is the last number that any machine held.
 pub(crate) struct Ring(u64);
 
 impl Workload for Ring {
@@ -55,7 +55,7 @@ impl Workload for Ring {
          expect = ['token held', 'came right']\nsystem.token = {}\nfaults.interval_ms = 60",
     )];
     type Settings = toml::Table;
-    type Process = Seat;
+    type Process = TokenProcess;
     type Timer = usize;
 
     fn new(stage: &mut Stage, world: &mut World, settings: toml::Table) -> Ring {
@@ -66,8 +66,8 @@ impl Workload for Ring {
         Ring(0)
     }
 
-    fn start(&mut self, _: &mut Stage, world: &mut World, machine: usize, _: ProcessId) -> Seat {
-        Seat { next: None, number: 0, due: (machine == 0).then(|| world.clock(machine)) }
+    fn start(&mut self, _: &mut Stage, world: &mut World, machine: usize, _: ProcessId) -> TokenProcess {
+        TokenProcess { next: None, number: 0, due: (machine == 0).then(|| world.clock(machine)) }
     }
 
     fn act(&mut self, _: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {

@@ -1,4 +1,5 @@
-//! Some of the graphs; `quorate sim graphs` runs them all. Cases that once found a fault are kept here.
+//! Runs a sample of the graphs; `quorate sim graphs` runs them all. Cases that once found a fault are kept
+//! here.
 
 use std::thread;
 
@@ -26,22 +27,26 @@ fn these(numbers: &[usize]) -> Vec<Case> {
     numbers.iter().map(|&number| all[number].clone()).collect()
 }
 
-/// The leader delivered through a router that had said, before the two were cut off from each other, that it reaches the
-/// client: the client waited for as long as that link stood.
+/// A leader delivered through a router that had once said that it reaches the client. Meanwhile leader and
+/// router had lost each other, and the client waited as long as their link stood. Now a leader counts on a
+/// router's word only while the two talk.
 #[test]
 fn what_routers_said_that_are_not_heard_does_not_count() {
     check(&these(&[81, 187, 214, 246, 255, 291, 309, 57_768, 76_152]));
 }
 
-/// What a client sent was lost with the way to the leader, and the client did not send it again: every notice put that off,
-/// and the leader sent one with each new way that it found to the client. Nor was the client told of the new way.
+/// A member's submissions were lost with its way to the leader, and the member did not send them again: every
+/// notice put that off, and the leader sent a notice with each new way to the member. A router that reached
+/// the leader itself again did not say so, either. Now only news puts the resending off: an outcome or
+/// credit.
 #[test]
 fn what_is_lost_with_a_way_is_sent_again() {
     check(&these(&[1_131, 1_209, 1_606, 2_204]));
 }
 
-/// A router that was cut off while others came in never learned of them, so it told them nothing, and was voted out though
-/// they were linked with it.
+/// A router was cut off while other routers joined. It did not know the new routers and sent them nothing, so
+/// the routers voted it out, though the new routers were linked with it. Now a router answers the pulses of
+/// every router that takes it for a member.
 #[test]
 fn who_is_heard_by_newcomers_stays() {
     check(&these(&[539, 559, 671, 933]));

@@ -1,4 +1,5 @@
-//! The simulator itself: does a seed replay, do the scenarios hold, and do their checkers catch what is broken on purpose?
+//! Tests the simulator itself: a seed replays, the scenarios hold, and their checkers catch rules that are
+//! broken on purpose.
 
 mod graphs;
 mod mutations;

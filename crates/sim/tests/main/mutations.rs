@@ -1,4 +1,4 @@
-//! Every rule that is broken on purpose is caught within the allowed seeds: a checker that sees nothing is no checker.
+//! The checkers catch every mutation within the allowed seeds. A checker that catches nothing checks nothing.
 
 use std::thread;
 
@@ -27,7 +27,7 @@ fn each_is_caught(of: impl Fn(&str) -> bool) {
     for (mutation, scenario) in pairs.filter(|(_, scenario)| of(scenario)) {
         let name = scenario;
         let scenario = Scenario::named(name).expect("mutations name scenarios that come along");
-        // A seed that fails without the mutation shows nothing about it.
+        // A seed that fails without the mutation proves nothing about the mutation.
         let holds = |seed: u64| run(&scenario, seed, None).failure.is_none();
         let seen = (0..SEEDS_MAX).step_by(FEW).any(|from| {
             let seeds = from..(from + FEW as u64).min(SEEDS_MAX);
@@ -38,7 +38,7 @@ fn each_is_caught(of: impl Fn(&str) -> bool) {
     }
 }
 
-/// As many cases as others have seeds: fifty of each kind.
+/// The number of cases, equal to the seeds of other scenarios: fifty of each kind.
 #[test]
 fn every_mutation_of_graphs_is_caught() {
     let jobs = thread::available_parallelism().map_or(1, usize::from);
@@ -57,5 +57,5 @@ fn mutations_have_names_that_lead_back() {
     }
 }
 
-/// Seeds that are run before their failures are looked at: most mutations show within the first.
+/// Seeds that run before the test looks at their failures. Most mutations fail within these seeds.
 const FEW: usize = 8;

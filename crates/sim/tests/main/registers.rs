@@ -1,10 +1,11 @@
-//! Safe, regular and atomic registers (003 §VI.B), by their definitions, and what the analysis of histories says of each.
+//! Compares the definitions of safe, regular and atomic registers (003 §VI.B) with the verdicts of the
+//! history analysis.
 
 use std::collections::BTreeSet;
 
 use quorate_history::{Action, History, Operation, Outcome, Verdict, check};
 
-/// The strongest of 003's registers that could have answered so.
+/// The strongest of 003's registers that allows a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Register {
     None,
@@ -13,7 +14,8 @@ enum Register {
     Atomic,
 }
 
-/// A write or a read of a value, and when. Writes are one writer's: one after another, of 1, 2, 3 …; 0 was there before.
+/// A write or a read of a value, with its start and end. One writer writes 1, 2, 3 … one after another, over
+/// the initial 0.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     write: bool,
@@ -30,11 +32,12 @@ fn read(value: u64, start: i64, finish: i64) -> Step {
     Step { write: false, value, start, finish }
 }
 
-/// The definitions, word by word.
+/// Judges a history by the definitions of 003, word by word.
 fn register(steps: &[Step]) -> Register {
     let writes = || steps.iter().filter(|step| step.write);
     let reads = || steps.iter().filter(|step| !step.write);
-    // "The most recently written value" before a read, and those of the writes that it overlaps.
+    // A regular read returns "the most recently written value" before it, or the value of a write that it
+    // overlaps.
     let old = |read: &Step| {
         writes().filter(|write| write.finish < read.start).map(|it| it.value).max().unwrap_or(0)
     };
@@ -48,7 +51,7 @@ fn register(steps: &[Step]) -> Register {
         false => domain.contains(&read.value),
     };
     let regular = |read: &Step| read.value == old(read) || overlapped(read).contains(&read.value);
-    // Of a regular register with one writer the only thing that atomicity adds: no later read sees an older value.
+    // With one writer, atomicity adds one demand to regularity: no later read returns an older value.
     let inverted = |one: &Step, other: &Step| one.finish < other.start && one.value > other.value;
     let is_atomic = !reads().any(|one| reads().any(|other| inverted(one, other)));
     match (reads().all(safe), reads().all(regular)) {
@@ -59,7 +62,7 @@ fn register(steps: &[Step]) -> Register {
     }
 }
 
-/// What the analysis says: the verdict, and how many reads are not regular.
+/// Returns the verdict of the analysis, and the number of reads that are not regular.
 fn judged(steps: &[Step]) -> (Verdict, u64) {
     let operation = |(client, step): (usize, &Step)| {
         let value = (step.value > 0).then(|| step.value.into());
@@ -84,14 +87,14 @@ fn judged(steps: &[Step]) -> (Verdict, u64) {
 fn the_three_registers_are_told_apart() {
     let two = [write(1, 0, 10), write(2, 20, 40)];
     for (reads, expected) in [
-        // Between two writes, and over the second one.
+        // One read between two writes, and one that overlaps the second write.
         (vec![read(1, 12, 14), read(2, 25, 30), read(2, 50, 60)], Register::Atomic),
         (vec![read(1, 25, 30), read(2, 32, 36)], Register::Atomic),
-        // The new value, and then the old one again.
+        // A read returns the new value, and a later read returns the old one.
         (vec![read(2, 25, 30), read(1, 32, 36)], Register::Regular),
-        // While a write goes on, any value of the domain.
+        // A read that overlaps a write returns any value of the domain.
         (vec![read(0, 25, 30)], Register::Safe),
-        // No write goes on.
+        // A read that overlaps no write returns an old value.
         (vec![read(1, 50, 60)], Register::None),
         (vec![read(2, 12, 14)], Register::None),
     ] {
@@ -103,7 +106,7 @@ fn the_three_registers_are_told_apart() {
     }
 }
 
-/// All histories of two writes and two reads whose instants are drawn: the analysis agrees with the definitions.
+/// The analysis agrees with the definitions on random histories of two writes and two reads.
 #[test]
 fn the_analysis_agrees_with_the_definitions() {
     let mut state = 1_u64;
@@ -113,7 +116,7 @@ fn the_analysis_agrees_with_the_definitions() {
     };
     let mut seen = BTreeSet::new();
     for _ in 0..20_000 {
-        // Distinct instants, as clocks give them.
+        // All instants are distinct, like the readings of a clock.
         let mut instants = BTreeSet::new();
         while instants.len() < 4 {
             instants.insert(draw(200) as i64 * 2);

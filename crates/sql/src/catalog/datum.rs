@@ -1,4 +1,4 @@
-//! Values of the catalog's expressions: a table's values, and arrays and records of them.
+//! Values of the catalog's expressions: values of tables, and arrays and records of them.
 
 use std::{cmp::Ordering, sync::Arc};
 
@@ -9,9 +9,9 @@ use crate::array;
 /// A value, an array of values, or a record of values.
 #[derive(Clone, Debug)]
 pub enum Datum {
-    /// One value; NULL is one.
+    /// One value, which may be NULL.
     Value(Value),
-    /// Several of one type.
+    /// Several values of one type.
     Array(Arc<Vec<Datum>>),
     /// The fields of a record.
     Record(Arc<Vec<Datum>>),
@@ -21,32 +21,32 @@ impl Datum {
     /// NULL.
     pub const NULL: Datum = Datum::Value(Value::Null);
 
-    /// A string.
+    /// Creates a string.
     pub fn text(text: impl AsRef<str>) -> Datum {
         Datum::Value(Value::text_of(text))
     }
 
-    /// A boolean.
+    /// Creates a boolean.
     pub fn bool(truth: bool) -> Datum {
         Datum::Value(Value::Bool(truth))
     }
 
-    /// A bigint, or an object id.
+    /// Creates a bigint, or an object id.
     pub fn int8(number: impl Into<i64>) -> Datum {
         Datum::Value(Value::Int8(number.into()))
     }
 
-    /// An array.
+    /// Creates an array.
     pub fn array(elements: Vec<Datum>) -> Datum {
         Datum::Array(Arc::new(elements))
     }
 
-    /// A record.
+    /// Creates a record.
     pub fn record(fields: Vec<Datum>) -> Datum {
         Datum::Record(Arc::new(fields))
     }
 
-    /// Whether it is NULL.
+    /// Whether the datum is NULL.
     pub fn is_null(&self) -> bool {
         matches!(self, Datum::Value(Value::Null))
     }
@@ -59,7 +59,7 @@ impl Datum {
         }
     }
 
-    /// The integer, of whatever width.
+    /// The integer, of any width; `None` for all else.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Datum::Value(value) => value.as_integer(),
@@ -67,7 +67,7 @@ impl Datum {
         }
     }
 
-    /// Its text form; `None` for NULL.
+    /// The text form; `None` for NULL.
     pub fn to_text(&self) -> Option<String> {
         match self {
             Datum::Value(value) => value.text(),
@@ -76,7 +76,7 @@ impl Datum {
         }
     }
 
-    /// The order of values; arrays and records by what is in them.
+    /// Compares two values. Arrays and records compare element by element.
     pub fn order(&self, other: &Datum) -> Ordering {
         match (self, other) {
             (Datum::Value(a), Datum::Value(b)) => a.order(b),
@@ -93,7 +93,7 @@ impl Datum {
         }
     }
 
-    /// Bytes that are equal for equal values.
+    /// Appends bytes that are equal exactly for equal values.
     pub fn write_key(&self, key: &mut Vec<u8>) {
         match self {
             Datum::Value(value) => value.write_key(key),
@@ -105,7 +105,7 @@ impl Datum {
         }
     }
 
-    /// The value a row of a result carries.
+    /// Returns the value in a row of a result. Arrays and records become text.
     pub fn into_value(self) -> Value {
         match self {
             Datum::Value(value) => value,
@@ -115,7 +115,7 @@ impl Datum {
     }
 }
 
-/// An array's text form. What is in an inner array is written as it is.
+/// The text form of an array. The text of an inner array is not quoted.
 fn array_text(elements: &[Datum]) -> String {
     if elements.iter().any(|element| matches!(element, Datum::Array(_))) {
         let inner: Vec<String> =
@@ -125,7 +125,7 @@ fn array_text(elements: &[Datum]) -> String {
     array::text(elements.iter().map(Datum::to_text))
 }
 
-/// A record's text form. All records there are hold numbers, which need no quotes.
+/// The text form of a record. Records here hold only numbers, which need no quotes.
 fn record_text(fields: &[Datum]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| field.to_text().unwrap_or_default()).collect();
     format!("({})", fields.join(","))

@@ -1,4 +1,4 @@
-//! Evaluation of expressions.
+//! Evaluates expressions.
 
 use quorate_table::{
     eval::eval,
@@ -9,29 +9,29 @@ use quorate_table::{
 use super::{
     datum::Datum,
     functions,
-    plan::{Aggregate, AggregateFunction, Node},
-    run::{Evaluation, Frame, Rows, compare, descending, distinct},
+    plan::{Aggregate, AggregateFunction, PlanNode},
+    run::{Evaluation, Frame, Rows, compare, descending, distinct, weight},
 };
 use crate::{
     array,
     error::{Result, SqlError, code},
 };
 
-impl Node {
-    /// Its value in a row.
+impl PlanNode {
+    /// Returns the expression's value in a row.
     pub(super) fn eval(&self, evaluation: &Evaluation<'_>, frame: &Frame<'_>) -> Result<Datum> {
-        let eval = |node: &Node| node.eval(evaluation, frame);
+        let eval = |node: &PlanNode| node.eval(evaluation, frame);
         Ok(match self {
-            Node::Constant(datum) => datum.clone(),
-            Node::Parameter(number) => Datum::Value(evaluation.world.arguments.value(*number)),
-            Node::Column { level, index } => {
+            PlanNode::Constant(datum) => datum.clone(),
+            PlanNode::Parameter(number) => Datum::Value(evaluation.context.arguments.value(*number)),
+            PlanNode::Column { level, index } => {
                 let mut frame = frame;
                 for _ in 0..*level {
                     frame = frame.outer.expect("the binder counted the levels");
                 }
                 frame.row.get(*index).cloned().unwrap_or(Datum::NULL)
             }
-            Node::And(a, b) => match eval(a)?.truth() {
+            PlanNode::And(a, b) => match eval(a)?.truth() {
                 Some(false) => Datum::bool(false),
                 a => match (a, eval(b)?.truth()) {
                     (_, Some(false)) => Datum::bool(false),
@@ -39,7 +39,7 @@ impl Node {
                     _ => Datum::NULL,
                 },
             },
-            Node::Or(a, b) => match eval(a)?.truth() {
+            PlanNode::Or(a, b) => match eval(a)?.truth() {
                 Some(true) => Datum::bool(true),
                 a => match (a, eval(b)?.truth()) {
                     (_, Some(true)) => Datum::bool(true),
@@ -47,19 +47,19 @@ impl Node {
                     _ => Datum::NULL,
                 },
             },
-            Node::Not(a) => eval(a)?.truth().map_or(Datum::NULL, |truth| Datum::bool(!truth)),
-            Node::IsNull(a) => Datum::bool(eval(a)?.is_null()),
-            Node::Distinct(a, b) => {
+            PlanNode::Not(a) => eval(a)?.truth().map_or(Datum::NULL, |truth| Datum::bool(!truth)),
+            PlanNode::IsNull(a) => Datum::bool(eval(a)?.is_null()),
+            PlanNode::Distinct(a, b) => {
                 let (a, b) = (eval(a)?, eval(b)?);
                 Datum::bool(a.order(&b).is_ne())
             }
-            Node::Binary(op, a, b) => binary(*op, eval(a)?, eval(b)?)?,
-            Node::Negate(a) => binary(Binary::Subtract, Datum::int8(0), eval(a)?)?,
-            Node::BitAnd(a, b) => match (eval(a)?.integer(), eval(b)?.integer()) {
+            PlanNode::Binary(op, a, b) => binary(*op, eval(a)?, eval(b)?)?,
+            PlanNode::Negate(a) => binary(Binary::Subtract, Datum::int8(0), eval(a)?)?,
+            PlanNode::BitAnd(a, b) => match (eval(a)?.integer(), eval(b)?.integer()) {
                 (Some(a), Some(b)) => Datum::int8(a & b),
                 _ => Datum::NULL,
             },
-            Node::Match { text, pattern, insensitive } => {
+            PlanNode::Match { text, pattern, insensitive } => {
                 match (eval(text)?.to_text(), eval(pattern)?.to_text()) {
                     (Some(text), Some(pattern)) => {
                         Datum::bool(evaluation.matches(&text, &pattern, *insensitive)?)
@@ -67,7 +67,7 @@ impl Node {
                     _ => Datum::NULL,
                 }
             }
-            Node::Like { text, pattern, escape, insensitive } => {
+            PlanNode::Like { text, pattern, escape, insensitive } => {
                 match (eval(text)?.to_text(), eval(pattern)?.to_text()) {
                     (Some(text), Some(pattern)) => {
                         let like = Expr::Like {
@@ -81,12 +81,12 @@ impl Node {
                     _ => Datum::NULL,
                 }
             }
-            Node::In(subject, list) => {
+            PlanNode::In(subject, list) => {
                 let subject = eval(subject)?;
                 let items = list.iter().map(eval).collect::<Result<Vec<_>>>()?;
                 any(&subject, Binary::Equal, &items, false)?
             }
-            Node::Case { subject, branches, otherwise } => {
+            PlanNode::Case { subject, branches, otherwise } => {
                 let subject = match subject {
                     Some(subject) => Some(eval(subject)?),
                     None => None,
@@ -108,26 +108,26 @@ impl Node {
                     None => Datum::NULL,
                 }
             }
-            Node::Any { left, op, right, all } => match elements(eval(right)?) {
+            PlanNode::Any { left, op, right, all } => match elements(eval(right)?)? {
                 None => Datum::NULL,
                 Some(items) => any(&eval(left)?, *op, &items, *all)?,
             },
-            Node::Array(nodes) => Datum::array(nodes.iter().map(eval).collect::<Result<_>>()?),
-            Node::Element(array, index) => {
-                let items = elements(eval(array)?).unwrap_or_default();
+            PlanNode::Array(nodes) => Datum::array(nodes.iter().map(eval).collect::<Result<_>>()?),
+            PlanNode::Element(array, index) => {
+                let items = elements(eval(array)?)?.unwrap_or_default();
                 let index = eval(index)?.integer().and_then(|index| usize::try_from(index - 1).ok());
                 index.and_then(|index| items.get(index).cloned()).unwrap_or(Datum::NULL)
             }
-            Node::Field(record, place) => match eval(record)? {
+            PlanNode::Field(record, place) => match eval(record)? {
                 Datum::Record(fields) => fields.get(*place).cloned().unwrap_or(Datum::NULL),
                 _ => Datum::NULL,
             },
-            Node::Cast(inner, from, to) => functions::cast(eval(inner)?, *from, *to, evaluation.world)?,
-            Node::Call(builtin, arguments) => {
+            PlanNode::Cast(inner, from, to) => functions::cast(eval(inner)?, *from, *to, evaluation.context)?,
+            PlanNode::Call(builtin, arguments) => {
                 let arguments = arguments.iter().map(eval).collect::<Result<Vec<_>>>()?;
-                functions::call(*builtin, &arguments, evaluation.world)?
+                functions::call(*builtin, &arguments, evaluation.context)?
             }
-            Node::Scalar(plan) => {
+            PlanNode::Scalar(plan) => {
                 let mut rows = plan.run(evaluation, Some(frame))?;
                 if rows.len() > 1 {
                     return Err(SqlError::new(
@@ -137,46 +137,41 @@ impl Node {
                 }
                 rows.pop().and_then(|mut row| row.pop()).unwrap_or(Datum::NULL)
             }
-            Node::Exists(plan) => Datum::bool(!plan.run(evaluation, Some(frame))?.is_empty()),
-            Node::InQuery(subject, plan) => {
+            PlanNode::Exists(plan) => Datum::bool(!plan.run(evaluation, Some(frame))?.is_empty()),
+            PlanNode::InQuery(subject, plan) => {
                 let subject = eval(subject)?;
                 let items: Vec<Datum> =
                     plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect();
                 any(&subject, Binary::Equal, &items, false)?
             }
-            Node::ArrayOf(plan) => Datum::array(
+            PlanNode::ArrayOf(plan) => Datum::array(
                 plan.run(evaluation, Some(frame))?.into_iter().filter_map(|mut row| row.pop()).collect(),
             ),
-            Node::Aggregate(aggregate) => aggregate.eval(evaluation, frame)?,
-            Node::Number(window) => {
+            PlanNode::Aggregate(aggregate) => aggregate.eval(evaluation, frame)?,
+            PlanNode::Number(window) => {
                 frame.numbers.get(*window).map_or(Datum::NULL, |number| Datum::int8(*number))
             }
         })
     }
 }
 
-/// The elements of an array, or of an array's text.
-pub(super) fn elements(datum: Datum) -> Option<Vec<Datum>> {
-    match datum {
-        Datum::Array(elements) => Some(elements.to_vec()),
-        Datum::Value(Value::Text(text)) => Some(
-            array::read_any(&text)
-                .ok()?
-                .into_iter()
-                .map(|element| match element {
-                    None => Datum::NULL,
-                    Some(text) => match text.parse::<i64>() {
-                        Ok(number) => Datum::int8(number),
-                        Err(_) => Datum::text(text),
-                    },
-                })
-                .collect(),
-        ),
-        Datum::Value(_) | Datum::Record(_) => None,
+/// Returns the elements of an array, or of the text of an array or a vector. `None` for all else.
+pub(super) fn elements(datum: Datum) -> Result<Option<Vec<Datum>>> {
+    let text = match datum {
+        Datum::Array(elements) => return Ok(Some(elements.to_vec())),
+        Datum::Value(Value::Text(text)) => text,
+        Datum::Value(_) | Datum::Record(_) => return Ok(None),
+    };
+    // The elements of a vector are numbers separated by spaces.
+    let numbers: std::result::Result<Vec<i64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+    if let Ok(numbers) = numbers {
+        return Ok(Some(numbers.into_iter().map(Datum::int8).collect()));
     }
+    let elements = array::read(&text)?.into_iter();
+    Ok(Some(elements.map(|element| element.map_or(Datum::NULL, Datum::text)).collect()))
 }
 
-/// `left op ANY (items)`, or ALL.
+/// Evaluates `left op ANY (items)`, or ALL.
 fn any(left: &Datum, op: Binary, items: &[Datum], all: bool) -> Result<Datum> {
     let mut unknown = false;
     for item in items {
@@ -189,7 +184,7 @@ fn any(left: &Datum, op: Binary, items: &[Datum], all: bool) -> Result<Datum> {
     Ok(if unknown { Datum::NULL } else { Datum::bool(all) })
 }
 
-/// An operator on values whose types are known only now: numbers meet at the wider type.
+/// Applies an operator to values whose types are known only now. Numbers are converted to the wider type.
 fn binary(op: Binary, a: Datum, b: Datum) -> Result<Datum> {
     if a.is_null() || b.is_null() {
         return Ok(Datum::NULL);
@@ -231,7 +226,7 @@ fn binary(op: Binary, a: Datum, b: Datum) -> Result<Datum> {
     }
 }
 
-/// A number or boolean meets its text as what it is.
+/// Converts a text to the type of the number or boolean that it is compared with.
 fn alike(a: Datum, b: Datum) -> (Datum, Datum) {
     let parsed = |text: &str, like: &Value| {
         quorate_table::text::parse_text(like.ty().unwrap_or(Type::Text), text).ok().map(Datum::Value)
@@ -256,6 +251,7 @@ fn alike(a: Datum, b: Datum) -> (Datum, Datum) {
 impl Aggregate {
     fn eval(&self, evaluation: &Evaluation<'_>, frame: &Frame<'_>) -> Result<Datum> {
         let group = frame.group.unwrap_or(&[]);
+        let mut kept = evaluation.kept();
         let mut inputs: Vec<(Vec<Datum>, Vec<Datum>)> = Vec::with_capacity(group.len());
         for row in group {
             let frame = Frame { row, group: None, numbers: &[], outer: frame.outer };
@@ -263,6 +259,7 @@ impl Aggregate {
                 self.arguments.iter().map(|node| node.eval(evaluation, &frame)).collect::<Result<_>>()?;
             let keys: Vec<Datum> =
                 self.order.iter().map(|(node, _)| node.eval(evaluation, &frame)).collect::<Result<_>>()?;
+            kept.bytes(weight(&keys) + weight(&arguments))?;
             inputs.push((keys, arguments));
         }
         if !self.order.is_empty() {

@@ -1,4 +1,4 @@
-//! Functions and casts that queries of the catalog use.
+//! Functions and casts in queries of the catalog.
 
 use quorate_table::{
     eval::eval,
@@ -8,7 +8,7 @@ use quorate_table::{
 };
 
 use super::{
-    World,
+    CatalogContext,
     binder::first_index,
     datum::Datum,
     eval::elements,
@@ -17,6 +17,7 @@ use super::{
     table_oid,
 };
 use crate::{
+    array,
     backend::Table,
     error::{Result, SqlError, code},
     types::{self, PgType},
@@ -25,15 +26,15 @@ use crate::{
 /// A function.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Builtin {
-    /// One of the engine's, by its arguments.
+    /// A function of the engine.
     Engine(Function),
-    /// The same for everybody, whatever the arguments.
+    /// A function whose result does not depend on its arguments.
     Fixed(Fixed),
     ArrayLength,
-    /// With the index of the first element.
+    /// The index of the first element.
     ArrayLower(i64),
     ArrayToString,
-    /// With the index of the first element.
+    /// The index of the first element.
     ArrayUpper(i64),
     Coalesce,
     CurrentSchemas,
@@ -54,14 +55,14 @@ pub(super) enum Builtin {
     QuoteLiteral,
     SetConfig,
     SizePretty,
-    /// With the index of the first element.
+    /// The index of the first element.
     Subscripts(i64),
     ToRegclass,
     ToRegtype,
     Version,
 }
 
-/// An answer that needs no arguments.
+/// The result of a function that ignores its arguments.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fixed {
     Null,
@@ -70,7 +71,7 @@ pub(super) enum Fixed {
     Zero,
 }
 
-/// The function of this name: what it is, its type, how many arguments it takes.
+/// Returns the function of this name with this number of arguments, and the type of its result.
 pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)> {
     use Builtin::*;
     let first = arguments.first().copied().unwrap_or(PgType::Unknown);
@@ -188,8 +189,8 @@ pub(super) fn find(name: &str, arguments: &[PgType]) -> Option<(Builtin, PgType)
     })
 }
 
-/// The value of a call.
-pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> Result<Datum> {
+/// Calls a function.
+pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogContext<'_>) -> Result<Datum> {
     use Builtin::*;
     let strict = !matches!(
         builtin,
@@ -207,7 +208,10 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
     }
     let text = |index: usize| arguments.get(index).and_then(Datum::to_text).unwrap_or_default();
     let number = |index: usize| arguments.get(index).and_then(Datum::integer);
-    let items = |index: usize| arguments.get(index).cloned().and_then(elements);
+    let items = |index: usize| match arguments.get(index) {
+        Some(argument) => elements(argument.clone()),
+        None => Ok(None),
+    };
     Ok(match builtin {
         Engine(function) => {
             let constants = arguments
@@ -229,25 +233,25 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
         Fixed(self::Fixed::True) => Datum::bool(true),
         Fixed(self::Fixed::False) => Datum::bool(false),
         Fixed(self::Fixed::Zero) => Datum::int8(0),
-        ArrayLength => match items(0) {
+        ArrayLength => match items(0)? {
             Some(items) if !items.is_empty() => Datum::int8(items.len() as i64),
             _ => Datum::NULL,
         },
-        ArrayUpper(first) => match items(0) {
+        ArrayUpper(first) => match items(0)? {
             Some(items) if !items.is_empty() => Datum::int8(first + items.len() as i64 - 1),
             _ => Datum::NULL,
         },
-        ArrayLower(first) => match items(0) {
+        ArrayLower(first) => match items(0)? {
             Some(items) if !items.is_empty() => Datum::int8(first),
             _ => Datum::NULL,
         },
         Subscripts(first) => {
-            let count = items(0).map_or(0, |items| items.len()) as i64;
+            let count = items(0)?.map_or(0, |items| items.len()) as i64;
             Datum::array((first..first + count).map(Datum::int8).collect())
         }
         JsonObject => Datum::text(json_object(arguments)?),
         Encoding => Datum::text("UTF8"),
-        ArrayToString => match items(0) {
+        ArrayToString => match items(0)? {
             None => Datum::NULL,
             Some(items) => {
                 let null = arguments.get(2).and_then(Datum::to_text);
@@ -266,7 +270,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
             let names = if implicit { &["pg_catalog", "public"][..] } else { &["public"] };
             Datum::array(names.iter().map(Datum::text).collect())
         }
-        CurrentSetting => match (world.setting)(&text(0)) {
+        CurrentSetting => match (context.setting)(&text(0)) {
             Some(value) => Datum::text(value),
             None if arguments.get(1).and_then(Datum::truth) == Some(true) => Datum::NULL,
             None => {
@@ -279,11 +283,11 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
         SetConfig => {
             let value = arguments.get(1).and_then(Datum::to_text);
             let local = arguments.get(2).and_then(Datum::truth) == Some(true);
-            Datum::text((world.assign)(&text(0), value.as_deref(), local)?)
+            Datum::text((context.assign)(&text(0), value.as_deref(), local)?)
         }
         EncodingToChar => Datum::text(if number(0) == Some(6) { "UTF8" } else { "" }),
         ExpandArray => {
-            let numbered = items(0).unwrap_or_default().into_iter().zip(1i64..);
+            let numbered = items(0)?.unwrap_or_default().into_iter().zip(1i64..);
             Datum::array(numbered.map(|(x, n)| Datum::record(vec![x, Datum::int8(n)])).collect())
         }
         FormatType => match number(0) {
@@ -297,12 +301,12 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
                 })
             }
         },
-        GetConstraintDefinition => match keyed(number(0), world) {
+        GetConstraintDefinition => match keyed(number(0), context) {
             Some(table) => Datum::text(format!("PRIMARY KEY ({})", relations::key_columns(table))),
             None => Datum::NULL,
         },
         GetExpression => arguments[0].clone(),
-        GetIndexDefinition => match (keyed(number(0), world), number(1)) {
+        GetIndexDefinition => match (keyed(number(0), context), number(1)) {
             (None, _) => Datum::NULL,
             (Some(table), None | Some(0)) => Datum::text(relations::index_definition(table)),
             (Some(table), Some(column)) => {
@@ -312,7 +316,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
             }
         },
         GetUserById => match number(0) {
-            Some(number) if number == i64::from(oid::USER) => Datum::text(world.user),
+            Some(number) if number == i64::from(oid::USER) => Datum::text(context.user),
             Some(number) => Datum::text(format!("unknown (OID={number})")),
             None => Datum::NULL,
         },
@@ -325,7 +329,7 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
             Datum::array((from..=to).map(Datum::int8).collect())
         }
         IsVisible => {
-            // Only the information schema is off the search path.
+            // Only the information schema is not on the search path.
             let hidden = relations::all().iter().any(|relation| {
                 relation.schema == "information_schema" && number(0) == Some(relation.oid.into())
             });
@@ -334,15 +338,15 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], world: &World<'_>) -> 
         QuoteIdent => Datum::text(quoted(&text(0))),
         QuoteLiteral => Datum::text(format!("'{}'", text(0).replace('\'', "''"))),
         SizePretty => Datum::text(size(number(0).unwrap_or(0))),
-        ToRegclass => class_named(&text(0), world).map_or(Datum::NULL, Datum::int8),
+        ToRegclass => class_named(&text(0), context).map_or(Datum::NULL, Datum::int8),
         ToRegtype => type_named(&text(0)).map_or(Datum::NULL, Datum::int8),
         Version => Datum::text(crate::version()),
     })
 }
 
-/// The table whose key's index, or key, this is.
-fn keyed<'w>(number: Option<i64>, world: &'w World<'_>) -> Option<&'w Table> {
-    world
+/// Returns the table whose primary key, or its index, has this object id.
+fn keyed<'w>(number: Option<i64>, context: &'w CatalogContext<'_>) -> Option<&'w Table> {
+    context
         .catalog
         .tables
         .iter()
@@ -350,7 +354,7 @@ fn keyed<'w>(number: Option<i64>, world: &'w World<'_>) -> Option<&'w Table> {
         .map(|table| &**table)
 }
 
-/// An object of names and values in turn.
+/// Writes a JSON object from names and values in turn.
 fn json_object(arguments: &[Datum]) -> Result<String> {
     let invalid = |message: &str| SqlError::new(code::INVALID_PARAMETER_VALUE, message);
     let string = |text: &str| {
@@ -394,7 +398,7 @@ fn size(bytes: i64) -> String {
     format!("{size} {}", UNITS[unit])
 }
 
-/// A name, in quotes where it needs them.
+/// Returns a name, quoted if necessary.
 pub(super) fn quoted(name: &str) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
         && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '$');
@@ -406,29 +410,70 @@ pub(super) fn quoted(name: &str) -> String {
     if plain && !keyword { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
-fn class_named(name: &str, world: &World<'_>) -> Option<i64> {
-    let (schema, bare) = match name.split_once('.') {
-        Some((schema, bare)) => (Some(schema.trim_matches('"')), bare),
-        None => (None, name),
+/// Splits a name at its dots as SQL does: lower case outside of quotes. `None` if it is malformed.
+fn parts(name: &str) -> Option<Vec<String>> {
+    let mut parts = Vec::new();
+    let mut rest = name.trim();
+    loop {
+        let part = match rest.strip_prefix('"') {
+            None => {
+                let end = rest.find('.').unwrap_or(rest.len());
+                let (part, after) = rest.split_at(end);
+                rest = after;
+                part.to_lowercase()
+            }
+            Some(mut quoted) => {
+                let mut part = String::new();
+                loop {
+                    let end = quoted.find('"')?;
+                    part.push_str(&quoted[..end]);
+                    quoted = &quoted[end + 1..];
+                    match quoted.strip_prefix('"') {
+                        Some(after) => {
+                            part.push('"');
+                            quoted = after;
+                        }
+                        None => break,
+                    }
+                }
+                rest = quoted;
+                part
+            }
+        };
+        if part.is_empty() {
+            return None;
+        }
+        parts.push(part);
+        match rest.strip_prefix('.') {
+            Some(after) => rest = after,
+            None => return rest.is_empty().then_some(parts),
+        }
+    }
+}
+
+fn class_named(name: &str, context: &CatalogContext<'_>) -> Option<i64> {
+    let parts = parts(name)?;
+    let (schema, bare) = match parts.as_slice() {
+        [bare] => (None, bare),
+        [schema, bare] => (Some(schema.as_str()), bare),
+        [database, schema, bare] if database == context.database => (Some(schema.as_str()), bare),
+        _ => return None,
     };
-    let bare = match bare.strip_prefix('"').and_then(|bare| bare.strip_suffix('"')) {
-        Some(exact) => exact.replace("\"\"", "\""),
-        None => bare.to_lowercase(),
-    };
-    if let Some(relation) = relations::find(schema, &bare) {
+    let bare = bare.as_str();
+    if let Some(relation) = relations::find(schema, bare) {
         return Some(relation.oid.into());
     }
     if schema.is_some_and(|schema| schema != "public") {
         return None;
     }
-    if let Some(table) = world.catalog.table(&bare) {
+    if let Some(table) = context.catalog.table(bare) {
         return Some(table_oid(table.id).into());
     }
-    let keyed = world.catalog.tables.iter().find(|t| t.schema.key_name() == bare)?;
+    let keyed = context.catalog.tables.iter().find(|t| t.schema.key_name() == bare)?;
     Some(index_oid(keyed.id).into())
 }
 
-fn class_name(number: i64, world: &World<'_>) -> Option<String> {
+fn class_name(number: i64, context: &CatalogContext<'_>) -> Option<String> {
     if let Some(relation) = relations::all().iter().find(|relation| i64::from(relation.oid) == number) {
         let hidden = relation.schema == "information_schema";
         return Some(if hidden {
@@ -437,7 +482,7 @@ fn class_name(number: i64, world: &World<'_>) -> Option<String> {
             relation.name.to_owned()
         });
     }
-    world.catalog.tables.iter().find_map(|table| {
+    context.catalog.tables.iter().find_map(|table| {
         if i64::from(table_oid(table.id)) == number {
             Some(quoted(&table.schema.name))
         } else if i64::from(index_oid(table.id)) == number {
@@ -449,15 +494,24 @@ fn class_name(number: i64, world: &World<'_>) -> Option<String> {
 }
 
 fn type_named(name: &str) -> Option<i64> {
-    let bare = name.strip_prefix("pg_catalog.").unwrap_or(name).trim_matches('"');
+    let parts = parts(name)?;
+    let bare = match parts.as_slice() {
+        [bare] => bare,
+        [schema, bare] if schema == "pg_catalog" => bare,
+        _ => return None,
+    };
     PgType::named(bare).map(|ty| ty.oid().into())
 }
 
-/// A cast.
-pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) -> Result<Datum> {
+/// Converts a value to another type.
+pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogContext<'_>) -> Result<Datum> {
     if datum.is_null() || from == to {
         return Ok(datum);
     }
+    let no_cast = || {
+        let message = format!("cannot cast type {} to {}", from.display(), to.display());
+        SqlError::new(code::CANNOT_COERCE, message)
+    };
     let missing = |kind: &str, name: &str| {
         SqlError::new(code::UNDEFINED_TABLE, format!("{kind} \"{name}\" does not exist"))
     };
@@ -472,7 +526,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
         }
         return match to {
             PgType::Regclass => {
-                class_named(&text, world).map(Datum::int8).ok_or_else(|| missing("relation", &text))
+                class_named(&text, context).map(Datum::int8).ok_or_else(|| missing("relation", &text))
             }
             PgType::Regtype => type_named(&text).map(Datum::int8).ok_or_else(|| {
                 SqlError::new(code::UNDEFINED_OBJECT, format!("type \"{text}\" does not exist"))
@@ -482,8 +536,17 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
                 .find(|(name, _)| *name == text)
                 .map(|(_, number)| Datum::int8(*number))
                 .ok_or_else(|| missing("schema", &text)),
-            PgType::Regrole if text == world.user => Ok(Datum::int8(oid::USER)),
+            PgType::Regrole if text == context.user => Ok(Datum::int8(oid::USER)),
             PgType::Regproc => Ok(Datum::text(text)),
+            // The names of the catalog's functions are unique, so the types of the arguments do not matter.
+            PgType::Regprocedure => {
+                match text.trim_end().strip_suffix(')').and_then(|text| text.split_once('(')) {
+                    Some((name, _)) => Ok(Datum::text(name.trim())),
+                    None => {
+                        Err(SqlError::new(code::INVALID_TEXT_REPRESENTATION, "expected a left parenthesis"))
+                    }
+                }
+            }
             _ => Err(SqlError::new(
                 code::INVALID_TEXT_REPRESENTATION,
                 format!("invalid input syntax for type {}: \"{text}\"", to.display()),
@@ -493,8 +556,16 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
     if let Some(element) = to.info().element
         && to != PgType::Name
     {
-        let items = elements(datum).unwrap_or_default();
-        let items = items.into_iter().map(|item| cast(item, PgType::Unknown, element, world));
+        let (items, from) = match datum {
+            Datum::Array(items) => (items.to_vec(), from.element().unwrap_or(PgType::Unknown)),
+            Datum::Value(Value::Text(text)) if from.plain() == Type::Text => {
+                let items = array::read_as(&text, to)?.into_iter();
+                let items = items.map(|item| item.map_or(Datum::NULL, Datum::text));
+                (items.collect(), PgType::Unknown)
+            }
+            Datum::Value(_) | Datum::Record(_) => return Err(no_cast()),
+        };
+        let items = items.into_iter().map(|item| cast(item, from, element, context));
         return Ok(Datum::array(items.collect::<Result<_>>()?));
     }
     // An object id becomes a name.
@@ -502,7 +573,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
         if let (Some(number), true) = (datum.integer(), from.is_oid()) {
             let name = match from {
                 PgType::Regclass | PgType::Regproc if number == 0 => Some("-".to_owned()),
-                PgType::Regclass => class_name(number, world),
+                PgType::Regclass => class_name(number, context),
                 PgType::Regtype => {
                     u32::try_from(number).ok().and_then(PgType::from_oid).map(|ty| ty.display().to_owned())
                 }
@@ -510,7 +581,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
                     .iter()
                     .find(|(_, known)| i64::from(*known) == number)
                     .map(|(name, _)| (*name).to_owned()),
-                PgType::Regrole if number == i64::from(oid::USER) => Some(world.user.to_owned()),
+                PgType::Regrole if number == i64::from(oid::USER) => Some(context.user.to_owned()),
                 _ => None,
             };
             return Ok(Datum::text(name.unwrap_or_else(|| number.to_string())));
@@ -526,11 +597,6 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, world: &World<'_>) ->
     Ok(Datum::Value(match datum {
         Datum::Value(Value::Text(text)) => parse_text(ty, &text)?,
         Datum::Value(value) => quorate_table::cast::cast(&value, ty)?,
-        Datum::Array(_) | Datum::Record(_) => {
-            return Err(SqlError::new(
-                code::CANNOT_COERCE,
-                format!("cannot cast type {} to {}", from.display(), to.display()),
-            ));
-        }
+        Datum::Array(_) | Datum::Record(_) => return Err(no_cast()),
     }))
 }

@@ -1,14 +1,14 @@
-//! The catalog: relations that describe the tables, and a plain evaluator for queries of them.
+//! The catalog: relations that describe the tables, and a simple evaluator for queries of them.
 //!
-//! Clients ask the catalog in all of SQL: joins, unions, correlated sub-selects, arrays, regular expressions. Those
-//! queries are small and rare, so they get an evaluator that is easy to believe rather than fast: nested loops over
-//! rows made on the spot (`relations`), bound once (`binder`) to a tree (`plan`) that is walked row by row (`run` for
-//! queries, `eval` for expressions, `functions` for calls).
-//! Whether a query comes here follows from the relations it names; no query is recognised by its text.
+//! Clients query the catalog with all of SQL: joins, unions, correlated sub-selects, arrays, regular
+//! expressions. These queries are small and rare, so their evaluator is simple rather than fast: nested loops
+//! over rows that are made on the spot (`relations`). A query is bound once (`binder`) to a tree (`plan`).
+//! The tree is evaluated row by row (`run` for queries, `eval` for expressions, `functions` for calls). A
+//! query comes here if it names a relation of the catalog. No query is recognised by its text.
 //!
-//! Differs from PostgreSQL: there is one database, which has the name the client asked for, and one role, the
-//! client's; `reg…` types print as names and are sent as text; a column that is neither grouped nor aggregated takes
-//! its value from the first row of the group.
+//! Differs from PostgreSQL: there is one database, which has the name that the client asked for, and one
+//! role, the client's. `reg…` types print as names and are sent as text. A column that is neither grouped nor
+//! aggregated has its value from the first row of the group.
 
 mod binder;
 pub mod datum;
@@ -25,41 +25,42 @@ use quorate_table::schema::TableId;
 use crate::{backend::Catalog, error::Result, statement::parameters::Arguments};
 
 pub use binder::bind;
-pub use plan::Plan;
+pub use plan::CatalogPlan;
 
-/// The first object id that is the user's.
+/// The first object id of user objects.
 const FIRST_USER_OID: u32 = 16_384;
 
-/// The object id of a table.
+/// Returns the object id of a table.
 pub fn table_oid(table: TableId) -> u32 {
     FIRST_USER_OID + 2 * table.0
 }
 
-/// The object id of the index that a table's primary key has.
+/// Returns the object id of the index of a table's primary key.
 pub fn index_oid(table: TableId) -> u32 {
     table_oid(table) + 1
 }
 
-/// Whether the catalog has a relation that goes by this name alone.
+/// Whether an unqualified name is a relation of the catalog.
 pub fn is_relation(name: &str) -> bool {
     relations::find(None, name).is_some()
 }
 
-/// Assigns a setting: its name, a value or its default, and whether only until the block ends. Tells what it is then.
+/// Assigns a setting: its name, its value or `None` for the default, and whether it lasts only until the
+/// block ends. Returns the new value.
 pub type Assign<'a> = dyn Fn(&str, Option<&str>, bool) -> Result<String> + Sync + 'a;
 
-/// What a query of the catalog sees.
-pub struct World<'a> {
+/// The surroundings of a query of the catalog.
+pub struct CatalogContext<'a> {
     /// The tables.
     pub catalog: Arc<Catalog>,
     /// The session's user.
     pub user: &'a str,
-    /// The database.
+    /// The database's name.
     pub database: &'a str,
-    /// The session's settings.
+    /// The session's settings, by name.
     pub setting: &'a (dyn Fn(&str) -> Option<String> + Sync),
-    /// Assigns settings, once the query is done.
+    /// Assigns settings, once the query has ended.
     pub assign: &'a Assign<'a>,
-    /// Parameters and session values.
+    /// The values of parameters and of the session.
     pub arguments: &'a Arguments<'a>,
 }

@@ -1,4 +1,4 @@
-//! Bound queries of the catalog: a tree that `run` and `eval` walk.
+//! Bound queries of the catalog: a tree that `run` and `eval` evaluate.
 
 use quorate_table::{expr::Binary, operation::Order};
 
@@ -7,12 +7,12 @@ use crate::types::PgType;
 
 /// A bound query.
 #[derive(Debug)]
-pub struct Plan {
+pub struct CatalogPlan {
     pub(super) body: Body,
-    /// Over the body's columns, of which those behind `visible` exist to sort by.
+    /// The order of the rows, over the body's columns. Columns after `visible` exist only to sort by.
     pub(super) order: Vec<Order>,
-    pub(super) limit: Option<Node>,
-    pub(super) offset: Option<Node>,
+    pub(super) limit: Option<PlanNode>,
+    pub(super) offset: Option<PlanNode>,
     pub(super) visible: usize,
     /// Types of the visible columns.
     pub(super) types: Vec<PgType>,
@@ -21,44 +21,46 @@ pub struct Plan {
 #[derive(Debug)]
 pub(super) enum Body {
     Select(Box<Select>),
-    Union { left: Box<Plan>, right: Box<Plan>, all: bool },
-    Values(Vec<Vec<Node>>),
+    Union { left: Box<CatalogPlan>, right: Box<CatalogPlan>, all: bool },
+    Values(Vec<Vec<PlanNode>>),
 }
 
 #[derive(Debug)]
 pub(super) struct Select {
     pub from: Vec<From>,
-    /// WHERE in its conjuncts, each with how many of the level's columns it needs; `None` for all.
-    pub conjuncts: Vec<(Node, Option<usize>)>,
-    /// Grouping keys; `Some` of none is one group.
-    pub groups: Option<Vec<Node>>,
-    pub having: Option<Node>,
-    pub columns: Vec<Node>,
+    /// The conjuncts of WHERE, each with the number of the level's first columns that it needs. `None` means
+    /// all columns.
+    pub conjuncts: Vec<(PlanNode, Option<usize>)>,
+    /// The grouping keys. An empty list makes one group; `None` makes no groups.
+    pub groups: Option<Vec<PlanNode>>,
+    pub having: Option<PlanNode>,
+    pub columns: Vec<PlanNode>,
     pub distinct: bool,
-    /// `row_number()` over partitions, each in an order.
+    /// The windows of `row_number()`.
     pub windows: Vec<Window>,
 }
 
-/// Rows numbered within their partition.
+/// The partition and the order in which rows are numbered.
 #[derive(Debug)]
 pub(super) struct Window {
-    pub partition: Vec<Node>,
-    pub order: Vec<(Node, bool)>,
+    pub partition: Vec<PlanNode>,
+    pub order: Vec<(PlanNode, bool)>,
 }
 
 #[derive(Debug)]
 pub(super) enum From {
     Relation(&'static Relation),
     Derived {
-        plan: Box<Plan>,
+        plan: Box<CatalogPlan>,
         lateral: bool,
     },
-    /// A row for the first element of every array, one for the second, until the longest ends.
-    Elements(Vec<Node>),
+    /// Arrays side by side: a row for their first elements, a row for the second ones, up to the end of the
+    /// longest.
+    Elements(Vec<PlanNode>),
     Join {
         left: Box<From>,
         right: Box<From>,
-        on: Option<Node>,
+        on: Option<PlanNode>,
         outer: bool,
     },
 }
@@ -76,56 +78,56 @@ impl From {
 
 /// An expression.
 #[derive(Debug)]
-pub(super) enum Node {
+pub(super) enum PlanNode {
     Constant(Datum),
     Parameter(usize),
-    /// A column, so many levels out.
+    /// A column of the select that is this many levels further out.
     Column {
         level: usize,
         index: usize,
     },
-    And(Box<Node>, Box<Node>),
-    Or(Box<Node>, Box<Node>),
-    Not(Box<Node>),
-    IsNull(Box<Node>),
-    Binary(Binary, Box<Node>, Box<Node>),
-    Distinct(Box<Node>, Box<Node>),
-    Negate(Box<Node>),
+    And(Box<PlanNode>, Box<PlanNode>),
+    Or(Box<PlanNode>, Box<PlanNode>),
+    Not(Box<PlanNode>),
+    IsNull(Box<PlanNode>),
+    Binary(Binary, Box<PlanNode>, Box<PlanNode>),
+    Distinct(Box<PlanNode>, Box<PlanNode>),
+    Negate(Box<PlanNode>),
     /// `a & b`
-    BitAnd(Box<Node>, Box<Node>),
+    BitAnd(Box<PlanNode>, Box<PlanNode>),
     Match {
-        text: Box<Node>,
-        pattern: Box<Node>,
+        text: Box<PlanNode>,
+        pattern: Box<PlanNode>,
         insensitive: bool,
     },
     Like {
-        text: Box<Node>,
-        pattern: Box<Node>,
+        text: Box<PlanNode>,
+        pattern: Box<PlanNode>,
         escape: Option<char>,
         insensitive: bool,
     },
-    In(Box<Node>, Vec<Node>),
+    In(Box<PlanNode>, Vec<PlanNode>),
     Case {
-        subject: Option<Box<Node>>,
-        branches: Vec<(Node, Node)>,
-        otherwise: Option<Box<Node>>,
+        subject: Option<Box<PlanNode>>,
+        branches: Vec<(PlanNode, PlanNode)>,
+        otherwise: Option<Box<PlanNode>>,
     },
     Any {
-        left: Box<Node>,
+        left: Box<PlanNode>,
         op: Binary,
-        right: Box<Node>,
+        right: Box<PlanNode>,
         all: bool,
     },
-    Array(Vec<Node>),
-    Element(Box<Node>, Box<Node>),
-    /// A field of a record, by its place.
-    Field(Box<Node>, usize),
-    Cast(Box<Node>, PgType, PgType),
-    Call(Builtin, Vec<Node>),
-    Scalar(Box<Plan>),
-    Exists(Box<Plan>),
-    InQuery(Box<Node>, Box<Plan>),
-    ArrayOf(Box<Plan>),
+    Array(Vec<PlanNode>),
+    Element(Box<PlanNode>, Box<PlanNode>),
+    /// A field of a record, by its index.
+    Field(Box<PlanNode>, usize),
+    Cast(Box<PlanNode>, PgType, PgType),
+    Call(Builtin, Vec<PlanNode>),
+    Scalar(Box<CatalogPlan>),
+    Exists(Box<CatalogPlan>),
+    InQuery(Box<PlanNode>, Box<CatalogPlan>),
+    ArrayOf(Box<CatalogPlan>),
     Aggregate(Box<Aggregate>),
     /// The row's number in this window of its select.
     Number(usize),
@@ -134,9 +136,9 @@ pub(super) enum Node {
 #[derive(Debug)]
 pub(super) struct Aggregate {
     pub function: AggregateFunction,
-    pub arguments: Vec<Node>,
+    pub arguments: Vec<PlanNode>,
     pub distinct: bool,
-    pub order: Vec<(Node, bool)>,
+    pub order: Vec<(PlanNode, bool)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,35 +153,39 @@ pub(super) enum AggregateFunction {
     Or,
 }
 
-/// Visits a node and what is in it on its own level, until `test` fails.
-pub(super) fn visit(node: &Node, test: &mut dyn FnMut(&Node) -> bool) -> bool {
+/// Visits a node and the nodes in it on its own level, until `test` returns `false`.
+pub(super) fn visit(node: &PlanNode, test: &mut dyn FnMut(&PlanNode) -> bool) -> bool {
     if !test(node) {
         return false;
     }
     match node {
-        Node::Constant(_) | Node::Parameter(_) | Node::Column { .. } | Node::Number(_) => true,
-        Node::And(a, b)
-        | Node::Or(a, b)
-        | Node::Binary(_, a, b)
-        | Node::Distinct(a, b)
-        | Node::BitAnd(a, b)
-        | Node::Element(a, b) => visit(a, test) && visit(b, test),
-        Node::Not(a) | Node::IsNull(a) | Node::Negate(a) | Node::Cast(a, ..) | Node::Field(a, _) => {
-            visit(a, test)
+        PlanNode::Constant(_) | PlanNode::Parameter(_) | PlanNode::Column { .. } | PlanNode::Number(_) => {
+            true
         }
-        Node::Match { text, pattern, .. } | Node::Like { text, pattern, .. } => {
+        PlanNode::And(a, b)
+        | PlanNode::Or(a, b)
+        | PlanNode::Binary(_, a, b)
+        | PlanNode::Distinct(a, b)
+        | PlanNode::BitAnd(a, b)
+        | PlanNode::Element(a, b) => visit(a, test) && visit(b, test),
+        PlanNode::Not(a)
+        | PlanNode::IsNull(a)
+        | PlanNode::Negate(a)
+        | PlanNode::Cast(a, ..)
+        | PlanNode::Field(a, _) => visit(a, test),
+        PlanNode::Match { text, pattern, .. } | PlanNode::Like { text, pattern, .. } => {
             visit(text, test) && visit(pattern, test)
         }
-        Node::In(a, list) => visit(a, test) && list.iter().all(|node| visit(node, test)),
-        Node::Case { subject, branches, otherwise } => {
+        PlanNode::In(a, list) => visit(a, test) && list.iter().all(|node| visit(node, test)),
+        PlanNode::Case { subject, branches, otherwise } => {
             subject.as_ref().is_none_or(|node| visit(node, test))
                 && branches.iter().all(|(a, b)| visit(a, test) && visit(b, test))
                 && otherwise.as_ref().is_none_or(|node| visit(node, test))
         }
-        Node::Any { left, right, .. } => visit(left, test) && visit(right, test),
-        Node::Array(list) | Node::Call(_, list) => list.iter().all(|node| visit(node, test)),
-        Node::InQuery(a, _) => visit(a, test),
-        Node::Scalar(_) | Node::Exists(_) | Node::ArrayOf(_) => true,
-        Node::Aggregate(aggregate) => aggregate.arguments.iter().all(|node| visit(node, test)),
+        PlanNode::Any { left, right, .. } => visit(left, test) && visit(right, test),
+        PlanNode::Array(list) | PlanNode::Call(_, list) => list.iter().all(|node| visit(node, test)),
+        PlanNode::InQuery(a, _) => visit(a, test),
+        PlanNode::Scalar(_) | PlanNode::Exists(_) | PlanNode::ArrayOf(_) => true,
+        PlanNode::Aggregate(aggregate) => aggregate.arguments.iter().all(|node| visit(node, test)),
     }
 }

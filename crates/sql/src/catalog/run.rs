@@ -1,4 +1,4 @@
-//! Evaluation of queries: nested loops, groups, windows, order.
+//! Evaluates queries: nested loops, groups, windows, order.
 
 use std::{
     cell::RefCell,
@@ -14,22 +14,23 @@ use quorate_table::{
 use regex::{Regex, RegexBuilder};
 
 use super::{
-    World,
+    CatalogContext,
     datum::Datum,
     eval::elements,
     functions,
-    plan::{Body, From, Node, Plan, Select},
+    plan::{Body, CatalogPlan, From, PlanNode, Select},
     relations::Relation,
 };
 use crate::{
+    budget::{self, MemoryReservation},
     error::{Result, SqlError, code},
     types::PgType,
 };
 
-/// Rows a query may go through before it is stopped.
+/// Most rows that a query may process before it is stopped.
 const STEPS_MAX: u64 = 50_000_000;
 
-/// A level's row, and the levels around it.
+/// The current row of one level, and the levels around it.
 pub(super) struct Frame<'f> {
     pub(super) row: &'f [Datum],
     pub(super) group: Option<&'f [Vec<Datum>]>,
@@ -37,29 +38,94 @@ pub(super) struct Frame<'f> {
     pub(super) outer: Option<&'f Frame<'f>>,
 }
 
-/// One evaluation: the world, and what need not be made twice.
+/// One evaluation: its surroundings, and caches of relations and patterns.
 pub(super) struct Evaluation<'w> {
-    pub world: &'w World<'w>,
+    pub context: &'w CatalogContext<'w>,
     relations: RefCell<BTreeMap<u32, Rc<Vec<Vec<Datum>>>>>,
     patterns: RefCell<BTreeMap<(String, bool), Regex>>,
     steps: RefCell<u64>,
+    /// Memory of all rows that the evaluation keeps.
+    hold: RefCell<MemoryReservation>,
+}
+
+/// Memory of the rows that one part of the evaluation keeps, freed at its end.
+pub(super) struct PartReservation<'e> {
+    hold: &'e RefCell<MemoryReservation>,
+    bytes: usize,
+}
+
+impl PartReservation<'_> {
+    fn rows(&mut self, rows: usize, width: usize) -> Result<()> {
+        self.bytes(rows.saturating_mul(size_of::<Vec<Datum>>() + width * size_of::<Datum>()))
+    }
+
+    /// Keeps the memory of these rows only, which were counted here. Frees the rest.
+    fn only(mut self, rows: &Rows) -> Self {
+        let width = rows.first().map_or(0, Vec::len);
+        let left = rows.len() * (size_of::<Vec<Datum>>() + width * size_of::<Datum>());
+        let gone = self.bytes.saturating_sub(left);
+        self.hold.borrow_mut().shrink(gone);
+        self.bytes -= gone;
+        self
+    }
+
+    pub(super) fn bytes(&mut self, bytes: usize) -> Result<()> {
+        self.hold.borrow_mut().grow(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for PartReservation<'_> {
+    fn drop(&mut self) {
+        self.hold.borrow_mut().shrink(self.bytes);
+    }
+}
+
+impl Evaluation<'_> {
+    /// Starts counting memory for one part of the evaluation.
+    pub(super) fn kept(&self) -> PartReservation<'_> {
+        PartReservation { hold: &self.hold, bytes: 0 }
+    }
+}
+
+/// Memory of a row of results, in bytes.
+pub(super) fn weight(row: &[Datum]) -> usize {
+    let of_datum = |datum: &Datum| match datum {
+        Datum::Value(value) => budget::weight_of(value),
+        // Records are short, and arrays are made of rows that were counted.
+        Datum::Array(elements) | Datum::Record(elements) => elements.len() * size_of::<Datum>(),
+    };
+    size_of::<Vec<Datum>>() + row.iter().map(of_datum).sum::<usize>()
 }
 
 pub(super) type Rows = Vec<Vec<Datum>>;
 
-impl Plan {
-    /// Evaluates the query.
-    pub fn rows(&self, world: &World<'_>) -> Result<Vec<Row>> {
+impl CatalogPlan {
+    /// Evaluates the query. Its intermediate rows and its result are counted in `hold`, which is returned
+    /// with the rows.
+    pub fn rows(
+        &self,
+        context: &CatalogContext<'_>,
+        hold: MemoryReservation,
+    ) -> Result<(Vec<Row>, MemoryReservation)> {
         let evaluation = Evaluation {
-            world,
+            context,
             relations: RefCell::default(),
             patterns: RefCell::default(),
             steps: RefCell::new(0),
+            hold: RefCell::new(hold),
         };
         let rows = self.run(&evaluation, None)?;
-        rows.into_iter()
-            .map(|row| row.into_iter().zip(&self.types).map(|(datum, ty)| fit(datum, *ty, world)).collect())
-            .collect()
+        let mut hold = evaluation.hold.into_inner();
+        let mut fitted = Vec::with_capacity(rows.len());
+        for row in rows {
+            let row = row.into_iter().zip(&self.types).map(|(datum, ty)| fit(datum, *ty, context));
+            let row = row.collect::<Result<Row>>()?;
+            hold.grow(budget::weight(&row))?;
+            fitted.push(row);
+        }
+        Ok((fitted, hold))
     }
 
     pub(super) fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>) -> Result<Rows> {
@@ -84,7 +150,7 @@ impl Plan {
             rows.sort_by(|a, b| compare(&self.order, a, b));
         }
         let frame = Frame { row: &[], group: None, numbers: &[], outer };
-        let count = |node: &Option<Node>| -> Result<Option<usize>> {
+        let count = |node: &Option<PlanNode>| -> Result<Option<usize>> {
             match node {
                 None => Ok(None),
                 Some(node) => Ok(node.eval(evaluation, &frame)?.integer().map(|n| n.max(0) as usize)),
@@ -103,8 +169,8 @@ impl Plan {
     }
 }
 
-/// The value that a column of this type carries.
-fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Result<Value> {
+/// Converts a value to the form that a column of this type has in a result.
+fn fit(datum: Datum, ty: PgType, context: &CatalogContext<'_>) -> Result<Value> {
     Ok(match (datum, ty) {
         (
             Datum::Value(value @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_))),
@@ -115,7 +181,7 @@ fn fit(datum: Datum, ty: PgType, world: &World<'_>) -> Result<Value> {
             None => value,
         },
         (Datum::Value(value), PgType::Plain(Type::Text)) if value.ty().is_some_and(|ty| ty != Type::Text) => {
-            functions::cast(Datum::Value(value.clone()), PgType::Unknown, PgType::TEXT, world)
+            functions::cast(Datum::Value(value.clone()), PgType::Unknown, PgType::TEXT, context)
                 .map_or(value, Datum::into_value)
         }
         (datum, _) => datum.into_value(),
@@ -141,7 +207,7 @@ pub(super) fn compare(order: &[Order], a: &[Datum], b: &[Datum]) -> Ordering {
         .unwrap_or(Ordering::Equal)
 }
 
-pub(super) fn descending(keys: &[(Node, bool)]) -> Vec<Order> {
+pub(super) fn descending(keys: &[(PlanNode, bool)]) -> Vec<Order> {
     keys.iter()
         .enumerate()
         .map(|(column, (_, descending))| Order { column, descending: *descending, nulls_first: *descending })
@@ -161,16 +227,23 @@ fn key_of(row: &[Datum]) -> Vec<u8> {
 
 impl Select {
     fn run(&self, evaluation: &Evaluation<'_>, outer: Option<&Frame<'_>>, visible: usize) -> Result<Rows> {
+        let mut kept = evaluation.kept();
+        let mut from_rows = evaluation.kept();
         let mut rows: Rows = vec![Vec::new()];
         let mut applied = vec![false; self.conjuncts.len()];
         for from in &self.from {
-            rows = self.expand(from, rows, evaluation, outer, Some(&mut applied))?;
+            let mut more = evaluation.kept();
+            rows = self.expand(from, rows, (evaluation, &mut more), outer, Some(&mut applied))?;
+            // The rows of the earlier FROM items are freed. The rows that the conditions left are kept.
+            from_rows = more.only(&rows);
         }
         for (index, (conjunct, _)) in self.conjuncts.iter().enumerate() {
             if !applied[index] {
                 filter(&mut rows, conjunct, evaluation, outer)?;
             }
         }
+        // The rows are counted until the select ends.
+        let _from_rows = from_rows;
         let project = |row: &[Datum], group: Option<&[Vec<Datum>]>, numbers: &[i64]| -> Result<Vec<Datum>> {
             let frame = Frame { row, group, numbers, outer };
             self.columns.iter().map(|column| column.eval(evaluation, &frame)).collect()
@@ -180,7 +253,9 @@ impl Select {
             None => {
                 let numbers = self.numbers(&rows, evaluation, outer)?;
                 for (row, numbers) in rows.iter().zip(&numbers) {
-                    projected.push(project(row, None, numbers)?);
+                    let row = project(row, None, numbers)?;
+                    kept.bytes(weight(&row))?;
+                    projected.push(row);
                 }
             }
             Some(keys) => {
@@ -212,7 +287,9 @@ impl Select {
                             continue;
                         }
                     }
-                    projected.push(project(first, Some(group), &[])?);
+                    let row = project(first, Some(group), &[])?;
+                    kept.bytes(weight(&row))?;
+                    projected.push(row);
                 }
             }
         }
@@ -222,7 +299,7 @@ impl Select {
         Ok(projected)
     }
 
-    /// For every row, its number in every window.
+    /// Returns the number of every row in every window.
     fn numbers(
         &self,
         rows: &Rows,
@@ -234,7 +311,7 @@ impl Select {
             let mut keyed = Vec::with_capacity(rows.len());
             for (index, row) in rows.iter().enumerate() {
                 let frame = Frame { row, group: None, numbers: &[], outer };
-                let eval = |node: &Node| node.eval(evaluation, &frame);
+                let eval = |node: &PlanNode| node.eval(evaluation, &frame);
                 let partition = window.partition.iter().map(eval).collect::<Result<Vec<_>>>()?;
                 let keys = window.order.iter().map(|(node, _)| eval(node)).collect::<Result<Vec<_>>>()?;
                 keyed.push((key_of(&partition), keys, index));
@@ -251,52 +328,86 @@ impl Select {
         Ok(numbers)
     }
 
-    /// Puts a FROM item behind each of the rows so far. `applied` is absent where WHERE may not look yet: on the side
-    /// of an outer join that may be NULL.
+    /// Joins a FROM item to each of the rows so far. `applied` is `None` if conditions of WHERE must not be
+    /// applied yet: on the side of an outer join that may be NULL.
     fn expand(
         &self,
         from: &From,
         before: Rows,
-        evaluation: &Evaluation<'_>,
+        (evaluation, kept): (&Evaluation<'_>, &mut PartReservation<'_>),
         outer: Option<&Frame<'_>>,
         mut applied: Option<&mut Vec<bool>>,
     ) -> Result<Rows> {
-        let mut rows = Vec::new();
+        let (before, more) = match from {
+            From::Join { left, right, .. } => {
+                let context = (evaluation, &mut *kept);
+                (self.expand(left, before, context, outer, applied.as_deref_mut())?, right.width())
+            }
+            _ => (before, from.width()),
+        };
+        let Some(width) = before.first().map(|row| row.len() + more) else { return Ok(Rows::new()) };
+        let ready: Vec<usize> = match &applied {
+            None => Vec::new(),
+            Some(applied) => (0..self.conjuncts.len())
+                .filter(|index| !applied[*index])
+                .filter(|index| self.conjuncts[*index].1.is_some_and(|needs| needs <= width))
+                .collect(),
+        };
+        let mut rows = Rows::new();
+        // The conditions apply to the rows that come from one row, so that a product is never kept whole.
+        let mut keep = |mut more: Rows, counted: PartReservation<'_>| {
+            for index in &ready {
+                filter(&mut more, &self.conjuncts[*index].0, evaluation, outer)?;
+            }
+            drop(counted);
+            kept.rows(more.len(), width)?;
+            rows.extend(more);
+            Ok::<_, SqlError>(())
+        };
+        let product = |row: &[Datum], all: &[Vec<Datum>]| {
+            let mut tried = evaluation.kept();
+            tried.rows(all.len(), width)?;
+            Ok::<_, SqlError>((all.iter().map(|more| joined(row, more)).collect(), tried))
+        };
         match from {
-            From::Join { left, right, on, outer: is_outer } => {
-                let before = self.expand(left, before, evaluation, outer, applied.as_deref_mut())?;
+            From::Join { right, on, outer: is_outer, .. } => {
                 for row in before {
-                    let width = row.len();
-                    let mut matches = self.expand(right, vec![row.clone()], evaluation, outer, None)?;
+                    let mut tried = evaluation.kept();
+                    let mut matches =
+                        self.expand(right, vec![row.clone()], (evaluation, &mut tried), outer, None)?;
                     if let Some(on) = on {
                         filter(&mut matches, on, evaluation, outer)?;
                     }
                     if matches.is_empty() && *is_outer {
                         let mut alone = row;
-                        alone.resize(width + right.width(), Datum::NULL);
+                        alone.resize(width, Datum::NULL);
                         matches.push(alone);
                     }
-                    rows.extend(matches);
+                    keep(matches, tried)?;
                 }
             }
             From::Relation(relation) => {
                 let all = evaluation.relation(relation);
                 for row in &before {
                     evaluation.step(all.len() as u64)?;
-                    rows.extend(all.iter().map(|more| joined(row, more)));
+                    let (more, tried) = product(row, &all)?;
+                    keep(more, tried)?;
                 }
             }
             From::Derived { plan, lateral: false } => {
                 let all = plan.run(evaluation, outer)?;
                 for row in &before {
                     evaluation.step(all.len() as u64)?;
-                    rows.extend(all.iter().map(|more| joined(row, more)));
+                    let (more, tried) = product(row, &all)?;
+                    keep(more, tried)?;
                 }
             }
             From::Derived { plan, lateral: true } => {
                 for row in &before {
                     let frame = Frame { row, group: None, numbers: &[], outer };
-                    rows.extend(plan.run(evaluation, Some(&frame))?.iter().map(|more| joined(row, more)));
+                    let all = plan.run(evaluation, Some(&frame))?;
+                    let (more, tried) = product(row, &all)?;
+                    keep(more, tried)?;
                 }
             }
             From::Elements(arrays) => {
@@ -304,25 +415,25 @@ impl Select {
                     let frame = Frame { row, group: None, numbers: &[], outer };
                     let mut columns = Vec::with_capacity(arrays.len());
                     for array in arrays {
-                        columns.push(elements(array.eval(evaluation, &frame)?).unwrap_or_default());
+                        columns.push(elements(array.eval(evaluation, &frame)?)?.unwrap_or_default());
                     }
                     let longest = columns.iter().map(Vec::len).max().unwrap_or(0);
                     evaluation.step(longest as u64)?;
+                    let mut tried = evaluation.kept();
+                    tried.rows(longest, width)?;
+                    let mut more = Rows::with_capacity(longest);
                     for index in 0..longest {
                         let element = |column: &Vec<Datum>| column.get(index).cloned().unwrap_or(Datum::NULL);
-                        let more: Vec<Datum> = columns.iter().map(element).collect();
-                        rows.push(joined(row, &more));
+                        let elements: Vec<Datum> = columns.iter().map(element).collect();
+                        more.push(joined(row, &elements));
                     }
+                    keep(more, tried)?;
                 }
             }
         }
-        let width = rows.first().map_or(0, Vec::len);
         if let Some(applied) = applied {
-            for (index, (conjunct, needs)) in self.conjuncts.iter().enumerate() {
-                if !applied[index] && needs.is_some_and(|needs| needs <= width) {
-                    filter(&mut rows, conjunct, evaluation, outer)?;
-                    applied[index] = true;
-                }
+            for index in ready {
+                applied[index] = true;
             }
         }
         Ok(rows)
@@ -335,7 +446,7 @@ fn joined(row: &[Datum], more: &[Datum]) -> Vec<Datum> {
 
 fn filter(
     rows: &mut Rows,
-    condition: &Node,
+    condition: &PlanNode,
     evaluation: &Evaluation<'_>,
     outer: Option<&Frame<'_>>,
 ) -> Result<()> {
@@ -360,11 +471,11 @@ impl Evaluation<'_> {
         self.relations
             .borrow_mut()
             .entry(relation.oid)
-            .or_insert_with(|| Rc::new(relation.rows(self.world)))
+            .or_insert_with(|| Rc::new(relation.rows(self.context)))
             .clone()
     }
 
-    /// Counts work; a query that goes through too much of it is stopped rather than holding a thread.
+    /// Counts processed rows. Stops a query that processes too many, so that it does not block a thread.
     fn step(&self, count: u64) -> Result<()> {
         let mut steps = self.steps.borrow_mut();
         *steps += count;

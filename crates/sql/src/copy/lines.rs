@@ -1,56 +1,84 @@
-//! The lines of COPY, in text and CSV: reading data that comes in pieces, and writing it.
+//! The lines of COPY, in text and CSV: reads data that comes in pieces, and writes lines.
 
 use std::borrow::Cow;
 
 use crate::{
+    encode,
     error::{Result, SqlError, code},
     statement::copy::Format,
 };
 
-/// Longest line taken.
+/// Longest line that is accepted, in bytes.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Cuts data into records.
-pub struct Lines {
+pub struct LineReader {
     format: Format,
     buffer: Vec<u8>,
-    /// Where the record that is being looked for begins.
+    /// Offset at which the current record begins.
     begin: usize,
-    /// How far it has been looked at, and in what state.
+    /// Offset up to which the record was searched, and the state of the search there.
     seen: usize,
     quoted: bool,
     escaped: bool,
     number: u64,
+    /// The line end of the first line, which all others must have.
+    line_end: Option<LineEnd>,
+    /// Whether the data has ended with `\.`.
     ended: bool,
+}
+
+/// The ways in which a line ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineEnd {
+    Newline,
+    Return,
+    /// A carriage return and a newline.
+    Both,
+}
+
+/// The meaning of `\.` at some place.
+enum EndMarker {
+    /// The data ends here.
+    Ends,
+    /// The two characters are plain data.
+    Data,
+    /// More bytes are needed to decide.
+    NeedsMore,
 }
 
 /// A line, cut into its fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// As it came.
+    /// The line as it came, without its end.
     pub raw: &'a str,
-    /// The texts of its fields, escapes undone; `None` for NULL.
-    pub fields: Vec<Text<'a>>,
+    /// The texts of the fields, without escapes; `None` for NULL.
+    pub fields: Vec<FieldText<'a>>,
 }
 
-/// A field's text: mostly as it lies in the line.
-type Text<'a> = Option<Cow<'a, str>>;
+/// A field's text, mostly borrowed from the line.
+type FieldText<'a> = Option<Cow<'a, str>>;
 
-impl Record<'_> {
-    /// As much of it as a message shows.
-    pub fn shown(&self) -> String {
-        const SHOWN: usize = 100;
-        match self.raw.char_indices().nth(SHOWN) {
-            Some((at, _)) => format!("{}...", &self.raw[..at]),
-            None => self.raw.to_owned(),
-        }
+/// Shortens a text for a message.
+pub fn shown(text: &str) -> String {
+    const SHOWN: usize = 100;
+    match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}...", &text[..at]),
+        None => text.to_owned(),
     }
 }
 
-impl Lines {
-    /// Lines of this format.
+impl Record<'_> {
+    /// Shortens the line for a message.
+    pub fn shown(&self) -> String {
+        shown(self.raw)
+    }
+}
+
+impl LineReader {
+    /// Creates a reader of lines in this format.
     pub fn new(format: Format) -> Self {
-        Lines {
+        LineReader {
             format,
             buffer: Vec::new(),
             begin: 0,
@@ -58,11 +86,12 @@ impl Lines {
             quoted: false,
             escaped: false,
             number: 0,
+            line_end: None,
             ended: false,
         }
     }
 
-    /// The number of the last record handed out, from one.
+    /// The number of the last record returned, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -77,63 +106,68 @@ impl Lines {
         }
     }
 
-    /// The next whole record; with `last`, also one without a line end.
+    /// Returns the next complete record. With `last`, the data has ended, and a record may lack its line end.
     pub fn next(&mut self, last: bool) -> Result<Option<Record<'_>>> {
         let Some((line_end, next)) = self.find_end(last)? else { return Ok(None) };
         let begin = std::mem::replace(&mut self.begin, next);
         self.seen = next;
         self.quoted = false;
         self.escaped = false;
-        if &self.buffer[begin..line_end] == b"\\." {
-            self.ended = true;
-            self.buffer.clear();
-            self.begin = 0;
-            self.seen = 0;
+        if self.ended && begin == line_end {
             return Ok(None);
         }
         self.number += 1;
-        let bytes = &self.buffer[begin..line_end];
-        let raw = std::str::from_utf8(bytes).map_err(|error| {
-            let at = error.valid_up_to();
-            SqlError::new(
-                code::CHARACTER_NOT_IN_REPERTOIRE,
-                format!("invalid byte sequence for encoding \"UTF8\": 0x{:02x}", bytes[at]),
-            )
-        })?;
+        let raw = encode::utf8(&self.buffer[begin..line_end])?;
         let fields = if self.format.csv { csv(&self.format, raw) } else { text(&self.format, raw)? };
         Ok(Some(Record { raw, fields }))
     }
 
-    /// Where the record ends, and where the next begins.
+    /// Returns the end of the current record and the beginning of the next. If the data ends with `\.`,
+    /// everything after it is skipped.
     fn find_end(&mut self, last: bool) -> Result<Option<(usize, usize)>> {
         let Format { csv, quote, escape, .. } = self.format;
         while let Some(&byte) = self.buffer.get(self.seen) {
+            let next = self.buffer.get(self.seen + 1).copied();
+            // The meaning of these bytes depends on the next byte.
+            if next.is_none() && !last && matches!(byte, b'\r' | b'\\') {
+                return Ok(None);
+            }
+            let (mut quoted, mut escaped) = (self.quoted, self.escaped);
             if csv {
-                if self.escaped {
-                    self.escaped = false;
-                } else if self.quoted && byte == escape && escape != quote {
-                    self.escaped = true;
-                } else if byte == quote {
-                    // A doubled quote leaves and enters again, which comes to the same.
-                    self.quoted = !self.quoted;
+                let escapes = escape != quote && byte == escape;
+                escaped = quoted && escapes && !escaped;
+                if byte == quote && !self.escaped {
+                    // A doubled quote leaves and enters again, so it needs no case of its own.
+                    quoted = !quoted;
                 }
             }
-            let plain = if csv { !self.quoted } else { !self.escaped };
-            if plain && byte == b'\n' {
-                return Ok(Some((self.seen, self.seen + 1)));
-            }
-            if plain && byte == b'\r' {
-                match self.buffer.get(self.seen + 1) {
-                    Some(b'\n') => return Ok(Some((self.seen, self.seen + 2))),
-                    Some(_) => return Ok(Some((self.seen, self.seen + 1))),
-                    None if last => return Ok(Some((self.seen, self.seen + 1))),
-                    // It takes the next byte to tell.
-                    None => return Ok(None),
+            match byte {
+                b'\r' if !quoted => {
+                    let length = self.carriage_return(next == Some(b'\n'))?;
+                    return Ok(Some((self.seen, self.seen + length)));
                 }
+                b'\n' if !quoted => {
+                    if matches!(self.line_end, Some(LineEnd::Return | LineEnd::Both)) {
+                        return Err(self.literal("newline", "\\n"));
+                    }
+                    self.line_end = Some(LineEnd::Newline);
+                    return Ok(Some((self.seen, self.seen + 1)));
+                }
+                b'\\' if next == Some(b'.') && (!csv || self.seen == self.begin) => {
+                    match self.end_of_data(last)? {
+                        EndMarker::NeedsMore => return Ok(None),
+                        EndMarker::Ends => {
+                            self.ended = true;
+                            return Ok(Some((self.seen, self.buffer.len())));
+                        }
+                        EndMarker::Data => {}
+                    }
+                }
+                // In text format, a byte after a backslash ends nothing.
+                b'\\' if !csv && next.is_some() => self.seen += 1,
+                _ => {}
             }
-            if !csv {
-                self.escaped = !self.escaped && byte == b'\\';
-            }
+            (self.quoted, self.escaped) = (quoted, escaped);
             self.seen += 1;
         }
         if self.buffer.len() - self.begin > LINE_BYTES_MAX {
@@ -150,10 +184,68 @@ impl Lines {
         }
         Ok(Some((self.buffer.len(), self.buffer.len())))
     }
+
+    /// Returns the length of a line end that begins with a carriage return, in bytes.
+    fn carriage_return(&mut self, with_newline: bool) -> Result<usize> {
+        match (self.line_end, with_newline) {
+            (None | Some(LineEnd::Both), true) => {
+                self.line_end = Some(LineEnd::Both);
+                Ok(2)
+            }
+            (None | Some(LineEnd::Return), _) => {
+                self.line_end = Some(LineEnd::Return);
+                Ok(1)
+            }
+            (Some(LineEnd::Newline | LineEnd::Both), _) => Err(self.literal("carriage return", "\\r")),
+        }
+    }
+
+    /// Whether `\.` at the current place ends the data: it must be alone in its line, which must have the
+    /// line end of the earlier lines.
+    fn end_of_data(&self, last: bool) -> Result<EndMarker> {
+        let malformed = |what: &str| match self.format.csv {
+            true => Ok(EndMarker::Data),
+            false => Err(SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("end-of-copy marker {what}"))),
+        };
+        let other_style = "does not match previous newline style";
+        let mut at = self.seen + 2;
+        if self.line_end == Some(LineEnd::Both) {
+            match self.buffer.get(at) {
+                None if !last => return Ok(EndMarker::NeedsMore),
+                Some(b'\r') => at += 1,
+                Some(b'\n') => return malformed(other_style),
+                _ => return malformed("corrupt"),
+            }
+        }
+        let end = match self.buffer.get(at) {
+            None if !last => return Ok(EndMarker::NeedsMore),
+            Some(b'\r') => LineEnd::Return,
+            Some(b'\n') => LineEnd::Newline,
+            _ => return malformed("corrupt"),
+        };
+        let fits = match self.line_end {
+            None => true,
+            Some(LineEnd::Return) => end == LineEnd::Return,
+            Some(LineEnd::Newline | LineEnd::Both) => end == LineEnd::Newline,
+        };
+        if fits {
+            return Ok(EndMarker::Ends);
+        }
+        Err(SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("end-of-copy marker {other_style}")))
+    }
+
+    /// Returns the error about a line end that differs from that of the earlier lines.
+    fn literal(&self, what: &str, escape: &str) -> SqlError {
+        let (how, hint) = match self.format.csv {
+            true => ("unquoted", format!("Use quoted CSV field to represent {what}.")),
+            false => ("literal", format!("Use \"{escape}\" to represent {what}.")),
+        };
+        SqlError::new(code::BAD_COPY_FILE_FORMAT, format!("{how} {what} found in data")).hint(hint)
+    }
 }
 
-/// The fields of a line in text.
-fn text<'a>(format: &Format, line: &'a str) -> Result<Vec<Text<'a>>> {
+/// Returns the fields of a line in text format.
+fn text<'a>(format: &Format, line: &'a str) -> Result<Vec<FieldText<'a>>> {
     let bytes = line.as_bytes();
     let mut fields = Vec::new();
     let mut begin = 0;
@@ -175,8 +267,8 @@ fn text<'a>(format: &Format, line: &'a str) -> Result<Vec<Text<'a>>> {
     }
 }
 
-/// The fields of a line in CSV.
-fn csv<'a>(format: &Format, line: &'a str) -> Vec<Text<'a>> {
+/// Returns the fields of a line in CSV.
+fn csv<'a>(format: &Format, line: &'a str) -> Vec<FieldText<'a>> {
     let Format { delimiter, quote, .. } = *format;
     let bytes = line.as_bytes();
     let mut fields = Vec::new();
@@ -198,7 +290,7 @@ fn csv<'a>(format: &Format, line: &'a str) -> Vec<Text<'a>> {
     }
 }
 
-/// A field of CSV of which at least a part is in quotes, which begins at `at` and ends where that is set to.
+/// Reads a CSV field with quotes, from `at` on, and moves `at` to its end.
 fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
     let Format { delimiter, quote, escape, .. } = *format;
     let mut text = Vec::new();
@@ -240,10 +332,8 @@ fn unescaped(raw: &str) -> Result<Cow<'_, str>> {
             text.push(byte);
             continue;
         }
-        let Some(&escaped) = bytes.get(at) else {
-            text.push(b'\\');
-            break;
-        };
+        // A backslash at the end of the data escapes nothing, and is dropped.
+        let Some(&escaped) = bytes.get(at) else { break };
         at += 1;
         let number = |at: &mut usize, first: u8, radix: u32| {
             let mut value = char::from(first).to_digit(radix).unwrap_or(0);
@@ -266,8 +356,13 @@ fn unescaped(raw: &str) -> Result<Cow<'_, str>> {
             other => other,
         });
     }
-    String::from_utf8(text).map(Cow::Owned).map_err(|_| {
-        SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, "an escape makes a byte sequence that is not UTF8")
+    if text.contains(&0) {
+        let message = "invalid byte sequence for encoding \"UTF8\": 0x00";
+        return Err(SqlError::new(code::CHARACTER_NOT_IN_REPERTOIRE, message));
+    }
+    String::from_utf8(text).map(Cow::Owned).map_err(|error| {
+        let bytes = error.into_bytes();
+        encode::utf8(&bytes).expect_err("it is not UTF-8")
     })
 }
 
@@ -289,7 +384,7 @@ pub fn write(format: &Format, fields: &[Option<String>], line: &mut Vec<u8>) {
     line.push(b'\n');
 }
 
-/// Writes the line of names.
+/// Writes the line of column names.
 pub fn write_header(format: &Format, names: &[&str], line: &mut Vec<u8>) {
     let names: Vec<Option<String>> = names.iter().map(|name| Some((*name).to_owned())).collect();
     write(&Format { force_quote: Vec::new(), ..format.clone() }, &names, line);
@@ -357,10 +452,10 @@ mod tests {
         record.fields.into_iter().map(|text| text.map(Cow::into_owned)).collect()
     }
 
-    /// Reads the data whole and cut at every place, which must come to the same.
+    /// Reads the data whole and cut at every place. The results must be equal.
     fn check(format: &Format, data: &str, expected: &[&[Option<&str>]]) {
         for cut in 0..=data.len() {
-            let mut lines = Lines::new(format.clone());
+            let mut lines = LineReader::new(format.clone());
             let mut found = Vec::new();
             for (piece, last) in [(&data.as_bytes()[..cut], false), (&data.as_bytes()[cut..], true)] {
                 lines.push(piece);
@@ -381,7 +476,8 @@ mod tests {
             "1\t\\N\ta\\tb\n2\t\t\\\\\n",
             &[&[Some("1"), None, Some("a\tb")], &[Some("2"), Some(""), Some("\\")]],
         );
-        check(&text(), "a\r\nb\rc", &[&[Some("a")], &[Some("b")], &[Some("c")]]);
+        check(&text(), "a\r\nb\r\nc", &[&[Some("a")], &[Some("b")], &[Some("c")]]);
+        check(&text(), "a\rb\rc", &[&[Some("a")], &[Some("b")], &[Some("c")]]);
         check(&text(), "a\\\nb\n\\.\nrest", &[&[Some("a\nb")]]);
         check(&text(), "\\101\\x42\\q\n", &[&[Some("ABq")]]);
     }
@@ -408,7 +504,7 @@ mod tests {
             for row in &rows {
                 write(&format, row, &mut data);
             }
-            let mut lines = Lines::new(format.clone());
+            let mut lines = LineReader::new(format.clone());
             lines.push(&data);
             let mut found = Vec::new();
             while let Some(record) = lines.next(true).unwrap() {
@@ -420,7 +516,7 @@ mod tests {
 
     #[test]
     fn an_open_quote_at_the_end_is_an_error() {
-        let mut lines = Lines::new(csv());
+        let mut lines = LineReader::new(csv());
         lines.push(b"1,\"abc\n");
         assert_eq!(lines.next(false).unwrap(), None);
         assert_eq!(lines.next(true).unwrap_err().code, "22P04");

@@ -1,8 +1,9 @@
-//! COPY FROM: lines, or rows in binary, to staged rows, visible all at once at the end or never.
+//! COPY FROM: reads lines or binary rows, and stages them. All rows become visible at once at the end, or
+//! never.
 //!
-//! Rows are staged in chunks, several under way at a time, and published by one ordered write after the last chunk
-//! was taken. Whatever goes wrong before that — a malformed line, a broken connection, a cancellation — discards what
-//! was staged.
+//! Rows are staged in chunks, several under way at a time. One ordered write publishes them after the last
+//! chunk was taken. Any failure before that discards the staged rows: a malformed line, a broken connection,
+//! a cancellation.
 
 pub mod lines;
 mod target;
@@ -19,65 +20,67 @@ use quorate_table::{
 use tokio::{runtime::Handle, task::JoinSet};
 
 use crate::{
-    backend::{Backend, Fault, RequestId, Table, WriteName},
+    backend::{Backend, OperationError, RequestId, Table, WriteName},
     error::{Result, SqlError, code},
     fault,
     statement::{
-        copy::{Form, Format},
+        copy::{CopyForm, Format},
         parameters::SessionValue,
     },
 };
-use lines::Lines;
-use target::Target;
+use lines::LineReader;
+use target::CopyTarget;
 use tuples::Tuples;
 
-/// Rows of a chunk.
+/// Most rows of a chunk.
 const CHUNK_ROWS: usize = 8_000;
 
-/// Bytes of text of a chunk: wide rows come in smaller ones, so that the memory that one takes serves the next.
+/// Size of the rows at which a chunk is sent, in bytes of their text. Wide rows make chunks with fewer rows,
+/// so that a chunk's memory is bounded.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Chunks under way.
+/// Most chunks under way.
 const CHUNKS_MAX: usize = 8;
 
-/// When a discard that came to nothing is tried again at first, and the longest pause between two attempts.
+/// First and longest pause before a failed discard is tried again.
 const DISCARD_AFTER: Duration = Duration::from_millis(100);
 const DISCARD_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// A COPY FROM that is going on.
+/// A COPY FROM in progress.
 pub struct CopyIn {
     backend: Arc<dyn Backend>,
-    target: Target,
+    target: CopyTarget,
     load: LoadId,
-    source: Source,
+    source: CopyInput,
     chunk: Vec<Row>,
     chunk_bytes: usize,
-    under_way: JoinSet<std::result::Result<Vec<Answer>, Fault>>,
+    under_way: JoinSet<std::result::Result<Vec<Answer>, OperationError>>,
     rows: u64,
-    /// Something is staged, for all that is known.
+    /// Whether rows may be staged.
     staged: bool,
 }
 
-/// What rows are read from.
-enum Source {
-    Lines(Lines, Format),
+/// The format and the parser of the data.
+enum CopyInput {
+    Lines(LineReader, Format),
     Tuples(Tuples),
 }
 
 impl CopyIn {
-    /// Begins a load into columns of a table.
+    /// Begins a load into columns of a table. The session supplies the values of defaults. The last argument
+    /// is the time zone that the client asked for, if the session has another one.
     pub fn new(
         backend: Arc<dyn Backend>,
         table: Arc<Table>,
         columns: Vec<usize>,
-        form: Form,
+        form: CopyForm,
         load: LoadId,
-        session: &(dyn Fn(SessionValue) -> Value + Sync),
+        (session, rejected_time_zone): (&(dyn Fn(SessionValue) -> Value + Sync), Option<&str>),
     ) -> Result<Self> {
-        let target = Target::new(table, columns, session)?;
+        let target = CopyTarget::new(table, columns, session, rejected_time_zone)?;
         let source = match form {
-            Form::Lines(format) => Source::Lines(Lines::new(format.clone()), format),
-            Form::Binary => Source::Tuples(Tuples::default()),
+            CopyForm::Lines(format) => CopyInput::Lines(LineReader::new(format.clone()), format),
+            CopyForm::Binary => CopyInput::Tuples(Tuples::default()),
         };
         Ok(CopyIn {
             backend,
@@ -92,26 +95,26 @@ impl CopyIn {
         })
     }
 
-    /// How many columns a row has.
+    /// The number of columns of the data.
     pub fn columns(&self) -> usize {
         self.target.columns()
     }
 
-    /// Whether rows come in binary.
+    /// Whether the data is binary.
     pub fn is_binary(&self) -> bool {
-        matches!(self.source, Source::Tuples(_))
+        matches!(self.source, CopyInput::Tuples(_))
     }
 
-    /// Takes in data as it comes, cut anywhere.
+    /// Takes a piece of the data, which may be cut anywhere.
     pub async fn data(&mut self, data: &[u8], id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
         match &mut self.source {
-            Source::Lines(lines, _) => lines.push(data),
-            Source::Tuples(tuples) => tuples.push(data),
+            CopyInput::Lines(lines, _) => lines.push(data),
+            CopyInput::Tuples(tuples) => tuples.push(data),
         }
         self.take_rows(false, id).await
     }
 
-    /// Takes in what is left when the data ends, and waits until every chunk was taken.
+    /// Takes the rest when the data ends, and waits until all chunks are staged.
     pub async fn end(&mut self, id: &mut (dyn FnMut() -> RequestId + Send)) -> Result<()> {
         self.take_rows(true, id).await?;
         if !self.chunk.is_empty() {
@@ -134,11 +137,11 @@ impl CopyIn {
         Ok(())
     }
 
-    /// The next row that is here, and how many bytes it came in.
+    /// Returns the next complete row, and its length in the data in bytes.
     fn next_row(&mut self, last: bool) -> Result<Option<(Row, usize)>> {
         let target = &self.target;
         match &mut self.source {
-            Source::Lines(lines, format) => {
+            CopyInput::Lines(lines, format) => {
                 if format.header && lines.number() == 0 {
                     let header = lines.next(last);
                     if header.map_err(|error| target.context(error, 1, None))?.is_none() {
@@ -149,7 +152,7 @@ impl CopyIn {
                 let record = lines.next(last).map_err(|error| target.context(error, line, None))?;
                 record.map(|record| Ok((target.row(&record, format, line)?, record.raw.len()))).transpose()
             }
-            Source::Tuples(tuples) => {
+            CopyInput::Tuples(tuples) => {
                 let line = tuples.number() + 1;
                 let tuple = tuples.next(last).map_err(|error| target.context(error, line, None))?;
                 tuple.map(|tuple| Ok((target.row_of_tuple(&tuple, line)?, tuple.bytes))).transpose()
@@ -179,13 +182,13 @@ impl CopyIn {
         &self.target.table().schema
     }
 
-    /// The write that makes the rows visible.
+    /// Returns the write that makes the rows visible.
     pub fn publication(&self) -> Operation {
         Operation::Publish { table: self.target.table().id, load: self.load, rows: self.rows }
     }
 
-    /// The write that makes them visible is done, and counted so many rows. A publication that was repeated may have
-    /// been answered from memory: then an earlier load is visible, and what this one has staged is discarded.
+    /// Concludes a load whose publication was answered with `rows`. A `repeated` publication may have been
+    /// answered from memory: then an earlier load is visible, and the rows staged by this one are discarded.
     pub fn published(&mut self, rows: u64, repeated: bool) -> Result<()> {
         self.staged &= repeated;
         if rows == self.rows {
@@ -199,17 +202,17 @@ impl CopyIn {
 }
 
 fn staged(
-    joined: std::result::Result<std::result::Result<Vec<Answer>, Fault>, tokio::task::JoinError>,
+    joined: std::result::Result<std::result::Result<Vec<Answer>, OperationError>, tokio::task::JoinError>,
 ) -> Result<()> {
     let answered =
         joined.map_err(|error| SqlError::new(code::INTERNAL_ERROR, format!("a chunk was lost: {error}")))?;
     let answers = match answered {
         Ok(answers) => answers,
-        // Staged or not: nothing of it is visible, so that nothing may have been applied.
+        // Staged rows are not visible, so an unknown outcome here means that nothing was applied.
         Err(fault) if fault.is_open() => {
-            return Err(fault::of_nameless(Fault::not_sent("a chunk got no answer in time")));
+            return Err(fault::unnamed_error(OperationError::not_sent("a chunk got no answer in time")));
         }
-        Err(fault) => return Err(fault::of_nameless(fault)),
+        Err(fault) => return Err(fault::unnamed_error(fault)),
     };
     for answer in answers {
         if let Answer::Failed(failure) = answer {
@@ -220,7 +223,7 @@ fn staged(
 }
 
 impl Drop for CopyIn {
-    /// However the load ends: what was staged and not published goes.
+    /// Discards rows that were staged and not published, for any end of the load.
     fn drop(&mut self) {
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.staged {
@@ -230,15 +233,15 @@ impl Drop for CopyIn {
         let operation = Operation::Discard { table: self.target.table().id, load: self.load };
         let mut under_way = std::mem::take(&mut self.under_way);
         runtime.spawn(async move {
-            // A chunk that is taken after the discard would stay until the session ends.
+            // A chunk that is staged after the discard would stay until the session ends.
             while under_way.join_next().await.is_some() {}
             let mut pause = DISCARD_AFTER;
             loop {
-                // Under a number of its own each time: what is discarded twice is gone.
+                // Each attempt has its own id. A second discard has no effect.
                 let name = WriteName::nameless(backend.request_id());
                 match backend.write(name, operation.clone()).await {
-                    // A table that is gone has nothing staged.
-                    Ok(_) | Err(Fault::Failed(_)) => return,
+                    // A table that was dropped has no staged rows.
+                    Ok(_) | Err(OperationError::Failed(_)) => return,
                     Err(fault) if pause > DISCARD_AFTER_MAX => {
                         tracing::warn!(%fault, "staged rows of a broken load stay until this gateway ends");
                         return;

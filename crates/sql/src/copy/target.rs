@@ -1,4 +1,4 @@
-//! What data goes into: its fields become values of columns, and rows are completed with defaults.
+//! The target of COPY: turns fields into values of columns, and completes rows with defaults.
 
 use std::sync::Arc;
 
@@ -6,38 +6,45 @@ use quorate_table::{
     failure::Failure,
     schema::Column,
     text::parse_text,
-    value::{Row, Value},
+    value::{Row, Type, Value},
 };
 
-use super::{lines::Record, tuples::Tuple};
+use super::{
+    lines::{Record, shown},
+    tuples::Tuple,
+};
 use crate::{
     backend::Table,
     encode,
     error::{Result, SqlError, code},
+    session::ambiguous_time_error,
     statement::{
         Field,
         copy::Format,
-        parameters::{Arguments, SessionValue},
+        parameters::{Arguments, SessionValue, is_local},
         write,
     },
     types::PgType,
 };
 
-/// Columns of a table.
-pub(super) struct Target {
+/// The columns of a table that the data fills.
+pub(super) struct CopyTarget {
     table: Arc<Table>,
     columns: Vec<usize>,
     types: Vec<PgType>,
-    /// A row of which nothing was given.
+    /// A row of defaults only.
     defaults: Row,
+    /// The time zone that the client asked for, if the session has another one.
+    rejected_time_zone: Option<String>,
 }
 
-impl Target {
-    /// These columns; what the others get by default is settled now.
+impl CopyTarget {
+    /// Creates the target, and computes the defaults of the other columns.
     pub(super) fn new(
         table: Arc<Table>,
         columns: Vec<usize>,
         session: &(dyn Fn(SessionValue) -> Value + Sync),
+        rejected_time_zone: Option<&str>,
     ) -> Result<Self> {
         let none = Arguments { values: &[], session };
         let defaults = write::defaults(&table.schema)?
@@ -45,19 +52,25 @@ impl Target {
             .map(|expr| crate::statement::fold::value(expr, &none))
             .collect::<Result<Row>>()?;
         let types = columns.iter().map(|&column| Field::of(&table.schema.columns[column]).ty).collect();
-        Ok(Target { table, columns, types, defaults })
+        Ok(CopyTarget {
+            table,
+            columns,
+            types,
+            defaults,
+            rejected_time_zone: rejected_time_zone.map(str::to_owned),
+        })
     }
 
     pub(super) fn table(&self) -> &Table {
         &self.table
     }
 
-    /// How many columns data has.
+    /// The number of columns of the data.
     pub(super) fn columns(&self) -> usize {
         self.columns.len()
     }
 
-    /// An error with where in the data it is.
+    /// Adds the place in the data to an error.
     pub(super) fn context(&self, error: SqlError, line: u64, rest: Option<String>) -> SqlError {
         let table = &self.table.schema.name;
         error
@@ -65,7 +78,7 @@ impl Target {
             .context(format!("COPY {table}, line {line}{}", rest.unwrap_or_default()))
     }
 
-    /// The row of a line, whose number is told to say where a mistake is.
+    /// Makes a row from a line. `line` is its number, for errors.
     pub(super) fn row(&self, record: &Record<'_>, format: &Format, line: u64) -> Result<Row> {
         let schema = &self.table.schema;
         let whole = || Some(format!(": \"{}\"", record.shown()));
@@ -88,9 +101,9 @@ impl Target {
             };
             row[position] = match text {
                 None => Value::Null,
-                Some(text) => read(column, text).map_err(|failure| {
-                    let rest = format!(", column {}: \"{text}\"", column.name);
-                    self.context(failure.into(), line, Some(rest))
+                Some(text) => self.read(column, text).map_err(|error| {
+                    let rest = format!(", column {}: \"{}\"", column.name, shown(text));
+                    self.context(error, line, Some(rest))
                 })?,
             };
         }
@@ -98,7 +111,17 @@ impl Target {
         Ok(row)
     }
 
-    /// The row of a row in binary.
+    /// Reads a field's text as the value that its column stores.
+    fn read(&self, column: &Column, text: &str) -> Result<Value> {
+        if let (Type::Timestamptz, Some(zone)) = (column.ty, &self.rejected_time_zone)
+            && is_local(text)
+        {
+            return Err(ambiguous_time_error(zone));
+        }
+        Ok(fitted(column, parse_text(column.ty, text)?)?)
+    }
+
+    /// Makes a row from a binary row.
     pub(super) fn row_of_tuple(&self, tuple: &Tuple, line: u64) -> Result<Row> {
         let schema = &self.table.schema;
         let (found, expected) = (tuple.fields.len(), self.columns.len());
@@ -123,12 +146,7 @@ impl Target {
     }
 }
 
-/// A field's text as its column stores it.
-fn read(column: &Column, text: &str) -> std::result::Result<Value, Failure> {
-    fitted(column, parse_text(column.ty, text)?)
-}
-
-/// A value with its column's precision or length.
+/// Applies a column's precision or length to a value.
 fn fitted(column: &Column, value: Value) -> std::result::Result<Value, Failure> {
     match column.modifier {
         None => Ok(value),

@@ -1,7 +1,7 @@
-//! The rows of COPY in binary: reading data that comes in pieces, and what stands around it.
+//! The rows of binary COPY: reads data that comes in pieces, and writes rows, header and trailer.
 //!
-//! A signature, flags, an extension that is passed over; then rows, each a count of fields and the fields, which are
-//! those of the protocol's rows in binary; then a count of -1.
+//! The data is a signature, flags, and an extension that is skipped. Rows follow, each with its number of
+//! fields and the fields, encoded as in the protocol's binary rows. A count of -1 ends the data.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_table::value::Value;
@@ -12,33 +12,33 @@ use crate::{
     statement::Field,
 };
 
-/// How data begins: the signature, no flags, no extension.
+/// The beginning of the data: the signature, no flags, no extension.
 pub const HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 
-/// How data ends.
+/// The end of the data.
 pub const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
 const SIGNATURE: &[u8] = HEADER.split_at(11).0;
 
-/// Flags that change how data is read.
+/// Flags that a reader must know.
 const CRITICAL: i32 = !0xffff;
 
-/// Longest row taken.
+/// Longest row that is accepted, in bytes.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
 /// Cuts data into rows.
 #[derive(Default)]
 pub struct Tuples {
     buffer: BytesMut,
-    stage: Stage,
+    stage: TupleStage,
     number: u64,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Stage {
+enum TupleStage {
     #[default]
     Header,
-    /// So much of the extension is still to come.
+    /// Bytes of the extension that are still to be skipped.
     Extension(usize),
     Rows,
     Ended,
@@ -47,14 +47,14 @@ enum Stage {
 /// A row, cut into its fields.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Tuple {
-    /// Its fields; `None` is NULL.
+    /// The fields; `None` is NULL.
     pub fields: Vec<Option<Bytes>>,
-    /// How long it was.
+    /// Length of the row in the data, in bytes.
     pub bytes: usize,
 }
 
 impl Tuples {
-    /// The number of the last row handed out, from one.
+    /// The number of the last row returned, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -64,38 +64,41 @@ impl Tuples {
         self.buffer.extend_from_slice(data);
     }
 
-    /// The next whole row. With `last` nothing comes any more: data may end behind a row, but not within one.
+    /// Returns the next complete row. With `last`, no more data comes. The data may end after a row, but not
+    /// within one.
     pub fn next(&mut self, last: bool) -> Result<Option<Tuple>> {
-        if self.stage == Stage::Header && !self.header(last)? {
+        if self.stage == TupleStage::Header && !self.header(last)? {
             return Ok(None);
         }
-        if let Stage::Extension(left) = self.stage {
+        if let TupleStage::Extension(left) = self.stage {
             let passed = left.min(self.buffer.len());
             self.buffer.advance(passed);
-            self.stage = if passed == left { Stage::Rows } else { Stage::Extension(left - passed) };
+            self.stage = if passed == left { TupleStage::Rows } else { TupleStage::Extension(left - passed) };
         }
-        if self.stage == Stage::Rows {
+        if self.stage == TupleStage::Rows {
             match measure(&self.buffer)? {
-                Measure::Row(bytes) => return Ok(Some(self.take(bytes))),
-                Measure::End => {
+                TupleMeasure::Row(bytes) => return Ok(Some(self.take(bytes))),
+                TupleMeasure::End => {
                     self.buffer.advance(TRAILER.len());
-                    self.stage = Stage::Ended;
+                    self.stage = TupleStage::Ended;
                 }
-                // Less than a count passes for the end, as in PostgreSQL.
-                Measure::Short if last && self.buffer.len() >= TRAILER.len() => {
+                // As in PostgreSQL, data shorter than a count passes for the end.
+                TupleMeasure::Short if last && self.buffer.len() >= TRAILER.len() => {
                     return Err(malformed("unexpected EOF in COPY data"));
                 }
-                Measure::Short => {}
+                TupleMeasure::Short => {}
             }
         }
         match self.stage {
-            Stage::Ended if !self.buffer.is_empty() => Err(malformed("received copy data after EOF marker")),
-            Stage::Extension(_) if last => Err(malformed("invalid COPY file header (wrong length)")),
+            TupleStage::Ended if !self.buffer.is_empty() => {
+                Err(malformed("received copy data after EOF marker"))
+            }
+            TupleStage::Extension(_) if last => Err(malformed("invalid COPY file header (wrong length)")),
             _ => Ok(None),
         }
     }
 
-    /// Whether the header is past.
+    /// Reads the header. Returns whether it was complete.
     fn header(&mut self, last: bool) -> Result<bool> {
         let known = self.buffer.len().min(SIGNATURE.len());
         if self.buffer[..known] != SIGNATURE[..known] || last && known < SIGNATURE.len() {
@@ -114,11 +117,11 @@ impl Tuples {
         }
         let extension = usize::try_from(self.buffer.get_i32())
             .map_err(|_| malformed("invalid COPY file header (missing length)"))?;
-        self.stage = Stage::Extension(extension);
+        self.stage = TupleStage::Extension(extension);
         Ok(true)
     }
 
-    /// Takes a row that is whole.
+    /// Takes a complete row of this length.
     fn take(&mut self, bytes: usize) -> Tuple {
         let mut row = self.buffer.split_to(bytes).freeze();
         let fields = (0..row.get_i16())
@@ -129,27 +132,27 @@ impl Tuples {
     }
 }
 
-/// What data begins with.
-enum Measure {
-    /// A row of so many bytes.
+/// The next element of the data.
+enum TupleMeasure {
+    /// A row of this length, in bytes.
     Row(usize),
-    /// The end.
+    /// The end of the data.
     End,
-    /// Less than a row.
+    /// An incomplete row.
     Short,
 }
 
-fn measure(mut data: &[u8]) -> Result<Measure> {
+fn measure(mut data: &[u8]) -> Result<TupleMeasure> {
     let whole = data.len();
-    let Some((count, rest)) = data.split_first_chunk::<2>() else { return Ok(Measure::Short) };
+    let Some((count, rest)) = data.split_first_chunk::<2>() else { return Ok(TupleMeasure::Short) };
     data = rest;
     let count = match i16::from_be_bytes(*count) {
-        -1 => return Ok(Measure::End),
+        -1 => return Ok(TupleMeasure::End),
         count @ 0.. => count,
         count => return Err(malformed(&format!("row field count is {count}"))),
     };
     for _ in 0..count {
-        let Some((length, rest)) = data.split_first_chunk::<4>() else { return Ok(Measure::Short) };
+        let Some((length, rest)) = data.split_first_chunk::<4>() else { return Ok(TupleMeasure::Short) };
         data = rest;
         let length = match i32::from_be_bytes(*length) {
             -1 => 0,
@@ -159,10 +162,10 @@ fn measure(mut data: &[u8]) -> Result<Measure> {
             let what = format!("a COPY row is longer than {ROW_BYTES_MAX} bytes");
             return Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, what));
         }
-        let Some(rest) = data.get(length..) else { return Ok(Measure::Short) };
+        let Some(rest) = data.get(length..) else { return Ok(TupleMeasure::Short) };
         data = rest;
     }
-    Ok(Measure::Row(whole - data.len()))
+    Ok(TupleMeasure::Row(whole - data.len()))
 }
 
 /// Writes a row.
@@ -183,7 +186,7 @@ fn malformed(what: &str) -> SqlError {
 mod tests {
     use super::*;
 
-    /// What comes of data in one piece, and cut at every place, which must come to the same.
+    /// Reads the data whole and cut at every place. The results must be equal.
     fn check(data: &[u8]) -> Result<Vec<Vec<Option<Vec<u8>>>>> {
         let read = |cut: usize| {
             let (mut tuples, mut found) = (Tuples::default(), Vec::new());

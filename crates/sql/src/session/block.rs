@@ -1,12 +1,14 @@
 //! Transaction blocks.
 //!
-//! Writes are applied, in the total order, when they are executed; nothing is held back until COMMIT. So a block may hold
-//! reads and one write: a second write is refused, and so is a ROLLBACK behind an applied write, each saying what stands.
-//! That is enough for drivers that begin a block around everything. A statement that fails changes nothing and fails its
-//! block as in PostgreSQL.
+//! A write is applied in the total order when it is executed. Nothing is held back until COMMIT. So a block
+//! may contain reads and one write. A second write is refused, and so is a ROLLBACK after an applied write.
+//! Each of these errors says which write stands. A ROLLBACK after such a refusal succeeds: drivers send it
+//! automatically, and would show its error instead of the refusal. These rules are enough for drivers that
+//! wrap all statements in blocks. A statement that fails changes nothing and fails its block, as in
+//! PostgreSQL.
 //!
-//! A savepoint keeps the settings and what was written so far. Going back to one makes a failed block usable again,
-//! unless a write was applied since.
+//! A savepoint keeps the settings and the knowledge of writes so far. ROLLBACK TO a savepoint makes a failed
+//! block usable again, unless a write was applied since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,23 +19,25 @@ use crate::{
     statement::{Modes, Statement},
 };
 
-/// Where the session stands towards its block.
-pub(super) enum Block {
+/// The state of the session's block.
+pub(super) enum TransactionBlock {
     None,
-    Open(Open),
-    Failed(Open),
+    Open(OpenBlock),
+    Failed(OpenBlock),
 }
 
-pub(super) struct Open {
+pub(super) struct OpenBlock {
     pub(super) read_only: bool,
-    /// What was applied, in words.
+    /// A description of the write that was applied.
     pub(super) written: Option<String>,
-    /// Settings as they were before.
+    /// Whether an error told the client that the first write stands, by refusing a second one.
+    pub(super) client_knows_write_stands: bool,
+    /// The settings from before the block.
     pub(super) saved: Settings,
-    /// Settings that SET LOCAL changed, as they were before.
+    /// The old values of settings that SET LOCAL changed.
     pub(super) local: BTreeMap<String, Option<String>>,
     pub(super) began: i64,
-    /// Named places to go back to, the last one last.
+    /// The savepoints, oldest first.
     savepoints: Vec<Savepoint>,
 }
 
@@ -51,7 +55,7 @@ impl Session {
             prepared.bound.as_ref().map(|bound| &bound.statement),
             None | Some(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
         );
-        if matches!(self.block, Block::Failed(_)) && !ends {
+        if matches!(self.block, TransactionBlock::Failed(_)) && !ends {
             return Err(SqlError::new(
                 code::IN_FAILED_SQL_TRANSACTION,
                 "current transaction is aborted, commands ignored until end of transaction block",
@@ -60,14 +64,14 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn check_write(&self, verb: &str) -> Result<()> {
+    pub(super) fn check_write(&mut self, verb: &str) -> Result<()> {
         let read_only = || {
             SqlError::new(
                 code::READ_ONLY_SQL_TRANSACTION,
                 format!("cannot execute {verb} in a read-only transaction"),
             )
         };
-        let Block::Open(open) = &self.block else {
+        let TransactionBlock::Open(open) = &mut self.block else {
             if self.setting("default_transaction_read_only") == "on" {
                 return Err(read_only());
             }
@@ -78,27 +82,33 @@ impl Session {
         }
         match &open.written {
             None => Ok(()),
-            Some(written) => Err(SqlError::unsupported("a second write in one transaction block")
-                .detail(format!("{written} and stands."))
-                .hint("Commit after each write, or put the rows into one statement.")),
+            Some(written) => {
+                open.client_knows_write_stands = true;
+                Err(SqlError::unsupported("a second write in one transaction block")
+                    .detail(format!(
+                        "{written} and stands whatever ends the block; the second write changed nothing."
+                    ))
+                    .hint("Commit after each write (autocommit), or write all rows with one statement."))
+            }
         }
     }
 
-    /// Notes in the block what was applied.
+    /// Records in the block that a write was applied.
     pub(super) fn wrote(&mut self, what: &str) {
         self.in_flight = None;
-        if let Block::Open(open) = &mut self.block {
+        if let TransactionBlock::Open(open) = &mut self.block {
             open.written = Some(format!("{what} was applied"));
         }
     }
 
     pub(super) fn begin(&mut self, modes: Modes) -> Outcome {
-        if let Block::None = self.block {
+        if let TransactionBlock::None = self.block {
             let read_only =
                 modes.read_only.unwrap_or_else(|| self.setting("default_transaction_read_only") == "on");
-            self.block = Block::Open(Open {
+            self.block = TransactionBlock::Open(OpenBlock {
                 read_only,
                 written: None,
+                client_knows_write_stands: false,
                 saved: self.settings.clone(),
                 local: BTreeMap::new(),
                 began: self.statement_began,
@@ -119,7 +129,7 @@ impl Session {
                 let value = if read_only { "on" } else { "off" };
                 self.settings.insert("default_transaction_read_only".to_owned(), value.to_owned());
             }
-        } else if let Block::Open(open) = &mut self.block {
+        } else if let TransactionBlock::Open(open) = &mut self.block {
             open.read_only = modes.read_only.unwrap_or(open.read_only);
         } else {
             self.notices.push(SqlError::new(
@@ -132,32 +142,32 @@ impl Session {
 
     pub(super) fn commit(&mut self) -> Result<Outcome> {
         self.cursors.clear();
-        match std::mem::replace(&mut self.block, Block::None) {
-            Block::None => {
+        match std::mem::replace(&mut self.block, TransactionBlock::None) {
+            TransactionBlock::None => {
                 self.no_block();
                 Ok(Outcome::Done("COMMIT".to_owned()))
             }
-            Block::Open(open) => {
+            TransactionBlock::Open(open) => {
                 self.end_local(open.local);
                 Ok(Outcome::Done("COMMIT".to_owned()))
             }
-            Block::Failed(open) => self.roll_back(open),
+            TransactionBlock::Failed(open) => self.roll_back(open),
         }
     }
 
     pub(super) fn rollback(&mut self) -> Result<Outcome> {
         self.cursors.clear();
-        match std::mem::replace(&mut self.block, Block::None) {
-            Block::None => {
+        match std::mem::replace(&mut self.block, TransactionBlock::None) {
+            TransactionBlock::None => {
                 self.no_block();
                 Ok(Outcome::Done("ROLLBACK".to_owned()))
             }
-            Block::Open(open) | Block::Failed(open) => self.roll_back(open),
+            TransactionBlock::Open(open) | TransactionBlock::Failed(open) => self.roll_back(open),
         }
     }
 
     pub(super) fn savepoint(&mut self, name: &str) -> Result<Outcome> {
-        let Block::Open(open) = &mut self.block else { return Err(outside("SAVEPOINT")) };
+        let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("SAVEPOINT")) };
         open.savepoints.push(Savepoint {
             name: name.to_owned(),
             cursors: self.cursors.keys().cloned().collect(),
@@ -169,38 +179,41 @@ impl Session {
     }
 
     pub(super) fn release(&mut self, name: &str) -> Result<Outcome> {
-        let Block::Open(open) = &mut self.block else { return Err(outside("RELEASE SAVEPOINT")) };
+        let TransactionBlock::Open(open) = &mut self.block else { return Err(outside("RELEASE SAVEPOINT")) };
         let place = open.place(name)?;
         open.savepoints.truncate(place);
         Ok(Outcome::Done("RELEASE".to_owned()))
     }
 
     pub(super) fn rollback_to(&mut self, name: &str) -> Result<Outcome> {
-        let (Block::Open(open) | Block::Failed(open)) = &mut self.block else {
+        let (TransactionBlock::Open(open) | TransactionBlock::Failed(open)) = &mut self.block else {
             return Err(outside("ROLLBACK TO SAVEPOINT"));
         };
         let place = open.place(name)?;
         let savepoint = &open.savepoints[place];
-        if open.written != savepoint.written {
+        if open.written != savepoint.written && !open.client_knows_write_stands {
             return Err(SqlError::new(
                 code::INVALID_TRANSACTION_TERMINATION,
                 "the block cannot go back to the savepoint: a write takes effect when it is executed",
             )
             .detail(format!("{} and stands.", open.written.as_deref().unwrap_or_default())));
         }
+        if open.written != savepoint.written {
+            self.notices.push(stands(open.written.as_deref()));
+        }
         let settings = savepoint.settings.clone();
         self.cursors.retain(|name, _| savepoint.cursors.contains(name));
         open.local = savepoint.local.clone();
         open.savepoints.truncate(place + 1);
-        self.block = match std::mem::replace(&mut self.block, Block::None) {
-            Block::Failed(open) => Block::Open(open),
+        self.block = match std::mem::replace(&mut self.block, TransactionBlock::None) {
+            TransactionBlock::Failed(open) => TransactionBlock::Open(open),
             other => other,
         };
         self.restore(settings);
         Ok(Outcome::Done("ROLLBACK".to_owned()))
     }
 
-    /// Puts settings back, and tells the client of those that it is told of.
+    /// Restores settings, and reports those that the client follows.
     fn restore(&mut self, saved: Settings) {
         let changed: Vec<String> = self
             .settings
@@ -215,10 +228,14 @@ impl Session {
         }
     }
 
-    fn roll_back(&mut self, open: Open) -> Result<Outcome> {
+    fn roll_back(&mut self, open: OpenBlock) -> Result<Outcome> {
         self.restore(open.saved);
         match open.written {
             None => Ok(Outcome::Done("ROLLBACK".to_owned())),
+            Some(written) if open.client_knows_write_stands => {
+                self.notices.push(stands(Some(&written)));
+                Ok(Outcome::Done("ROLLBACK".to_owned()))
+            }
             Some(written) => Err(SqlError::new(
                 code::INVALID_TRANSACTION_TERMINATION,
                 "the block cannot be rolled back: a write takes effect when it is executed",
@@ -244,14 +261,20 @@ impl Session {
     }
 }
 
-impl Open {
-    /// Where the savepoint of this name stands; the last of several.
+impl OpenBlock {
+    /// Returns the index of the latest savepoint with this name.
     fn place(&self, name: &str) -> Result<usize> {
         self.savepoints
             .iter()
             .rposition(|savepoint| savepoint.name == name)
             .ok_or_else(|| SqlError::new("3B001", format!("savepoint \"{name}\" does not exist")))
     }
+}
+
+/// Returns the warning that a write stands although the client wants to undo it.
+fn stands(written: Option<&str>) -> SqlError {
+    SqlError::new(code::WARNING, format!("{} and stands", written.unwrap_or_default()))
+        .hint("A write takes effect when it is executed. Undo it with another one.")
 }
 
 fn outside(what: &str) -> SqlError {

@@ -1,9 +1,9 @@
-//! Executing COPY.
+//! Executes COPY.
 
 use quorate_table::{operation::LoadId, value::Value};
 
 use super::{Outcome, Session, request::InFlight};
-use crate::{backend::Fault, copy::CopyIn, error::Result, statement::copy};
+use crate::{backend::OperationError, copy::CopyIn, error::Result, statement::copy};
 
 impl Session {
     pub(super) async fn copy(&mut self, copy: &copy::Copy, values: &[Value]) -> Result<Outcome> {
@@ -21,28 +21,28 @@ impl Session {
                     columns.clone(),
                     copy.form.clone(),
                     load,
-                    &|value| self.session_value(value),
+                    (&|value| self.session_value(value), self.rejected_time_zone()),
                 )?;
                 Ok(Outcome::CopyIn(Box::new(rows)))
             }
         }
     }
 
-    /// Takes in data of a COPY.
+    /// Takes a piece of the data of a COPY.
     pub async fn copy_data(&mut self, copy: &mut CopyIn, data: &[u8]) -> Result<()> {
-        if let Some(executing) = &mut self.executing {
+        if let Some(executing) = &mut self.current_statement {
             executing.give(data);
         }
         copy.data(data, &mut || self.backend.request_id()).await
     }
 
-    /// Makes the rows of a COPY visible, all at once.
+    /// Makes all rows of a COPY visible at once.
     pub async fn copy_done(&mut self, mut copy: Box<CopyIn>) -> Result<String> {
         copy.end(&mut || self.backend.request_id()).await?;
         let request = self.request()?;
         self.in_flight = Some(InFlight::Write(request));
         let answered = self.backend.write(request.sent, copy.publication()).await;
-        if !answered.as_ref().is_err_and(Fault::is_open) {
+        if !answered.as_ref().is_err_and(OperationError::is_open) {
             self.in_flight = None;
         }
         let written = self.written(answered, request);

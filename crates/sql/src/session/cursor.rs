@@ -1,33 +1,39 @@
 //! SQL's cursors: a query whose rows are fetched a few at a time, within its block.
 //!
-//! A cursor holds the stream of its rows, and the ranges wait for whoever fetches. It goes forward only and ends with
-//! its block, or when the block goes back to a savepoint from before it.
+//! A cursor holds the stream of its rows, and the ranges wait until the client fetches. A cursor only moves
+//! forward. It ends with its block, or when the block goes back to a savepoint from before it.
 
 use std::sync::Arc;
 
 use quorate_table::value::Value;
 
-use super::{Outcome, Session, block::Block};
+use super::{Outcome, Session, block::TransactionBlock};
 use crate::{
+    budget::{self, MemoryReservation},
     error::{Result, SqlError, code},
     finish::Rows,
     statement::{Field, cursor::Declare},
 };
 
+/// Estimated memory of the rows under way from the ranges to a cursor, in bytes.
+const UNDER_WAY_BYTES: usize = 256 << 10;
+
 /// A cursor.
 pub(super) struct Cursor {
     rows: Rows,
+    /// Memory of the rows under way from the ranges, freed with the cursor.
+    _hold: MemoryReservation,
     fields: Arc<Vec<Field>>,
 }
 
 impl Session {
-    /// The columns of the cursor of this name, if there is one.
+    /// Returns the columns of the cursor of this name, if there is one.
     pub fn cursor_fields(&self, name: &str) -> Option<Arc<Vec<Field>>> {
         self.cursors.get(name).map(|cursor| cursor.fields.clone())
     }
 
     pub(super) async fn declare(&mut self, declare: &Declare, values: &[Value]) -> Result<Outcome> {
-        if !matches!(self.block, Block::Open(_)) {
+        if !matches!(self.block, TransactionBlock::Open(_)) {
             return Err(SqlError::new(
                 code::NO_ACTIVE_SQL_TRANSACTION,
                 "DECLARE CURSOR can only be used in transaction blocks",
@@ -37,14 +43,17 @@ impl Session {
         if self.cursors.contains_key(name) {
             return Err(SqlError::new("42P03", format!("cursor \"{name}\" already exists")));
         }
+        let mut hold = self.hold();
+        hold.grow(UNDER_WAY_BYTES)?;
         let rows = self.query(&declare.query, values).await?;
         let fields = Arc::new(declare.query.fields.clone());
-        self.cursors.insert(name.clone(), Cursor { rows, fields });
+        self.cursors.insert(name.clone(), Cursor { rows, fields, _hold: hold });
         Ok(Outcome::Done("DECLARE CURSOR".to_owned()))
     }
 
-    /// The next rows; `None` is all.
+    /// Returns the next `count` rows; `None` means all.
     pub(super) async fn fetch(&mut self, name: &str, count: Option<u64>) -> Result<Outcome> {
+        let mut hold = self.hold();
         let cursor = self.cursors.get_mut(name).ok_or_else(|| no_cursor(name))?;
         let Some(count) = count else {
             let rows = std::mem::replace(&mut cursor.rows, Rows::plain(Vec::new()));
@@ -57,13 +66,14 @@ impl Session {
             if more.is_empty() {
                 break;
             }
+            hold.grow(more.iter().map(budget::weight).sum())?;
             fetched.extend(more);
         }
         let tag = format!("FETCH {}", fetched.len());
-        Ok(Outcome::Gathered(fetched, tag))
+        Ok(Outcome::Buffered(fetched, tag, hold))
     }
 
-    /// Forgets a cursor; `None` is all.
+    /// Closes a cursor; `None` means all.
     pub(super) fn close(&mut self, name: Option<&str>) -> Result<Outcome> {
         match name {
             None => {

@@ -1,10 +1,10 @@
-//! EXPLAIN: where a statement would go, and who would do what. With ANALYZE a query is carried out, and each replica tells
-//! how it found the rows, in what company, and how long that took.
+//! EXPLAIN: describes the destinations of a statement and the work of each. With ANALYZE a query is executed,
+//! and each replica reports how it found the rows, with which other queries, and how long that took.
 
 use std::time::{Duration, Instant};
 
 use quorate_table::{
-    explain::{Explained, Strategy},
+    explain::{Explanation, Strategy},
     operation::{Conflict, Operation, Output},
     schema::Schema,
     value::Value,
@@ -91,7 +91,7 @@ impl Session {
         Ok(lines)
     }
 
-    /// Carries a query out; a paragraph for each replica that took part.
+    /// Executes a query. Returns a paragraph for each replica that took part.
     pub(super) async fn analyze(&self, query: &Query, values: &[Value]) -> Result<Vec<String>> {
         let Source::Table { table, select, .. } = &query.source else { return Ok(Vec::new()) };
         let session = |value| self.session_value(value);
@@ -99,7 +99,7 @@ impl Session {
         let window = window(&query.finish, &arguments)?;
         let select = instantiate(select, &window, &query.finish, &arguments);
         let began = Instant::now();
-        let parts = self.backend.analyze(self.strength(), &select).await.map_err(fault::of_read)?;
+        let parts = self.backend.analyze(self.strength(), &select).await.map_err(fault::read_error)?;
         let took = began.elapsed();
         let mut lines = Vec::new();
         for part in &parts {
@@ -116,7 +116,7 @@ fn milliseconds(duration: Duration) -> String {
 
 fn paragraph(part: &Analyzed, schema: &Schema) -> Vec<String> {
     let Analyzed { replica, waited, took, explained } = part;
-    let Explained { epoch, batch, conditions, evaluated, blocks, visited, rows, .. } = explained;
+    let Explanation { epoch, batch, conditions, evaluated, blocks, visited, rows, .. } = explained;
     let name = |column: &usize| schema.columns.get(*column).map_or("?", |column| column.name.as_str());
     let strategy = match &explained.strategy {
         Strategy::RowByRow => "every row".to_owned(),

@@ -1,17 +1,18 @@
-//! What a connection has set, prepared and begun, and how it executes statements.
+//! The state of a connection (settings, prepared statements, the open block), and the execution of
+//! statements.
 //!
-//! A [`Session`] takes a bound statement and hands back an [`Outcome`]; it knows nothing of the protocol. Here is what
-//! every statement goes through; what each kind does has a room of its own: `block` (transactions), `read`, `write`
-//! (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `setting`.
+//! A [`Session`] takes a bound statement and returns an [`Outcome`]. It knows nothing of the protocol. This
+//! file has the steps that every statement takes. Each kind of statement has its own file: `block`
+//! (transactions), `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `setting`.
 //!
-//! **Ids.** Every write goes out under an id of the session. When its outcome is unknown the error names the id, and
-//! `SET quorate.request_id` sends the next write under it once more.
+//! **Ids.** Every write is sent under an id of the session. If its outcome is unknown, the error names the
+//! id, and `SET quorate.request_id` sends the next write under the same id.
 
 mod block;
 mod bulk;
-pub mod carry;
 mod cursor;
 mod explain;
+pub mod handover;
 mod read;
 pub mod request;
 mod setting;
@@ -27,6 +28,7 @@ use quorate_table::value::{Row, Value};
 
 use crate::{
     backend::Backend,
+    budget::{Account, MemoryReservation},
     cache::{Cache, Prepared},
     copy::CopyIn,
     encode,
@@ -41,35 +43,47 @@ use crate::{
         scope::Scope,
     },
 };
-use block::Block;
+use block::TransactionBlock;
 use cursor::Cursor;
-use request::{Executing, InFlight};
+use request::{CurrentStatement, InFlight};
 use setting::Settings;
+pub use setting::ambiguous_time_error;
 
-/// Seconds from 1970 to 2000, where PostgreSQL's time begins.
+/// Seconds from 1970 to 2000, the origin of PostgreSQL's time.
 const EPOCH_2000: u64 = 946_684_800;
 
-/// One connection's state.
+/// The state of one connection.
 pub struct Session {
     backend: Arc<dyn Backend>,
     cache: Arc<Cache>,
+    /// Memory of this session.
+    account: Account,
     user: String,
     database: String,
     pid: i32,
     settings: Settings,
-    block: Block,
-    prepared: BTreeMap<String, Arc<Prepared>>,
+    /// The time zone that the client asked for when it connected, if the session has another one.
+    refused_zone: Option<String>,
+    block: TransactionBlock,
+    prepared: BTreeMap<String, PreparedEntry>,
     cursors: BTreeMap<String, Cursor>,
-    /// The write that is under way and whose outcome the client has not been told.
+    /// The write that is under way, and whose outcome the client does not know.
     in_flight: Option<InFlight>,
     /// The statement that is being executed, if it writes.
-    executing: Option<Executing>,
+    current_statement: Option<CurrentStatement>,
     notices: Vec<SqlError>,
     reported: Vec<(String, String)>,
     statement_began: i64,
 }
 
-/// What the protocol says of the block after every statement.
+/// A statement that PREPARE named.
+struct PreparedEntry {
+    prepared: Arc<Prepared>,
+    /// The statement's memory, freed with it.
+    _hold: MemoryReservation,
+}
+
+/// The state of the block, which the protocol reports after every statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// No block.
@@ -80,24 +94,24 @@ pub enum Status {
     Failed,
 }
 
-/// What came of a statement.
+/// The outcome of a statement.
 pub enum Outcome {
-    /// The empty statement.
+    /// The statement was empty.
     Empty,
-    /// Rows, and the word of the tag that ends them.
+    /// A stream of rows, and the word of the tag that ends them.
     Rows(Rows, &'static str),
-    /// Rows that are all here, as a write returns them, and the whole tag.
-    Gathered(Vec<Row>, String),
-    /// Done.
+    /// The rows that a write returns, all in memory, the whole tag, and the memory of the rows.
+    Buffered(Vec<Row>, String, MemoryReservation),
+    /// The statement succeeded, with this tag.
     Done(String),
-    /// Data is awaited.
+    /// COPY FROM: the client has to send the data.
     CopyIn(Box<CopyIn>),
-    /// Data comes.
-    CopyOut(Rows, copy::Form, Vec<Field>),
+    /// COPY TO: the rows are the data.
+    CopyOut(Rows, copy::CopyForm, Vec<Field>),
 }
 
 impl Session {
-    /// A session of `user`.
+    /// Creates a session of `user`.
     pub fn new(
         backend: Arc<dyn Backend>,
         cache: Arc<Cache>,
@@ -107,41 +121,54 @@ impl Session {
     ) -> Self {
         Session {
             backend,
+            account: cache.budget().account(),
             cache,
             user,
             database,
             pid,
             settings: Settings::default(),
-            block: Block::None,
+            refused_zone: None,
+            block: TransactionBlock::None,
             prepared: BTreeMap::new(),
             cursors: BTreeMap::new(),
             in_flight: None,
-            executing: None,
+            current_statement: None,
             notices: Vec::new(),
             reported: Vec::new(),
             statement_began: now(),
         }
     }
 
-    /// Where it stands towards a block.
+    /// The memory account of this session.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Starts counting the memory of a new request.
+    pub fn hold(&self) -> MemoryReservation {
+        self.account.hold()
+    }
+
+    /// The state of the block.
     pub fn status(&self) -> Status {
         match self.block {
-            Block::None => Status::Idle,
-            Block::Open(_) => Status::Block,
-            Block::Failed(_) => Status::Failed,
+            TransactionBlock::None => Status::Idle,
+            TransactionBlock::Open(_) => Status::Block,
+            TransactionBlock::Failed(_) => Status::Failed,
         }
     }
 
-    /// Tells the session that its statement failed or was interrupted. A write that was under way may have been
-    /// applied, which then is the error to tell.
+    /// Concludes a statement that failed or was interrupted. If a write was under way, it may have been
+    /// applied, and that becomes the error that is returned.
     pub fn failed(&mut self, error: SqlError) -> SqlError {
+        let error = error.bounded();
         let interrupted = self.in_flight.take();
-        self.block = match std::mem::replace(&mut self.block, Block::None) {
-            Block::Open(mut open) => {
+        self.block = match std::mem::replace(&mut self.block, TransactionBlock::None) {
+            TransactionBlock::Open(mut open) => {
                 if interrupted.is_some() || error.code == code::STATEMENT_COMPLETION_UNKNOWN {
                     open.written = Some("A write that may have been applied".to_owned());
                 }
-                Block::Failed(open)
+                TransactionBlock::Failed(open)
             }
             other => other,
         };
@@ -154,24 +181,24 @@ impl Session {
         }
     }
 
-    /// Warnings since this was asked last.
+    /// Returns the warnings since the last call.
     pub fn notices(&mut self) -> Vec<SqlError> {
         std::mem::take(&mut self.notices)
     }
 
-    /// Settings that the client is to be told of, since this was asked last.
+    /// Returns the changed settings since the last call, of those that the client follows.
     pub fn reported(&mut self) -> Vec<(String, String)> {
         std::mem::take(&mut self.reported)
     }
 
-    /// Binds the statement of a text. In a failed block only what ends it can be prepared.
+    /// Binds the only statement of a text. In a failed block only statements that end it can be prepared.
     pub fn prepare(&self, text: &str, declared: Vec<Option<crate::types::PgType>>) -> Result<Arc<Prepared>> {
         let prepared = self.cache.prepare(text, declared, &self.backend.catalog())?;
         self.check_block(&prepared)?;
         Ok(prepared)
     }
 
-    /// Binds a statement that is parsed already and will not be met again.
+    /// Binds a parsed statement without caching it.
     pub fn prepare_once(&self, text: &str, syntax: sqlparser::ast::Statement) -> Result<Arc<Prepared>> {
         let prepared =
             Prepared::bind(text.into(), Some(Arc::new(syntax)), Vec::new(), &self.backend.catalog())?;
@@ -183,14 +210,15 @@ impl Session {
     pub async fn execute(&mut self, prepared: &Arc<Prepared>, values: &[Value]) -> Result<Outcome> {
         self.check_block(prepared)?;
         self.statement_began = match &self.block {
-            Block::None => now(),
-            Block::Open(open) | Block::Failed(open) => open.began,
+            TransactionBlock::None => now(),
+            TransactionBlock::Open(open) | TransactionBlock::Failed(open) => open.began,
         };
         let catalog = self.backend.catalog();
         let prepared = prepared.current(&catalog)?;
         let Some(bound) = &prepared.bound else { return Ok(Outcome::Empty) };
+        self.check_depends(bound.depends)?;
         if bound.statement.writes().is_some() {
-            self.executing = Some(Executing::new(&prepared, values));
+            self.current_statement = Some(CurrentStatement::new(&prepared, values));
         }
         self.perform(&bound.statement, values).await
     }
@@ -235,11 +263,11 @@ impl Session {
                 }
                 let declared = types.iter().map(|ty| Some(*ty)).collect();
                 let prepared = self.prepare(text, declared)?;
-                self.prepared.insert(name.clone(), prepared);
+                self.name(name.clone(), prepared)?;
                 Ok(Outcome::Done("PREPARE".to_owned()))
             }
             Statement::Execute { name, arguments } => {
-                let prepared = self.prepared.get(name).cloned().ok_or_else(|| no_statement(name))?;
+                let prepared = self.named(name).cloned().ok_or_else(|| no_statement(name))?;
                 let values = self.arguments(name, &prepared, arguments)?;
                 Box::pin(self.execute(&prepared, &values)).await
             }
@@ -252,7 +280,7 @@ impl Session {
                 Ok(Outcome::Done("DEALLOCATE ALL".to_owned()))
             }
             Statement::DiscardAll => {
-                if !matches!(self.block, Block::None) {
+                if !matches!(self.block, TransactionBlock::None) {
                     return Err(SqlError::new(
                         code::ACTIVE_SQL_TRANSACTION,
                         "DISCARD ALL cannot run inside a transaction block",
@@ -270,9 +298,17 @@ impl Session {
         }
     }
 
-    /// A statement that SQL's PREPARE named.
+    /// Returns a statement that SQL's PREPARE named.
     pub fn named(&self, name: &str) -> Option<&Arc<Prepared>> {
-        self.prepared.get(name)
+        self.prepared.get(name).map(|named| &named.prepared)
+    }
+
+    /// Keeps a statement under a name.
+    fn name(&mut self, name: String, prepared: Arc<Prepared>) -> Result<()> {
+        let mut hold = self.hold();
+        hold.grow(name.len() + prepared.weight())?;
+        self.prepared.insert(name, PreparedEntry { prepared, _hold: hold });
+        Ok(())
     }
 
     fn arguments(
@@ -299,9 +335,10 @@ impl Session {
                 Binder { scope: &scope, parameters: &mut none, aggregates: Err("EXECUTE parameters") }
                     .operand(expr)?;
             let span = sqlparser::ast::Spanned::span(expr);
-            let bound = operand.assigned(&format!("${}", index + 1), ty.plain(), span, &mut none)?;
+            let bound = operand.coerce_assignment(&format!("${}", index + 1), ty.plain(), span, &mut none)?;
             values.push(encode::checked(fold::value(&bound, &open)?, *ty)?);
         }
+        self.check_depends(none.depends)?;
         Ok(values)
     }
 
@@ -325,7 +362,7 @@ fn no_statement(name: &str) -> SqlError {
     SqlError::new(code::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
 }
 
-/// Microseconds since 2000.
+/// Returns the present time in microseconds since 2000.
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let micros = since.as_micros() as i64;

@@ -1,4 +1,4 @@
-//! Executing queries: arguments are put into the half that travels, and the other half waits for the answers.
+//! Executes queries: the ranges get a select with its arguments, and the gateway finishes their answers.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,10 +11,11 @@ use quorate_table::{
 
 use super::{Session, Status};
 use crate::{
-    catalog::World,
+    budget,
+    catalog::CatalogContext,
     error::{Result, SqlError, code},
     fault,
-    finish::{Rows, Window},
+    finish::{RowWindow, Rows},
     statement::{
         fold,
         parameters::Arguments,
@@ -31,17 +32,19 @@ impl Session {
         match &query.source {
             Source::Constants { rows, filter } => {
                 let mut computed = Vec::with_capacity(rows.len());
+                let mut hold = self.hold();
                 if match filter {
                     None => true,
                     Some(filter) => fold::value(filter, &arguments)? == Value::Bool(true),
                 } {
                     for row in rows {
-                        computed.push(
-                            row.iter().map(|expr| fold::value(expr, &arguments)).collect::<Result<Row>>()?,
-                        );
+                        let row =
+                            row.iter().map(|expr| fold::value(expr, &arguments)).collect::<Result<Row>>()?;
+                        hold.grow(budget::weight(&row))?;
+                        computed.push(row);
                     }
                 }
-                Ok(Rows::ready(computed, &query.finish.order, window))
+                Ok(Rows::ready(computed, &query.finish.order, window).holding(hold))
             }
             Source::Catalog(plan) => {
                 let assigned = Mutex::new(Vec::new());
@@ -52,7 +55,7 @@ impl Session {
                     assigned.lock().unwrap_or_else(PoisonError::into_inner).push((name, value, local));
                     Ok(told.unwrap_or_default())
                 };
-                let world = World {
+                let context = CatalogContext {
                     catalog: self.backend.catalog(),
                     user: &self.user,
                     database: &self.database,
@@ -60,17 +63,17 @@ impl Session {
                     assign: &assign,
                     arguments: &arguments,
                 };
-                let rows = plan.rows(&world)?;
+                let (rows, hold) = plan.rows(&context, self.hold())?;
                 let assigned = assigned.into_inner().unwrap_or_else(PoisonError::into_inner);
                 for (name, value, local) in assigned {
-                    // What would end with the block ends at once where there is none.
+                    // A setting that would end with the block ends at once if there is no block.
                     if !local || self.status() == Status::Block {
                         self.set(&name, value, local)?;
                     }
                 }
-                Ok(Rows::plain(rows))
+                Ok(Rows::plain(rows).holding(hold))
             }
-            Source::Table { select, stencil, .. } => {
+            Source::Table { select, template, .. } => {
                 let finish = query.finish.groups.as_ref().map(|groups| merge::Finish {
                     input: merge::Input::Groups {
                         keys: groups.keys,
@@ -93,9 +96,9 @@ impl Session {
                     visible: window.visible,
                 });
                 let strength = self.strength();
-                let answers = match stencil {
-                    Some(stencil) => {
-                        let operation = stencil.fill(&arguments);
+                let answers = match template {
+                    Some(template) => {
+                        let operation = template.fill(&arguments);
                         self.backend.read_encoded(strength, select.table, operation).await
                     }
                     None => {
@@ -103,17 +106,17 @@ impl Session {
                         self.backend.read(strength, &select).await
                     }
                 };
-                let answers = answers.map_err(fault::of_read)?;
+                let answers = answers.map_err(fault::read_error)?;
                 Ok(match finish {
-                    Some(finish) => Rows::grouped(answers, finish),
-                    None => Rows::merged(answers, query.finish.order.clone(), window),
+                    Some(finish) => Rows::grouped(answers, finish, self.hold()),
+                    None => Rows::merged(answers, query.finish.order.clone(), window, self.hold()),
                 })
             }
         }
     }
 }
 
-pub(super) fn window(finish: &Finish, arguments: &Arguments<'_>) -> Result<Window> {
+pub(super) fn window(finish: &Finish, arguments: &Arguments<'_>) -> Result<RowWindow> {
     let count = |expr: &Option<Expr>, state: &'static str, clause: &str| -> Result<Option<u64>> {
         let Some(expr) = expr else { return Ok(None) };
         match fold::value(expr, arguments)? {
@@ -124,7 +127,7 @@ pub(super) fn window(finish: &Finish, arguments: &Arguments<'_>) -> Result<Windo
             _ => Ok(None),
         }
     };
-    Ok(Window {
+    Ok(RowWindow {
         distinct: finish.distinct,
         offset: count(&finish.offset, code::INVALID_ROW_COUNT_IN_OFFSET, "OFFSET")?.unwrap_or(0),
         limit: count(&finish.limit, code::INVALID_ROW_COUNT_IN_LIMIT, "LIMIT")?,
@@ -140,10 +143,10 @@ fn instantiate_aggregate(aggregate: &Aggregate, arguments: &Arguments<'_>) -> Ag
     }
 }
 
-/// The select that travels: arguments put in, and as much of the limit as a range can keep.
+/// Returns the select for the ranges, with its arguments, and with as much of the limit as a range can apply.
 pub(super) fn instantiate(
     select: &Select,
-    window: &Window,
+    window: &RowWindow,
     finish: &Finish,
     arguments: &Arguments<'_>,
 ) -> Select {

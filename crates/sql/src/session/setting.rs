@@ -1,21 +1,38 @@
-//! What SET changes, SHOW tells, and a client is told of unasked.
+//! Settings: SET changes them, SHOW shows them, and the protocol reports some of them to the client.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_table::value::{Row, Value};
+use quorate_table::value::{Row, Type, Value};
 
-use super::{Outcome, Session, block::Block};
+use super::{Outcome, Session, block::TransactionBlock};
 use crate::{
+    array,
     backend::Strength,
+    encode,
     error::{Result, SqlError},
-    statement::{Modes, settings},
+    statement::{
+        Modes,
+        parameters::{SettingDependencies, is_local},
+        settings,
+    },
+    types::PgType,
 };
 
-/// What a session has set; all else is as it is by default.
+/// Returns the error about a time without a zone, from a client that asked for another time zone than the
+/// session has (0A000).
+pub fn ambiguous_time_error(zone: &str) -> SqlError {
+    SqlError::unsupported(format!("a time without a zone in the time zone \"{zone}\""))
+        .detail(
+            "The time zone of every session is UTC, and this client asked for another one when it connected.",
+        )
+        .hint("Write the zone with the time (+09), or SET TIME ZONE 'UTC' (JDBC: -Duser.timezone=UTC).")
+}
+
+/// The settings that a session has changed. All others have their defaults.
 #[derive(Clone, Default)]
 pub(super) struct Settings {
     values: BTreeMap<String, String>,
-    /// What every statement asks for, read when it is set.
+    /// Two settings that every statement needs, parsed when they are set.
     timeout: Option<Duration>,
     strength: Strength,
 }
@@ -36,19 +53,19 @@ impl Settings {
 
     pub(super) fn remove(&mut self, name: &str) -> Option<String> {
         let removed = self.values.remove(name);
-        // Every write asks for a setting that is rarely there.
+        // Every write removes a setting that is rarely set.
         if removed.is_some() {
             self.read();
         }
         removed
     }
 
-    /// All that was set.
+    /// The settings that were changed.
     pub(super) fn values(&self) -> &BTreeMap<String, String> {
         &self.values
     }
 
-    /// Settings with these values, as [`Settings::values`] tells them.
+    /// Creates settings with the values that [`Settings::values`] returned.
     pub(super) fn of(values: BTreeMap<String, String>) -> Settings {
         let mut settings = Settings { values, ..Settings::default() };
         settings.read();
@@ -63,11 +80,13 @@ impl Settings {
 }
 
 impl Session {
-    /// A setting's value.
+    /// Returns a setting's value.
     pub fn setting(&self, name: &str) -> String {
         match name {
             "session_authorization" => return self.user.clone(),
-            "transaction_read_only" if let Block::Open(open) | Block::Failed(open) = &self.block => {
+            "transaction_read_only"
+                if let TransactionBlock::Open(open) | TransactionBlock::Failed(open) = &self.block =>
+            {
                 return if open.read_only { "on" } else { "off" }.to_owned();
             }
             _ => {}
@@ -78,7 +97,7 @@ impl Session {
         }
     }
 
-    /// The value of a setting by a name that may not be one.
+    /// Returns the value of a setting. `None` if there is none of this name.
     pub(super) fn known(&self, name: &str) -> Option<String> {
         match settings::find(name) {
             Some(setting) => Some(self.setting(setting.name)),
@@ -86,32 +105,79 @@ impl Session {
         }
     }
 
-    /// The settings that a client is told when it connects.
+    /// Returns the settings that a client gets when it connects.
     pub fn parameters(&self) -> Vec<(String, String)> {
         settings::REPORTED.iter().map(|name| ((*name).to_owned(), self.setting(name))).collect()
     }
 
-    /// Assigns a setting at start-up. What it does not take there is a warning, not the end of the connection.
-    pub fn start_with(&mut self, name: &str, value: &str) {
+    /// Assigns a setting when the client connects. A setting that the session does not accept is a warning
+    /// and does not end the connection. The exception is a setting by which the client would write dates in
+    /// another order than the session reads them (0A000). A time zone that is not accepted is remembered: see
+    /// [`Session::rejected_time_zone`].
+    pub fn start_with(&mut self, name: &str, value: &str) -> Result<()> {
         let Ok(name) = settings::name(&[name.to_owned()]) else {
             self.notices.push(SqlError::new(
                 "01000",
                 format!("unrecognized configuration parameter \"{name}\" is ignored"),
             ));
-            return;
+            return Ok(());
         };
         match settings::check(&name, value) {
             Ok(value) => {
                 self.settings.insert(name, value);
             }
+            Err(error) if name == "DateStyle" && !value.to_lowercase().contains("mdy") => return Err(error),
             Err(mut error) => {
+                if name == "TimeZone" {
+                    self.refused_zone = Some(value.to_owned());
+                    error = error.hint(
+                        "The time zone is UTC. A time without a zone is not taken for one with a zone until the client \
+                         says SET TIME ZONE 'UTC'.",
+                    );
+                }
                 error.code = "01000".into();
                 self.notices.push(error);
             }
         }
+        Ok(())
     }
 
-    /// How long a statement may take.
+    /// Returns the time zone that the client asked for when it connected, if the session has another one and
+    /// the client has not accepted that since. For such a client a time without a zone is another instant
+    /// than for the session.
+    pub fn rejected_time_zone(&self) -> Option<&str> {
+        let accepted = self.settings.get("TimeZone").is_some();
+        self.refused_zone.as_deref().filter(|_| !accepted)
+    }
+
+    /// Refuses a statement if the session's settings would give it another meaning than the client expects.
+    pub(super) fn check_depends(&self, depends: SettingDependencies) -> Result<()> {
+        if let (true, Some(zone)) = (depends.time_zone, self.rejected_time_zone()) {
+            return Err(ambiguous_time_error(zone));
+        }
+        if depends.interval_style
+            && let Some(style) = self.settings.get("IntervalStyle").filter(|style| *style != "postgres")
+        {
+            return Err(SqlError::unsupported(format!("the text of an interval in IntervalStyle {style}"))
+                .hint("Use extract(epoch from …), or SET IntervalStyle = postgres."));
+        }
+        Ok(())
+    }
+
+    /// Refuses a text argument for a time with a zone that names no zone, if the client and the session may
+    /// disagree on the zone.
+    pub fn check_argument(&self, text: &[u8], ty: PgType) -> Result<()> {
+        let zoned = matches!(ty, PgType::Plain(Type::Timestamptz) | PgType::TimestamptzArray);
+        let Some(zone) = self.rejected_time_zone().filter(|_| zoned) else { return Ok(()) };
+        let text = encode::utf8(text)?;
+        let local = match ty {
+            PgType::TimestamptzArray => array::read(text)?.iter().flatten().any(|text| is_local(text)),
+            _ => is_local(text),
+        };
+        if local { Err(ambiguous_time_error(zone)) } else { Ok(()) }
+    }
+
+    /// The longest time for a statement, if it is limited.
     pub fn timeout(&self) -> Option<Duration> {
         self.settings.timeout
     }
@@ -120,7 +186,7 @@ impl Session {
         self.settings.strength
     }
 
-    /// Puts all settings back to their defaults.
+    /// Resets all settings to their defaults.
     pub(super) fn reset(&mut self) {
         for name in std::mem::take(&mut self.settings).values.into_keys() {
             self.report(&name);
@@ -135,7 +201,7 @@ impl Session {
         let tag = if value.is_some() { "SET" } else { "RESET" };
         if local {
             match &mut self.block {
-                Block::Open(open) => {
+                TransactionBlock::Open(open) => {
                     open.local.entry(name.to_owned()).or_insert_with(|| self.settings.get(name).cloned());
                 }
                 _ => {

@@ -1,4 +1,4 @@
-//! Executing what changes rows, and what makes and drops tables.
+//! Executes statements that change rows, and those that create and drop tables.
 
 use quorate_table::{
     engine::Answer,
@@ -10,10 +10,11 @@ use quorate_table::{
 
 use super::{
     Outcome, Session,
-    request::{InFlight, Request},
+    request::{InFlight, WriteRequest},
 };
 use crate::{
-    backend::Fault,
+    backend::OperationError,
+    budget::{self, MemoryReservation},
     catalog,
     error::{Result, SqlError, code},
     fault,
@@ -30,9 +31,10 @@ impl Session {
         let arguments = Arguments { values, session: &session };
         let schema = &write.table.schema;
         let operation = operation(write, &arguments).map_err(|error| error.within(schema))?;
-        // Inserted rows are known here, so RETURNING is computed here, in their order.
+        // The gateway knows inserted rows, so it computes RETURNING itself, in their order.
+        let mut hold = self.hold();
         let mut returned = match &operation {
-            Operation::Insert { rows, .. } => returned(write, rows, &arguments)?,
+            Operation::Insert { rows, .. } => returned(write, rows, &arguments, &mut hold)?,
             _ => Vec::new(),
         };
         let request = self.request()?;
@@ -42,19 +44,24 @@ impl Session {
         returned.extend(more);
         let tag = write.action.tag(rows);
         self.wrote(&tag);
-        if write.fields.is_empty() { Ok(Outcome::Done(tag)) } else { Ok(Outcome::Gathered(returned, tag)) }
+        if write.fields.is_empty() {
+            Ok(Outcome::Done(tag))
+        } else {
+            Ok(Outcome::Buffered(returned, tag, hold))
+        }
     }
 
-    /// Adds up the answers of a write. Whatever they are, its outcome is known now.
+    /// Adds up the answers of a write. The write is no longer in flight, because the caller reports its
+    /// outcome.
     pub(super) fn written(
         &mut self,
-        answered: std::result::Result<Vec<Answer>, Fault>,
-        request: Request,
+        answered: std::result::Result<Vec<Answer>, OperationError>,
+        request: WriteRequest,
     ) -> Result<(u64, Vec<Row>)> {
         self.in_flight = None;
-        self.settled(&answered);
-        let of_write = |fault| fault::of_write(fault, request.name, request.sent.repeated);
-        let answers = answered.map_err(of_write)?;
+        self.conclude_request(&answered);
+        let write_error = |fault| fault::write_error(fault, request.name, request.sent.repeated);
+        let answers = answered.map_err(write_error)?;
         let mut total = 0;
         let mut returned = Vec::new();
         for answer in answers {
@@ -66,7 +73,7 @@ impl Session {
                     }
                 }
                 Answer::Failed(failure) => return Err(failure.into()),
-                Answer::Rows(_) | Answer::Groups(_) | Answer::Explained(_) | Answer::Backup { .. } => {
+                Answer::Rows(_) | Answer::Groups(_) | Answer::Explanation(_) | Answer::Backup { .. } => {
                     return Err(SqlError::new(code::INTERNAL_ERROR, "a range answered a write with rows"));
                 }
             }
@@ -89,11 +96,11 @@ impl Session {
                 self.wrote("CREATE TABLE");
                 Ok(Outcome::Done("CREATE TABLE".to_owned()))
             }
-            // Another gateway may have been first.
-            Err(Fault::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
+            // Another gateway may have created the table first.
+            Err(OperationError::Failed(failure)) if failure.sqlstate == code::DUPLICATE_TABLE => {
                 self.exists_already(create, failure.into())
             }
-            Err(fault) => Err(fault::of_nameless(fault)),
+            Err(fault) => Err(fault::unnamed_error(fault)),
         }
     }
 
@@ -136,14 +143,14 @@ impl Session {
             self.in_flight = Some(InFlight::Definition);
             let done = self.backend.drop_table(id, table).await;
             self.in_flight = None;
-            done.map_err(fault::of_nameless)?;
+            done.map_err(fault::unnamed_error)?;
             self.wrote("DROP TABLE");
         }
         Ok(Outcome::Done("DROP TABLE".to_owned()))
     }
 }
 
-/// What a write is, with arguments put in: the operation that its ranges execute.
+/// Returns the operation that the ranges execute for a write, with its arguments.
 pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Operation> {
     let table = write.table.id;
     let filtered = |filter: &Option<Expr>| filter.as_ref().map(|f| fold::substitute(f, arguments));
@@ -186,12 +193,22 @@ pub(super) fn operation(write: &Write, arguments: &Arguments<'_>) -> Result<Oper
     })
 }
 
-/// RETURNING over rows that are known.
-fn returned(write: &Write, rows: &[Row], arguments: &Arguments<'_>) -> Result<Vec<Row>> {
+/// Computes RETURNING over rows that the gateway knows.
+fn returned(
+    write: &Write,
+    rows: &[Row],
+    arguments: &Arguments<'_>,
+    hold: &mut MemoryReservation,
+) -> Result<Vec<Row>> {
     if write.returning.is_empty() {
         return Ok(Vec::new());
     }
     let returning: Vec<Expr> = write.returning.iter().map(|expr| fold::substitute(expr, arguments)).collect();
-    let row = |row: &Row| returning.iter().map(|expr| Ok(eval(expr, row)?)).collect::<Result<Row>>();
-    rows.iter().map(row).collect()
+    let mut returned = Vec::with_capacity(rows.len());
+    for row in rows {
+        let row = returning.iter().map(|expr| Ok(eval(expr, row)?)).collect::<Result<Row>>()?;
+        hold.grow(budget::weight(&row))?;
+        returned.push(row);
+    }
+    Ok(returned)
 }

@@ -1,7 +1,8 @@
-//! PostgreSQL's conversions: which type two operands meet at, and what a value may become by itself.
+//! PostgreSQL's conversions: the common type of operands, and the implicit conversions of a value.
 //!
-//! A literal string, NULL and a parameter nobody declared have no type yet; they take that of their surroundings.
-//! Everything else converts by an explicit [`Expr::Cast`] that is put in here, so that the engine never guesses.
+//! A string literal, NULL and an undeclared parameter have no type yet, and take it from their surroundings.
+//! Every other conversion is an explicit [`Expr::Cast`] that is inserted here, so that the engine never
+//! guesses.
 
 use quorate_table::{
     expr::{Expr, Function},
@@ -18,41 +19,41 @@ use crate::{
     types::PgType,
 };
 
-/// A bound expression, or something that has no type yet.
+/// A bound expression, or an operand without a type yet.
 #[derive(Clone, Debug)]
 pub enum Operand {
-    /// Decided.
+    /// An expression with a type.
     Typed(Expr, Type),
-    /// A string constant.
+    /// A string constant without a type.
     Literal(String, Span),
-    /// NULL.
+    /// NULL without a type.
     Null,
-    /// A parameter.
+    /// A parameter without a type.
     Parameter(usize, Span),
-    /// An interval, which the engine has no type for.
-    Interval(Box<Parts>),
+    /// An interval. The engine has no type for intervals.
+    Interval(Box<IntervalParts>),
 }
 
 /// The parts of an interval.
 #[derive(Clone, Debug)]
-pub struct Parts {
-    /// An integer.
+pub struct IntervalParts {
+    /// Months, an integer.
     pub months: Expr,
-    /// An integer.
+    /// Days, an integer.
     pub days: Expr,
-    /// A bigint.
+    /// Microseconds, a bigint.
     pub micros: Expr,
 }
 
-impl Parts {
-    /// As it is printed.
+impl IntervalParts {
+    /// Returns the interval's text.
     pub fn text(self) -> Expr {
         super::fold::constant(Expr::Call(Function::IntervalText, vec![self.months, self.days, self.micros]))
     }
 }
 
 impl Operand {
-    /// The type, where one is decided.
+    /// The operand's type, if it has one.
     pub fn ty(&self) -> Option<Type> {
         match self {
             Operand::Typed(_, ty) => Some(*ty),
@@ -60,7 +61,7 @@ impl Operand {
         }
     }
 
-    /// What messages call its type.
+    /// The name of the operand's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Operand::Interval(_) => "interval",
@@ -68,14 +69,18 @@ impl Operand {
         }
     }
 
-    /// Makes it `ty`, by what PostgreSQL does unasked (an undecided operand becomes anything; a number or a date
-    /// becomes a wider one).
-    pub fn implicit(self, ty: Type, parameters: &mut Parameters) -> Result<Expr> {
+    /// Converts the operand to `ty` implicitly, as PostgreSQL does: an operand without a type takes any type,
+    /// a number or a date becomes a wider one.
+    pub fn coerce_implicit(self, ty: Type, parameters: &mut Parameters) -> Result<Expr> {
         match self {
             Operand::Typed(expr, from) if from == ty => Ok(expr),
-            Operand::Typed(expr, _) => Ok(cast(expr, ty)),
+            Operand::Typed(expr, from) => {
+                parameters.converts(from, ty);
+                Ok(cast(expr, ty))
+            }
             Operand::Null => Ok(Expr::Constant(Value::Null, ty)),
             Operand::Literal(text, span) => {
+                parameters.reads(&text, ty);
                 let value = parse_text(ty, &text).map_err(|failure| SqlError::from(failure).at(span))?;
                 Ok(Expr::Constant(value, ty))
             }
@@ -88,20 +93,21 @@ impl Operand {
         }
     }
 
-    /// Makes an undecided operand text, as in a select list.
-    pub fn decided(self, parameters: &mut Parameters) -> Result<(Expr, Type)> {
+    /// Gives an operand without a type the type text, as in a select list.
+    pub fn resolve_unknown(self, parameters: &mut Parameters) -> Result<(Expr, Type)> {
         match self {
             Operand::Typed(expr, ty) => Ok((expr, ty)),
-            other => Ok((other.implicit(Type::Text, parameters)?, Type::Text)),
+            other => Ok((other.coerce_implicit(Type::Text, parameters)?, Type::Text)),
         }
     }
 
-    /// Makes it `ty` because the statement says so.
-    pub fn explicit(self, ty: Type, span: Span, parameters: &mut Parameters) -> Result<Expr> {
+    /// Converts the operand to `ty` because the statement asks for it.
+    pub fn cast_explicit(self, ty: Type, span: Span, parameters: &mut Parameters) -> Result<Expr> {
         if let Operand::Typed(expr, from) = self {
             return if from == ty {
                 Ok(expr)
             } else if castable(from, ty) {
+                parameters.converts(from, ty);
                 Ok(cast(expr, ty))
             } else {
                 Err(SqlError::new(
@@ -112,17 +118,26 @@ impl Operand {
             };
         }
         match self {
-            Operand::Interval(parts) if ty == Type::Text => Ok(parts.text()),
+            Operand::Interval(parts) if ty == Type::Text => {
+                parameters.depends.interval_style = true;
+                Ok(parts.text())
+            }
             Operand::Interval(_) => {
                 Err(SqlError::new(code::CANNOT_COERCE, format!("cannot cast type interval to {}", ty.name()))
                     .at(span))
             }
-            other => other.implicit(ty, parameters),
+            other => other.coerce_implicit(ty, parameters),
         }
     }
 
-    /// Makes it fit a column it is stored in.
-    pub fn assigned(self, column: &str, ty: Type, span: Span, parameters: &mut Parameters) -> Result<Expr> {
+    /// Converts the operand to the type of a column that it is assigned to.
+    pub fn coerce_assignment(
+        self,
+        column: &str,
+        ty: Type,
+        span: Span,
+        parameters: &mut Parameters,
+    ) -> Result<Expr> {
         let fits = match &self {
             Operand::Typed(_, from) => assignable(*from, ty),
             Operand::Interval(_) => ty == Type::Text,
@@ -141,28 +156,33 @@ impl Operand {
             .at(span));
         }
         match self {
-            Operand::Interval(parts) => Ok(parts.text()),
-            other => other.implicit(ty, parameters),
+            Operand::Interval(parts) => {
+                parameters.depends.interval_style = true;
+                Ok(parts.text())
+            }
+            other => other.coerce_implicit(ty, parameters),
         }
     }
 
-    /// Makes it what a column stores.
-    pub fn stored(self, column: &Column, span: Span, parameters: &mut Parameters) -> Result<Expr> {
-        let expr = self.assigned(&column.name, column.ty, span, parameters)?;
+    /// Converts the operand to the value that a column stores, with the column's modifier.
+    pub fn coerce_stored(self, column: &Column, span: Span, parameters: &mut Parameters) -> Result<Expr> {
+        let expr = self.coerce_assignment(&column.name, column.ty, span, parameters)?;
         Ok(match column.modifier {
             None | Some(Modifier::Varchar(None)) => expr,
             Some(modifier) => super::fold::constant(Expr::Call(Function::Fit(modifier), vec![expr])),
         })
     }
 
-    /// Makes it boolean, for a clause that takes a condition.
+    /// Converts the operand to boolean, for a clause that takes a condition.
     pub fn condition(self, clause: &str, span: Span, parameters: &mut Parameters) -> Result<Expr> {
         if let Operand::Interval(_) = self {
             let message = format!("argument of {clause} must be type boolean, not type interval");
             return Err(SqlError::new(code::DATATYPE_MISMATCH, message).at(span));
         }
         match self.ty() {
-            None | Some(Type::Bool) => self.implicit(Type::Bool, parameters).map_err(|error| error.at(span)),
+            None | Some(Type::Bool) => {
+                self.coerce_implicit(Type::Bool, parameters).map_err(|error| error.at(span))
+            }
             Some(ty) => Err(SqlError::new(
                 code::DATATYPE_MISMATCH,
                 format!("argument of {clause} must be type boolean, not type {}", ty.name()),
@@ -172,12 +192,12 @@ impl Operand {
     }
 }
 
-/// A cast, done now when its operand is a constant.
+/// Returns a cast. The cast of a constant is computed at once.
 pub fn cast(expr: Expr, ty: Type) -> Expr {
     super::fold::constant(Expr::Cast(Box::new(expr), ty))
 }
 
-/// Where a type stands among those that widen into each other: its family and its place there.
+/// Returns the family of types that widen into each other, and the type's rank in it.
 fn width(ty: Type) -> (u8, u8) {
     match ty {
         Type::Int2 => (0, 0),
@@ -193,13 +213,13 @@ fn width(ty: Type) -> (u8, u8) {
     }
 }
 
-/// The wider of two types of one family.
+/// Returns the wider of two types of one family. `None` for types of different families.
 pub fn wider(a: Type, b: Type) -> Option<Type> {
     let ((family_a, place_a), (family_b, place_b)) = (width(a), width(b));
     (family_a == family_b).then_some(if place_a >= place_b { a } else { b })
 }
 
-/// The type that all operands become, for CASE, COALESCE, IN and VALUES; `None` when all are undecided.
+/// Returns the common type of the operands of CASE, COALESCE, IN and VALUES. `None` if no operand has a type.
 pub fn common(operands: &[Operand], what: &str, span: Span) -> Result<Option<Type>> {
     let mut met: Option<Type> = None;
     for ty in operands.iter().filter_map(Operand::ty) {

@@ -1,7 +1,8 @@
-//! ON CONFLICT: what an INSERT does instead where a row has the primary key already.
+//! ON CONFLICT: the action of an INSERT for a row whose primary key exists already.
 //!
-//! The primary key is the only constraint that a table can have, so a target names it or nothing. What assigns a key
-//! column what it has already, `k = excluded.k`, assigns nothing; a key is not changed otherwise.
+//! A table's only constraint is its primary key, so a target names the primary key or nothing. An assignment
+//! of a key column's own value, `k = excluded.k`, has no effect. Any other assignment to a key column is
+//! refused.
 
 use quorate_table::{expr::Expr, operation::Conflict, schema::Schema};
 use sqlparser::ast::{self, Spanned};
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::error::{Result, SqlError, code};
 
-/// Binds the clause. None if there is none, or if nothing can conflict.
+/// Binds the clause. `None` if there is no clause, or if nothing can conflict.
 pub(super) fn bind(
     clause: Option<&ast::OnInsert>,
     schema: &Schema,

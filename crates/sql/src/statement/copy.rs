@@ -1,4 +1,4 @@
-//! COPY, bound: which table or query, which way, and how its rows are written.
+//! Binds COPY: the table or query, the direction, and the format of rows.
 
 use std::sync::Arc;
 
@@ -16,57 +16,57 @@ use crate::{
 /// A bound COPY.
 #[derive(Debug)]
 pub struct Copy {
-    /// Which way.
+    /// The direction of the rows.
     pub direction: Direction,
-    /// How rows are written.
-    pub form: Form,
+    /// The format of the rows.
+    pub form: CopyForm,
 }
 
-/// How rows are written.
+/// The format of rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// As lines of text.
+pub enum CopyForm {
+    /// Lines of text.
     Lines(Format),
-    /// As values in binary.
+    /// Binary values.
     Binary,
 }
 
-/// Which way rows go.
+/// The direction of rows.
 #[derive(Debug)]
 pub enum Direction {
     /// FROM STDIN.
     In {
-        /// Into which table.
+        /// The table that the rows go to.
         table: Arc<Table>,
-        /// Into which of its columns, in this order.
+        /// The columns that the data has, by position, in this order.
         columns: Vec<usize>,
     },
     /// TO STDOUT.
     Out(Box<select::Query>),
 }
 
-/// How lines are written.
+/// The format of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// CSV rather than text.
+    /// Whether the format is CSV rather than text.
     pub csv: bool,
-    /// A first line of names.
+    /// Whether the first line has the names of the columns.
     pub header: bool,
-    /// Between fields.
+    /// The byte between fields.
     pub delimiter: u8,
-    /// What stands for NULL.
+    /// The text that means NULL.
     pub null: String,
-    /// Around fields (CSV).
+    /// The byte around quoted fields (CSV).
     pub quote: u8,
-    /// Before a quote within a field (CSV).
+    /// The byte that escapes a quote within a field (CSV).
     pub escape: u8,
-    /// Positions of columns whose unquoted NULL text is a string all the same.
+    /// Positions of columns in which the unquoted NULL text is a string.
     pub force_not_null: Vec<usize>,
-    /// Positions of columns that are always quoted on the way out.
+    /// Positions of columns that COPY TO always quotes.
     pub force_quote: Vec<usize>,
 }
 
-/// The formats' names.
+/// The names of the formats.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -75,7 +75,7 @@ enum Kind {
     Binary,
 }
 
-/// Options as they are written, before they are checked against each other.
+/// The options as written, before they are checked against each other.
 #[derive(Default)]
 struct Options {
     kind: Kind,
@@ -102,7 +102,11 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
         _ => return Err(SqlError::new(code::SYNTAX_ERROR, "COPY goes FROM STDIN or TO STDOUT")),
     }
     let mut given = Options::default();
-    for option in options {
+    for (index, option) in options.iter().enumerate() {
+        let same = |other: &ast::CopyOption| std::mem::discriminant(other) == std::mem::discriminant(option);
+        if options[..index].iter().any(same) {
+            return Err(SqlError::new(code::SYNTAX_ERROR, "conflicting or redundant options"));
+        }
         given.take(option)?;
     }
     for option in legacy_options {
@@ -137,13 +141,13 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
     };
     let form = match given.kind {
         Kind::Binary => given.check_binary()?,
-        Kind::Text | Kind::Csv => Form::Lines(given.check(&names)?),
+        Kind::Text | Kind::Csv => CopyForm::Lines(given.check(&names)?),
     };
     Ok(Copy { direction, form })
 }
 
 impl Copy {
-    /// The columns that a COPY TO writes.
+    /// Returns the columns of the data.
     pub fn fields(&self) -> Vec<Field> {
         match &self.direction {
             Direction::Out(query) => query.fields.clone(),
@@ -212,7 +216,7 @@ impl Options {
         Ok(())
     }
 
-    fn check_binary(self) -> Result<Form> {
+    fn check_binary(self) -> Result<CopyForm> {
         let refused = |what: &str| {
             Err(SqlError::new(code::SYNTAX_ERROR, format!("cannot specify {what} in BINARY mode")))
         };
@@ -229,7 +233,7 @@ impl Options {
         if csv || !self.force_not_null.is_empty() || !self.force_quote.is_empty() {
             return Err(SqlError::unsupported("an option of CSV in BINARY mode"));
         }
-        Ok(Form::Binary)
+        Ok(CopyForm::Binary)
     }
 
     fn check(self, names: &[String]) -> Result<Format> {

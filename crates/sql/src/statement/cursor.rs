@@ -1,4 +1,4 @@
-//! DECLARE, FETCH and CLOSE.
+//! Binds DECLARE, FETCH and CLOSE.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::{
     error::{Result, SqlError, code},
 };
 
-/// A cursor that is to be.
+/// A bound DECLARE.
 #[derive(Debug)]
 pub struct Declare {
-    /// Its name.
+    /// The cursor's name.
     pub name: String,
-    /// Its rows.
+    /// The query of the cursor's rows.
     pub query: select::Query,
 }
 

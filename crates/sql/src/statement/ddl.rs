@@ -1,6 +1,7 @@
-//! CREATE TABLE and DROP TABLE. What a declaration asks for is kept or refused, never ignored.
+//! Binds CREATE TABLE and DROP TABLE. Each part of a declaration is kept or refused, never ignored.
 
 use quorate_table::{
+    eval::eval,
     expr::Expr,
     schema::{Column, Partition, Schema},
     text::parse_text,
@@ -22,9 +23,9 @@ use crate::{
 /// A bound CREATE TABLE.
 #[derive(Debug)]
 pub struct CreateTable {
-    /// The definition.
+    /// The table's definition.
     pub schema: Schema,
-    /// `replicas = n`; the cluster's default when absent.
+    /// `replicas = n`. Without it the cluster's default applies.
     pub replicas: Option<u32>,
     /// IF NOT EXISTS.
     pub if_not_exists: bool,
@@ -33,7 +34,7 @@ pub struct CreateTable {
 /// A bound DROP TABLE.
 #[derive(Debug)]
 pub struct DropTable {
-    /// The names.
+    /// The names of the tables.
     pub names: Vec<String>,
     /// IF EXISTS.
     pub if_exists: bool,
@@ -42,26 +43,11 @@ pub struct DropTable {
 /// Most columns of a table, as in PostgreSQL.
 const COLUMNS_MAX: usize = 1600;
 
-/// Most replicas that can be asked for.
+/// Most replicas that a statement can ask for.
 const REPLICAS_MAX: u32 = 16;
 
 /// Binds a CREATE TABLE.
-pub fn create_table(create: &ast::CreateTable) -> Result<CreateTable> {
-    let refused = [
-        (create.or_replace, "CREATE OR REPLACE TABLE"),
-        (create.temporary || create.global.is_some(), "a temporary table"),
-        (create.external, "an external table"),
-        (create.query.is_some(), "CREATE TABLE … AS"),
-        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE … LIKE"),
-        (create.inherits.is_some(), "INHERITS"),
-        (create.partition_of.is_some(), "PARTITION OF"),
-        (create.partition_by.is_some(), "PARTITION BY; write WITH (partition_by = 'hash(column)'), it"),
-        (create.on_commit.is_some(), "ON COMMIT"),
-        (create.without_rowid || create.strict, "this table option"),
-    ];
-    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
-        return Err(SqlError::unsupported(what).at(create.name.span()));
-    }
+pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> Result<CreateTable> {
     let name = scope::table_name(&create.name)?;
     if catalog::is_relation(&name) {
         return Err(SqlError::new(
@@ -79,7 +65,7 @@ pub fn create_table(create: &ast::CreateTable) -> Result<CreateTable> {
     let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
     let mut primary_key: Option<Vec<usize>> = None;
     for column in &create.columns {
-        let (column, in_key) = bind_column(column, &columns)?;
+        let (column, in_key) = bind_column(column, &columns, parameters)?;
         if in_key {
             set_key(&mut primary_key, vec![columns.len()], &name)?;
         }
@@ -135,9 +121,6 @@ fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &st
 }
 
 fn key_columns(key: &ast::PrimaryKeyConstraint, columns: &[Column]) -> Result<Vec<usize>> {
-    if key.characteristics.is_some() {
-        return Err(SqlError::unsupported("a deferrable constraint"));
-    }
     let mut positions = Vec::with_capacity(key.columns.len());
     for column in &key.columns {
         let ast::Expr::Identifier(ident) = &column.column.expr else {
@@ -165,7 +148,11 @@ fn key_columns(key: &ast::PrimaryKeyConstraint, columns: &[Column]) -> Result<Ve
     Ok(positions)
 }
 
-fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column, bool)> {
+fn bind_column(
+    definition: &ast::ColumnDef,
+    known: &[Column],
+    parameters: &mut Parameters,
+) -> Result<(Column, bool)> {
     let span = definition.name.span;
     let name = scope::fold(&definition.name);
     if known.iter().any(|column| column.name == name) {
@@ -190,7 +177,7 @@ fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column,
         match &option.option {
             ast::ColumnOption::Null => nullable = true,
             ast::ColumnOption::NotNull => column.not_null = true,
-            ast::ColumnOption::Default(expr) => column.default = Some(default(expr, &column)?),
+            ast::ColumnOption::Default(expr) => column.default = Some(default(expr, &column, parameters)?),
             ast::ColumnOption::PrimaryKey(_) => in_key = true,
             ast::ColumnOption::Unique(_) => return Err(no_constraint("UNIQUE").at(span)),
             ast::ColumnOption::Check(_) => return Err(no_constraint("CHECK").at(span)),
@@ -217,29 +204,33 @@ fn bind_column(definition: &ast::ColumnDef, known: &[Column]) -> Result<(Column,
     Ok((column, in_key))
 }
 
-/// A default is a constant, or a value of the session that inserts, such as the time.
-fn default(expr: &ast::Expr, column: &Column) -> Result<Expr> {
+/// Binds a column's default: a constant, or a value of the inserting session, such as the time.
+fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Result<Expr> {
     let scope = Scope::empty();
-    let mut parameters = Parameters::default();
-    let operand =
-        Binder { scope: &scope, parameters: &mut parameters, aggregates: Err("DEFAULT expressions") }
-            .operand(expr)
-            .map_err(|error| match error.code.as_ref() {
-                code::UNDEFINED_COLUMN => SqlError::new(
-                    code::FEATURE_NOT_SUPPORTED,
-                    "cannot use column reference in DEFAULT expression",
-                )
-                .at(expr.span()),
-                _ => error,
-            })?;
-    let bound = operand.stored(column, expr.span(), &mut parameters)?;
-    let of_session =
-        |expr: &Expr| matches!(expr, Expr::Parameter(number, _) if SessionValue::numbered(*number).is_some());
+    let operand = Binder { scope: &scope, parameters, aggregates: Err("DEFAULT expressions") }
+        .operand(expr)
+        .map_err(|error| match error.code.as_ref() {
+            code::UNDEFINED_COLUMN => SqlError::new(
+                code::FEATURE_NOT_SUPPORTED,
+                "cannot use column reference in DEFAULT expression",
+            )
+            .at(expr.span()),
+            _ => error,
+        })?;
+    let bound = operand.coerce_stored(column, expr.span(), parameters)?;
+    let is_session_value = |number: usize| SessionValue::from_number(number).is_some();
+    let of_session = |expr: &Expr| matches!(expr, Expr::Parameter(number, _) if is_session_value(*number));
     match &bound {
         Expr::Constant(..) => Ok(bound),
         Expr::Cast(inner, _) if of_session(inner) => Ok(bound),
         session if of_session(session) => Ok(bound),
-        _ => Err(SqlError::unsupported("a DEFAULT that is computed").at(expr.span())),
+        computed => {
+            // The binder has computed what depends on constants alone, unless that fails.
+            if computed.children().iter().all(|child| matches!(child, Expr::Constant(..))) {
+                eval(computed, &[]).map_err(|failure| SqlError::from(failure).at(expr.span()))?;
+            }
+            Err(SqlError::unsupported("a DEFAULT that is computed").at(expr.span()))
+        }
     }
 }
 
@@ -261,8 +252,14 @@ impl Options {
                 return Err(SqlError::unsupported(format!("the table option {option}")));
             };
             let span = key.span;
-            match scope::fold(key).as_str() {
+            let name = scope::fold(key);
+            let again = |given: bool| match given {
+                false => Ok(()),
+                true => Err(invalid(format!("parameter \"{name}\" specified more than once")).at(span)),
+            };
+            match name.as_str() {
                 "partition_by" => {
+                    again(bound.partition.is_some())?;
                     let Some(text) = string(value) else {
                         return Err(invalid("partition_by takes a string such as 'hash(column)'").at(span));
                     };
@@ -270,6 +267,7 @@ impl Options {
                         Some(partition(&text, columns).map_err(|error| error.at(value.span()))?);
                 }
                 "replicas" => {
+                    again(bound.replicas.is_some())?;
                     let replicas = value.to_string().trim_matches('\'').parse::<u32>().ok();
                     bound.replicas =
                         Some(replicas.filter(|n| (1..=REPLICAS_MAX).contains(n)).ok_or_else(|| {
@@ -341,7 +339,7 @@ pub fn drop_table(statement: &ast::Statement) -> Result<DropTable> {
     if *object_type != ast::ObjectType::Table {
         return Err(SqlError::unsupported(format!("DROP {object_type}")).at(statement.span()));
     }
-    // CASCADE and RESTRICT are the same here: nothing can depend on a table.
+    // CASCADE and RESTRICT mean the same here, because nothing can depend on a table.
     let names = names.iter().map(scope::table_name).collect::<Result<_>>()?;
     Ok(DropTable { names, if_exists: *if_exists })
 }

@@ -1,14 +1,16 @@
-//! How deep a statement is, before and after it is parsed.
+//! Bounds the depth of a statement, before and after it is parsed.
 //!
-//! Trees are bound, shown, copied and dropped by recursion, so whatever builds one from text is bounded first. The parser
-//! counts its own recursion, but builds a chain `a + b + c …` in a loop, as deep to the left as it is long. So:
+//! Trees are bound, shown, copied and dropped by recursion, so the depth of every tree is bounded first. The
+//! parser counts its own recursion. But it builds a chain `a + b + c …` in a loop, and such a tree is as deep
+//! to the left as the chain is long. So there are two steps:
 //!
-//! 1. [`room`] reads the tokens and tells the most levels that a tree of them can have. Beyond `LEVELS_MAX` the statement
-//!    is refused (54001); a statement that may be deep is parsed on a stack with room for it.
-//! 2. [`flatten`] then makes the tree shallow, still on that stack: long chains of AND, of OR, and of one set operation are
-//!    balanced, which does not change what they mean, and what remains deeper than `DEPTH_MAX` is refused (54001).
+//! 1. [`room`] reads the tokens and computes the most levels that their tree can have. Above `LEVELS_MAX` the
+//!    statement is refused (54001). A statement that may be deep is parsed on a stack with enough room.
+//! 2. [`flatten`] then makes the tree shallow, still on that stack. It balances long chains of AND, of OR,
+//!    and of one set operation, which does not change their meaning. A tree that is still deeper than
+//!    `DEPTH_MAX` is refused (54001).
 //!
-//! What leaves [`super::parse`] is therefore shallow, and nobody behind it has to think of its stack.
+//! So [`super::parse`] returns only shallow trees, and no later code has to consider its stack.
 
 use std::ops::ControlFlow;
 
@@ -23,21 +25,22 @@ use crate::error::{Result, SqlError, code};
 /// Most levels of a tree while it is parsed.
 const LEVELS_MAX: usize = 1 << 16;
 
-/// Most levels of a tree that leaves the parser. What its tokens say cannot be deeper needs no second look.
+/// Most levels of a tree that the parser returns. A tree that cannot be deeper by its tokens is not checked
+/// again.
 const DEPTH_MAX: usize = 256;
 
-/// Most joins of one FROM, which the parser may read by a recursion that it does not count.
+/// Most joins of one FROM. The parser may read joins by a recursion that it does not count.
 const JOINS_MAX: usize = 128;
 
-/// Most tokens in a row of those that the parser reads by other such recursions: `INTERVAL INTERVAL …`,
+/// Most consecutive tokens that the parser reads by other uncounted recursions: `INTERVAL INTERVAL …`,
 /// `array<array<…`, `int[][]…`.
 const RUN_MAX: usize = 64;
 
-/// Most calls within one another's arguments: the parser reads each argument twice, so that each such level doubles what the
-/// innermost costs.
+/// Most nested calls. The parser reads each argument twice, so each level of calls doubles the work for the
+/// innermost one.
 const CALLS_MAX: usize = 16;
 
-/// Most NOTs in a row: the parser takes more for a syntax error.
+/// Most consecutive NOTs. The parser reports more of them as a syntax error.
 const NOTS_MAX: usize = 120;
 
 /// Stack for one level of a tree that is built, flattened and dropped, in bytes.
@@ -46,27 +49,27 @@ const LEVEL_BYTES: usize = 1 << 10;
 /// Stack for the parser itself, in bytes.
 const PARSER_BYTES: usize = 4 << 20;
 
-/// Longest chain of one operator that is left as it is.
+/// Longest chain of one operator that is not balanced.
 const CHAIN: usize = 32;
 
-/// What is open: a parenthesis or a bracket, or the statement.
+/// The counts within an open parenthesis or bracket, or within the statement.
 #[derive(Default)]
-struct Open {
-    /// Operators since the last comma, each of which may be a level.
+struct OpenBracket {
+    /// Operators since the last comma. Each may be a level.
     operators: usize,
     /// Levels of the deepest parenthesis since the last comma.
     within: usize,
     /// Levels of the deepest item before the last comma.
     deepest: usize,
-    /// Set operations, which commas do not separate.
+    /// Set operations. Commas do not separate them.
     sets: usize,
     /// Joins since the last SELECT.
     joins: usize,
-    /// Whether these are a call's arguments.
+    /// Whether the parenthesis has a call's arguments.
     call: bool,
 }
 
-impl Open {
+impl OpenBracket {
     fn separate(&mut self) {
         self.deepest = self.deepest.max(self.operators + self.within);
         (self.operators, self.within) = (0, 0);
@@ -78,12 +81,12 @@ impl Open {
     }
 }
 
-/// The stack that parsing these tokens may take beyond the ordinary, in bytes; `None` if they cannot make a deep tree.
+/// Returns the extra stack that parsing these tokens may need, in bytes. `None` if their tree cannot be deep.
 pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
     let mut outer = Vec::new();
-    let mut open = Open::default();
+    let mut open = OpenBracket::default();
     let (mut run, mut nots, mut calls) = (0, 0, 0);
-    // Whether a parenthesis here would be a call's.
+    // Whether a parenthesis at this place would begin a call's arguments.
     let mut named = false;
     for token in tokens {
         let mut runs = matches!(token.token, Token::LBracket | Token::RBracket | Token::Lt);
@@ -146,7 +149,7 @@ pub fn room(tokens: &[TokenWithSpan]) -> Result<Option<usize>> {
     }
 }
 
-/// Whether it may be the name of a function.
+/// Whether the token may be the name of a function.
 fn is_name(token: &Token) -> bool {
     let Token::Word(word) = token else { return false };
     !matches!(
@@ -178,7 +181,7 @@ fn is_name(token: &Token) -> bool {
     )
 }
 
-/// Makes a tree shallow.
+/// Makes a tree shallow, or refuses it.
 pub fn flatten(statement: &mut ast::Statement) -> Result<()> {
     match VisitMut::visit(statement, &mut Flatten { depth: 0 }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -208,7 +211,7 @@ impl VisitorMut for Flatten {
             let op = op.clone();
             balance(expr, &op);
         }
-        // Its links are levels of what is made of it.
+        // Each link of the chain becomes a level of the bound tree.
         let links = match expr {
             ast::Expr::CompoundFieldAccess { access_chain, .. } => access_chain.len(),
             _ => 0,
@@ -270,7 +273,7 @@ fn balance(chain: &mut ast::Expr, op: &BinaryOperator) {
     *chain = balanced(terms, &join);
 }
 
-/// The same for set operations, where as many as are the same go together.
+/// Balances a long chain of set operations, as far as they are the same operation.
 fn balance_sets(chain: &mut SetExpr) {
     let SetExpr::SetOperation { op, set_quantifier, .. } = chain else { return };
     let (op, set_quantifier) = (*op, *set_quantifier);
@@ -315,7 +318,7 @@ fn balanced<T>(mut terms: Vec<T>, join: &dyn Fn(T, T) -> T) -> T {
     join(balanced(terms, join), balanced(rest, join))
 }
 
-/// Too deep (54001).
+/// Returns the error about a statement that is too deep (54001).
 pub fn refused(levels: usize) -> SqlError {
     SqlError::new(code::STATEMENT_TOO_COMPLEX, "the statement nests too deeply")
         .detail(format!("At most {levels} levels are taken."))

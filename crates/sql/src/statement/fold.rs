@@ -1,7 +1,7 @@
-//! Putting arguments in for parameters, and computing what is constant.
+//! Replaces parameters by arguments, and computes constants.
 //!
-//! A statement is bound once with its parameters open; an execution replaces them and computes whatever no longer
-//! depends on a row, so that the engine and the pruning see plain constants.
+//! A statement is bound once with open parameters. Each execution replaces them and computes every part that
+//! does not depend on a row. So the engine and the pruning of ranges see plain constants.
 
 use quorate_table::{
     eval::eval,
@@ -9,10 +9,10 @@ use quorate_table::{
     value::{Type, Value},
 };
 
-use super::parameters::{Arguments, array_of};
+use super::parameters::{Arguments, array_parameter};
 
-/// Computes an expression whose operands are constants. Left alone when that fails: the engine will report it if it
-/// ever evaluates it.
+/// Computes an expression whose operands are constants. If that fails, the expression stays, and the engine
+/// reports the error if it ever evaluates it.
 pub fn constant(mut expr: Expr) -> Expr {
     collapse(&mut expr);
     expr
@@ -29,7 +29,7 @@ fn collapse(expr: &mut Expr) {
     }
 }
 
-/// The expression with its parameters replaced and its constant parts computed.
+/// Returns the expression with its parameters replaced and its constant parts computed.
 pub fn substitute(expr: &Expr, arguments: &Arguments<'_>) -> Expr {
     let mut substituted = expr.clone();
     replace(&mut substituted, arguments);
@@ -54,7 +54,7 @@ fn replace(expr: &mut Expr, arguments: &Arguments<'_>) {
     collapse(expr);
 }
 
-/// Puts an item per element where a list has one for all elements of an array.
+/// In a list, replaces an item for all elements of an array by one item for each element.
 fn spread(list: &mut Vec<Expr>, arguments: &Arguments<'_>) {
     if !list.iter().any(|item| array_in(item).is_some()) {
         return;
@@ -73,17 +73,17 @@ fn spread(list: &mut Vec<Expr>, arguments: &Arguments<'_>) {
     }
 }
 
-/// The array parameter, with its elements' type, each of whose elements an expression is over.
+/// Returns the array parameter over whose elements an expression ranges, with the type of the elements.
 fn array_in(expr: &Expr) -> Option<(usize, Type)> {
     match expr {
-        Expr::Parameter(number, ty) => array_of(*number).map(|number| (number, *ty)),
+        Expr::Parameter(number, ty) => array_parameter(*number).map(|number| (number, *ty)),
         other => other.children().into_iter().find_map(array_in),
     }
 }
 
 fn put_element(expr: &mut Expr, element: &Value) {
     if let Expr::Parameter(number, ty) = *expr
-        && array_of(number).is_some()
+        && array_parameter(number).is_some()
     {
         *expr = Expr::Constant(element.clone(), ty);
         return;
@@ -93,7 +93,7 @@ fn put_element(expr: &mut Expr, element: &Value) {
     }
 }
 
-/// The value of an expression over no row.
+/// Computes an expression that depends on no row.
 pub fn value(expr: &Expr, arguments: &Arguments<'_>) -> crate::error::Result<Value> {
     match substitute(expr, arguments) {
         Expr::Constant(value, _) => Ok(value),
@@ -101,7 +101,7 @@ pub fn value(expr: &Expr, arguments: &Arguments<'_>) -> crate::error::Result<Val
     }
 }
 
-/// Whether `expr` or anything in it satisfies `test`.
+/// Whether `expr` or any part of it satisfies `test`.
 pub fn any(expr: &Expr, test: &dyn Fn(&Expr) -> bool) -> bool {
     test(expr) || expr.children().into_iter().any(|child| any(child, test))
 }

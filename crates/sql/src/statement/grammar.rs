@@ -1,12 +1,13 @@
-//! How tightly operators bind, as PostgreSQL's grammar says (`gram.y`, from `%left OR` to `%left '.'`).
+//! The precedence of operators, as in PostgreSQL's grammar (`gram.y`, from `%left OR` to `%left '.'`).
 //!
-//! The parser asks its dialect what the next token binds with. Its own dialect of PostgreSQL differs from PostgreSQL in
-//! this: pattern operators (`~~`) bind like `=`, `OPERATOR()` like BETWEEN, what follows IS DISTINCT FROM reaches to the
-//! end, signs bind more loosely than `^`, words of other databases (`XOR`, `DIV`, `REGEXP`) are operators, and nothing is
-//! non-associative. So the whole table is here, and the forms whose operands the parser would read otherwise.
+//! The parser asks its dialect for the precedence of the next token. Its own dialect of PostgreSQL differs
+//! from PostgreSQL. Pattern operators (`~~`) bind like `=`, and `OPERATOR()` like BETWEEN. The right side of
+//! IS DISTINCT FROM reaches to the end. Signs bind more loosely than `^`. Words of other databases (`XOR`,
+//! `DIV`, `REGEXP`) are operators. Nothing is non-associative. So this module has the whole table, and parses
+//! the forms whose operands the parser would read differently.
 //!
-//! A form that PostgreSQL refuses is a syntax error. One that PostgreSQL has and the tree has no place for is refused by
-//! name (`unsupported`). Nothing is read as something else.
+//! A form that PostgreSQL refuses is a syntax error. A form of PostgreSQL for which the syntax tree has no
+//! place is refused by name (`unsupported_clauses`). No form is read with another meaning.
 
 use std::any::TypeId;
 
@@ -24,20 +25,20 @@ type Parsed<T = Expr> = Result<T, ParserError>;
 #[derive(Debug)]
 pub struct Grammar;
 
-const THEIRS: PostgreSqlDialect = PostgreSqlDialect {};
+const POSTGRES: PostgreSqlDialect = PostgreSqlDialect {};
 
-// From loose to tight.
+// From loosest to tightest.
 const NOTHING: u8 = 0;
 const OR: u8 = 10;
 const AND: u8 = 20;
 const NOT: u8 = 30;
-/// IS, ISNULL and NOTNULL: not associative.
+/// IS, ISNULL and NOTNULL, which are not associative.
 const IS: u8 = 40;
-/// `<`, `>`, `=`, `<=`, `>=`, `<>`: not associative.
+/// `<`, `>`, `=`, `<=`, `>=`, `<>`, which are not associative.
 const COMPARISON: u8 = 50;
-/// BETWEEN, IN, LIKE, ILIKE, SIMILAR: not associative.
+/// BETWEEN, IN, LIKE, ILIKE, SIMILAR, which are not associative.
 const LIKE: u8 = 60;
-/// Any operator that is not named in this table.
+/// Any operator without an entry of its own.
 const OPERATOR: u8 = 70;
 const SUM: u8 = 80;
 const PRODUCT: u8 = 90;
@@ -49,46 +50,46 @@ const SUBSCRIPT: u8 = 130;
 const CAST: u8 = 140;
 const PERIOD: u8 = 200;
 
-/// What starts the message of an error about a form that is PostgreSQL's but not ours.
+/// The prefix of an error about a form that PostgreSQL has and Quorate has not.
 pub const UNSUPPORTED: &str = "unsupported: ";
 
 macro_rules! as_theirs {
-    ($($question:ident)*) => { $(fn $question(&self) -> bool { THEIRS.$question() })* };
+    ($($question:ident)*) => { $(fn $question(&self) -> bool { POSTGRES.$question() })* };
 }
 
 impl Dialect for Grammar {
     fn dialect(&self) -> TypeId {
-        THEIRS.dialect()
+        POSTGRES.dialect()
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
-        THEIRS.identifier_quote_style(identifier)
+        POSTGRES.identifier_quote_style(identifier)
     }
 
     fn is_delimited_identifier_start(&self, character: char) -> bool {
-        THEIRS.is_delimited_identifier_start(character)
+        POSTGRES.is_delimited_identifier_start(character)
     }
 
     fn is_identifier_start(&self, character: char) -> bool {
-        THEIRS.is_identifier_start(character)
+        POSTGRES.is_identifier_start(character)
     }
 
     fn is_identifier_part(&self, character: char) -> bool {
-        THEIRS.is_identifier_part(character)
+        POSTGRES.is_identifier_part(character)
     }
 
-    /// What begins an expression and fails is not tried as a name.
+    /// A keyword that begins an expression is not tried as a name if the expression fails.
     fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
         matches!(keyword, Keyword::ARRAY | Keyword::CASE | Keyword::CAST | Keyword::NOT)
-            || THEIRS.is_reserved_for_identifier(keyword)
+            || POSTGRES.is_reserved_for_identifier(keyword)
     }
 
-    /// Operators are put together by [`super::lexer`].
+    /// [`super::lexer`] assembles operators.
     fn is_custom_operator_part(&self, _: char) -> bool {
         false
     }
 
-    /// PostgreSQL has had no `5 !` since 14.
+    /// PostgreSQL has no `5 !` since version 14.
     fn supports_factorial_operator(&self) -> bool {
         false
     }
@@ -105,11 +106,12 @@ impl Dialect for Grammar {
         supports_set_names supports_string_escape_constant supports_unicode_string_literal supports_xml_expressions
     }
 
-    /// What the parser itself asks for by name: the operands of POSITION, and bounds of subscripts.
+    /// The precedences that the parser asks for by name: for the operands of POSITION, and for bounds of
+    /// subscripts.
     fn prec_value(&self, asked: Precedence) -> u8 {
         match asked {
             Precedence::Colon => NOTHING,
-            asked => THEIRS.prec_value(asked),
+            asked => POSTGRES.prec_value(asked),
         }
     }
 
@@ -130,8 +132,8 @@ impl Dialect for Grammar {
                 },
                 Keyword::OPERATOR if parser.peek_nth_token_ref(1).token == Token::LParen => OPERATOR,
                 Keyword::AT if follows(1, Keyword::TIME) && follows(2, Keyword::ZONE) => AT_TIME_ZONE,
-                // In the definition of a column it says something of the column.
-                Keyword::COLLATE if THEIRS.get_next_precedence(parser).is_some() => COLLATE,
+                // In a column's definition, COLLATE belongs to the column.
+                Keyword::COLLATE if POSTGRES.get_next_precedence(parser).is_some() => COLLATE,
                 _ => NOTHING,
             },
             Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => COMPARISON,
@@ -141,7 +143,7 @@ impl Dialect for Grammar {
             Token::LBracket => SUBSCRIPT,
             Token::DoubleColon => CAST,
             Token::Period => PERIOD,
-            // Behind the name of an argument.
+            // After the name of an argument.
             Token::RArrow => NOTHING,
             other if is_operator(other) => OPERATOR,
             _ => NOTHING,
@@ -153,7 +155,7 @@ impl Dialect for Grammar {
         match &next.token {
             Token::Plus => Some(signed(parser, UnaryOperator::Plus)),
             Token::Minus => Some(signed(parser, UnaryOperator::Minus)),
-            // The name of a column, where no literal follows.
+            // INTERVAL is the name of a column if no literal follows.
             Token::Word(name) if name.keyword == Keyword::INTERVAL => {
                 let literal = matches!(
                     parser.peek_nth_token_ref(1).token,
@@ -167,27 +169,27 @@ impl Dialect for Grammar {
                 );
                 (!literal).then(|| parser.parse_identifier().map(Expr::Identifier))
             }
-            other if is_operator(other) && !is_of_the_table(other) => {
+            other if is_operator(other) && !is_named_operator(other) => {
                 Some(unsupported(&format!("the prefix operator {other}"), next))
             }
             _ => None,
         }
     }
 
-    /// Forms that the parser would read otherwise. The left operand is copied only where no chain of such forms can follow
-    /// one another, so that a statement is not copied once for each of its operators.
+    /// Parses the forms that the parser would read differently. The left operand is copied only for forms
+    /// that cannot follow each other in a chain, so that a statement is not copied once per operator.
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _: u8) -> Option<Parsed> {
         let next = parser.peek_token_ref();
         let keyword = |at: usize| word(&parser.peek_nth_token_ref(at).token);
         match &next.token {
             Token::Eq | Token::Neq | Token::Lt | Token::LtEq | Token::Gt | Token::GtEq => {
-                is_comparison(left).then(|| misplaced(next))
+                is_comparison(left).then(|| syntax_error(next))
             }
             Token::DoubleEq | Token::Spaceship => {
                 Some(unsupported(&format!("operator {}", next.token), next))
             }
             Token::Word(first) => match first.keyword {
-                Keyword::IS | Keyword::NOTNULL if is_distinction(left) => Some(misplaced(next)),
+                Keyword::IS | Keyword::NOTNULL if is_distinction(left) => Some(syntax_error(next)),
                 Keyword::IS => match (keyword(1), keyword(2), keyword(3)) {
                     (Keyword::DISTINCT, Keyword::FROM, _) => Some(distinction(parser, left, false)),
                     (Keyword::NOT, Keyword::DISTINCT, Keyword::FROM) => Some(distinction(parser, left, true)),
@@ -201,7 +203,7 @@ impl Dialect for Grammar {
                 | Keyword::SIMILAR
                     if is_like(left) =>
                 {
-                    Some(misplaced(next))
+                    Some(syntax_error(next))
                 }
                 Keyword::NOT if keyword(1) == Keyword::BETWEEN => Some(between(parser, left, true)),
                 Keyword::BETWEEN => Some(between(parser, left, false)),
@@ -217,11 +219,11 @@ impl Dialect for Grammar {
     }
 }
 
-/// `- a`, which binds more tightly than what it is of does with anything but a cast or a subscript.
+/// Parses `- a`. The sign binds more tightly than all operators except a cast and a subscript.
 fn signed(parser: &mut Parser, op: UnaryOperator) -> Parsed {
     parser.advance_token();
     let mut operand = parser.parse_subexpr(SIGN)?;
-    // The parser takes a COLLATE with whatever it stands behind.
+    // The parser attaches COLLATE to the operand. It is moved outside of the sign.
     let mut inner = &mut operand;
     loop {
         match inner {
@@ -239,7 +241,7 @@ fn signed(parser: &mut Parser, op: UnaryOperator) -> Parsed {
     }
 }
 
-/// `a IS [NOT] DISTINCT FROM b`.
+/// Parses `a IS [NOT] DISTINCT FROM b`.
 fn distinction(parser: &mut Parser, left: &Expr, not: bool) -> Parsed {
     for _ in 0..if not { 4 } else { 3 } {
         parser.advance_token();
@@ -248,8 +250,8 @@ fn distinction(parser: &mut Parser, left: &Expr, not: bool) -> Parsed {
     Ok(if not { Expr::IsNotDistinctFrom(left, right) } else { Expr::IsDistinctFrom(left, right) })
 }
 
-/// `a [NOT] BETWEEN low AND high`. What is between these words is what PostgreSQL calls a `b_expr`: it ends only at AND, and
-/// has none of the operators that are words but IS DISTINCT FROM.
+/// Parses `a [NOT] BETWEEN low AND high`. The lower bound is a `b_expr` of PostgreSQL's grammar: it ends only
+/// at AND, and of the operators that are words it contains only IS DISTINCT FROM.
 fn between(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     if negated {
         parser.advance_token();
@@ -257,15 +259,15 @@ fn between(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     parser.advance_token();
     let start = parser.peek_token_ref().clone();
     let low = parser.parse_subexpr(NOT)?;
-    if !is_restricted(&low) {
-        return misplaced(&start);
+    if !is_b_expr(&low) {
+        return syntax_error(&start);
     }
     parser.expect_keyword(Keyword::AND)?;
     let high = parser.parse_subexpr(LIKE)?;
     Ok(Expr::Between { expr: Box::new(left.clone()), negated, low: Box::new(low), high: Box::new(high) })
 }
 
-/// `a [NOT] LIKE b [ESCAPE c]`, and LIKE of ANY or ALL of an array.
+/// Parses `a [NOT] LIKE b [ESCAPE c]`, and LIKE of ANY or ALL of an array.
 fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     if negated {
         parser.advance_token();
@@ -275,7 +277,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     let next = parser.peek_token_ref();
     let quantifier = word(&next.token);
     if matches!(quantifier, Keyword::ANY | Keyword::SOME | Keyword::ALL) {
-        // Neither has PostgreSQL an operator for their results, nor would a chain of them be read without many copies.
+        // PostgreSQL has no operator for these results, and a chain of them would be copied many times.
         if matches!(left, Expr::AnyOp { .. } | Expr::AllOp { .. }) {
             return unsupported("LIKE of what ANY or ALL gives", next);
         }
@@ -313,7 +315,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     })
 }
 
-/// `a COLLATE b` behind something other than a name or a constant.
+/// Parses `a COLLATE b` after an operand that is neither a name nor a constant.
 fn collated(parser: &mut Parser, left: &Expr) -> Parsed {
     let start = parser.peek_token_ref();
     if has_collation(left) {
@@ -324,7 +326,7 @@ fn collated(parser: &mut Parser, left: &Expr) -> Parsed {
     Ok(Expr::Collate { expr: Box::new(left.clone()), collation })
 }
 
-/// Whether a collation stands behind it, or only casts since.
+/// Whether the expression ends in a collation, possibly followed by casts.
 fn has_collation(mut expr: &Expr) -> bool {
     while let Expr::Cast { expr: inner, .. } = expr {
         expr = inner;
@@ -332,24 +334,26 @@ fn has_collation(mut expr: &Expr) -> bool {
     matches!(expr, Expr::Collate { .. })
 }
 
-/// Whether a comparison may not follow it. What stands in parentheses is [`Expr::Nested`], and ANY and ALL end in some.
+/// Whether the expression is a comparison, after which none may follow. One in parentheses is an
+/// [`Expr::Nested`], and ANY and ALL end in parentheses.
 fn is_comparison(left: &Expr) -> bool {
     use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
     matches!(left, Expr::BinaryOp { op: Eq | NotEq | Lt | LtEq | Gt | GtEq, .. })
 }
 
-/// Whether IS may not follow it.
+/// Whether IS may not follow the expression.
 fn is_distinction(left: &Expr) -> bool {
     matches!(left, Expr::IsDistinctFrom(..) | Expr::IsNotDistinctFrom(..))
 }
 
-/// Whether BETWEEN, LIKE and their like may not follow it. IN may be followed: its list ends it.
+/// Whether BETWEEN, LIKE and their like may not follow the expression. They may follow IN, whose list ends
+/// it.
 fn is_like(left: &Expr) -> bool {
     matches!(left, Expr::Like { .. } | Expr::ILike { .. } | Expr::SimilarTo { .. } | Expr::Between { .. })
 }
 
-/// Whether PostgreSQL would read it as a `b_expr`.
-fn is_restricted(expr: &Expr) -> bool {
+/// Whether the expression is a `b_expr` of PostgreSQL's grammar.
+fn is_b_expr(expr: &Expr) -> bool {
     let mut rest = vec![expr];
     while let Some(expr) = rest.pop() {
         match expr {
@@ -386,7 +390,7 @@ fn is_restricted(expr: &Expr) -> bool {
     true
 }
 
-/// The keyword that a token is.
+/// Returns the keyword that a token is.
 fn word(token: &Token) -> Keyword {
     match token {
         Token::Word(word) => word.keyword,
@@ -394,7 +398,7 @@ fn word(token: &Token) -> Keyword {
     }
 }
 
-/// Whether a token is of the signs that make operators.
+/// Whether a token consists of the signs that make operators.
 pub(super) fn is_operator(token: &Token) -> bool {
     use Token::*;
     matches!(
@@ -468,18 +472,18 @@ pub(super) fn is_operator(token: &Token) -> bool {
     )
 }
 
-/// Whether PostgreSQL's grammar names it, so that it stands before no operand but for a sign.
-fn is_of_the_table(token: &Token) -> bool {
+/// Whether PostgreSQL's grammar names the operator. Such an operator is no prefix, unless it is a sign.
+fn is_named_operator(token: &Token) -> bool {
     use Token::*;
     matches!(token, Eq | Neq | Lt | Gt | LtEq | GtEq | Plus | Minus | Mul | Div | Mod | Caret | RArrow)
 }
 
-/// A syntax error at a token.
-fn misplaced<T>(token: &TokenWithSpan) -> Parsed<T> {
+/// Returns the syntax error at a token.
+fn syntax_error<T>(token: &TokenWithSpan) -> Parsed<T> {
     Err(ParserError::ParserError(format!("{} does not follow here{}", token.token, token.span.start)))
 }
 
-/// A form that PostgreSQL has.
+/// Returns the error about a form that only PostgreSQL has.
 fn unsupported<T>(what: &str, token: &TokenWithSpan) -> Parsed<T> {
     Err(ParserError::ParserError(format!("{UNSUPPORTED}{what}{}", token.span.start)))
 }

@@ -1,24 +1,25 @@
-//! Text to tokens, with operators cut as PostgreSQL cuts them (`scan.l`, the rule of `{operator}`).
+//! Turns text into tokens, with operators cut as in PostgreSQL (`scan.l`, the rule of `{operator}`).
 //!
-//! Signs that touch one another are one operator: `!=-` is one that nobody has defined, not `!=` and a sign. It does not end
-//! in `+` or `-` unless it has a sign in it that standard SQL does not use for operators: so `=-1` is `=` and `-1`.
+//! Adjacent signs are one operator: `!=-` is a single undefined operator, and not `!=` with a sign. An
+//! operator may end in `+` or `-` only if it contains a sign that standard SQL does not use for operators. So
+//! `=-1` is `=` and `-1`.
 
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer};
 
 use super::grammar::{self, Grammar};
-use crate::error::{Place, Result, SqlError, code};
+use crate::error::{Result, SourcePosition, SqlError, code};
 
-/// The tokens of a text, with white space.
+/// Returns the tokens of a text, including white space.
 pub fn tokens(text: &str) -> Result<Vec<TokenWithSpan>> {
     let tokens = Tokenizer::new(&Grammar, text).tokenize_with_location().map_err(|error| {
         let mut refused = SqlError::new(code::SYNTAX_ERROR, error.message);
-        refused.place = Place::of(error.location);
+        refused.place = SourcePosition::of(error.location);
         refused
     })?;
     Ok(if touching(&tokens, 0).is_some() { joined(tokens, text) } else { tokens })
 }
 
-/// The first run of two and more operators from here on: where it begins, and where it has ended.
+/// Returns the range of the first run of at least two adjacent operators, from index `from` on.
 fn touching(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize)> {
     let is_operator = |token: &TokenWithSpan| grammar::is_operator(&token.token);
     let start =
@@ -27,10 +28,10 @@ fn touching(tokens: &[TokenWithSpan], from: usize) -> Option<(usize, usize)> {
     Some((start, start + length))
 }
 
-/// The tokens with every such run cut anew.
+/// Cuts every such run again, by PostgreSQL's rule.
 fn joined(tokens: Vec<TokenWithSpan>, text: &str) -> Vec<TokenWithSpan> {
     let mut cut = Vec::with_capacity(tokens.len());
-    let mut reader = Reader { rest: text, at: Location { line: 1, column: 1 } };
+    let mut reader = TokenReader { rest: text, at: Location { line: 1, column: 1 } };
     let mut done = 0;
     while let Some((start, end)) = touching(&tokens, done) {
         cut.extend_from_slice(&tokens[done..start]);
@@ -51,14 +52,14 @@ fn joined(tokens: Vec<TokenWithSpan>, text: &str) -> Vec<TokenWithSpan> {
     cut
 }
 
-/// Finds places in a text, each behind the last.
-struct Reader<'a> {
+/// Finds places in a text, in ascending order.
+struct TokenReader<'a> {
     rest: &'a str,
     at: Location,
 }
 
-impl<'a> Reader<'a> {
-    /// So many signs that stand at a place.
+impl<'a> TokenReader<'a> {
+    /// Returns `length` signs at a place.
     fn signs(&mut self, place: Location, length: usize) -> &'a str {
         let mut characters = self.rest.char_indices();
         while self.at != place
@@ -74,10 +75,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Signs that let an operator end in `+` or `-`.
+/// Signs that allow an operator to end in `+` or `-`.
 const UNUSUAL: &str = "~!@#^&|`?%";
 
-/// How long the first operator is among signs that touch.
+/// Returns the length of the first operator in adjacent signs, in bytes.
 fn first_operator(signs: &str) -> usize {
     if !signs.ends_with(['+', '-']) || signs.contains(|sign| UNUSUAL.contains(sign)) {
         return signs.len();
@@ -85,7 +86,7 @@ fn first_operator(signs: &str) -> usize {
     signs.trim_end_matches(['+', '-']).len().max(1)
 }
 
-/// The token of an operator.
+/// Returns the token of an operator.
 fn operator(signs: &str) -> Token {
     match signs {
         "+" => Token::Plus,

@@ -1,14 +1,15 @@
-//! SQL text to bound statements.
+//! Turns SQL text into bound statements.
 //!
-//! Text is parsed by `sqlparser` ([`parse`]); what an operator is and how tightly it binds is PostgreSQL's ([`lexer`],
-//! [`grammar`]). It is bound once, when it is prepared: names resolved against the catalog, types decided and
-//! conversions made explicit by PostgreSQL's rules ([`coerce`]), parameters left open. What comes out is a [`Statement`]
-//! that an execution only substitutes its arguments into ([`fold`]), which costs microseconds.
+//! `sqlparser` parses the text ([`parse`]), with the operators and precedences of PostgreSQL ([`lexer`],
+//! [`grammar`]). A statement is bound once, when it is prepared: names are resolved against the catalog,
+//! types are decided, conversions become explicit by PostgreSQL's rules ([`coerce`]), and parameters stay
+//! open. The result is a [`Statement`]. An execution only replaces its parameters ([`fold`]), which takes
+//! microseconds.
 //!
-//! A select is of one table of the cluster, or of none ([`select`]); the relations of the catalog, and whatever a
-//! statement without tables asks beyond plain expressions, go to the evaluator of [`crate::catalog`]. Which it is
-//! follows from the relations named, never from the text. Everything that SQL has and this has not is refused by
-//! name with SQLSTATE 0A000.
+//! A select reads one table of the cluster, or none ([`select`]). The evaluator of [`crate::catalog`]
+//! executes queries of the catalog's relations, and statements without tables that need more than plain
+//! expressions. The relations that a query names decide this, never its text. A feature of SQL that is
+//! missing here is refused by name with SQLSTATE 0A000.
 
 pub mod coerce;
 mod conflict;
@@ -16,6 +17,7 @@ pub mod copy;
 pub mod cursor;
 pub mod ddl;
 pub mod depth;
+pub mod encoded_template;
 pub mod expr;
 pub mod fold;
 pub mod grammar;
@@ -26,7 +28,7 @@ pub mod scope;
 pub mod select;
 pub mod settings;
 pub mod spelling;
-pub mod stencil;
+mod unsupported_clauses;
 pub mod write;
 
 use std::sync::Arc;
@@ -40,127 +42,127 @@ use crate::{
     error::{Result, SqlError, code},
     types::{self, PgType},
 };
-use parameters::Parameters;
+use parameters::{Parameters, SettingDependencies};
 
-/// A statement, bound.
+/// A bound statement.
 #[derive(Debug)]
 pub enum Statement {
-    /// Rows are asked for.
+    /// A query.
     Query(Box<select::Query>),
-    /// Rows change.
+    /// INSERT, UPDATE, DELETE or TRUNCATE.
     Write(Box<write::Write>),
-    /// A table is to exist.
+    /// CREATE TABLE.
     CreateTable(Box<ddl::CreateTable>),
-    /// Tables are to go.
+    /// DROP TABLE.
     DropTable(ddl::DropTable),
-    /// Rows move in or out in bulk.
+    /// COPY.
     Copy(Box<copy::Copy>),
-    /// A setting changes; `None` puts the default back.
+    /// SET or RESET of a setting; `None` restores the default.
     Set {
-        /// Which.
+        /// The setting's name.
         name: String,
-        /// To what.
+        /// The new value.
         value: Option<String>,
         /// `SET LOCAL`: until the block ends.
         local: bool,
     },
-    /// All settings go back to their defaults.
+    /// RESET ALL.
     ResetAll,
-    /// A setting is asked for; `None` is all of them.
+    /// SHOW of a setting; `None` shows all.
     Show(Option<String>),
-    /// A block begins.
+    /// The beginning of a block.
     Begin(Modes),
-    /// The characteristics of the block change.
+    /// SET TRANSACTION, or SET SESSION CHARACTERISTICS.
     SetTransaction {
-        /// To these.
+        /// The new modes.
         modes: Modes,
-        /// For the session's later blocks rather than the present one.
+        /// Whether the settings are for the session's later blocks rather than the present one.
         session: bool,
     },
-    /// A block ends well.
+    /// COMMIT.
     Commit,
-    /// A block ends otherwise.
+    /// ROLLBACK.
     Rollback,
-    /// A place in a block is named.
+    /// SAVEPOINT.
     Savepoint(String),
-    /// A block goes back to such a place.
+    /// ROLLBACK TO a savepoint.
     RollbackTo(String),
-    /// Such a place is forgotten.
+    /// RELEASE of a savepoint.
     Release(String),
-    /// Where a statement would go.
+    /// EXPLAIN.
     Explain {
         /// The statement.
         statement: Box<Statement>,
-        /// Whether it is carried out, to tell how.
+        /// Whether EXPLAIN also executes the statement, and reports what happened.
         analyze: bool,
     },
-    /// A statement is given a name.
+    /// PREPARE.
     Prepare {
         /// The name.
         name: String,
-        /// Its declared parameters.
+        /// The declared parameter types.
         types: Vec<PgType>,
-        /// Its text.
+        /// The statement's text.
         text: String,
     },
-    /// A named statement is executed.
+    /// EXECUTE.
     Execute {
         /// The name.
         name: String,
-        /// What for its parameters.
+        /// The arguments for its parameters.
         arguments: Vec<ast::Expr>,
     },
-    /// A named statement is forgotten; `None` forgets all.
+    /// DEALLOCATE of a prepared statement; `None` removes all.
     Deallocate(Option<String>),
-    /// `DISCARD ALL`: the session becomes as new.
+    /// `DISCARD ALL`: resets the session.
     DiscardAll,
-    /// A cursor is opened.
+    /// DECLARE of a cursor.
     Declare(Box<cursor::Declare>),
-    /// Rows of a cursor are asked for; `None` is all.
+    /// FETCH from a cursor.
     Fetch {
-        /// Which.
+        /// The cursor's name.
         name: String,
-        /// How many.
+        /// Number of rows; `None` is all.
         count: Option<u64>,
     },
-    /// A cursor is forgotten; `None` forgets all.
+    /// CLOSE of a cursor; `None` closes all.
     Close(Option<String>),
-    /// Nothing to do, and that is what was asked (`UNLISTEN *`).
+    /// A statement that has nothing to do, such as `UNLISTEN *`, with its tag.
     Nothing(&'static str),
 }
 
-/// What a block was begun with.
+/// The modes of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes {
-    /// READ ONLY or READ WRITE, if said.
+    /// READ ONLY or READ WRITE, if given.
     pub read_only: Option<bool>,
 }
 
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// Its name.
+    /// The column's name.
     pub name: String,
-    /// Its type.
+    /// The column's type.
     pub ty: PgType,
-    /// Its type's modifier as clients are told it, or -1.
+    /// The type's modifier for clients, or -1.
     pub modifier: i32,
-    /// The object id of the table and the number of the column it comes from, if it is one.
+    /// The table's object id and the column's number, if the column comes directly from a table.
     pub origin: Option<(u32, i16)>,
 }
 
 impl Field {
-    /// A column that comes from nowhere.
+    /// Creates a column that comes from no table.
     pub fn new(name: impl Into<String>, ty: PgType) -> Self {
         Field { name: name.into(), ty, modifier: -1, origin: None }
     }
 
-    /// Whether a client reads both alike.
+    /// Whether a client reads both columns in the same way.
     pub fn reads_as(&self, other: &Field) -> bool {
         (&self.name, self.ty, self.modifier) == (&other.name, other.ty, other.modifier)
     }
 
-    /// A column of a table, whose place nobody asks for.
+    /// Creates a column with the type of a table's column, without an origin.
     pub fn of(column: &Column) -> Self {
         let (ty, modifier) = types::of_column(column);
         Field { modifier, ..Field::new(&column.name, ty) }
@@ -168,7 +170,7 @@ impl Field {
 }
 
 impl Statement {
-    /// The columns of its result, if it has one.
+    /// Returns the columns of the statement's result, if it has a result.
     pub fn fields(&self) -> Option<Vec<Field>> {
         match self {
             Statement::Query(query) => Some(query.fields.clone()),
@@ -182,7 +184,7 @@ impl Statement {
         }
     }
 
-    /// What it is called if it may change data.
+    /// Returns the statement's name if it may change data.
     pub fn writes(&self) -> Option<&'static str> {
         match self {
             Statement::Write(write) => Some(write.action.verb()),
@@ -196,24 +198,27 @@ impl Statement {
     }
 }
 
-/// A statement with the types of its parameters.
+/// A bound statement with the types of its parameters.
 #[derive(Debug)]
-pub struct Bound {
-    /// What to do.
+pub struct BoundStatement {
+    /// The statement.
     pub statement: Statement,
     /// The types of `$1`, `$2`, ….
     pub parameters: Vec<PgType>,
+    /// The settings on which the statement's meaning depends.
+    pub depends: SettingDependencies,
 }
 
-/// Binds a statement against the catalog. `declared` are the parameter types that the client named.
+/// Binds a statement against the catalog. `declared` has the parameter types that the client gave.
 pub fn bind(
     statement: &ast::Statement,
     declared: Vec<Option<PgType>>,
     catalog: &Arc<Catalog>,
-) -> Result<Bound> {
+) -> Result<BoundStatement> {
     let mut parameters = Parameters::declared(declared);
     let statement = bind_statement(statement, &mut parameters, catalog)?;
-    Ok(Bound { statement, parameters: parameters.finish()? })
+    let depends = parameters.depends;
+    Ok(BoundStatement { statement, parameters: parameters.finish()?, depends })
 }
 
 fn bind_statement(
@@ -228,7 +233,7 @@ fn bind_statement(
         Ast::Update(update) => Statement::Write(Box::new(write::update(update, parameters, catalog)?)),
         Ast::Delete(delete) => Statement::Write(Box::new(write::delete(delete, parameters, catalog)?)),
         Ast::Truncate(truncate) => Statement::Write(Box::new(write::truncate(truncate, catalog)?)),
-        Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create)?)),
+        Ast::CreateTable(create) => Statement::CreateTable(Box::new(ddl::create_table(create, parameters)?)),
         Ast::Drop { .. } => Statement::DropTable(ddl::drop_table(statement)?),
         Ast::Copy { .. } => Statement::Copy(Box::new(copy::bind(statement, parameters, catalog)?)),
         Ast::Set(set) => settings::bind(set)?,
@@ -256,6 +261,15 @@ fn bind_statement(
                 let mut options = options.iter().flatten();
                 options.find(|option| option.name.value.eq_ignore_ascii_case(name))
             };
+            for option in options.iter().flatten() {
+                if !EXPLAIN_OPTIONS.iter().any(|known| option.name.value.eq_ignore_ascii_case(known)) {
+                    return Err(SqlError::new(
+                        code::SYNTAX_ERROR,
+                        format!("unrecognized EXPLAIN option \"{}\"", option.name.value.to_lowercase()),
+                    )
+                    .at(option.name.span));
+                }
+            }
             let says = |option: &ast::UtilityOption, words: &[&str]| {
                 let argument = option.arg.as_ref().map(|argument| argument.to_string().to_ascii_lowercase());
                 argument.is_some_and(|argument| words.contains(&argument.trim_matches('\'')))
@@ -316,8 +330,23 @@ fn bind_statement(
     })
 }
 
-/// What `BEGIN` and `SET TRANSACTION` may ask. Every statement sees a cut of its own, which is READ COMMITTED; more
-/// than that over several statements is not offered.
+/// The options of EXPLAIN. All except ANALYZE and FORMAT choose the shown parts of a plan; here all parts are
+/// shown.
+const EXPLAIN_OPTIONS: [&str; 10] = [
+    "analyze",
+    "verbose",
+    "costs",
+    "settings",
+    "generic_plan",
+    "buffers",
+    "wal",
+    "timing",
+    "summary",
+    "format",
+];
+
+/// Binds the modes of `BEGIN` and `SET TRANSACTION`. Every statement sees its own cut, which is READ
+/// COMMITTED. Higher levels over several statements are not offered.
 pub fn modes_of(modes: &[ast::TransactionMode]) -> Result<Modes> {
     let mut bound = Modes::default();
     for mode in modes {
@@ -338,7 +367,7 @@ pub fn modes_of(modes: &[ast::TransactionMode]) -> Result<Modes> {
     Ok(bound)
 }
 
-/// The user's table of this name.
+/// Returns the user's table of this name.
 pub fn table(catalog: &Catalog, name: &ast::ObjectName) -> Result<Arc<Table>> {
     let bare = scope::table_name(name)?;
     if let Some(table) = catalog.table(&bare) {

@@ -1,6 +1,7 @@
-//! What an expression may hold a place for: the client's `$n`, and values that only its session knows.
+//! The placeholders of an expression: the client's `$n`, and values that only its session knows.
 
 use quorate_table::{
+    calendar,
     interval::Interval,
     value::{Type, Value},
 };
@@ -15,21 +16,32 @@ use crate::{
 /// Most parameters of a statement, as in PostgreSQL's protocol.
 const PARAMETERS_MAX: usize = 65_535;
 
-/// The types of `$1`, `$2`, … as far as they are known; the first use decides what the client left open.
+/// The known types of `$1`, `$2`, …. If the client declared no type, the first use decides it.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     types: Vec<Option<PgType>>,
-    /// Something was met that the engine's expressions do not have and the catalog's evaluator may.
-    pub beyond: bool,
+    /// Whether binding met something that the engine's expressions lack and the catalog's evaluator may have.
+    pub needs_catalog: bool,
+    /// The settings on which the statement's meaning depends.
+    pub depends: SettingDependencies,
+}
+
+/// The settings on which a statement's meaning depends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SettingDependencies {
+    /// Whether the statement converts a time without a zone to a time with one, by the session's time zone.
+    pub time_zone: bool,
+    /// Whether the statement writes an interval as text.
+    pub interval_style: bool,
 }
 
 impl Parameters {
     /// Starts with the types that the client declared.
     pub fn declared(types: Vec<Option<PgType>>) -> Self {
-        Parameters { types, beyond: false }
+        Parameters { types, ..Parameters::default() }
     }
 
-    /// The zero-based number of a placeholder such as `$3`.
+    /// Returns the zero-based number of a placeholder such as `$3`.
     pub fn number(&mut self, placeholder: &str, span: Span) -> Result<usize> {
         let number = placeholder.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
         match number {
@@ -46,17 +58,28 @@ impl Parameters {
         }
     }
 
-    /// The type of a parameter if it is known.
+    /// Returns the type of a parameter, if it is known.
     pub fn ty(&self, number: usize) -> Option<PgType> {
         self.types[number]
     }
 
-    /// Decides a type.
+    /// Decides the type of a parameter, unless it has one.
     pub fn decide(&mut self, number: usize, ty: PgType) {
         self.types[number].get_or_insert(ty);
     }
 
-    /// All types; what nothing decided is text, what nothing mentioned is an error as in PostgreSQL.
+    /// Records a conversion on which the meaning may depend.
+    pub fn converts(&mut self, from: Type, to: Type) {
+        let local = matches!(from, Type::Date | Type::Timestamp | Type::Text);
+        self.depends.time_zone |= to == Type::Timestamptz && local;
+    }
+
+    /// Records a text that is read as a value.
+    pub fn reads(&mut self, text: &str, ty: Type) {
+        self.depends.time_zone |= ty == Type::Timestamptz && is_local(text);
+    }
+
+    /// Returns all types. A parameter without a type is an error, as in PostgreSQL.
     pub fn finish(self) -> Result<Vec<PgType>> {
         self.types
             .into_iter()
@@ -73,10 +96,23 @@ impl Parameters {
     }
 }
 
-/// A value that differs between sessions or executions, so that a prepared statement leaves it open.
+/// Whether a text is a time without a zone, so that a zone can be appended.
+pub fn is_local(text: &str) -> bool {
+    let bare = text.trim_end();
+    let era = bare.len().saturating_sub(2);
+    let bare = match bare.get(era..) {
+        Some(era_name) if era_name.eq_ignore_ascii_case("bc") || era_name.eq_ignore_ascii_case("ad") => {
+            &bare[..era]
+        }
+        _ => bare,
+    };
+    calendar::parse_timestamp(&format!("{bare} +01"), true).is_ok()
+}
+
+/// A value that differs between sessions or executions. A prepared statement leaves it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionValue {
-    /// `now()`, `current_timestamp`: when the statement (or its block) began.
+    /// `now()`, `current_timestamp`: the time when the statement, or its block, began.
     Now,
     /// `current_date`.
     Today,
@@ -92,11 +128,11 @@ pub enum SessionValue {
     Pid,
 }
 
-/// Session values are parameters from this number on, far above any `$n`.
+/// Number of the first session value as a parameter, far above any `$n`.
 const SESSION: usize = 1 << 32;
 
 impl SessionValue {
-    /// Tables' defaults keep a value's place in this list.
+    /// Defaults in stored tables refer to these by their index, so the order is fixed.
     const ALL: [SessionValue; 7] = [
         SessionValue::Now,
         SessionValue::Today,
@@ -107,7 +143,7 @@ impl SessionValue {
         SessionValue::Pid,
     ];
 
-    /// The value that a function or keyword of this name stands for.
+    /// Returns the value that a function or keyword of this name stands for.
     pub fn named(function: &str) -> Option<Self> {
         Some(match function {
             "now" | "current_timestamp" | "transaction_timestamp" | "statement_timestamp" => {
@@ -123,7 +159,7 @@ impl SessionValue {
         })
     }
 
-    /// How PostgreSQL writes it.
+    /// The value's expression in PostgreSQL's SQL.
     pub fn text(self) -> &'static str {
         match self {
             SessionValue::Now => "now()",
@@ -136,7 +172,7 @@ impl SessionValue {
         }
     }
 
-    /// Its type.
+    /// The value's type.
     pub fn ty(self) -> PgType {
         match self {
             SessionValue::Now => PgType::Plain(Type::Timestamptz),
@@ -147,55 +183,55 @@ impl SessionValue {
         }
     }
 
-    /// The parameter number that stands for it.
+    /// The parameter number that stands for the value.
     pub fn number(self) -> usize {
         SESSION + Self::ALL.iter().position(|value| *value == self).expect("all are in the list")
     }
 
-    /// The value that a parameter number stands for; `None` for the client's own.
-    pub fn numbered(number: usize) -> Option<Self> {
+    /// Returns the value that a parameter number stands for. `None` for the client's own parameters.
+    pub fn from_number(number: usize) -> Option<Self> {
         number.checked_sub(SESSION).and_then(|index| Self::ALL.get(index)).copied()
     }
 }
 
-/// Parameters from this number on stand for each element of an array in turn.
+/// First parameter number that stands for each element of an array in turn.
 const EACH: usize = 1 << 33;
 
-/// The number that stands for each element of the array `$number`. In the list of an `IN` it makes as many items as
-/// the array has elements; it stands nowhere else.
-pub fn each(number: usize) -> usize {
+/// Returns the number that stands for each element of the array `$number`. It occurs only in the list of an
+/// `IN`, where it makes one item for each element.
+pub fn element_parameter(number: usize) -> usize {
     EACH + number
 }
 
-/// The array whose elements a number stands for.
-pub fn array_of(number: usize) -> Option<usize> {
+/// Returns the array whose elements a number stands for.
+pub fn array_parameter(number: usize) -> Option<usize> {
     number.checked_sub(EACH).filter(|_| number < PARTS)
 }
 
-/// Parameters from this number on stand for parts of an interval.
+/// First parameter number that stands for a part of an interval.
 const PARTS: usize = 1 << 34;
 
-/// A part of an interval that a parameter is.
+/// A part of an interval parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// An integer.
+pub enum IntervalPart {
+    /// Months, an integer.
     Months,
-    /// An integer.
+    /// Days, an integer.
     Days,
-    /// A bigint.
+    /// Microseconds, a bigint.
     Micros,
 }
 
-impl Part {
-    const ALL: [Part; 3] = [Part::Months, Part::Days, Part::Micros];
+impl IntervalPart {
+    const ALL: [IntervalPart; 3] = [IntervalPart::Months, IntervalPart::Days, IntervalPart::Micros];
 
-    /// The number that stands for this part of the interval `$number`.
+    /// Returns the number that stands for this part of the interval `$number`.
     pub fn number(self, number: usize) -> usize {
         PARTS + Self::ALL.len() * number + self as usize
     }
 
-    /// The part and the interval that a number stands for.
-    fn numbered(number: usize) -> Option<(Self, usize)> {
+    /// Returns the part and the interval that a number stands for.
+    fn from_number(number: usize) -> Option<(Self, usize)> {
         let index = number.checked_sub(PARTS)?;
         Some((Self::ALL[index % Self::ALL.len()], index / Self::ALL.len()))
     }
@@ -204,35 +240,40 @@ impl Part {
         let Value::Text(text) = interval else { return Value::Null };
         let interval = Interval::parse(text).expect("checked when it came");
         match self {
-            Part::Months => Value::Int4(interval.months),
-            Part::Days => Value::Int4(interval.days),
-            Part::Micros => Value::Int8(interval.micros),
+            IntervalPart::Months => Value::Int4(interval.months),
+            IntervalPart::Days => Value::Int4(interval.days),
+            IntervalPart::Micros => Value::Int8(interval.micros),
         }
     }
 }
 
-/// What a statement is executed with.
+/// The values with which a statement is executed.
 pub struct Arguments<'a> {
-    /// The values of `$1`, `$2`, …, each of its parameter's type or NULL.
+    /// The values of `$1`, `$2`, …, each NULL or of its parameter's type.
     pub values: &'a [Value],
     /// The session's values.
     pub session: &'a (dyn Fn(SessionValue) -> Value + Sync),
 }
 
 impl Arguments<'_> {
-    /// The value of a numbered parameter.
+    /// Returns the value of a parameter number.
     pub fn value(&self, number: usize) -> Value {
-        match (SessionValue::numbered(number), Part::numbered(number)) {
+        match (SessionValue::from_number(number), IntervalPart::from_number(number)) {
             (Some(value), _) => (self.session)(value),
             (None, Some((part, interval))) => part.of(&self.values[interval]),
             (None, None) => self.values[number].clone(),
         }
     }
 
-    /// The elements of an array parameter; one NULL for no array.
+    /// Returns the elements of an array parameter. NULL gives one NULL.
     pub fn elements(&self, number: usize, ty: Type) -> Vec<Value> {
         match &self.values[number] {
-            Value::Text(text) => array::values(text, PgType::Plain(ty)).expect("checked when it came"),
+            Value::Text(text) => {
+                // A vector has the elements of an array, and its text has no braces.
+                let of = if text.trim_start().starts_with('{') { PgType::array } else { PgType::vector };
+                let array = of(PgType::Plain(ty)).expect("it was an array or a vector when it came");
+                array::values(text, array).expect("checked when it came")
+            }
             _ => vec![Value::Null],
         }
     }

@@ -1,6 +1,6 @@
-//! Text to syntax trees, one statement at a time.
+//! Parses text into syntax trees, one per statement.
 //!
-//! A tree that comes out is shallow ([`depth`]), so that whoever walks, copies or drops it may do so by recursion.
+//! Every returned tree is shallow ([`depth`]), so that later code may walk, copy and drop it by recursion.
 
 use sqlparser::{
     ast,
@@ -11,17 +11,17 @@ use sqlparser::{
 use super::{
     depth,
     grammar::{Grammar, UNSUPPORTED},
-    lexer, spelling,
+    lexer, spelling, unsupported_clauses,
 };
-use crate::error::{Place, Result, SqlError, code};
+use crate::error::{Result, SourcePosition, SqlError, code};
 
-/// Longest statement taken, in bytes.
+/// Longest statement that is accepted, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
-/// How deep parentheses may nest. PostgreSQL stops at its stack depth; so does this, earlier and by count.
+/// Most nested parentheses. PostgreSQL limits its stack depth; this limit is lower, and a count.
 const DEPTH_MAX: usize = 128;
 
-/// The statements of a text. Empty ones are left out.
+/// Parses the statements of a text. Empty statements are left out.
 pub fn parse(text: &str) -> Result<Vec<ast::Statement>> {
     if text.len() > STATEMENT_BYTES_MAX {
         return Err(SqlError::new(
@@ -35,15 +35,21 @@ pub fn parse(text: &str) -> Result<Vec<ast::Statement>> {
         if tokens.iter().all(|token| matches!(token.token, Token::Whitespace(_) | Token::EOF)) {
             continue;
         }
-        let tokens = &spelling::respelled(tokens)?;
-        statements.push(match depth::room(tokens)? {
-            None => statement(tokens)?,
+        let tokens = &spelling::rewrite_tokens(tokens)?;
+        let statement = match depth::room(tokens)? {
+            None => {
+                let shallow = statement(tokens)?;
+                unsupported_clauses::refuse(&shallow)?;
+                shallow
+            }
             Some(bytes) => stacker::grow(bytes, || {
                 let mut deep = statement(tokens)?;
                 depth::flatten(&mut deep)?;
+                unsupported_clauses::refuse(&deep)?;
                 Ok::<_, SqlError>(deep)
             })?,
-        });
+        };
+        statements.push(statement);
     }
     Ok(statements)
 }
@@ -59,7 +65,7 @@ fn statement(tokens: &[TokenWithSpan]) -> Result<ast::Statement> {
     Ok(statement)
 }
 
-/// A syntax error at a token.
+/// Returns the syntax error at a token.
 pub fn near(token: &TokenWithSpan) -> SqlError {
     let message = match &token.token {
         Token::EOF => "syntax error at end of input".to_owned(),
@@ -68,7 +74,7 @@ pub fn near(token: &TokenWithSpan) -> SqlError {
     SqlError::new(code::SYNTAX_ERROR, message).at(token.span)
 }
 
-/// sqlparser's errors carry their place as words: " at Line: 1, Column: 8".
+/// Converts an error of sqlparser, which has its place as words: " at Line: 1, Column: 8".
 fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     let message = match error {
         ParserError::TokenizerError(message) | ParserError::ParserError(message) => message,
@@ -82,7 +88,7 @@ fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
     });
     match located {
         Some((what, line, column)) => {
-            let place = Place::of(Location { line, column });
+            let place = SourcePosition::of(Location { line, column });
             if let Some(what) = what.strip_prefix(UNSUPPORTED) {
                 let mut error = SqlError::unsupported(what);
                 error.place = place;
@@ -98,7 +104,7 @@ fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
         }
         None => {
             let mut error = SqlError::new(code::SYNTAX_ERROR, "syntax error at end of input").detail(message);
-            error.place = tokens.last().and_then(|token| Place::of(token.span.end));
+            error.place = tokens.last().and_then(|token| SourcePosition::of(token.span.end));
             error
         }
     }
@@ -135,6 +141,16 @@ mod tests {
             ("select trim(both 'x' from b)", "SELECT TRIM(BOTH 'x' FROM b)"),
             ("select 1 where 1 between asymmetric 0 and 2", "SELECT 1 WHERE 1 BETWEEN 0 AND 2"),
             ("create unlogged table t (a int)", "CREATE TABLE t (a INT)"),
+            ("reset time zone", "RESET timezone"),
+            ("fetch all c", "FETCH ALL FROM c"),
+            ("fetch 2 c", "FETCH 2 FROM c"),
+            ("fetch forward 2 c", "FETCH FORWARD 2 FROM c"),
+            ("fetch c", "FETCH NEXT FROM c"),
+            ("fetch forward c", "FETCH NEXT FROM c"),
+            ("fetch forward in c", "FETCH NEXT IN c"),
+            ("fetch forward from c", "FETCH NEXT FROM c"),
+            ("fetch forward all in c", "FETCH FORWARD ALL IN c"),
+            ("fetch next in c", "FETCH NEXT IN c"),
         ] {
             assert_eq!(parse(text).unwrap()[0].to_string(), read);
         }

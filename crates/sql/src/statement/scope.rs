@@ -1,4 +1,4 @@
-//! Names in reach of an expression.
+//! The names that an expression can use.
 
 use quorate_table::{
     expr::Expr,
@@ -8,12 +8,12 @@ use sqlparser::ast::{Ident, ObjectName, Spanned};
 
 use crate::error::{Result, SqlError, code};
 
-/// A name as SQL stores it: lower case unless it was quoted.
+/// Returns a name as SQL stores it: in lower case unless it was quoted.
 pub fn fold(ident: &Ident) -> String {
     if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
-/// The parts of a possibly qualified name.
+/// Returns the parts of a name that may be qualified.
 pub fn parts(name: &ObjectName) -> Result<Vec<String>> {
     name.0
         .iter()
@@ -23,7 +23,18 @@ pub fn parts(name: &ObjectName) -> Result<Vec<String>> {
         .collect()
 }
 
-/// The name of a table in the one schema that users have.
+/// Returns the name of a column that is assigned to. It must not be qualified.
+pub fn column_name(name: &ObjectName) -> Result<String> {
+    let mut parts = parts(name)?;
+    match parts.len() {
+        1 => Ok(parts.remove(0)),
+        _ => Err(SqlError::unsupported(format!("an assignment to a part of column \"{}\"", parts[0]))
+            .hint("Write the name of the column alone.")
+            .at(name.span())),
+    }
+}
+
+/// Returns the name of a table, in `public` or unqualified.
 pub fn table_name(name: &ObjectName) -> Result<String> {
     let parts = parts(name)?;
     match parts.as_slice() {
@@ -37,42 +48,43 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
-/// The columns in reach: those of one table, or of a sub-select over it, under the name that the statement gives it.
+/// The columns that can be named: those of one table, or of a sub-select over it, under the statement's
+/// alias.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// The table's definition; `None` where there is no table, so no name is in reach.
+    /// The table's definition. `None` if there is no table, so that no column can be named.
     pub schema: Option<&'a Schema>,
-    /// Its alias, or its name.
+    /// The table's alias, or its name.
     pub alias: String,
-    /// What a sub-select shows of the table, by name; `None` is all its columns.
+    /// The columns of the sub-select by name. `None` means all columns of the table.
     view: Option<Vec<(String, Expr)>>,
-    /// Whether the row that was to be added is in reach as well, as `excluded`, behind the table's.
+    /// Whether the row to be inserted can be named as `excluded`. Its columns follow those of the table.
     excluded: bool,
 }
 
 impl<'a> Scope<'a> {
-    /// No columns at all.
+    /// Creates a scope without columns.
     pub const fn empty() -> Self {
         Scope { schema: None, alias: String::new(), view: None, excluded: false }
     }
 
-    /// The columns of a table.
+    /// Creates a scope with the columns of a table.
     pub fn of(schema: &'a Schema, alias: Option<String>) -> Self {
         let alias = alias.unwrap_or_else(|| schema.name.clone());
         Scope { schema: Some(schema), alias, view: None, excluded: false }
     }
 
-    /// The columns of a table, and those of a row that was to be added to it.
+    /// Creates a scope with the columns of a table, and those of a row to be inserted.
     pub fn of_conflict(schema: &'a Schema, alias: Option<String>) -> Self {
         Scope { excluded: true, ..Scope::of(schema, alias) }
     }
 
-    /// What a sub-select shows of a table.
+    /// Creates a scope with the columns of a sub-select over a table.
     pub fn view(schema: &'a Schema, alias: String, columns: Vec<(String, Expr)>) -> Self {
         Scope { schema: Some(schema), alias, view: Some(columns), excluded: false }
     }
 
-    /// All columns, as `*` means them.
+    /// Returns the columns that `*` stands for.
     pub fn columns(&self) -> Vec<(String, Expr)> {
         match (&self.view, self.schema) {
             (Some(columns), _) => columns.clone(),
@@ -85,7 +97,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The name of a column of the table, as the statement sees it.
+    /// Returns the name of a column of the table in this scope.
     pub fn name_of(&self, index: usize) -> &str {
         let shown =
             self.view.iter().flatten().find(|(_, expr)| matches!(expr, Expr::Column(i, _) if *i == index));
@@ -108,7 +120,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Finds a column, by name or by alias and name.
+    /// Finds a column by its name, qualified or not.
     pub fn column(&self, name: &[Ident]) -> Result<Expr> {
         let span = name.last().map(|ident| ident.span).unwrap_or_else(sqlparser::tokenizer::Span::empty);
         let first = name.first().map_or(span, |ident| ident.span);

@@ -1,7 +1,7 @@
-//! Forms that PostgreSQL reads and the parser does not, spelled so that it does.
+//! Rewrites forms that PostgreSQL accepts and the parser does not.
 //!
-//! What happens here happens between tokens and is blind to what stands around it, so only that is respelled which can
-//! mean nothing else: words that PostgreSQL reserves, and string literals side by side.
+//! The rewriting works on tokens and does not see their context. So it only rewrites what cannot have another
+//! meaning: words that PostgreSQL reserves, and adjacent string literals.
 
 use std::borrow::Cow;
 
@@ -13,15 +13,18 @@ use sqlparser::{
 use super::parse::near;
 use crate::error::{Result, SqlError};
 
-/// The tokens of a statement, respelled.
-pub fn respelled(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
-    if !may_differ(tokens) {
+/// Returns the tokens of a statement, rewritten if necessary.
+pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
+    if let Some(spelled) = fetch(tokens) {
+        return Ok(Cow::Owned(spelled));
+    }
+    if !may_need_rewrite(tokens) {
         return Ok(Cow::Borrowed(tokens));
     }
     let mut spelled: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
-    // The solid tokens before, the last one first.
+    // The previous tokens without white space, latest first.
     let mut before: [Option<&Token>; 3] = [None; 3];
-    // Where the literal is that stood just before, and whether a line ended since.
+    // The index of the string literal just before, and whether a line has ended since.
     let mut literal: Option<(usize, bool)> = None;
     for token in tokens {
         if let Token::Whitespace(space) = &token.token {
@@ -32,7 +35,7 @@ pub fn respelled(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
         }
         if let Token::SingleQuotedString(more) = &token.token {
             match literal {
-                // On two lines they are one.
+                // Two literals on different lines are one literal.
                 Some((at, true)) => {
                     if let Token::SingleQuotedString(text) = &mut spelled[at].token {
                         text.push_str(more);
@@ -57,9 +60,14 @@ pub fn respelled(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
             Keyword::TABLE if before[0].is_none() => spelled.extend(
                 [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")].map(instead),
             ),
-            // There is no inheritance, and no log.
+            // Quorate has no inheritance, and all tables are logged alike.
             Keyword::ONLY if matches!(last, Keyword::FROM | Keyword::JOIN | Keyword::UPDATE) => {}
             Keyword::UNLOGGED if last == Keyword::CREATE => {}
+            // RESET TIME ZONE
+            Keyword::TIME if last == Keyword::RESET && before[1].is_none() => {
+                spelled.push(instead(Token::make_word("timezone", None)));
+            }
+            Keyword::ZONE if last == Keyword::TIME && second == Keyword::RESET && before[2].is_none() => {}
             _ if is_named(&token.token, "isnull")
                 && last != Keyword::AS
                 && before[0] != Some(&Token::Period) =>
@@ -82,15 +90,48 @@ pub fn respelled(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan]>> {
     Ok(Cow::Owned(spelled))
 }
 
-/// Whether there is anything in the tokens that is looked at more closely.
-fn may_differ(tokens: &[TokenWithSpan]) -> bool {
-    use Keyword::{ABORT, BETWEEN, ONLY, TABLE, TRIM, UNLOGGED};
+/// Rewrites FETCH: adds FROM before the cursor's name if FROM and IN are missing, and turns FORWARD without a
+/// number into NEXT.
+fn fetch(tokens: &[TokenWithSpan]) -> Option<Vec<TokenWithSpan>> {
+    let is_solid = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_) | Token::EOF);
+    let first = tokens.iter().find(|token| is_solid(token))?;
+    if keyword(Some(&first.token)) != Keyword::FETCH {
+        return None;
+    }
+    let solid: Vec<usize> = (0..tokens.len()).filter(|&at| is_solid(&tokens[at])).collect();
+    let words = solid.iter().map(|&at| keyword(Some(&tokens[at].token)));
+    let (&name, last) = (solid.last()?, words.clone().next_back()?);
+    let named = words.clone().any(|word| matches!(word, Keyword::FROM | Keyword::IN)) || last == Keyword::ALL;
+    let word = |index| words.clone().nth(index).unwrap_or(Keyword::NoKeyword);
+    let alone = matches!(word(2), Keyword::FROM | Keyword::IN) || (solid.len() == 3 && !named);
+    let forward = word(1) == Keyword::FORWARD && alone;
+    let between: &[&str] = match solid.len() {
+        1 => return None,
+        _ if named && !forward => return None,
+        _ if named => &[],
+        2 => &["NEXT", "FROM"],
+        _ => &["FROM"],
+    };
+    let between = between.iter().map(|word| TokenWithSpan::new(Token::make_keyword(word), tokens[name].span));
+    let mut spelled = tokens.to_vec();
+    spelled.splice(name..name, between);
+    if forward {
+        spelled[solid[1]].token = Token::make_keyword("NEXT");
+    }
+    Some(spelled)
+}
+
+/// Whether any token may need rewriting.
+fn may_need_rewrite(tokens: &[TokenWithSpan]) -> bool {
+    use Keyword::{ABORT, BETWEEN, ONLY, RESET, TABLE, TRIM, UNLOGGED};
     let mut after_literal = false;
     for token in tokens {
         match &token.token {
             Token::Whitespace(_) => continue,
             Token::SingleQuotedString(_) if after_literal => return true,
-            Token::Word(word) if matches!(word.keyword, ABORT | BETWEEN | ONLY | TABLE | TRIM | UNLOGGED) => {
+            Token::Word(word)
+                if matches!(word.keyword, ABORT | BETWEEN | ONLY | RESET | TABLE | TRIM | UNLOGGED) =>
+            {
                 return true;
             }
             word if is_named(word, "isnull") => return true,
@@ -101,10 +142,10 @@ fn may_differ(tokens: &[TokenWithSpan]) -> bool {
     false
 }
 
-/// What `trim` may take away, in words.
+/// The words that may stand before FROM in `trim`.
 const TRIMMED: [Keyword; 3] = [Keyword::LEADING, Keyword::TRAILING, Keyword::BOTH];
 
-/// The keyword that a token is.
+/// Returns the keyword that a token is.
 fn keyword(token: Option<&Token>) -> Keyword {
     match token {
         Some(Token::Word(word)) if word.quote_style.is_none() => word.keyword,

@@ -1,4 +1,4 @@
-//! INSERT, UPDATE and DELETE.
+//! Binds INSERT, UPDATE, DELETE and TRUNCATE.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::{
     expr::Binder,
     parameters::Parameters,
     scope::{self, Scope},
-    select,
+    select::{self, clauses},
 };
 use crate::{
     backend::{Catalog, Table},
@@ -28,44 +28,44 @@ use crate::{
 /// A bound write.
 #[derive(Debug)]
 pub struct Write {
-    /// To which table.
+    /// The table that is written.
     pub table: Arc<Table>,
-    /// What happens to it.
+    /// The change.
     pub action: Action,
-    /// RETURNING, over the rows written.
+    /// The expressions of RETURNING, over the rows written.
     pub returning: Vec<Expr>,
-    /// Its columns.
+    /// The columns of RETURNING.
     pub fields: Vec<Field>,
 }
 
-/// What happens to a table.
+/// The change of a table.
 #[derive(Debug)]
 pub enum Action {
-    /// Rows come: full rows in the table's order.
+    /// INSERT: full rows in the order of the table's columns.
     Insert {
         /// The rows.
         rows: Vec<Vec<Expr>>,
-        /// What happens instead where their primary key is there already.
+        /// The action for a row whose primary key exists already.
         conflict: Option<Conflict>,
     },
-    /// Rows change: columns and what they become.
+    /// UPDATE.
     Update {
-        /// Column and expression over the old row.
+        /// Columns, and expressions over the old row.
         assignments: Vec<(usize, Expr)>,
-        /// Which rows.
+        /// The condition on the rows.
         filter: Option<Expr>,
     },
-    /// Rows go.
+    /// DELETE.
     Delete {
-        /// Which rows.
+        /// The condition on the rows.
         filter: Option<Expr>,
     },
-    /// All rows go, and nobody counts them.
+    /// TRUNCATE. It removes all rows without counting them.
     Truncate,
 }
 
 impl Action {
-    /// Its verb.
+    /// The verb of the action.
     pub fn verb(&self) -> &'static str {
         match self {
             Action::Insert { .. } => "INSERT",
@@ -75,7 +75,7 @@ impl Action {
         }
     }
 
-    /// The command's tag once so many rows were written.
+    /// Returns the command's tag for this number of rows.
     pub fn tag(&self, rows: u64) -> String {
         match self {
             Action::Insert { .. } => format!("INSERT 0 {rows}"),
@@ -92,28 +92,16 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
         return Err(SqlError::unsupported("INSERT into something that is no table"));
     };
     let table = super::table(catalog, name)?;
-    let refused = [
-        (insert.or.is_some() || insert.ignore || insert.replace_into, "INSERT OR"),
-        (insert.overwrite, "INSERT OVERWRITE"),
-        (insert.partitioned.is_some() || !insert.after_columns.is_empty(), "INSERT … PARTITION"),
-        (!insert.assignments.is_empty(), "INSERT … SET"),
-    ];
-    if let Some((_, what)) = refused.iter().find(|(present, _)| *present) {
-        return Err(SqlError::unsupported(what).at(name.span()));
-    }
     let schema = &table.schema;
-    let named: Vec<String> = insert
-        .columns
-        .iter()
-        .map(|name| Ok(scope::parts(name)?.pop().unwrap_or_default()))
-        .collect::<Result<_>>()?;
+    let named: Vec<String> = insert.columns.iter().map(scope::column_name).collect::<Result<_>>()?;
     let spans: Vec<Span> = insert.columns.iter().map(Spanned::span).collect();
     let targets = columns(schema, &named, &spans)?;
     let targets = if targets.is_empty() { (0..schema.columns.len()).collect() } else { targets };
     let values = match insert.source.as_deref() {
         None => Vec::new(),
         Some(query) => match &*query.body {
-            ast::SetExpr::Values(values) if query.order_by.is_none() && query.limit_clause.is_none() => {
+            ast::SetExpr::Values(values) if is_bare(query) => {
+                clauses::same_length(values)?;
                 values.rows.iter().map(|row| &row.content[..]).collect()
             }
             _ => {
@@ -144,7 +132,7 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
             }
             let column = &schema.columns[target];
             let operand = Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?;
-            bound[target] = operand.stored(column, expr.span(), parameters)?;
+            bound[target] = operand.coerce_stored(column, expr.span(), parameters)?;
         }
         rows.push(bound);
     }
@@ -154,7 +142,24 @@ pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<C
     Ok(Write { table, action: Action::Insert { rows, conflict }, returning, fields })
 }
 
-/// Positions of named columns, each named once.
+/// Whether a query is only its body, without further clauses.
+fn is_bare(query: &ast::Query) -> bool {
+    let ast::Query {
+        with,
+        body: _,
+        order_by,
+        limit_clause,
+        fetch,
+        locks,
+        for_clause: _,
+        settings: _,
+        format_clause: _,
+        pipe_operators: _,
+    } = query;
+    with.is_none() && order_by.is_none() && limit_clause.is_none() && fetch.is_none() && locks.is_empty()
+}
+
+/// Returns the positions of named columns. A name must not repeat.
 pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<usize>> {
     let mut positions = Vec::with_capacity(names.len());
     for (name, span) in names.iter().zip(spans) {
@@ -177,7 +182,7 @@ pub fn columns(schema: &Schema, names: &[String], spans: &[Span]) -> Result<Vec<
     Ok(positions)
 }
 
-/// A row of every column's default.
+/// Returns a row of all columns' defaults.
 pub fn defaults(schema: &Schema) -> Result<Vec<Expr>> {
     Ok(schema
         .columns
@@ -186,7 +191,7 @@ pub fn defaults(schema: &Schema) -> Result<Vec<Expr>> {
         .collect())
 }
 
-/// The word DEFAULT in place of an expression, which the parser takes for a name.
+/// Whether an expression is the word DEFAULT, which the parser takes for a name.
 fn is_default(expr: &ast::Expr) -> bool {
     matches!(expr, ast::Expr::Identifier(name) if name.quote_style.is_none() && name.value.eq_ignore_ascii_case("default"))
 }
@@ -203,7 +208,7 @@ fn returning(
     }
 }
 
-/// The one plain table of an UPDATE or DELETE, and its alias.
+/// Returns the one plain table of an UPDATE or DELETE, and its alias.
 fn target(
     tables: &[ast::TableWithJoins],
     what: &str,
@@ -212,6 +217,13 @@ fn target(
     match tables {
         [one] if one.joins.is_empty() => match &one.relation {
             ast::TableFactor::Table { name, alias, args: None, .. } => {
+                if alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) {
+                    return Err(SqlError::new(
+                        code::SYNTAX_ERROR,
+                        format!("syntax error: the table of {what} takes no list of column aliases"),
+                    )
+                    .at(name.span()));
+                }
                 Ok((super::table(catalog, name)?, alias.as_ref().map(|alias| scope::fold(&alias.name))))
             }
             other => {
@@ -236,11 +248,11 @@ pub(super) fn filter(
 pub(super) struct Assignment {
     pub(super) column: usize,
     pub(super) value: Expr,
-    /// Where the column is named.
+    /// The place of the column's name in the text.
     pub(super) span: Span,
 }
 
-/// Binds what follows SET.
+/// Binds the assignments of SET.
 pub(super) fn assignments(
     list: &[ast::Assignment],
     scope: &Scope<'_>,
@@ -250,7 +262,7 @@ pub(super) fn assignments(
     let mut assignments: Vec<Assignment> = Vec::with_capacity(list.len());
     for (name, value) in pairs(list)? {
         let span = name.span();
-        let column = scope::parts(name)?.pop().unwrap_or_default();
+        let column = scope::column_name(name)?;
         let position = columns(schema, std::slice::from_ref(&column), &[span])?[0];
         if assignments.iter().any(|known| known.column == position) {
             return Err(SqlError::new(
@@ -275,10 +287,10 @@ fn assigned(
         return Ok(column.default.clone().unwrap_or(Expr::Constant(Value::Null, column.ty)));
     }
     let operand = Binder { scope, parameters, aggregates: Err("UPDATE") }.operand(value)?;
-    operand.stored(column, value.span(), parameters)
+    operand.coerce_stored(column, value.span(), parameters)
 }
 
-/// Names and values, be they written one by one or as lists: `(a, b) = (1, 2)`.
+/// Returns pairs of names and values, written one by one or as lists: `(a, b) = (1, 2)`.
 fn pairs(list: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>> {
     let mut pairs = Vec::with_capacity(list.len());
     for assignment in list {
@@ -305,12 +317,6 @@ fn pairs(list: &[ast::Assignment]) -> Result<Vec<(&ast::ObjectName, &ast::Expr)>
 
 /// Binds an UPDATE.
 pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
-    if update.from.is_some() {
-        return Err(SqlError::unsupported("UPDATE … FROM"));
-    }
-    if !update.order_by.is_empty() || update.limit.is_some() || update.or.is_some() {
-        return Err(SqlError::unsupported("UPDATE with ORDER BY or LIMIT"));
-    }
     let (table, alias) = target(std::slice::from_ref(&update.table), "UPDATE", catalog)?;
     let schema = &table.schema;
     let scope = Scope::of(schema, alias.clone());
@@ -332,12 +338,6 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
 
 /// Binds a DELETE.
 pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
-    if delete.using.is_some() || !delete.tables.is_empty() {
-        return Err(SqlError::unsupported("DELETE … USING"));
-    }
-    if !delete.order_by.is_empty() || delete.limit.is_some() {
-        return Err(SqlError::unsupported("DELETE with ORDER BY or LIMIT"));
-    }
     let (ast::FromTable::WithFromKeyword(tables) | ast::FromTable::WithoutKeyword(tables)) = &delete.from;
     let (table, alias) = target(tables, "DELETE", catalog)?;
     let scope = Scope::of(&table.schema, alias.clone());
@@ -352,15 +352,11 @@ pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Writ
         return Err(SqlError::unsupported("TRUNCATE of several tables at once")
             .hint("Truncate them one by one; each TRUNCATE is atomic."));
     };
-    // There are no sequences to restart, and nothing refers to a table, so that neither word says anything more.
-    if truncate.partitions.is_some() || truncate.if_exists || truncate.on_cluster.is_some() {
-        return Err(SqlError::unsupported("this form of TRUNCATE").at(target.name.span()));
-    }
     let table = super::table(catalog, &target.name)?;
     Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new() })
 }
 
-/// Refuses NULL where a column does not take it.
+/// Refuses NULL in a column that is NOT NULL.
 pub fn check_not_null(schema: &Schema, row: &[Value]) -> Result<()> {
     for (column, value) in schema.columns.iter().zip(row) {
         if column.not_null && value.is_null() {
@@ -379,7 +375,7 @@ pub fn check_not_null(schema: &Schema, row: &[Value]) -> Result<()> {
     Ok(())
 }
 
-/// The types of a table's columns.
+/// Returns the types of a table's columns.
 pub fn types(schema: &Schema) -> Vec<Type> {
     schema.columns.iter().map(|column| column.ty).collect()
 }

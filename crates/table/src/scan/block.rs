@@ -1,52 +1,53 @@
-//! Blocks: rows that lie together, in the order of their places, a chunk for each column.
+//! Blocks: neighbouring rows in the order of their places, with a chunk for each column.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     engine::{Epoch, Failure, RowId},
-    saved::{self, Line, Mark, Name, Records, Saver},
+    saved::{self, Name, NameCell, OutlineLine, Records, Saver},
     schema::KeyRange,
-    versions::Place,
+    versions::RowPlace,
 };
 
 use super::{chunk::Chunk, kernel, packed::Packed};
 
-/// The most rows of a block. A chunk of 16-bit codes is then 8 KiB, so that the columns of a signature stay in the
-/// first cache while a pass looks at them again and again; and copying one for an update takes a fraction of a
-/// microsecond.
+/// The most rows of a block. A chunk of 16-bit codes is then 8 KiB. The columns of a signature therefore stay
+/// in the first-level cache while a pass reads them repeatedly, and copying a chunk for an update takes a
+/// fraction of a microsecond.
 pub(super) const BLOCK_ROWS: usize = 4096;
 
-/// A key that more rows of a block have makes the block crowded.
+/// A block is crowded if some key has more rows in it than this.
 const CROWD: usize = 16;
 
-/// In so many steps the memory of a row is asked for, each of which needs what the one before has asked for.
+/// The number of dependent memory accesses on the way to a row: each step prefetches an address that the step
+/// before makes known.
 pub(super) const STEPS: usize = 4;
 
 #[derive(Clone)]
 pub(super) struct Block {
-    pub(super) last: Place,
-    /// Whether more than a few rows have one key, or had it before rows were removed.
+    pub(super) last: RowPlace,
+    /// Whether some key has, or had before deletes, more than `CROWD` rows.
     pub(super) crowded: bool,
     pub(super) places: Arc<Places>,
     pub(super) columns: Vec<Arc<Chunk>>,
 }
 
-/// Where the rows of a block belong.
+/// The places of the rows of a block, packed by component.
 #[derive(Clone)]
 pub(super) struct Places {
     keys: Packed,
     ties: Packed,
     epochs: Packed,
     lines: Packed,
-    /// Where they are on disk.
-    mark: Mark,
+    /// The name of the places' fragment on disk; a change clears it.
+    mark: NameCell,
 }
 
 impl Places {
-    pub(super) fn place(&self, index: usize) -> Place {
+    pub(super) fn place(&self, index: usize) -> RowPlace {
         let line = self.lines.number(index) as u32;
         let id = RowId { epoch: Epoch(self.epochs.number(index)), line };
-        Place { key: self.keys.number(index), tie: self.ties.number(index), id }
+        RowPlace { key: self.keys.number(index), tie: self.ties.number(index), id }
     }
 
     fn numbers(&self) -> [&Packed; 4] {
@@ -59,8 +60,8 @@ impl Places {
 }
 
 impl Block {
-    /// Of at least one row, its places sorted; the values are asked for column by column.
-    pub(super) fn new(places: &[Place], columns: impl Iterator<Item = Vec<Option<u64>>>) -> Block {
+    /// Builds a block of at least one row from sorted places, and from the numbers of each column in turn.
+    pub(super) fn new(places: &[RowPlace], columns: impl Iterator<Item = Vec<Option<u64>>>) -> Block {
         let columns = columns.map(|values| {
             assert_eq!(values.len(), places.len(), "a value for each row");
             Arc::new(Chunk::new(&values))
@@ -68,15 +69,16 @@ impl Block {
         Block { columns: columns.collect(), ..Block::bare(places) }
     }
 
-    /// Of at least one row, its places sorted, and no columns yet.
-    pub(super) fn bare(places: &[Place]) -> Block {
-        let pack = |number: fn(&Place) -> u64| Packed::pack(&places.iter().map(number).collect::<Vec<_>>());
+    /// Builds a block of at least one row from sorted places, still without columns.
+    pub(super) fn bare(places: &[RowPlace]) -> Block {
+        let pack =
+            |number: fn(&RowPlace) -> u64| Packed::pack(&places.iter().map(number).collect::<Vec<_>>());
         let packed = Places {
             keys: pack(|place| place.key),
             ties: pack(|place| place.tie),
             epochs: pack(|place| place.id.epoch.0),
             lines: pack(|place| place.id.line.into()),
-            mark: Mark::default(),
+            mark: NameCell::default(),
         };
         let crowded = places.windows(CROWD + 1).any(|crowd| crowd[0].key == crowd[CROWD].key);
         let last = *places.last().expect("a row");
@@ -87,7 +89,7 @@ impl Block {
         self.places.keys.len()
     }
 
-    pub(super) fn place(&self, index: usize) -> Place {
+    pub(super) fn place(&self, index: usize) -> RowPlace {
         self.places.place(index)
     }
 
@@ -95,8 +97,9 @@ impl Block {
         self.places.keys.number(index)
     }
 
-    /// Asks for the place of a row and for its values in these columns: the next step of the way there.
-    pub(super) fn announce(&self, step: usize, index: usize, columns: impl Iterator<Item = usize>) {
+    /// Prefetches one step, from 0 to `STEPS - 1`, of the way to a row's place and its values in these
+    /// columns.
+    pub(super) fn prefetch_step(&self, step: usize, index: usize, columns: impl Iterator<Item = usize>) {
         let chunks = columns.filter_map(|column| self.columns.get(column));
         match step {
             0 => kernel::prefetch(self),
@@ -112,15 +115,15 @@ impl Block {
         }
     }
 
-    pub(super) fn places(&self) -> Vec<Place> {
+    pub(super) fn places(&self) -> Vec<RowPlace> {
         (0..self.len()).map(|index| self.place(index)).collect()
     }
 
-    /// How many rows lie before a place.
-    pub(super) fn before(&self, place: &Place) -> usize {
+    /// Returns the number of rows before a place.
+    pub(super) fn before(&self, place: &RowPlace) -> usize {
         let keys = &self.places.keys;
         let (mut low, len) = (self.before_key(place.key), self.len());
-        // Mostly few rows have one key, and they end nearby.
+        // Few rows usually share a key, so the search for their end doubles its step.
         let mut step = 1;
         while low + step < len && keys.number(low + step) <= place.key {
             step *= 2;
@@ -137,10 +140,10 @@ impl Block {
         low
     }
 
-    /// The rows whose keys lie in this arc.
+    /// Returns the rows whose keys lie in this arc.
     pub(super) fn slice(&self, range: &KeyRange) -> std::ops::Range<usize> {
         let keys = &self.places.keys;
-        // Most arcs cover whole blocks. No key lies below the base.
+        // Most arcs cover whole blocks, and no key lies below the base.
         let low = if range.low <= keys.base { 0 } else { self.before_key(range.low) };
         if self.last.key <= range.high {
             return low..self.len();
@@ -155,7 +158,7 @@ impl Block {
         low..self.before_key(range.high + 1).max(low)
     }
 
-    /// How many rows have a lower key.
+    /// Returns the number of rows with a lower key.
     fn before_key(&self, key: u64) -> usize {
         let keys = &self.places.keys;
         match () {
@@ -165,13 +168,14 @@ impl Block {
         }
     }
 
-    /// About which row has a key, without a look at any: where rows are placed by hash their keys are spread evenly.
+    /// Estimates the index of a key without reading any key. Hashed keys are spread evenly, so the estimate
+    /// is close.
     pub(super) fn guess(&self, key: u64) -> usize {
         let distance = key.saturating_sub(self.places.keys.base) as f64;
         ((distance * self.density()) as usize).min(self.len() - 1)
     }
 
-    /// The same, from the key of the row that was guessed.
+    /// Improves an estimated index by the key of the row at that index.
     pub(super) fn refined(&self, guess: usize, key: u64) -> usize {
         let there = self.places.keys.number(guess);
         let rows = |distance: u64| (distance as f64 * self.density()) as usize;
@@ -182,36 +186,37 @@ impl Block {
         refined.min(self.len() - 1)
     }
 
-    /// Rows for each key of the ring.
+    /// Returns the average number of rows per key of the ring.
     fn density(&self) -> f64 {
         self.len() as f64 / ((self.last.key - self.places.keys.base) as f64 + 1.0)
     }
 
-    /// Asks for the block, ahead of its use.
+    /// Prefetches the block's header.
     pub(super) fn prefetch(&self) {
         kernel::prefetch(self);
         kernel::prefetch(&self.columns);
     }
 
-    /// Asks for what is known of where its rows lie, and where these columns are.
+    /// Prefetches the header of the keys, and the pointers to these columns.
     pub(super) fn prefetch_outlines(&self, columns: impl Iterator<Item = usize>) {
         kernel::prefetch(&self.places.keys);
         columns.for_each(|column| kernel::prefetch(&self.columns[column]));
     }
 
-    /// Asks for the key of a row.
+    /// Prefetches the key of a row.
     pub(super) fn prefetch_key(&self, index: usize) {
         self.places.keys.prefetch(index);
     }
 
-    /// Whether two rows hold the same in these columns.
+    /// Whether two rows are equal in these columns.
     pub(super) fn are_alike(&self, columns: &[usize], a: u32, b: u32) -> bool {
         let value = |column: usize, row: u32| self.columns[column].value(row as usize);
         columns.iter().all(|&column| value(column, a) == value(column, b))
     }
 
-    /// Makes a place for a row that is not here, and says which row that is now. Its values are to be put into each column.
-    pub(super) fn admit(&mut self, place: Place) -> usize {
+    /// Inserts the place of a row that the block lacks, and returns the row's index. The caller must then
+    /// insert a value into each column.
+    pub(super) fn admit(&mut self, place: RowPlace) -> usize {
         let index = self.before(&place);
         assert!(index == self.len() || self.place(index) != place, "two rows have one number: {place:?}");
         let places = Arc::make_mut(&mut self.places);
@@ -229,7 +234,7 @@ impl Block {
         index
     }
 
-    /// Takes a row away, which must not be the only one.
+    /// Removes a row, which must not be the only one.
     pub(super) fn remove(&mut self, index: usize) {
         let places = Arc::make_mut(&mut self.places);
         places.mark.clear();
@@ -248,7 +253,7 @@ impl Block {
         });
         let columns = self.columns.iter().map(|chunk| saver.marked(&chunk.mark, |out| chunk.encode(out)));
         let columns = columns.collect();
-        saver.line(&Line::Block { crowded: self.crowded, places, columns });
+        saver.line(&OutlineLine::Block { crowded: self.crowded, places, columns });
     }
 
     pub(super) fn restored(
@@ -262,9 +267,9 @@ impl Block {
         let (keys, ties, epochs, lines) = (numbers()?, numbers()?, numbers()?, numbers()?);
         input.end()?;
         let rows = keys.len();
-        let places = Places { keys, ties, epochs, lines, mark: Mark::of(places) };
+        let places = Places { keys, ties, epochs, lines, mark: NameCell::of(places) };
         let chunk =
-            |name: &Name| Chunk::decode(saved::fragment(records, *name)?, Mark::of(*name)).map(Arc::new);
+            |name: &Name| Chunk::decode(saved::fragment(records, *name)?, NameCell::of(*name)).map(Arc::new);
         let columns = columns.iter().map(chunk).collect::<Result<Vec<_>, _>>()?;
         let all = places.numbers().into_iter().chain(columns.iter().map(|chunk| &chunk.numbers));
         if rows == 0 || all.into_iter().any(|numbers| numbers.len() != rows) {
@@ -274,15 +279,15 @@ impl Block {
         Ok(Block { last, crowded, places: Arc::new(places), columns })
     }
 
-    pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+    pub(super) fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
         let places = if counted.insert(Arc::as_ptr(&self.places).addr()) { self.places.bytes() } else { 0 };
         let apart = self.columns.iter().filter(|chunk| counted.insert(Arc::as_ptr(chunk).addr()));
         self.frame_bytes() + places + apart.map(|chunk| chunk.bytes()).sum::<usize>()
     }
 
-    /// The bytes that are no part of another block, which may be what has become of this one.
-    pub(super) fn bytes_apart(&self, other: Option<&Block>) -> usize {
-        let Some(other) = other else { return self.bytes_beside(&mut BTreeSet::new()) };
+    /// Returns the memory that this block does not share with its successor in a newer version, in bytes.
+    pub(super) fn bytes_unshared(&self, other: Option<&Block>) -> usize {
+        let Some(other) = other else { return self.bytes_uncounted(&mut BTreeSet::new()) };
         let places = if Arc::ptr_eq(&self.places, &other.places) { 0 } else { self.places.bytes() };
         let apart = self.columns.iter().zip(&other.columns).filter(|(own, other)| !Arc::ptr_eq(own, other));
         self.frame_bytes() + places + apart.map(|(own, _)| own.bytes()).sum::<usize>()

@@ -1,13 +1,13 @@
-//! Changes: how rows come, go and change in the blocks, and how that is taken back.
+//! Changes: inserts, deletes and updates of rows in the blocks, and their undo.
 //!
-//! A value that changes is written over where it is, rows that come or go move those behind them in their block, and a
-//! block with many changes is written anew. What another version shares is copied first, a chunk at a time.
+//! An update overwrites the value in its place. An insert or delete moves the rows behind it in the block. A
+//! block with many changes is rebuilt. A chunk that another version shares is copied before it is written.
 
 use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{
     value::Value,
-    versions::{Change, Found, Place, Rows},
+    versions::{FoundRow, RowPlace, RowUpdate, Rows},
 };
 
 use super::{
@@ -17,53 +17,55 @@ use super::{
     dictionary::Dictionary,
 };
 
-/// With more changes than these in one block it is written anew, which takes about as long as some two hundred of them one by one.
-const FEW: usize = 128;
+/// The most changes of a block that are made one by one. A rebuild takes about as long as two hundred single
+/// changes.
+const IN_PLACE_MAX: usize = 128;
 
-/// What a change overwrote.
+/// The reverse of one change.
 pub enum Undo {
-    /// A number.
-    Cell {
-        /// Of which row.
-        place: Place,
-        /// In which column.
+    /// An update: the number that it overwrote.
+    Update {
+        /// The row that changed.
+        place: RowPlace,
+        /// The index of the column that changed.
         column: u32,
-        /// None for NULL.
+        /// The old number; `None` for NULL.
         number: Option<u64>,
     },
-    /// Nothing: a row came.
-    Came(Place),
-    /// A row.
-    Left(Place, Box<[Option<u64>]>),
+    /// An insert: the place of the row.
+    Insert(RowPlace),
+    /// A delete: the place of the row and its numbers, by column.
+    Delete(RowPlace, Box<[Option<u64>]>),
 }
 
 impl Undo {
     pub(super) fn bytes(&self) -> usize {
         size_of::<Undo>()
             + match self {
-                Undo::Left(_, numbers) => std::mem::size_of_val(&numbers[..]),
-                Undo::Cell { .. } | Undo::Came(_) => 0,
+                Undo::Delete(_, numbers) => std::mem::size_of_val(&numbers[..]),
+                Undo::Update { .. } | Undo::Insert(_) => 0,
             }
     }
 }
 
-/// A block that some rows belong in.
-enum Home {
-    /// They are put among its own one by one: where, and which each is.
-    Few { block: usize, rows: Vec<(usize, u32)> },
-    /// It is written anew in these pieces. Beside each its rows: first those of the block by their old places, then those that come.
-    Many { block: usize, pieces: Vec<(Block, Vec<u32>)> },
+/// A block, and the new rows that belong in it.
+enum BlockInsert {
+    /// Few rows: each is inserted at an index of the block, and has its number among the new rows.
+    InPlace { block: usize, rows: Vec<(usize, u32)> },
+    /// Many rows: these pieces replace the block. Each lists its rows: the kept ones by old index, then the
+    /// new ones.
+    Rebuild { block: usize, pieces: Vec<(Block, Vec<u32>)> },
 }
 
 impl Columns {
-    /// Changes rows where they are.
-    pub(super) fn change(&mut self, change: &Change, mut log: Option<&mut Vec<Undo>>) {
-        // What is about to be written is asked for all at once, step by step: to make sure that nobody shares a chunk waits
-        // for all that was read before.
+    /// Updates rows where they are.
+    pub(super) fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Undo>>) {
+        // Prefetches the memory of all rows, one step of indirection for all rows before the next step.
+        // Copying a shared chunk checks a reference count, which waits for all reads before it.
         for step in 0..STEPS {
-            for Found { spot, .. } in &change.rows {
+            for FoundRow { spot, .. } in &change.rows {
                 let columns = change.columns.iter().copied();
-                self.blocks[spot.block as usize].announce(step, spot.row as usize, columns);
+                self.blocks[spot.block as usize].prefetch_step(step, spot.row as usize, columns);
             }
         }
         let found: Vec<Option<u64>>;
@@ -76,13 +78,13 @@ impl Columns {
             (None, None) => None,
         };
         if let Some(numbers) = uniform {
-            for Found { spot, .. } in &change.rows {
+            for FoundRow { spot, .. } in &change.rows {
                 let block = &self.blocks[spot.block as usize];
                 let numbers = change.columns.iter().zip(numbers);
                 numbers.for_each(|(&column, number)| block.columns[column].prefetch_mark(*number));
             }
         }
-        for (Found { place, spot }, values) in change.rows() {
+        for (FoundRow { place, spot }, values) in change.rows() {
             let index = spot.row as usize;
             let own: Vec<Option<u64>>;
             let numbers = match uniform {
@@ -98,7 +100,7 @@ impl Columns {
                 let chunk = Arc::make_mut(&mut block.columns[column]);
                 if let Some(log) = &mut log {
                     let (column, number) = (column as u32, chunk.value(index));
-                    log.push(Undo::Cell { place: *place, column, number });
+                    log.push(Undo::Update { place: *place, column, number });
                 }
                 chunk.set(index, number);
             }
@@ -106,30 +108,30 @@ impl Columns {
         change.columns.iter().for_each(|&column| self.order_tail(column));
     }
 
-    /// The numbers of values of these columns.
+    /// Returns the numbers of values of these columns, and gives codes to new values.
     fn numbers(&mut self, columns: &[usize], values: &[Value]) -> Vec<Option<u64>> {
         columns.iter().zip(values).map(|(&column, value)| self.number(column, value)).collect()
     }
 
-    /// Takes changes back, the last first.
+    /// Reverses changes, the last one first.
     pub(super) fn undo(&mut self, log: &[Undo]) {
         for undo in log.iter().rev() {
             match undo {
-                Undo::Cell { place, column, number } => {
+                Undo::Update { place, column, number } => {
                     let spot = self.spot(place).expect("a row that has changed");
                     let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
                     Arc::make_mut(&mut block.columns[*column as usize]).set(spot.row as usize, *number);
                 }
-                Undo::Came(place) => self.take(&[*place]),
-                Undo::Left(place, row) => {
+                Undo::Insert(place) => self.take(&[*place]),
+                Undo::Delete(place, row) => {
                     self.put(vec![(*place, 0)], |_, column, numbers| numbers.push(row[column]))
                 }
             }
         }
     }
 
-    /// Puts rows that come as values at their places.
-    pub(super) fn bring<'a>(&mut self, rows: impl Iterator<Item = (Place, &'a [Value])>) {
+    /// Inserts rows, given as values, at their places.
+    pub(super) fn insert_values<'a>(&mut self, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) {
         let (mut coming, mut values) = (Vec::new(), Vec::new());
         for (source, (place, row)) in (0..).zip(rows) {
             coming.push((place, source));
@@ -140,13 +142,13 @@ impl Columns {
         });
     }
 
-    /// Takes in all rows of others of the same table.
+    /// Inserts all rows of other parts of the same table.
     pub(super) fn join(&mut self, others: &[Arc<Columns>]) {
         let places = others.iter().flat_map(|other| other.places());
         let coming = places.zip(0..).collect();
         self.put(coming, |columns, column, numbers| {
-            // Each has codes of its own.
-            let codes = columns.take_in(column, others);
+            // Each part has its own codes.
+            let codes = columns.merge_codes(column, others);
             for (number, other) in others.iter().enumerate() {
                 let values = other.blocks.iter().flat_map(|block| block.columns[column].values());
                 match &codes {
@@ -159,40 +161,43 @@ impl Columns {
         });
     }
 
-    /// The codes here of all values that others have in a column, by their own codes; nothing for a column whose values have none.
-    fn take_in(&mut self, column: usize, others: &[Arc<Columns>]) -> Option<Vec<Vec<u32>>> {
+    /// Returns this table's codes for all values of the parts' dictionaries of a column, indexed by part and
+    /// by the part's code. Returns `None` for a column without a dictionary.
+    fn merge_codes(&mut self, column: usize, others: &[Arc<Columns>]) -> Option<Vec<Vec<u32>>> {
         let dictionary = self.dictionaries[column].as_mut()?;
         let others: Vec<&Dictionary> =
             others.iter().filter_map(|other| other.dictionaries[column].as_deref()).collect();
-        let codes = Dictionary::take_in(dictionary, &others);
-        self.untidy |= dictionary.wants_merge();
+        let codes = Dictionary::merge_codes(dictionary, &others);
+        self.merge_due |= dictionary.wants_merge();
         Some(codes)
     }
 
-    /// Puts rows at their places, where there are none. Each comes with a number from 0 on. The numbers of one column are asked for
-    /// at a time, in this order: so what is read and written of a column lies together.
+    /// Inserts rows at unoccupied places. Each row comes with its number, from 0 on. `column_of` returns the
+    /// numbers of one column in the order of those row numbers. The work goes column by column, so that the
+    /// memory of a column is read and written together.
     fn put(
         &mut self,
-        mut coming: Vec<(Place, u32)>,
+        mut coming: Vec<(RowPlace, u32)>,
         mut column_of: impl FnMut(&mut Columns, usize, &mut Vec<Option<u64>>),
     ) {
         coming.sort_unstable_by_key(|(place, _)| *place);
         self.rows += coming.len();
-        let mut homes = self.homes(&coming);
+        let mut block_inserts = self.block_inserts(&coming);
         let mut numbers = Vec::with_capacity(coming.len());
-        // From the last column on, so that a block that is written anew gives each away as soon as it was read.
+        // Begins at the last column, so that a block that is being rebuilt can pop each old chunk and free it
+        // after reading.
         for column in (0..self.width()).rev() {
             numbers.clear();
             column_of(self, column, &mut numbers);
-            for home in &mut homes {
+            for home in &mut block_inserts {
                 match home {
-                    Home::Few { block, rows } => {
+                    BlockInsert::InPlace { block, rows } => {
                         let block = Arc::make_mut(&mut self.blocks[*block]);
                         let chunk = Arc::make_mut(&mut block.columns[column]);
                         rows.iter()
                             .for_each(|&(index, source)| chunk.insert(index, numbers[source as usize]));
                     }
-                    Home::Many { block, pieces } => {
+                    BlockInsert::Rebuild { block, pieces } => {
                         let before =
                             self.blocks.get_mut(*block).and_then(|block| Arc::make_mut(block).columns.pop());
                         let before = before.map_or(Vec::new(), |chunk| chunk.values());
@@ -208,9 +213,9 @@ impl Columns {
                 }
             }
         }
-        // From the back, so that the numbers of the blocks before do not change.
-        for home in homes.into_iter().rev() {
-            let Home::Many { block, pieces } = home else { continue };
+        // Begins at the last block, so that the indexes of the blocks before stay valid.
+        for home in block_inserts.into_iter().rev() {
+            let BlockInsert::Rebuild { block, pieces } = home else { continue };
             let pieces = pieces.into_iter().map(|(mut piece, _)| {
                 piece.columns.reverse();
                 Arc::new(piece)
@@ -220,12 +225,12 @@ impl Columns {
         }
     }
 
-    /// Where sorted rows belong. Those that are few for a block have their places already.
-    fn homes(&mut self, coming: &[(Place, u32)]) -> Vec<Home> {
-        let mut homes = Vec::new();
+    /// Assigns sorted rows to blocks. Rows that are few for their block receive their places in it at once.
+    fn block_inserts(&mut self, coming: &[(RowPlace, u32)]) -> Vec<BlockInsert> {
+        let mut block_inserts = Vec::new();
         let mut rest = coming;
         while let Some((place, _)) = rest.first() {
-            // Behind the last block there is only its end to go to.
+            // Rows behind the last block belong at its end.
             let home = self.block_of(place).min(self.blocks.len().saturating_sub(1));
             let many = match self.blocks.get(home) {
                 Some(block) if home + 1 < self.blocks.len() => {
@@ -236,46 +241,47 @@ impl Columns {
             let (now, later) = rest.split_at(many);
             rest = later;
             let room = self.blocks.get(home).map_or(0, |block| BLOCK_ROWS - block.len());
-            homes.push(match now.len() <= FEW.min(room) {
+            block_inserts.push(match now.len() <= IN_PLACE_MAX.min(room) {
                 true => {
                     let block = Arc::make_mut(&mut self.blocks[home]);
                     let rows = now.iter().map(|&(place, source)| (block.admit(place), source)).collect();
-                    Home::Few { block: home, rows }
+                    BlockInsert::InPlace { block: home, rows }
                 }
-                false => Home::Many { block: home, pieces: self.pieces(home, now) },
+                false => BlockInsert::Rebuild { block: home, pieces: self.pieces(home, now) },
             });
         }
-        homes
+        block_inserts
     }
 
-    /// A block that is written anew with these rows, in several pieces if there are too many, and no columns yet.
-    fn pieces(&self, block: usize, coming: &[(Place, u32)]) -> Vec<(Block, Vec<u32>)> {
+    /// Returns the pieces, still without columns, that replace a block when these rows join it; several
+    /// pieces if one block cannot hold them.
+    fn pieces(&self, block: usize, coming: &[(RowPlace, u32)]) -> Vec<(Block, Vec<u32>)> {
         let places = self.blocks.get(block).map_or(Vec::new(), |block| block.places());
         let appended = places.last().is_none_or(|last| coming.first().is_none_or(|(first, _)| last < first));
-        // Where each row of the new order comes from: the old rows, then the coming ones.
+        // The source of each row in the new order: the old rows first, then the new ones.
         let first = places.len() as u32;
-        let mut order: Vec<(Place, u32)> = places.into_iter().zip(0..).collect();
+        let mut order: Vec<(RowPlace, u32)> = places.into_iter().zip(0..).collect();
         order.extend(coming.iter().map(|&(place, source)| (place, first + source)));
-        // Two runs, each in order.
+        // The list is two sorted runs, which this sort merges in linear time.
         order.sort_by_key(|(place, _)| *place);
         let twice = order.windows(2).find(|pair| pair[0].0 == pair[1].0);
         assert!(twice.is_none(), "two rows have one number: {twice:?}");
-        // Rows that arrive in order leave full blocks behind; others leave room.
+        // Appended rows fill whole blocks. Otherwise blocks keep room for further inserts.
         let pieces = order.len().div_ceil(if appended { BLOCK_ROWS } else { BLOCK_ROWS * 3 / 4 });
         let size =
             if appended || order.len() <= BLOCK_ROWS { BLOCK_ROWS } else { order.len().div_ceil(pieces) };
         let pieces = order.chunks(size).map(|piece| {
-            let (places, sources): (Vec<Place>, Vec<u32>) = piece.iter().copied().unzip();
+            let (places, sources): (Vec<RowPlace>, Vec<u32>) = piece.iter().copied().unzip();
             (Block::bare(&places), sources)
         });
         pieces.collect()
     }
 
-    /// Takes away rows that are there.
-    pub(super) fn take(&mut self, places: &[Place]) {
+    /// Removes rows, all of which must exist.
+    pub(super) fn take(&mut self, places: &[RowPlace]) {
         let mut places = places.to_vec();
         places.sort_unstable();
-        // From the back, so that the numbers of the blocks before do not change.
+        // Begins at the last block, so that the indexes of the blocks before stay valid.
         while let Some(last) = places.last() {
             let number = self.block_of(last);
             let block = self.blocks.get(number).expect("a row to remove");
@@ -291,25 +297,25 @@ impl Columns {
                 .collect();
             assert_eq!(leaving.len(), here.len(), "a row is removed twice");
             self.rows -= here.len();
-            self.close_up(number, &leaving);
+            self.remove_from_block(number, &leaving);
         }
     }
 
-    /// Takes rows of a block away.
-    fn close_up(&mut self, number: usize, leaving: &BTreeSet<usize>) {
+    /// Removes rows of a block, and joins the block with a neighbour if both are small.
+    fn remove_from_block(&mut self, number: usize, leaving: &BTreeSet<usize>) {
         let block = &mut self.blocks[number];
         if leaving.len() == block.len() {
             self.blocks.remove(number);
             return;
         }
-        if leaving.len() <= FEW {
+        if leaving.len() <= IN_PLACE_MAX {
             let block = Arc::make_mut(block);
             leaving.iter().rev().for_each(|&index| block.remove(index));
         } else {
             let staying: Vec<usize> = (0..block.len()).filter(|index| !leaving.contains(index)).collect();
-            *block = Arc::new(pick(block, &staying));
+            *block = Arc::new(retained(block, &staying));
         }
-        // Blocks that together fill less than half of one are joined.
+        // Neighbouring blocks that together fill at most half a block are joined.
         let size = |number: usize| self.blocks.get(number).map_or(BLOCK_ROWS, |block| block.len());
         let first = if size(number) + size(number + 1) <= BLOCK_ROWS / 2 {
             number
@@ -325,7 +331,7 @@ impl Columns {
         *first = Arc::new(Block::new(&places, chunks.map(|(a, b)| [a.values(), b.values()].concat())));
     }
 
-    /// Merges the tails that have grown long.
+    /// Merges the dictionary tails that are long enough, and renumbers the columns that use them.
     pub(super) fn merge_tails(&mut self) {
         for column in 0..self.width() {
             let Some(dictionary) = self.dictionaries[column].as_ref().filter(|one| one.wants_merge()) else {
@@ -343,13 +349,13 @@ impl Columns {
             }
             self.dictionaries[column] = Some(Arc::new(merged));
         }
-        self.untidy = false;
+        self.merge_due = false;
     }
 }
 
-/// Some rows of a block.
-fn pick(block: &Block, indexes: &[usize]) -> Block {
-    let places: Vec<Place> = indexes.iter().map(|&index| block.place(index)).collect();
+/// Returns a block of some rows of another one.
+fn retained(block: &Block, indexes: &[usize]) -> Block {
+    let places: Vec<RowPlace> = indexes.iter().map(|&index| block.place(index)).collect();
     Block::new(
         &places,
         block.columns.iter().map(|chunk| indexes.iter().map(|&index| chunk.value(index)).collect()),
@@ -370,10 +376,10 @@ mod tests {
     };
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum TestStep {
         Bring(usize),
         Join(Vec<usize>),
-        /// One row of so many.
+        /// Removes every n-th row.
         Take(usize),
     }
 
@@ -393,20 +399,20 @@ mod tests {
         })
     }
 
-    /// Rows with keys spread over the ring: a number that is now and then missing, a text that many have, and one that hardly any
-    /// other has.
-    fn rows(count: usize, first: usize) -> Vec<(Place, Row)> {
+    /// Rows with keys spread over the ring. Each has a number that is sometimes NULL, a text that many rows
+    /// share, and a nearly unique text.
+    fn rows(count: usize, first: usize) -> Vec<(RowPlace, Row)> {
         let row = |number: usize| {
             let key = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             let id = RowId { epoch: Epoch(1), line: number as u32 };
             let n = if number.is_multiple_of(3) { Value::Null } else { Value::Int8(number as i64) };
             let texts = [format!("{}", number % 7), format!("{:x}", key >> 40)];
-            (Place { key, tie: 0, id }, Row::from([vec![n], texts.map(Value::text_of).to_vec()].concat()))
+            (RowPlace { key, tie: 0, id }, Row::from([vec![n], texts.map(Value::text_of).to_vec()].concat()))
         };
         (first..first + count).map(row).collect()
     }
 
-    fn gathered(rows: &[(Place, Row)]) -> Columns {
+    fn gathered(rows: &[(RowPlace, Row)]) -> Columns {
         Columns::gathered(&schema(), rows.iter().map(|(place, row)| (*place, &row[..])))
     }
 
@@ -414,11 +420,11 @@ mod tests {
         prop_oneof![1usize..4, 100usize..300, 2000usize..6000]
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = TestStep> {
         prop_oneof![
-            count().prop_map(Step::Bring),
-            prop::collection::vec(count(), 1..5).prop_map(Step::Join),
-            (1usize..400).prop_map(Step::Take),
+            count().prop_map(TestStep::Bring),
+            prop::collection::vec(count(), 1..5).prop_map(TestStep::Join),
+            (1usize..400).prop_map(TestStep::Take),
         ]
     }
 
@@ -430,13 +436,13 @@ mod tests {
             let (mut model, mut next) = (BTreeMap::new(), 0);
             for step in steps {
                 match step {
-                    Step::Bring(count) => {
+                    TestStep::Bring(count) => {
                         let coming = rows(count, next);
                         next += count;
-                        columns.bring(coming.iter().map(|(place, row)| (*place, &row[..])));
+                        columns.insert_values(coming.iter().map(|(place, row)| (*place, &row[..])));
                         model.extend(coming);
                     }
-                    Step::Join(counts) => {
+                    TestStep::Join(counts) => {
                         let mut runs = Vec::new();
                         for count in counts {
                             let coming = rows(count, next);
@@ -445,17 +451,18 @@ mod tests {
                             model.extend(coming);
                         }
                         columns.join(&runs);
-                        // Another order than that in which they came.
+                        // The merge changes the order of the codes, which must not matter.
                         columns.merge_tails();
                     }
-                    Step::Take(part) => {
-                        let leaving: Vec<Place> = model.keys().step_by(part).copied().collect();
+                    TestStep::Take(part) => {
+                        let leaving: Vec<RowPlace> = model.keys().step_by(part).copied().collect();
                         columns.take(&leaving);
                         leaving.iter().for_each(|place| drop(model.remove(place)));
                     }
                 }
                 let all = [KeyRange::ALL];
-                let found = columns.within(&all, Place::first(0)).map(|(place, row)| (place, row.into_owned()));
+                let found = columns.within(&all, RowPlace::first(0));
+                let found = found.map(|(place, row)| (place, row.into_owned()));
                 prop_assert!(found.eq(model.iter().map(|(place, row)| (*place, row.clone()))));
                 prop_assert_eq!(columns.len(), model.len());
                 prop_assert!(columns.blocks.iter().all(|block| block.len() <= BLOCK_ROWS));

@@ -1,5 +1,5 @@
-//! A column's values in one block: packed numbers, which of them are NULL, and what tells quickly that a value is not
-//! here.
+//! Chunks: a column's values in one block, as packed numbers, with the NULLs and a filter that shows quickly
+//! that a value is absent.
 
 use super::{
     kernel,
@@ -7,26 +7,26 @@ use super::{
 };
 use crate::{
     engine::Failure,
-    saved::{self, Input, Mark},
+    saved::{self, Input, NameCell},
 };
 
-/// Bits of a membership filter.
+/// The size of a membership filter, in bits.
 const FILTER_BITS: usize = 4096;
 
 #[derive(Clone)]
 pub(super) struct Chunk {
-    /// Where a value is NULL, any number.
+    /// The numbers of all rows; arbitrary for a NULL.
     pub(super) numbers: Packed,
-    /// A bit for each row, set for NULL; nothing if no value is.
+    /// A bit for each row, set for NULL; `None` if no value is NULL.
     nulls: Option<Vec<u64>>,
-    /// No number is below; it may be lower than the least.
+    /// A lower bound of the numbers; not always the least one.
     pub(super) low: u64,
-    /// No number is above.
+    /// An upper bound of the numbers.
     pub(super) high: u64,
-    /// A bit for the hash of every number, where numbers are many.
+    /// A bit for the hash of every number, if codes are wider than a byte.
     filter: Option<Box<[u64; FILTER_BITS / 64]>>,
-    /// Where it is on disk.
-    pub(super) mark: Mark,
+    /// The name of the chunk's fragment on disk; a change clears it.
+    pub(super) mark: NameCell,
 }
 
 fn filter_bit(number: u64) -> (usize, u64) {
@@ -46,7 +46,7 @@ impl Chunk {
         Chunk::of(values.iter().map(|value| value.unwrap_or(0)).collect(), nulls)
     }
 
-    /// Of these numbers, whatever stands where a value is NULL.
+    /// Builds a chunk from numbers and NULL bits; the number of a NULL does not matter.
     fn of(mut numbers: Vec<u64>, nulls: Option<Vec<u64>>) -> Chunk {
         let there =
             |index: usize| nulls.as_ref().is_none_or(|nulls| nulls[index / 64] >> (index % 64) & 1 == 0);
@@ -73,10 +73,10 @@ impl Chunk {
             }
             filter
         });
-        Chunk { numbers: packed, nulls, low, high, filter, mark: Mark::default() }
+        Chunk { numbers: packed, nulls, low, high, filter, mark: NameCell::default() }
     }
 
-    /// The same rows with other numbers: `numbers` has the new one of each old one.
+    /// Returns a chunk of the same rows, with each number `n` replaced by `numbers[n]`.
     pub(super) fn renumbered(&self, numbers: &[u32]) -> Chunk {
         let renumber = |(index, old): (usize, u64)| match self.is_null(index) {
             true => 0,
@@ -90,7 +90,7 @@ impl Chunk {
         self.nulls.as_ref().is_some_and(|nulls| nulls[index / 64] >> (index % 64) & 1 == 1)
     }
 
-    /// The bits of the NULLs, if there are any.
+    /// Returns the NULL bits, if the chunk keeps any.
     pub(super) fn nulls(&self) -> Option<&[u64]> {
         self.nulls.as_deref()
     }
@@ -100,26 +100,26 @@ impl Chunk {
         (!self.is_null(index)).then(|| self.numbers.number(index))
     }
 
-    /// Puts the numbers of these rows into the slots, one after another; of NULL any number.
+    /// Writes the numbers of these rows into the slots in order; an arbitrary number for NULL.
     pub(super) fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
         self.numbers.gather(rows, slots);
     }
 
-    /// Asks for what is known of it, ahead of its use.
+    /// Prefetches the chunk's header.
     #[inline]
     pub(super) fn prefetch(&self) {
         kernel::prefetch(self);
         kernel::prefetch(&self.filter);
     }
 
-    /// Asks for what is written when a row changes.
+    /// Prefetches the memory that an update of a row writes.
     #[inline]
     pub(super) fn prefetch_row(&self, index: usize) {
         kernel::prefetch(&self.filter);
         self.numbers.prefetch(index);
     }
 
-    /// Asks for all its values and for what tells whether numbers are here, ahead of their use.
+    /// Prefetches all values and the whole filter.
     pub(super) fn prefetch_all(&self) {
         for words in self.filter.iter().flat_map(|filter| filter.as_chunks::<8>().0) {
             kernel::prefetch(words);
@@ -127,7 +127,7 @@ impl Chunk {
         self.numbers.prefetch_all();
     }
 
-    /// Asks for what tells whether a number is here, ahead of its being written.
+    /// Prefetches the filter bit of a number that is about to be written.
     #[inline]
     pub(super) fn prefetch_mark(&self, number: Option<u64>) {
         if let (Some(filter), Some(number)) = (&self.filter, number) {
@@ -135,7 +135,7 @@ impl Chunk {
         }
     }
 
-    /// Asks for its values and for what tells whether a number is here, ahead of their use.
+    /// Prefetches the values, and the filter bit of a number.
     pub(super) fn prefetch_values(&self, number: u64) {
         self.prefetch_mark(Some(number));
         self.numbers.prefetch_pages();
@@ -151,7 +151,7 @@ impl Chunk {
         }
     }
 
-    /// Whether a number may be here.
+    /// Whether the chunk may hold a number.
     pub(super) fn may_hold(&self, number: u64) -> bool {
         self.low <= number
             && number <= self.high
@@ -223,7 +223,7 @@ impl Chunk {
         }
     }
 
-    /// As a fragment of a saved version.
+    /// Encodes the chunk as a fragment of a saved version.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         self.numbers.encode(out);
         out.push(u8::from(self.nulls.is_some()) | u8::from(self.filter.is_some()) << 1);
@@ -232,8 +232,8 @@ impl Chunk {
         saved::put_u64s(out, self.filter.as_ref().map_or(&[], |filter| &filter[..]));
     }
 
-    /// The fragment of this mark.
-    pub(super) fn decode(mut input: Input<'_>, mark: Mark) -> Result<Chunk, Failure> {
+    /// Decodes the fragment of this mark. Fails if it is malformed.
+    pub(super) fn decode(mut input: Input<'_>, mark: NameCell) -> Result<Chunk, Failure> {
         let numbers = Packed::decode(&mut input)?;
         let flags = input.u8()?;
         let (low, high) = (input.u64()?, input.u64()?);

@@ -1,11 +1,12 @@
-//! Filters compiled: from a conjunction to terms, each about the numbers of one column.
+//! Compiled filters: terms of a conjunction, each about the numbers of one column.
 //!
-//! A filter is taken apart at its ANDs. A comparison of a column with constants becomes a [`Term`]; constants are bound
-//! to numbers here, so that one which no dictionary holds makes a term that nothing passes. What is left is asked about
-//! the rows that pass the terms, as the whole filter, by `eval`.
+//! A filter is split at its ANDs. A comparison of a column with constants becomes a [`Term`]. Constants
+//! become numbers here, so a constant that is in no dictionary makes a term that nothing passes. If some part
+//! makes no term, `eval` evaluates the whole filter on the rows that pass the terms.
 //!
-//! Evaluation goes from left to right and ends at the first FALSE, not at NULL; and it can fail. So that a row fails
-//! here exactly if it fails there, only terms before the first part that can fail are used, and those let NULL pass.
+//! Evaluation goes from left to right, ends at the first FALSE, not at NULL, and can fail. A row must fail
+//! here exactly if it fails there. So only the parts before the first part that can fail become terms, and
+//! those terms let NULL pass.
 
 use std::sync::Arc;
 
@@ -18,16 +19,16 @@ use crate::{
 
 use super::{chunk::Chunk, dictionary::Dictionary, ordinal};
 
-/// What a filter asks of one column.
+/// The demand of a filter on one column.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Term {
     pub(super) column: usize,
-    /// Passing numbers; none if `low` is above `high`.
+    /// The range of passing numbers; empty if `low` is above `high`.
     pub(super) low: u64,
     pub(super) high: u64,
-    /// More of them, sorted.
+    /// Further passing numbers, sorted.
     pub(super) others: Vec<u64>,
-    /// The others pass instead.
+    /// Whether the numbers that are not listed pass instead.
     pub(super) negated: bool,
     /// Whether NULL passes.
     pub(super) nulls: bool,
@@ -46,7 +47,7 @@ impl Term {
         value.map_or(self.nulls, |number| self.passes(number))
     }
 
-    /// Drops from a list, behind its first so many rows, those whose values do not pass.
+    /// Drops rows whose values do not pass from a list, except for its first `first` rows.
     pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<u32>, first: usize) {
         if self.is_range() && chunk.nulls().is_none() {
             return chunk.numbers.retain_within(self.low, self.high, rows, first);
@@ -72,14 +73,14 @@ impl Term {
             || self.listed_within(chunk).iter().any(|&number| chunk.may_hold(number))
     }
 
-    /// The single numbers between a chunk's least and greatest.
+    /// Returns the single numbers within the bounds of a chunk.
     fn listed_within(&self, chunk: &Chunk) -> &[u64] {
         let first = self.others.partition_point(|&number| number < chunk.low);
         let last = self.others.partition_point(|&number| number <= chunk.high);
         &self.others[first..last.max(first)]
     }
 
-    /// About which part of a chunk passes, of values spread evenly.
+    /// Estimates the part of a chunk that passes, from 0 to 1, as if its values were spread evenly.
     pub(super) fn selectivity(&self, chunk: &Chunk) -> f64 {
         let numbers = (chunk.high - chunk.low) as f64 + 1.0;
         let inside = if self.low <= self.high { (self.high - self.low) as f64 + 1.0 } else { 0.0 };
@@ -87,7 +88,7 @@ impl Term {
         if self.negated { 1.0 - part } else { part }
     }
 
-    /// Whether one comparison with a number is all it asks.
+    /// Whether the term is one comparison with a range.
     pub(super) fn is_range(&self) -> bool {
         self.others.is_empty() && !self.negated && !self.nulls
     }
@@ -97,32 +98,32 @@ impl Term {
         !self.negated && !self.nulls && self.low > self.high && self.others.is_empty()
     }
 
-    /// Whether the numbers that pass are at most so many, and each is one equality.
+    /// Whether at most `most` single numbers pass.
     pub(super) fn is_equality(&self, most: usize) -> bool {
         !self.negated && !self.nulls && self.low >= self.high && self.others.len() < most
     }
 
-    /// Whether the numbers that pass are an interval and at most so many beside it.
+    /// Whether exactly an interval and up to `most` single numbers pass.
     pub(super) fn is_interval(&self, most: usize) -> bool {
         !self.negated && !self.nulls && self.low < self.high && self.others.len() <= most
     }
 
-    /// The intervals of numbers that are listed.
+    /// Returns the intervals of the listed numbers.
     pub(super) fn intervals(&self) -> impl Iterator<Item = (u64, u64)> {
         let range = (self.low <= self.high).then_some((self.low, self.high));
         range.into_iter().chain(self.others.iter().map(|&number| (number, number)))
     }
 }
 
-/// A filter compiled.
+/// A compiled filter.
 #[derive(Default)]
-pub(super) struct Plan {
+pub(super) struct FilterPlan {
     pub(super) terms: Vec<Term>,
-    /// Whether rows that pass the terms must be asked about the whole filter.
-    pub(super) residual: bool,
+    /// Whether the whole filter must be evaluated on rows that pass the terms.
+    pub(super) filter_left: bool,
 }
 
-impl Plan {
+impl FilterPlan {
     /// Whether no row can satisfy the filter.
     pub(super) fn is_empty(&self) -> bool {
         self.terms.iter().any(Term::is_empty)
@@ -133,8 +134,8 @@ pub(super) fn compile(
     schema: &Schema,
     dictionaries: &[Option<Arc<Dictionary>>],
     filter: Option<&Expr>,
-) -> Plan {
-    let mut plan = Plan::default();
+) -> FilterPlan {
+    let mut plan = FilterPlan::default();
     let Some(filter) = filter else { return plan };
     let mut parts = Vec::new();
     conjuncts(filter, &mut parts);
@@ -143,21 +144,21 @@ pub(super) fn compile(
     for part in &parts[..can_fail.unwrap_or(parts.len())] {
         match binder.term(part) {
             Some(term) => plan.add(term),
-            None => plan.residual = true,
+            None => plan.filter_left = true,
         }
     }
-    plan.residual |= can_fail.is_some();
+    plan.filter_left |= can_fail.is_some();
     plan
 }
 
-impl Plan {
+impl FilterPlan {
     fn add(&mut self, term: Term) {
         let simple = |term: &Term| term.others.is_empty() && !term.negated;
         let other = self.terms.iter_mut().find(|other| {
             other.column == term.column && other.nulls == term.nulls && simple(other) && simple(&term)
         });
         match other {
-            // Two bounds make one range.
+            // Two bounds of a column make one range.
             Some(other) => {
                 other.low = other.low.max(term.low);
                 other.high = other.high.min(term.high);
@@ -182,7 +183,7 @@ fn conjuncts<'a>(filter: &'a Expr, parts: &mut Vec<&'a Expr>) {
     }
 }
 
-/// Whether an expression has a value on every row of the table, as far as can be told from its form.
+/// Whether an expression has a value on every row of the table, as far as its form shows.
 fn is_total(expr: &Expr, schema: &Schema) -> bool {
     let total = |expr: &Expr| is_total(expr, schema);
     let comparable = |a: &Expr, b: &Expr| {
@@ -234,7 +235,7 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// The term that says the same as a part of the filter.
+    /// Returns the term that is equivalent to a part of the filter, if there is one.
     fn term(&self, part: &Expr) -> Option<Term> {
         match part {
             Expr::Binary(operator, left, right) if operator.is_comparison() => {
@@ -258,7 +259,7 @@ impl Binder<'_> {
             },
             Expr::Column(..) => self.compared(self.column(part)?, Binary::Equal, &Value::Bool(true)),
             Expr::Like { text, pattern, escape: _, case_insensitive: false } => {
-                // An escape character in the pattern is no constant that cannot fail, and does not come here.
+                // `is_total` has refused patterns that contain the escape character.
                 let Expr::Constant(Value::Text(pattern), _) = &**pattern else { return None };
                 let column = self.column(text)?;
                 let prefix = pattern.strip_suffix('%')?;
@@ -287,7 +288,7 @@ impl Binder<'_> {
 
     fn compared(&self, column: usize, operator: Binary, value: &Value) -> Option<Term> {
         if value.is_null() {
-            // Unknown for every row: passes nothing, or everything if NULL does.
+            // The comparison is unknown for every row: no row passes, but if NULL must pass, all do.
             return (!self.nulls).then(|| self.range(column, NONE));
         }
         let (below, above) = nearest(self.schema.columns[column].ty, value)?;
@@ -318,7 +319,7 @@ impl Binder<'_> {
 
     fn equal(&self, column: usize, value: &Value) -> Option<Term> {
         match (&self.dictionaries[column], value) {
-            // Texts that are equal are the same.
+            // Equal texts are identical, so one code is enough.
             (Some(dictionary), Value::Text(_)) => {
                 Some(self.range(column, dictionary.find(value).map_or(NONE, |code| (code, code))))
             }
@@ -357,7 +358,8 @@ impl Binder<'_> {
         for element in list {
             let Expr::Constant(value, _) = element else { return None };
             if value.is_null() {
-                // Not in the list is then unknown, which only a true answer hides.
+                // IN is now unknown for values outside the list. A term may treat unknown as FALSE, unless
+                // the term is negated or must let NULL pass.
                 if negated || self.nulls {
                     return None;
                 }
@@ -376,7 +378,7 @@ impl Binder<'_> {
     }
 }
 
-/// The least text above all that begin with this one.
+/// Returns the least text above all texts with this prefix; `None` if there is no such text.
 fn successor(prefix: &str) -> Option<String> {
     let mut prefix = prefix.to_owned();
     while let Some(last) = prefix.pop() {

@@ -1,43 +1,45 @@
-//! Costs: what the ways of finding rows take on a machine, in looks at one value of a column whose values all are compared.
+//! Costs of the ways to find rows on this machine. The unit is the time to compare one value in a comparison
+//! of a whole column.
 //!
-//! They are measured once, with a clock that is handed in, and decide between plans only: whatever they are, the answers
-//! are the same.
+//! They are measured once, with a clock that the caller passes in. They only decide between plans, so they
+//! never change answers.
 
 use std::{hint::black_box, time::Duration};
 
 use super::{block::BLOCK_ROWS, kernel, packed::Packed};
 
-/// How dear the ways of finding rows are.
+/// The costs of the ways to find rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Costs {
-    /// To hash a row for a group of queries and look it up in their filter.
+    /// The cost to hash a row for a group of queries and look it up in the group's filter.
     pub group: f64,
-    /// To ask a row by itself.
+    /// The cost to test a row separately.
     pub row: f64,
 }
 
 impl Default for Costs {
-    /// As measured on a processor with AVX-512 (1.3 ns, and 1 ns, against 0.06).
+    /// The costs on a processor with AVX-512: 1.3 ns and 1 ns, against 0.06 ns per compared value.
     fn default() -> Costs {
         Costs { group: 24.0, row: 16.0 }
     }
 }
 
-/// The columns that a group usually hashes.
+/// The number of columns that a group usually hashes.
 const COLUMNS: usize = 3;
-/// The words of a usual filter.
+/// The size of a usual filter, in words.
 const FILTER_WORDS: usize = 1 << 11;
-/// So many chunks of 8 KiB are looked at, more than the first cache holds; of each so many rows by themselves.
+/// The number of chunks of 8 KiB that are measured, more than the first-level cache holds; and, of each, the
+/// rows that are tested separately.
 const CHUNKS: usize = 192;
 const ROWS: usize = 128;
-/// How often each is measured; the least counts.
+/// The number of rounds of each measurement, of which the shortest counts.
 const ROUNDS: usize = 8;
-/// What a measurement that was disturbed is kept within.
+/// The bounds of a measured cost, in case the measurement was disturbed.
 const LEAST: f64 = 4.0;
 const MOST: f64 = 200.0;
 
 impl Costs {
-    /// Measures them, in some milliseconds.
+    /// Measures the costs, within some milliseconds.
     pub fn measured(mut now: impl FnMut() -> Duration) -> Costs {
         let chunk = |chunk: usize| {
             let spread = |row: usize| ((row + chunk) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 50;
@@ -74,7 +76,7 @@ impl Costs {
                 |chunk: &Packed| (0..ROWS).filter(|row| chunk.number(row * 67 % BLOCK_ROWS) < 100).count();
             black_box(chunks.iter().map(of_chunk).sum::<usize>());
         });
-        // Of one row of one column each.
+        // The times are for one row of one column.
         let scan = scan / (CHUNKS * BLOCK_ROWS) as f64;
         let part = |time: f64| (time / scan).clamp(LEAST, MOST);
         match scan > 0.0 {

@@ -1,13 +1,14 @@
 //! Dictionaries: codes for the texts or numerics of a column.
 //!
-//! Codes of the *sorted* part are ordered as the values are, so that a range of values is a range of codes. New values
-//! take codes behind it, in the *tail*, in the order they come. When the tail has grown to a part of the whole, it is
-//! merged: the values in use get new codes and the column's chunks are written anew (`mod.rs`), so that what no
-//! row holds any more is dropped. Versions share the sorted part and copy the tail.
+//! Codes of the *sorted* part have the order of their values, so a range of values is a range of codes. New
+//! values get the next codes, in the *tail*, in the order of arrival. A tail that is long relative to the
+//! sorted part is merged (`change.rs`). All values in use then get new codes, the column's chunks are
+//! rebuilt, and values that no row holds are dropped. Versions share the sorted part and copy the tail.
 //!
-//! A sorted part whose values are few, and held by several rows each, has them as they are, so that results share them,
-//! and finds them by hash; another holds its texts in one heap (`texts.rs`) and finds them by halving, which takes a fifth of
-//! the memory. The tail is kept as the sorted part is, but always finds by hash (`positions.rs`).
+//! A sorted part with few values that several rows each share keeps each value separately. Results can then
+//! share the values, and a hash finds them. Any other sorted part of texts keeps them in one heap
+//! (`texts.rs`) and finds them by binary search, which takes a fifth of the memory. The tail has the form of
+//! the sorted part, but always finds values by hash (`positions.rs`).
 
 use std::{cmp::Ordering, hash::BuildHasher, sync::Arc};
 
@@ -15,54 +16,56 @@ use rustc_hash::FxBuildHasher;
 
 use crate::{
     engine::Failure,
-    saved::{self, Line, Name, Records, Runs, Saver},
+    saved::{self, Name, OutlineLine, Records, Runs, Saver},
     value::Value,
 };
 
 use super::{kernel, positions::Positions, texts::Texts};
 
-/// The most values that a sorted part holds as they are.
-const SMALL: usize = 1 << 16;
-/// Beyond so many, each must on average be held by so many rows.
-const TINY: usize = 1024;
-const SHARERS: usize = 4;
-/// The tail is merged when it is as long as this and as a quarter of the sorted part.
+/// The most texts that a sorted part keeps separately.
+const SEPARATE_TEXTS_MAX: usize = 1 << 16;
+/// A sorted part with more values than `UNSHARED_MAX` keeps texts separately only if
+/// `ROWS_PER_VALUE_MIN` rows on average share one.
+const UNSHARED_MAX: usize = 1024;
+const ROWS_PER_VALUE_MIN: usize = 4;
+/// The least length of a tail that is merged; it must also reach a quarter of the sorted part.
 const TAIL_MIN: usize = 1024;
-/// The tail is put in order when so many of its values, and a fifth of it, are not.
-const LOOSE_MIN: usize = 64;
-/// A run on disk has no more values, and ends with the one that takes it to so many bytes.
+/// The tail is sorted when more of its values than this, plus a quarter of the sorted ones, are unsorted.
+const UNSORTED_MIN: usize = 64;
+/// The most values of a run on disk. A run also ends with the value that takes it to `RUN_BYTES`.
 const RUN_VALUES: usize = 1 << 14;
 const RUN_BYTES: usize = 256 << 10;
-/// Runs of the tail are numbered from here on.
+/// The number of the tail's first run; lower numbers belong to the sorted part.
 const TAIL: usize = 1 << 32;
 
 #[derive(Clone, Default)]
 pub(super) struct Dictionary {
     sorted: Arc<Sorted>,
     tail: Values,
-    /// The first positions of the tail, in the order of the values; those behind are looked at one by one.
+    /// The first positions of the tail, sorted by value. Searches compare the unsorted positions behind them
+    /// one by one.
     ordered: Vec<u32>,
-    /// Where values are in the tail.
+    /// The index that finds values in the tail.
     positions: Positions,
-    /// Where the tail is on disk.
+    /// The runs of the tail on disk.
     runs: Arc<Runs>,
 }
 
 #[derive(Default)]
 struct Sorted {
     values: Values,
-    /// Where values are; nothing of texts in a heap.
+    /// The index that finds values; empty for texts in a heap.
     positions: Positions,
-    /// Where they are on disk.
+    /// The runs of the values on disk.
     runs: Runs,
 }
 
 /// Values by position.
 #[derive(Clone)]
 enum Values {
-    /// As they are.
+    /// Each value separately.
     Each(Vec<Value>),
-    /// All of them texts.
+    /// Texts in one heap.
     Texts(Texts),
 }
 
@@ -87,7 +90,7 @@ impl Values {
         }
     }
 
-    /// A text, without a copy.
+    /// Returns a text without copying it; `None` for other values.
     fn text(&self, position: usize) -> Option<&str> {
         match self {
             Values::Texts(texts) => Some(texts.text(position)),
@@ -98,7 +101,7 @@ impl Values {
         }
     }
 
-    /// Whether it is this very value.
+    /// Whether the value at a position is identical to this one; 1.0 and 1.00 are not.
     fn is(&self, position: usize, value: &Value) -> bool {
         match (self, value) {
             (Values::Each(values), value) => values[position] == *value,
@@ -107,7 +110,7 @@ impl Values {
         }
     }
 
-    /// How it stands to a value of the column's type.
+    /// Compares the value at a position to a value of the column's type.
     fn order(&self, position: usize, value: &Value) -> Ordering {
         match (self, value) {
             (Values::Texts(texts), Value::Text(text)) => texts.text(position).as_bytes().cmp(text.as_bytes()),
@@ -138,7 +141,7 @@ impl Values {
         }
     }
 
-    /// Where each is.
+    /// Builds an index of the values by hash.
     fn positions(&self) -> Positions {
         let mut positions = Positions::with_capacity(self.len());
         for position in 0..self.len() {
@@ -151,7 +154,7 @@ impl Values {
         positions
     }
 
-    /// How far a run on disk may reach that begins here.
+    /// Returns the end of a run on disk that begins at `start`.
     fn run_end(&self, start: usize) -> usize {
         let (mut end, mut bytes) = (start, 0);
         while end < self.len() && end - start < RUN_VALUES && bytes < RUN_BYTES {
@@ -164,7 +167,7 @@ impl Values {
         end
     }
 
-    /// Some of them as a fragment of a saved version.
+    /// Encodes a range of the values as a fragment of a saved version.
     fn encode(&self, start: usize, end: usize, out: &mut Vec<u8>) {
         match self {
             Values::Each(values) => saved::put_rest(out, &&values[start..end]),
@@ -175,7 +178,7 @@ impl Values {
         }
     }
 
-    /// Those of some runs.
+    /// Restores values from runs. Fails if a run is malformed.
     fn restored(heap: bool, runs: &[(Name, u32)], records: &Records) -> Result<Values, Failure> {
         let counted = |values: usize, count: u32| match values == count as usize {
             true => Ok(()),
@@ -215,13 +218,13 @@ impl Values {
 }
 
 /// A value of another dictionary.
-struct Coming {
+struct ForeignValue {
     beginning: u64,
     other: u32,
     code: u32,
 }
 
-/// The first bytes of a text, as a number of the same order.
+/// Returns the first eight bytes of a text as a number that has the order of the texts.
 fn beginning(text: &str) -> u64 {
     let mut bytes = [0; 8];
     let len = text.len().min(bytes.len());
@@ -233,7 +236,7 @@ fn hash(value: &Value) -> u32 {
     FxBuildHasher.hash_one(value) as u32
 }
 
-/// By value, and what is equal by value (1.0 and 1.00) by its form.
+/// Compares by value, and equal numerics (1.0 and 1.00) by scale.
 fn identity_order(a: &Value, b: &Value) -> Ordering {
     let scale = |value: &Value| match value {
         Value::Numeric(number) => number.scale(),
@@ -243,10 +246,11 @@ fn identity_order(a: &Value, b: &Value) -> Ordering {
 }
 
 impl Sorted {
-    /// These values of a dictionary, which are in order; `texts` if all are.
+    /// Builds a sorted part from these codes of a dictionary, which are in the order of their values. `texts`
+    /// says that all values are texts; `rows` is the number of rows that hold them.
     fn of(dictionary: &Dictionary, codes: &[u32], texts: bool, rows: usize) -> Sorted {
-        let rare = codes.len() > TINY && rows < SHARERS * codes.len();
-        if texts && (rare || codes.len() > SMALL) {
+        let rare = codes.len() > UNSHARED_MAX && rows < ROWS_PER_VALUE_MIN * codes.len();
+        if texts && (rare || codes.len() > SEPARATE_TEXTS_MAX) {
             let text = |&code: &u32| dictionary.text(code as usize).expect("a text among texts");
             let values = Values::Texts(Texts::of(codes.iter().map(text)));
             return Sorted { values, positions: Positions::default(), runs: Runs::default() };
@@ -268,7 +272,7 @@ impl Sorted {
         }
     }
 
-    /// The first code whose value is at least (or, if `above`, greater than) this one.
+    /// Returns the first code whose value is at least (if `above`: greater than) this one.
     fn bound(&self, value: &Value, above: bool) -> u64 {
         let least = at_least(!above);
         let (mut low, mut high) = (0, self.values.len());
@@ -283,7 +287,8 @@ impl Sorted {
         low as u64
     }
 
-    /// The first position from `from` on whose value is at least this one; all before `from` are less.
+    /// Returns the first position from `from` on whose value is at least this one. All values before `from`
+    /// must be less.
     fn bound_from(&self, from: usize, value: &Value) -> usize {
         let is_less = |position: usize| self.values.order(position, value).is_lt();
         let (mut low, mut step) = (from, 1);
@@ -312,7 +317,8 @@ impl Sorted {
     }
 }
 
-/// How a value must at least stand to a lower bound, which belongs to the range or not.
+/// Returns the least result of comparing a value with a lower bound for which the value lies in the range.
+/// `with` says that the bound itself lies in the range.
 fn at_least(with: bool) -> Ordering {
     if with { Ordering::Equal } else { Ordering::Greater }
 }
@@ -323,7 +329,7 @@ impl Dictionary {
         values.value(position)
     }
 
-    /// Where the value of a code is.
+    /// Returns the list and position of the value of a code.
     fn at(&self, code: usize) -> (&Values, usize) {
         match code.checked_sub(self.sorted.len()) {
             None => (&self.sorted.values, code),
@@ -331,19 +337,19 @@ impl Dictionary {
         }
     }
 
-    /// Whether the value of a code is made each time it is asked for.
+    /// Whether each read of the value of a code allocates a copy.
     #[inline]
     pub(super) fn copies(&self, code: u64) -> bool {
         matches!(self.at(code as usize).0, Values::Texts(_))
     }
 
-    /// Asks for the memory of a value ahead of its use: for what says where the value lies, or (`deep`) for the value.
+    /// Prefetches a value of the sorted part: its pointer or end, or (if `deep`) its bytes.
     #[inline]
     pub(super) fn prefetch(&self, code: u64, deep: bool) {
         self.sorted.values.prefetch(code as usize, deep);
     }
 
-    /// The code of this very value.
+    /// Returns the code of a value; values that are equal but not identical have different codes.
     pub(super) fn find(&self, value: &Value) -> Option<u64> {
         let hash = hash(value);
         let sorted = self.sorted.find(value, hash).map(u64::from);
@@ -353,7 +359,7 @@ impl Dictionary {
         })
     }
 
-    /// Gives a code to a value that has none.
+    /// Adds a value that has no code, and returns its new code.
     pub(super) fn add(&mut self, value: &Value) -> u64 {
         let code = u32::try_from(self.len()).expect("fewer values than rows");
         self.positions.add(hash(value), self.tail.len() as u32);
@@ -361,42 +367,44 @@ impl Dictionary {
         code.into()
     }
 
-    /// The codes here of all values of others, by their own codes. Values that have none are given one.
+    /// Returns this dictionary's codes for all values of others, indexed by dictionary and by its code. Adds
+    /// the values that are new here.
     ///
-    /// Texts are looked for in their order, each from where the one before was found: so a heap is walked once, where halving
-    /// would jump about in it for each.
-    pub(super) fn take_in(this: &mut Arc<Dictionary>, others: &[&Dictionary]) -> Vec<Vec<u32>> {
+    /// Texts are searched in sorted order, each from the position of the one before. A heap is thus walked
+    /// once, while a binary search for each text would jump about in it.
+    pub(super) fn merge_codes(this: &mut Arc<Dictionary>, others: &[&Dictionary]) -> Vec<Vec<u32>> {
         let mut codes: Vec<Vec<u32>> = others.iter().map(|other| vec![0; other.len()]).collect();
-        let mut all: Vec<Coming> = Vec::with_capacity(others.iter().map(|other| other.len()).sum());
+        let mut all: Vec<ForeignValue> = Vec::with_capacity(others.iter().map(|other| other.len()).sum());
         for (other, dictionary) in others.iter().enumerate() {
             all.extend((0..dictionary.len()).map(|code| {
                 let beginning = dictionary.text(code).map_or(0, beginning);
-                Coming { beginning, other: other as u32, code: code as u32 }
+                ForeignValue { beginning, other: other as u32, code: code as u32 }
             }));
         }
-        let text = |coming: &Coming| others[coming.other as usize].text(coming.code as usize);
+        let text = |foreign: &ForeignValue| others[foreign.other as usize].text(foreign.code as usize);
         all.sort_unstable_by(|a, b| {
             let beginnings = a.beginning.cmp(&b.beginning);
             beginnings.then_with(|| text(a).map(str::as_bytes).cmp(&text(b).map(str::as_bytes)))
         });
-        let (mut from, mut before): (usize, Option<(&Coming, u32)>) = (0, None);
-        for coming in &all {
-            let is_same = |before: &Coming| text(coming).is_some() && text(before) == text(coming);
+        let (mut from, mut before): (usize, Option<(&ForeignValue, u32)>) = (0, None);
+        for foreign in &all {
+            let is_same = |before: &ForeignValue| text(foreign).is_some() && text(before) == text(foreign);
             let code = match before.filter(|(before, _)| is_same(before)) {
                 Some((_, code)) => code,
                 None => {
-                    let value = others[coming.other as usize].value(coming.code.into());
+                    let value = others[foreign.other as usize].value(foreign.code.into());
                     let known = this.find_from(&value, &mut from);
                     known.unwrap_or_else(|| Arc::make_mut(this).add(&value) as u32)
                 }
             };
-            codes[coming.other as usize][coming.code as usize] = code;
-            before = Some((coming, code));
+            codes[foreign.other as usize][foreign.code as usize] = code;
+            before = Some((foreign, code));
         }
         codes
     }
 
-    /// The code of a value. None that was looked for before with this `from` was greater, if it is a text.
+    /// Returns the code of a value. If it is a text, no value searched before with this `from` may be
+    /// greater.
     fn find_from(&self, value: &Value, from: &mut usize) -> Option<u32> {
         let hash = hash(value);
         let sorted = match &self.sorted.values {
@@ -412,17 +420,18 @@ impl Dictionary {
         })
     }
 
-    /// Whether many values of the tail are not in order.
-    pub(super) fn is_loose(&self) -> bool {
-        self.tail.len() - self.ordered.len() > LOOSE_MIN + self.ordered.len() / 4
+    /// Whether the tail has enough unsorted values to be sorted.
+    pub(super) fn is_unsorted(&self) -> bool {
+        self.tail.len() - self.ordered.len() > UNSORTED_MIN + self.ordered.len() / 4
     }
 
-    /// Puts the tail in order.
+    /// Sorts the tail.
     pub(super) fn order_tail(&mut self) {
         self.ordered = self.tail_in_order(|_| true);
     }
 
-    /// Those positions of the tail, in the order of the values. Most texts are told apart by how they begin, without a look at them.
+    /// Returns the wanted positions of the tail, sorted by value. The first bytes order most texts, without
+    /// an access to the heap.
     fn tail_in_order(&self, is_wanted: impl Fn(u32) -> bool) -> Vec<u32> {
         let tail = &self.tail;
         let wanted = (0..tail.len() as u32).filter(|&position| is_wanted(position));
@@ -437,8 +446,9 @@ impl Dictionary {
         keys.into_iter().map(|(_, position)| position).collect()
     }
 
-    /// The codes of the values between two bounds (whether the bound itself belongs to it is said beside it): a range
-    /// of the sorted part, its end excluded, and single codes of the tail.
+    /// Returns the codes of the values between two bounds, each with a flag that says whether the bound
+    /// belongs to the range. The result is a range of the sorted part, its end excluded, and a sorted list of
+    /// codes of the tail.
     pub(super) fn between(
         &self,
         low: Option<(&Value, bool)>,
@@ -476,13 +486,13 @@ impl Dictionary {
         self.tail.len() >= TAIL_MIN.max(self.sorted.len() / 4)
     }
 
-    /// A text, without a copy.
+    /// Returns a text without copying it; `None` for other values.
     fn text(&self, code: usize) -> Option<&str> {
         let (values, position) = self.at(code);
         values.text(position)
     }
 
-    /// How two values that have codes stand to each other.
+    /// Compares the values of two codes.
     fn compare(&self, a: u32, b: u32) -> Ordering {
         match (self.text(a as usize), self.text(b as usize)) {
             (Some(a), Some(b)) => a.as_bytes().cmp(b.as_bytes()),
@@ -490,8 +500,9 @@ impl Dictionary {
         }
     }
 
-    /// A dictionary of the values whose codes are used by so many rows, all of them sorted; and the new code of every
-    /// used old one. Only the tail is put in order: the sorted part is walked along it.
+    /// Returns a dictionary of the used values, all of them sorted, and the new code of every used old code.
+    /// `rows` is the number of rows that use them. Only the tail is sorted; the sorted part is then merged
+    /// with it.
     pub(super) fn merged(&self, used: &[bool], rows: usize) -> (Dictionary, Vec<u32>) {
         let is_used = |code: &u32| used[*code as usize];
         let behind = self.sorted.len() as u32;
@@ -516,8 +527,8 @@ impl Dictionary {
         (Dictionary { sorted: Arc::new(sorted), tail, ..Dictionary::default() }, codes)
     }
 
-    /// Saves what of it is not on disk, from a run on: those of the sorted part, then those of the tail. Where to go on if that
-    /// is too much.
+    /// Saves the values that are not on disk, from run `at` on: first the sorted part, then the tail. Returns
+    /// the run to go on from if the saver is full.
     pub(super) fn save(&self, column: usize, mut at: usize, saver: &mut Saver<'_>) -> Option<usize> {
         let lists =
             [(0..TAIL, &self.sorted.values, &self.sorted.runs), (TAIL..usize::MAX, &self.tail, &self.runs)];
@@ -533,11 +544,11 @@ impl Dictionary {
         }
         let heaps = [&self.sorted.values, &self.tail].map(|values| matches!(values, Values::Texts(_)));
         let (sorted, tail) = (saver.names(&self.sorted.runs), saver.names(&self.runs));
-        saver.line(&Line::Dictionary { column: column as u32, heaps, sorted, tail });
+        saver.line(&OutlineLine::Dictionary { column: column as u32, heaps, sorted, tail });
         None
     }
 
-    /// What was saved of one.
+    /// Restores a saved dictionary. Fails if a run is malformed.
     pub(super) fn restored(
         heaps: [bool; 2],
         sorted: Vec<(Name, u32)>,
@@ -555,14 +566,15 @@ impl Dictionary {
         Ok(dictionary)
     }
 
-    /// The tail is counted for every version; the sorted part where it is met first.
-    pub(super) fn bytes_beside(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
+    /// Returns the memory in bytes. The tail counts for every version; the sorted part only for the version
+    /// that first inserts it into `counted`.
+    pub(super) fn bytes_uncounted(&self, counted: &mut std::collections::BTreeSet<usize>) -> usize {
         let first = counted.insert(Arc::as_ptr(&self.sorted).addr());
         self.tail_bytes() + if first { self.sorted.bytes() } else { 0 }
     }
 
-    /// The bytes that are no part of a newer one.
-    pub(super) fn bytes_apart(&self, newer: &Dictionary) -> usize {
+    /// Returns the memory that a newer dictionary does not share, in bytes.
+    pub(super) fn bytes_unshared(&self, newer: &Dictionary) -> usize {
         let shared = Arc::ptr_eq(&self.sorted, &newer.sorted);
         self.tail_bytes() + if shared { 0 } else { self.sorted.bytes() }
     }
@@ -581,7 +593,7 @@ mod tests {
 
     use super::*;
 
-    /// Dictionaries that are merged again and again keep what is used, in order, and say what has become of each code.
+    /// Repeated merges keep the used values, in order, and return the right new code for each old one.
     fn check(values: &[Value], unused: usize, rows: usize) {
         let mut dictionary = Dictionary::default();
         for part in values.chunks(values.len().div_ceil(3).max(1)) {
@@ -622,7 +634,7 @@ mod tests {
         }
     }
 
-    /// Values that others bring have the codes that each by itself would have been found by.
+    /// `merge_codes` returns the codes that single look-ups would find.
     fn check_taken_in(first: &[Value], others: &[Vec<Value>], rows: usize) {
         let of = |values: &[Value]| {
             let mut dictionary = Dictionary::default();
@@ -637,7 +649,7 @@ mod tests {
         let mut dictionary = Arc::new(first.merged(&vec![true; first.len()], rows).0);
         let others: Vec<Dictionary> = others.iter().map(|values| of(values)).collect();
         let before = dictionary.len();
-        let codes = Dictionary::take_in(&mut dictionary, &others.iter().collect::<Vec<_>>());
+        let codes = Dictionary::merge_codes(&mut dictionary, &others.iter().collect::<Vec<_>>());
         let mut highest = before;
         for (other, codes) in others.iter().zip(&codes) {
             assert_eq!(codes.len(), other.len());
@@ -662,19 +674,20 @@ mod tests {
 
         #[test]
         fn what_others_bring_is_found_in_a_heap(
-            others in prop::collection::vec(prop::collection::vec(0usize..4 * TINY, 0..300), 0..4),
+            others in prop::collection::vec(prop::collection::vec(0usize..4 * UNSHARED_MAX, 0..300), 0..4),
         ) {
             let value = |number: usize| Value::text_of(format!("{:x}", number * 7919));
-            let first: Vec<Value> = (0..3 * TINY).map(value).collect();
+            let first: Vec<Value> = (0..3 * UNSHARED_MAX).map(value).collect();
             let others: Vec<Vec<Value>> =
                 others.iter().map(|numbers| numbers.iter().map(|number| value(*number)).collect()).collect();
-            check_taken_in(&first, &others, 2 * TINY);
+            check_taken_in(&first, &others, 2 * UNSHARED_MAX);
         }
     }
 
     #[test]
     fn many_texts_that_hardly_repeat_lie_in_one_heap() {
-        let texts: Vec<Value> = (0..3 * TINY).map(|n| Value::text_of(format!("{:x}", n * 7919))).collect();
-        check(&texts, 3, 2 * TINY);
+        let texts: Vec<Value> =
+            (0..3 * UNSHARED_MAX).map(|n| Value::text_of(format!("{:x}", n * 7919))).collect();
+        check(&texts, 3, 2 * UNSHARED_MAX);
     }
 }

@@ -1,8 +1,8 @@
 //! Finding: the rows of one block that satisfy the terms of one query.
 //!
-//! Terms come in the order of how little passes them. The first is asked whether the block can hold what it wants; then
-//! all rows are compared with it, and with the next ones as long as many are left; each row that is left then is asked by
-//! itself.
+//! Terms come with the most selective one first. The first term decides whether the block can hold a match.
+//! Then all rows are compared with it, and with the next terms as long as many rows remain. After that, each
+//! remaining row is tested separately.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use super::{block::Block, compile::Term, costs::Costs, marks::Marks};
 
 /// The longest list of single numbers that all rows of a block are compared with.
 const LISTED_MAX: usize = 8;
-/// Of fewer rows each is asked by itself.
+/// In a slice of fewer rows, each row is tested separately.
 const SHORT: usize = 64;
 
-/// Lists the rows of a slice of a block that pass all terms, and says whether it looked at rows.
+/// Appends to `matches` the rows of a slice that pass all terms. Returns whether it looked at any row.
 pub(super) fn find(
     block: &Block,
     terms: &[Term],

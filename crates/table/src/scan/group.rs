@@ -1,15 +1,17 @@
-//! Groups: queries whose filters are alike, found for a row by one hash.
+//! Groups: queries with similar filters, which one hash of a row finds.
 //!
-//! The *signature* of a query is the columns that it compares for equality, and one more that it compares with a range.
-//! Queries of one signature are hashed together over its columns; of the range's column only the upper bits are
-//! hashed, and a query stands under each value of these that its range touches. So of a thousand queries on a name and
-//! some days a row meets those of its own name and fortnight only.
+//! The *signature* of a query is the set of columns that it compares for equality, and one more column that
+//! it compares with a range. Queries of one signature share a hash table over its columns. Only the upper
+//! bits of the range's column are hashed, and a query has an entry under each of their values that its range
+//! touches. So of a thousand queries on a name and some days, a row meets only those of its own name and
+//! fortnight.
 //!
-//! A group costs each row of the blocks at which its members look the same however many they are: it is worth that if they
-//! cost more one by one. Queries that look at a small part of the table, because they bind the column that places rows, go
-//! alone for that reason. Few queries with an equality and a range fall back on the group of the equality.
+//! A group costs the same for each row of the blocks at which its members look, however many members it has.
+//! It is worth that if its members would cost more one by one. For this reason queries that bind the column
+//! that places rows, and so look at a small part of the table, go alone. Queries with equalities and a range
+//! that are too few for a group join the group of the equalities.
 //!
-//! Differs: 2009's index union join takes one attribute of each query, greedily; see `mod.rs`.
+//! Differs: the index union join of 2009 takes one attribute of each query, greedily; see `mod.rs`.
 
 use std::collections::BTreeMap;
 
@@ -18,40 +20,41 @@ use crate::explain::Strategy;
 use super::{
     Columns,
     block::Block,
-    compile::{Plan, Term},
+    block_set::BlockSet,
+    compile::{FilterPlan, Term},
     costs::Costs,
-    cover::Cover,
     kernel,
-    pass::{Asking, Stretch},
+    pass::{ActiveQuery, BlockSpan},
     query::Query,
 };
 
-/// The most alternatives of an IN that are looked up; a longer one is compared.
+/// The most alternatives of an IN that are entered in a hash table. A longer list is compared.
 const ALTERNATIVES_MAX: usize = 16;
-/// The most places in a group that one query takes.
+/// The most entries of one query in a group.
 const KEYS_MAX: usize = 64;
-/// On the average a range may take so many.
+/// The average number of entries that a range may take.
 const KEYS_PER_RANGE: u64 = 3;
-/// A range is worth hashing if it leaves out all but such a part of its column.
+/// A range is hashed if it spans at most this fraction of its column.
 const RANGE_PART_MAX: f64 = 0.25;
-/// The most bits of a group's filter: 32 KiB, what the first cache has room for beside the codes.
+/// The most bits of a group's filter, as a power of two: 32 KiB, which fit the first-level cache with the
+/// codes.
 const FILTER_BITS_MAX: u32 = 18;
-/// Of each query so many bits of the filter, so that of rows that interest nobody few pass.
+/// The bits of the filter for each entry. With 32 of them, few rows pass that interest no query.
 const FILTER_BITS_PER_KEY: usize = 32;
-/// So many blocks tell how wide a column is.
+/// The number of blocks that are sampled to estimate the span of a column.
 const SAMPLES: usize = 16;
 
-/// The columns that queries are hashed by.
+/// The columns by which queries are hashed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Signature {
     equal: Vec<usize>,
     range: Option<usize>,
 }
 
-/// A column of a signature, and how its numbers enter the hash.
-struct Part {
+/// A column of a signature, and the way its numbers enter the hash.
+struct SignatureColumn {
     column: usize,
-    /// Bits that are left out.
+    /// The number of low bits that are left out.
     shift: u32,
     factor: u32,
 }
@@ -59,36 +62,37 @@ struct Part {
 /// Queries of one signature.
 pub(super) struct Group {
     signature: Signature,
-    parts: Vec<Part>,
+    parts: Vec<SignatureColumn>,
     filter: Vec<u32>,
-    /// Where the entries of the hashes with these upper bits begin.
+    /// The start of the entries for each value of the upper hash bits.
     starts: Vec<u32>,
     shift: u32,
-    entries: Vec<Entry>,
+    entries: Vec<QueryEntry>,
     /// The blocks at which some of its queries look.
-    pub(super) cover: Cover,
+    pub(super) cover: BlockSet,
 }
 
-/// A query in a group, with what it asks beside the equalities as far as one comparison says it: most rows of the right
-/// hash that it does not want fail here, and the query itself need not be fetched.
+/// An entry of a query in a group, with one comparison that the query makes in addition to its equalities.
+/// Most unwanted rows of the same hash fail that comparison, so that the query itself need not be fetched.
 #[derive(Clone, Copy)]
-struct Entry {
+struct QueryEntry {
     hash: u32,
     query: u32,
     column: u32,
-    /// Behind the last entry of this hash and column; among them `low` ascends.
+    /// The end of the entries of this hash and column, among which `low` ascends.
     end: u32,
     low: u64,
     high: u64,
 }
 
 impl Group {
-    /// None if no query can be placed; those that cannot are put aside.
+    /// Creates a group; `None` if no query can be placed in it. Queries that cannot be placed are added to
+    /// `aside`.
     fn new(
         signature: Signature,
         members: Vec<u32>,
         queries: &[Query<'_>],
-        cover: Cover,
+        cover: BlockSet,
         aside: &mut Vec<u32>,
     ) -> Option<Group> {
         let plan = |query: u32| &queries[query as usize].plan;
@@ -97,15 +101,15 @@ impl Group {
             coarseness(&ranges.map(|term| (term.low, term.high)).collect::<Vec<_>>())
         });
         let columns = signature.equal.iter().chain(&signature.range).enumerate();
-        let parts: Vec<Part> = columns
-            .map(|(position, &column)| Part {
+        let parts: Vec<SignatureColumn> = columns
+            .map(|(position, &column)| SignatureColumn {
                 column,
                 shift: if Some(column) == signature.range { coarse } else { 0 },
-                // An odd number for each.
+                // An odd factor for the first column, and a different one for each further column.
                 factor: 0x85EB_CA6Bu32.wrapping_mul(2 * position as u32 + 1) ^ 0x27D4_EB2E,
             })
             .collect();
-        let mut entries: Vec<Entry> = Vec::with_capacity(2 * members.len());
+        let mut entries: Vec<QueryEntry> = Vec::with_capacity(2 * members.len());
         for query in members {
             let Some(keys) = keys_of(plan(query), &parts, signature.range) else {
                 aside.push(query);
@@ -122,18 +126,18 @@ impl Group {
                 let column = signature.range.unwrap_or(parts[0].column);
                 let (column, low, high) =
                     beside.map_or((column, low, high), |term| (term.column, term.low, term.high));
-                Entry { hash: kernel::finish(sum), query, column: column as u32, end: 0, low, high }
+                QueryEntry { hash: kernel::finish(sum), query, column: column as u32, end: 0, low, high }
             }));
         }
         if entries.is_empty() {
             return None;
         }
         entries.sort_unstable_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
-        // A query stands once under a hash with an interval, or it would be given a row twice.
+        // A query has one entry per hash and interval; otherwise it would receive a row twice.
         entries.dedup_by_key(|entry| (entry.hash, entry.column, entry.low, entry.query));
         let mut end = entries.len();
         for index in (0..entries.len()).rev() {
-            let run = |entry: &Entry| (entry.hash, entry.column);
+            let run = |entry: &QueryEntry| (entry.hash, entry.column);
             if entries.get(index + 1).is_some_and(|next| run(next) != run(&entries[index])) {
                 end = index + 1;
             }
@@ -142,13 +146,13 @@ impl Group {
         let bits = (entries.len() * FILTER_BITS_PER_KEY).next_power_of_two().trailing_zeros();
         let bits = bits.clamp(10, FILTER_BITS_MAX);
         let mut filter = vec![0; 1 << (bits - 5)];
-        for Entry { hash, .. } in &entries {
+        for QueryEntry { hash, .. } in &entries {
             let bit = hash >> (32 - bits);
             filter[(bit >> 5) as usize] |= 1 << (bit & 31);
         }
         let shift = 32 - entries.len().next_power_of_two().trailing_zeros().max(1);
         let mut starts = vec![0; (1 << (32 - shift)) + 1];
-        for Entry { hash, .. } in &entries {
+        for QueryEntry { hash, .. } in &entries {
             starts[(hash >> shift) as usize + 1] += 1;
         }
         for index in 1..starts.len() {
@@ -157,12 +161,12 @@ impl Group {
         Some(Group { signature, parts, filter, starts, shift, entries, cover })
     }
 
-    /// The queries in it; some more than once.
+    /// Returns the queries of the group, possibly with repetitions.
     pub(super) fn members(&self) -> impl Iterator<Item = u32> {
         self.entries.iter().map(|entry| entry.query)
     }
 
-    /// The columns that it hashes.
+    /// Returns the columns that the group hashes.
     pub(super) fn columns(&self) -> impl Iterator<Item = usize> {
         self.parts.iter().map(|part| part.column)
     }
@@ -175,7 +179,7 @@ impl Group {
         Strategy::Group { equal, range, queries: queries.len() as u64 }
     }
 
-    /// Lists the rows of a block that may interest some query, and the hashes of all.
+    /// Hashes all rows of a block, and returns the rows that may interest some query.
     pub(super) fn probe<'s>(&self, block: &Block, hashes: &mut [u32], rows: &'s mut [u32]) -> &'s [u32] {
         hashes.fill(0);
         for part in &self.parts {
@@ -186,20 +190,20 @@ impl Group {
         &rows[..listed]
     }
 
-    /// The hash of one row.
+    /// Returns the hash of one row.
     pub(super) fn hash(&self, block: &Block, index: usize) -> u32 {
         let numbers =
             self.parts.iter().map(|part| block.columns[part.column].numbers.number(index) >> part.shift);
         kernel::finish(sum(&self.parts, numbers))
     }
 
-    /// The queries that may want a row of this hash; NULL is not looked at.
+    /// Finds the queries that may want a row of this hash. NULLs are not distinguished from numbers here.
     #[inline]
     pub(super) fn candidates(&self, hash: u32, block: &Block, index: usize, mut found: impl FnMut(u32)) {
         let bucket = (hash >> self.shift) as usize;
         let (mut next, end) = (self.starts[bucket] as usize, self.starts[bucket + 1] as usize);
         while next < end {
-            let Entry { hash: its, column, end: run, .. } = self.entries[next];
+            let QueryEntry { hash: its, column, end: run, .. } = self.entries[next];
             let run = run as usize;
             if its == hash {
                 let number = block.columns[column as usize].numbers.number(index);
@@ -217,46 +221,47 @@ impl Group {
     }
 }
 
-fn sum(parts: &[Part], numbers: impl Iterator<Item = u64>) -> u32 {
+fn sum(parts: &[SignatureColumn], numbers: impl Iterator<Item = u64>) -> u32 {
     parts
         .iter()
         .zip(numbers)
         .fold(0, |sum: u32, (part, number)| sum.wrapping_add(kernel::fold(number).wrapping_mul(part.factor)))
 }
 
-/// Which queries go together, and which alone.
+/// Divides queries into groups and queries that go alone.
 pub(super) fn arrange(
     columns: &Columns,
     queries: &[Query<'_>],
-    asking: &[Asking],
-    stretches: &[Stretch],
+    asking: &[ActiveQuery],
+    block_spans: &[BlockSpan],
     costs: &Costs,
 ) -> (Vec<Group>, Vec<u32>) {
     let mut alone = Vec::new();
     let mut groups = Vec::new();
-    // What it costs to ask these together, if that is less than to ask them one by one: the blocks that they look at.
-    let together = |members: &[&Asking]| {
-        // Each looks at no block more than once, or hardly: fewer are not worth it wherever they look.
+    // Returns the blocks that these queries look at, if a group costs less than the queries one by one.
+    let together = |members: &[&ActiveQuery]| {
+        // A query looks at each block about once. Fewer members than this are never worth a group.
         (members.len() as f64 >= costs.group).then_some(())?;
         let looks: usize = members.iter().map(|asking| asking.blocks).sum();
-        let stretches = members.iter().flat_map(|asking| &stretches[asking.stretches.clone()]);
-        let cover = Cover::of(columns.blocks.len(), stretches);
+        let block_spans = members.iter().flat_map(|asking| &block_spans[asking.block_spans.clone()]);
+        let cover = BlockSet::of(columns.blocks.len(), block_spans);
         (looks as f64 >= costs.group * cover.count() as f64).then_some(cover)
     };
-    let all: Vec<&Asking> = asking.iter().collect();
+    let all: Vec<&ActiveQuery> = asking.iter().collect();
     if together(&all).is_none() {
         alone.extend(asking.iter().map(|asking| asking.query));
         return (groups, alone);
     }
     let mut spans: Vec<Option<f64>> = vec![None; columns.width()];
-    let mut signatures: BTreeMap<Signature, Vec<&Asking>> = BTreeMap::new();
+    let mut signatures: BTreeMap<Signature, Vec<&ActiveQuery>> = BTreeMap::new();
     for asking in all {
         match signature(columns, &queries[asking.query as usize].plan, &mut spans) {
             Some(signature) => signatures.entry(signature).or_default().push(asking),
             None => alone.push(asking.query),
         }
     }
-    // Those with a range come behind those without.
+    // A signature with a range sorts behind the same one without, so it falls back before the other is
+    // handled.
     while let Some((signature, members)) = signatures.pop_last() {
         let numbers = members.iter().map(|asking| asking.query);
         match (together(&members), signature.range) {
@@ -274,8 +279,8 @@ pub(super) fn arrange(
     (groups, alone)
 }
 
-/// The signature of a plan, if it has one.
-fn signature(columns: &Columns, plan: &Plan, spans: &mut [Option<f64>]) -> Option<Signature> {
+/// Returns the signature of a plan, if it has one.
+fn signature(columns: &Columns, plan: &FilterPlan, spans: &mut [Option<f64>]) -> Option<Signature> {
     let equalities = plan.terms.iter().filter(|term| term.is_equality(ALTERNATIVES_MAX));
     let mut equal: Vec<usize> = equalities.map(|term| term.column).collect();
     equal.sort_unstable();
@@ -291,7 +296,7 @@ fn signature(columns: &Columns, plan: &Plan, spans: &mut [Option<f64>]) -> Optio
     (!equal.is_empty() || range.is_some()).then_some(Signature { equal, range })
 }
 
-/// About how many numbers a column spans.
+/// Estimates the number of values that a column spans.
 fn span(columns: &Columns, column: usize) -> f64 {
     let step = columns.blocks.len().div_ceil(SAMPLES).max(1);
     let chunks = columns.blocks.iter().step_by(step).map(|block| &block.columns[column]);
@@ -300,7 +305,7 @@ fn span(columns: &Columns, column: usize) -> f64 {
     high.saturating_sub(low) as f64 + 1.0
 }
 
-/// How many bits to leave out so that these ranges stand under few values each.
+/// Returns the fewest low bits to leave out so that these ranges touch few values each.
 fn coarseness(ranges: &[(u64, u64)]) -> u32 {
     let keys = |shift: u32| -> u64 {
         let each = ranges.iter().map(|(low, high)| (high >> shift) - (low >> shift));
@@ -310,9 +315,14 @@ fn coarseness(ranges: &[(u64, u64)]) -> u32 {
     (0..31).find(|&shift| keys(shift) <= most).unwrap_or(31)
 }
 
-/// The places in a group at which a plan stands: the sums of numbers that pass its equalities and of those that its range
-/// touches, each with the interval of the range that stands there. None if they are too many.
-fn keys_of(plan: &Plan, parts: &[Part], range: Option<usize>) -> Option<Vec<(u32, (u64, u64))>> {
+/// Returns the entries of a plan in a group, one for each combination of numbers that its equalities and its
+/// range admit. An entry has the hash sum of the numbers, and the interval of the range that it stands for.
+/// Returns `None` if there are more than `KEYS_MAX`.
+fn keys_of(
+    plan: &FilterPlan,
+    parts: &[SignatureColumn],
+    range: Option<usize>,
+) -> Option<Vec<(u32, (u64, u64))>> {
     let mut keys = vec![(0u32, (0, u64::MAX))];
     for part in parts {
         let added = |number: u64| kernel::fold(number).wrapping_mul(part.factor);
@@ -334,8 +344,8 @@ fn keys_of(plan: &Plan, parts: &[Part], range: Option<usize>) -> Option<Vec<(u32
     Some(keys)
 }
 
-/// The term that makes a column part of a signature.
-fn term_of(plan: &Plan, column: usize, range: bool) -> Option<&Term> {
+/// Returns the term that makes a column part of a signature.
+fn term_of(plan: &FilterPlan, column: usize, range: bool) -> Option<&Term> {
     plan.terms.iter().find(|term| {
         term.column == column
             && if range { term.is_interval(ALTERNATIVES_MAX) } else { term.is_equality(ALTERNATIVES_MAX) }

@@ -1,16 +1,18 @@
-//! The inner loops of a pass: which codes lie in a range, and which rows may interest any of many queries.
+//! The inner loops of a pass: they find the codes in a range, and the rows that may interest any of many
+//! queries.
 //!
-//! Each exists in plain code, which is the truth. It is compiled once for any processor (on 64-bit ARM that includes
-//! NEON) and once for those with AVX2, and where the compiler's own vectors fall short there is a variant by hand for
-//! AVX-512. Which one runs is chosen at run time; the tests hold every variant that the processor has to the plain one.
+//! Each loop exists in plain code, the reference. The compiler builds it for every processor (on 64-bit ARM
+//! with NEON) and again for AVX2. Loops that it vectorises badly also have a manual variant for AVX-512. The
+//! variant is chosen at run time. The tests compare every variant that the processor supports with the plain
+//! one.
 //!
-//! They are public for the benches.
+//! The loops are public for the benches.
 
 use super::packed::Codes;
 
 pub use super::packed::Packed;
 
-/// Which variant runs. A level is only ever made on a processor that has it.
+/// The variant that runs. A level is only created on a processor that supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Plain,
@@ -21,7 +23,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// The best that this processor has.
+    /// Returns the best level of this processor.
     #[inline]
     fn here() -> Level {
         #[cfg(target_arch = "x86_64")]
@@ -40,8 +42,8 @@ impl Level {
     }
 }
 
-/// Sets a bit for each number from `low` to `high` and clears the others; there is a word for each 64 numbers, and at most
-/// 64 of them. Says which words have some.
+/// Sets the bit of each number from `low` to `high` and clears the other bits. `bits` has a word for each 64
+/// numbers, and at most 64 words. Returns a mask of the words that have set bits.
 pub fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) -> u64 {
     within_at(Level::here(), numbers, low, high, bits)
 }
@@ -83,8 +85,8 @@ pub(super) fn clear_behind(len: usize, bits: &mut [u64]) {
     bits[len.div_ceil(64)..].fill(0);
 }
 
-/// Adds a column's numbers, none above `high`, each without its lowest `shift` bits (fewer than 32) and times `factor`, to
-/// the hashes of their rows.
+/// Adds a column's numbers to the hashes of their rows, each shifted right by `shift` (fewer than 32) bits
+/// and multiplied by `factor`. No number may exceed `high`.
 pub fn mix(numbers: &Packed, high: u64, shift: u32, factor: u32, hashes: &mut [u32]) {
     mix_at(Level::here(), numbers, high, shift, factor, hashes);
 }
@@ -93,7 +95,7 @@ fn mix_at(level: Level, numbers: &Packed, high: u64, shift: u32, factor: u32, ha
     let base = numbers.base;
     let half = u64::from(u32::MAX);
     let low = base as u32;
-    // As long as the upper half is the same for all, so is what it adds when a number is folded.
+    // If the upper half is the same for all numbers, it adds a constant to every folded number.
     if (base & half).saturating_add(high.saturating_sub(base)) > half
         || matches!(numbers.codes, Codes::U64(_))
     {
@@ -115,20 +117,20 @@ fn mix_at(level: Level, numbers: &Packed, high: u64, shift: u32, factor: u32, ha
     }
 }
 
-/// 64 bits into 32.
+/// Folds 64 bits into 32.
 pub(super) fn fold(number: u64) -> u32 {
     (number as u32).wrapping_add(((number >> 32) as u32).wrapping_mul(0x9E37_79B1))
 }
 
-/// What makes a sum of mixed numbers a hash.
+/// Turns a sum of mixed numbers into a hash.
 #[inline(always)]
 pub(super) fn finish(sum: u32) -> u32 {
     let hash = (sum ^ sum >> 15).wrapping_mul(0x2C1B_3C6D);
     hash ^ hash >> 13
 }
 
-/// Makes hashes of sums, and lists the rows whose hash's upper bits are set in the filter. `rows` has room for all
-/// and sixteen more. Returns how many are listed.
+/// Turns sums into hashes, and lists the rows whose upper hash bits are set in the filter. `rows` must have
+/// room for all rows and sixteen more. Returns the number of listed rows.
 pub fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
     probe_at(Level::here(), sums, filter, rows)
 }
@@ -139,7 +141,7 @@ fn probe_at(level: Level, sums: &mut [u32], filter: &[u32], rows: &mut [u32]) ->
     dispatch::probe(level, sums, filter, rows)
 }
 
-/// Asks for a value's cache line ahead of its use.
+/// Prefetches a value's cache line.
 #[inline(always)]
 #[allow(unsafe_code)] // A hint to the processor.
 pub(super) fn prefetch<T>(value: &T) {
@@ -229,7 +231,7 @@ mod dispatch {
     macro_rules! choose {
         ($($name:ident($($argument:ident: $ty:ty),*) $(-> $result:ty)? = $plain:expr;)*) => { $(
             pub(super) fn $name(level: Level, $($argument: $ty),*) $(-> $result)? {
-                /// The plain code, as the compiler vectorises it for AVX2.
+                /// The plain code, vectorised by the compiler for AVX2.
                 #[cfg(target_arch = "x86_64")]
                 #[target_feature(enable = "avx2,popcnt")]
                 fn avx2($($argument: $ty),*) $(-> $result)? {
@@ -239,12 +241,13 @@ mod dispatch {
                     Level::Plain => $plain,
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx2 => {
-                        // SAFETY: the level was made on a processor that has AVX2.
+                        // SAFETY: the level was created on a processor that has AVX2.
                         unsafe { avx2($($argument),*) }
                     }
                     #[cfg(target_arch = "x86_64")]
                     Level::Avx512 => {
-                        // SAFETY: the level was made on a processor that has what these variants need.
+                        // SAFETY: the level was created on a processor that has the features of these
+                        // variants.
                         unsafe { super::avx512::$name($($argument),*) }
                     }
                 }
@@ -281,7 +284,7 @@ mod avx512 {
                 for (number, (word, codes)) in bits.iter_mut().zip(whole).enumerate() {
                     *word = 0;
                     for (part, codes) in codes.as_chunks::<$lanes>().0.iter().enumerate() {
-                        // SAFETY: the array is 64 bytes long, and the load asks for no alignment.
+                        // SAFETY: the array is 64 bytes long, and the load needs no alignment.
                         let codes = unsafe { _mm512_loadu_si512(codes.as_ptr().cast()) };
                         let passes = $at_most($minus(codes, low), most);
                         *word |= u64::from(passes) << (part * $lanes);
@@ -329,25 +332,26 @@ mod avx512 {
         let mut listed = 0;
         let (whole, rest) = sums.as_chunks_mut::<16>();
         for (part, sums) in whole.iter_mut().enumerate() {
-            // SAFETY: the array is 64 bytes long, and the load asks for no alignment.
+            // SAFETY: the array is 64 bytes long, and the load needs no alignment.
             let sum = unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) };
             let mixed = _mm512_xor_si512(sum, _mm512_srli_epi32::<15>(sum));
             let mixed = _mm512_mullo_epi32(mixed, _mm512_set1_epi32(0x2C1B_3C6D));
             let hash = _mm512_xor_si512(mixed, _mm512_srli_epi32::<13>(mixed));
-            // SAFETY: as the load.
+            // SAFETY: the array is 64 bytes long, and the store needs no alignment.
             unsafe {
                 _mm512_storeu_si512(sums.as_mut_ptr().cast(), hash);
             }
             let bit = _mm512_srl_epi32(hash, shift);
-            // SAFETY: of a 32-bit hash `bits` bits are left, and the filter has 2^(bits - 5) words, so that every index
-            // lies within it.
+            // SAFETY: the shift leaves `bits` bits of a 32-bit hash, and the filter has 2^(bits - 5) words.
+            // So every index lies within the filter.
             let words =
                 unsafe { _mm512_i32gather_epi32::<4>(_mm512_srli_epi32::<5>(bit), filter.as_ptr().cast()) };
             let here = _mm512_sllv_epi32(_mm512_set1_epi32(1), _mm512_and_si512(bit, _mm512_set1_epi32(31)));
             let passes = _mm512_test_epi32_mask(words, here);
             let row = _mm512_add_epi32(lanes, _mm512_set1_epi32(part as i32 * 16));
             let dense = _mm512_maskz_compress_epi32(passes, row);
-            // SAFETY: no more than the rows before have been listed, and there is room for all rows and sixteen more.
+            // SAFETY: at most the rows before these are listed, and there is room for all rows and sixteen
+            // more.
             unsafe {
                 _mm512_storeu_si512(rows.as_mut_ptr().add(listed).cast(), dense);
             }
@@ -364,7 +368,7 @@ mod tests {
 
     use super::*;
 
-    /// All that this processor has.
+    /// Returns all levels of this processor.
     fn levels() -> Vec<Level> {
         let mut levels = vec![Level::Plain];
         #[cfg(target_arch = "x86_64")]

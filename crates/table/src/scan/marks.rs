@@ -1,4 +1,4 @@
-//! Marks: a bit for each row of a block that is left, and a bit for each 64 of them among which some are.
+//! Marks: a bit for each remaining row of a block, and a bit for each word of 64 rows that has some.
 
 use std::ops::Range;
 
@@ -6,21 +6,21 @@ use super::{block::BLOCK_ROWS, chunk::Chunk, compile::Term, kernel};
 
 const WORDS: usize = BLOCK_ROWS / 64;
 
-/// Rows of a block.
+/// A set of rows of a block.
 pub(super) struct Marks {
     bits: [u64; WORDS],
-    /// A bit for each word that has some.
+    /// A bit for each word of `bits`; clear only if the word is zero.
     words: u64,
 }
 
 impl Marks {
-    /// No rows. Made where it stays: it is half a kibibyte.
+    /// Returns an empty set. It is inlined so that its 520 bytes are not copied.
     #[inline(always)]
     pub(super) fn none() -> Marks {
         Marks { bits: [0; WORDS], words: 0 }
     }
 
-    /// Marks the rows whose values pass a term, and no others.
+    /// Marks exactly the rows whose values pass a term.
     pub(super) fn pass(&mut self, chunk: &Chunk, term: &Term) {
         let len = chunk.numbers.len();
         let bits = &mut self.bits[..len.div_ceil(64)];
@@ -45,7 +45,7 @@ impl Marks {
         self.only(0..len);
     }
 
-    /// Marks all rows of a slice.
+    /// Marks exactly the rows of a slice.
     pub(super) fn all(&mut self, slice: Range<usize>) {
         self.bits.fill(u64::MAX);
         self.words = u64::MAX;
@@ -62,14 +62,14 @@ impl Marks {
         self.recount();
     }
 
-    /// Drops the rows that others have not.
+    /// Drops the rows that `others` lacks.
     pub(super) fn and(&mut self, others: &Marks) {
         self.bits.iter_mut().zip(&others.bits).for_each(|(word, other)| *word &= other);
         self.words &= others.words;
         self.recount();
     }
 
-    /// Finds out anew which words have some, among those that may.
+    /// Clears the bits of `words` whose words have become zero.
     fn recount(&mut self) {
         let mut words = std::mem::take(&mut self.words);
         while words != 0 {
@@ -79,7 +79,7 @@ impl Marks {
         }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(super) fn count(&self) -> usize {
         let mut rows = 0;
         let mut words = self.words;
@@ -90,7 +90,7 @@ impl Marks {
         rows
     }
 
-    /// Each row, in their order.
+    /// Calls `take` for each row in order.
     #[inline(always)]
     pub(super) fn each(&self, mut take: impl FnMut(u32)) {
         let mut words = self.words;

@@ -1,35 +1,41 @@
-//! The scan engine: columns of narrow codes, and one pass for all reads that wait.
+//! The scan engine: columns of narrow codes, and one pass over them for all reads that wait.
 //!
-//! Promise: the answers, digests and cursors of the plain engine ([`crate::plain`]), which is its twin; and a cost that
-//! hardly depends on which predicates are asked, with thousands of them in one pass.
-//! Source: 002 §3.1 (Crescando: scans shared by all operations that wait, short-lived indexes over the predicates
-//! instead of the data).
+//! Promise: it returns the answers, digests and cursors of the plain engine ([`crate::plain`]), its twin. The
+//! cost of a pass hardly depends on the predicates of its reads, even with thousands of them.
+//!
+//! Source: 002 §3.1 (Crescando: all operations that wait share a scan, and short-lived indexes over their
+//! predicates take the place of indexes over the data).
 //!
 //! | file | what |
 //! |---|---|
 //! | `ordinal`, `dictionary` | values as numbers of the same order |
-//! | `texts`, `positions` | the texts of a dictionary, and where they are |
+//! | `texts`, `positions` | the texts of a dictionary, and the index that finds them |
 //! | `packed`, `chunk`, `block` | numbers as narrow codes; a column of a block; a block |
-//! | `change` | how rows come, go and change, and are put back |
+//! | `change` | inserts, deletes and updates of rows, and their undo |
 //! | `compile` | filters as terms over numbers |
-//! | `costs` | what the ways of finding rows take on a machine |
-//! | `query`, `group`, `cover` | one query under way; queries that are found by one hash; the blocks at which they look |
+//! | `costs` | measured costs of the ways to find rows, for the planner |
+//! | `query`, `group`, `block_set` | a query; queries found by one hash; the blocks that they look at |
 //! | `pass`, `kernel` | one walk over the blocks for all reads, and its inner loops |
 //! | `find`, `marks` | the rows of one block that one query wants; rows of a block as bits |
-//! | `ahead`, `points` | memory asked for ahead: of the blocks to come, and of single keys |
-//! | `segment` | the parts of a table that several threads look at at once |
-//! | `foresight` | what the pass has found, brought up to date by the writes that stood between |
-//! | `results` | the rows that queries are given, gathered by column |
+//! | `prefetch`, `points` | prefetching: of the next blocks, and of single keys |
+//! | `segment` | the parts of a table that several threads look at in parallel |
+//! | `batch_results` | the results of the pass, kept up to date with the writes of the batch |
+//! | `results` | the rows that queries receive, gathered by column |
 //!
-//! Rows lie in blocks of up to 4,096 in the order of their places, so that the ring is the cluster key: an arc is a
-//! slice, a point of the ring is found by halving, and a table partitioned by range of a column is pruned by it.
-//! A block holds a chunk for each column; versions share chunks, and an update copies those it writes.
+//! A block holds up to 4,096 rows in the order of their places, so the ring is the cluster key. An arc is
+//! therefore a slice, a binary search finds a point of the ring, and a table partitioned by range of a column
+//! is pruned by that column. A block holds a chunk for each column. Versions share chunks, and an update
+//! copies the chunks that it writes.
 //!
-//! Differs: 002 indexes one attribute of the queries; here all attributes that a query binds by equality, and the upper
-//! bits of one that it binds by a range, are hashed together, so that few candidates are left but those that match.
-//! Crescando keeps free slots where rows were deleted; here rows close up, because their order is what export, paging and
-//! uniqueness rest on. Crescando probes a record again after each update; here a pass over the version before the batch answers for all of it, and each
-//! write then notes the rows it has touched at the queries they concern (`foresight`).
+//! Differs:
+//! - 002 indexes one attribute of the queries. Here one hash covers all attributes that a query binds by
+//!   equality and the upper bits of one that it binds by a range, so that almost all candidates match.
+//! - Crescando keeps free slots in place of deleted rows. Here rows close up, because export, paging and
+//!   uniqueness rely on their order. Two neighbouring blocks that then fill at most half of one block
+//!   together are joined (`change`), so deletes leave no row of almost empty blocks.
+//! - Crescando probes a record again after each update. Here one pass over the version before the batch
+//!   answers for the whole batch. Each write then notes the rows that it touches at the queries that they
+//!   concern (`batch_results`).
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -37,25 +43,24 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     engine::{Answer, Failure},
-    explain::Explained,
+    explain::Explanation,
     expr::Expr,
     host::Host,
-    saved::{self, Line, Records, Saver},
+    saved::{self, OutlineLine, Records, Saver},
     schema::{KeyRange, Schema},
     value::{Row, Type, Value},
-    versions::{Change, Foreseen, Found, Place, Rows, Seen, Spot, Stored, Task, Versions},
+    versions::{FoundRow, FoundRows, OwnedRow, RowPlace, RowUpdate, RowView, Rows, Spot, Task, Versions},
 };
 
-mod ahead;
+mod batch_results;
 mod block;
+mod block_set;
 mod change;
 mod chunk;
 mod compile;
 mod costs;
-mod cover;
 mod dictionary;
 mod find;
-mod foresight;
 mod group;
 pub mod kernel;
 mod marks;
@@ -64,6 +69,7 @@ mod packed;
 mod pass;
 mod points;
 mod positions;
+mod prefetch;
 mod query;
 mod results;
 mod segment;
@@ -71,25 +77,25 @@ mod texts;
 
 pub use costs::Costs;
 
+use batch_results::BatchResults;
 use block::Block;
 use change::Undo;
 use dictionary::Dictionary;
-use foresight::Foresight;
 
-/// The scan engine.
+/// The engine that production uses.
 pub type ScanEngine = Versions<Columns>;
 
 /// The rows of a table, column by column.
 #[derive(Clone)]
 pub struct Columns {
     schema: Arc<Schema>,
-    /// For the columns whose values are coded.
+    /// The dictionary of each column; `None` if the column's type fits 64 bits without one.
     dictionaries: Vec<Option<Arc<Dictionary>>>,
-    /// None is empty; the last place of each lies before the first of the next.
+    /// The blocks in order: none is empty, and all places of a block precede those of the next.
     blocks: Vec<Arc<Block>>,
     rows: usize,
-    /// Whether the tail of a dictionary has grown so long that it is to be merged.
-    untidy: bool,
+    /// Whether the tail of some dictionary is long enough to be merged.
+    merge_due: bool,
 }
 
 impl Columns {
@@ -101,12 +107,13 @@ impl Columns {
         self.schema.columns.len()
     }
 
-    /// The block that a place belongs in.
-    fn block_of(&self, place: &Place) -> usize {
+    /// Returns the index of the block that a place belongs in; the number of blocks if the place is behind
+    /// them all.
+    fn block_of(&self, place: &RowPlace) -> usize {
         self.blocks.partition_point(|block| block.last < *place)
     }
 
-    fn spot(&self, place: &Place) -> Option<Spot> {
+    fn spot(&self, place: &RowPlace) -> Option<Spot> {
         let number = self.block_of(place);
         let block = self.blocks.get(number)?;
         let index = block.before(place);
@@ -114,8 +121,9 @@ impl Columns {
         there.then_some(Spot { block: number as u32, row: index as u32 })
     }
 
-    /// Where a row is that was found: mostly still there.
-    fn spot_of(&self, Found { place, spot }: &Found) -> Option<Spot> {
+    /// Returns the present spot of a row that an earlier search found. The remembered spot is mostly still
+    /// right.
+    fn spot_of(&self, FoundRow { place, spot }: &FoundRow) -> Option<Spot> {
         let (block, row) = (self.blocks.get(spot.block as usize), spot.row as usize);
         match block.is_some_and(|block| row < block.len() && block.place(row) == *place) {
             true => Some(*spot),
@@ -123,8 +131,8 @@ impl Columns {
         }
     }
 
-    /// The row at a place.
-    fn find(&self, place: &Place) -> Option<(&Block, usize)> {
+    /// Returns the block and index of the row at a place.
+    fn find(&self, place: &RowPlace) -> Option<(&Block, usize)> {
         let Spot { block, row } = self.spot(place)?;
         Some((&self.blocks[block as usize], row as usize))
     }
@@ -147,8 +155,8 @@ impl Columns {
         (0..self.width()).map(|column| self.value(block, column, index)).collect()
     }
 
-    /// Some columns of a row; the others are NULL.
-    fn seen(&self, block: &Block, index: usize, columns: &[usize]) -> Seen<'_> {
+    /// Returns a row with the values of `columns`; its other values are NULL.
+    fn seen(&self, block: &Block, index: usize, columns: &[usize]) -> RowView<'_> {
         if columns.is_empty() {
             return Cow::Borrowed(&[]);
         }
@@ -165,14 +173,15 @@ impl Columns {
             Some(dictionary) => Some(dictionary.find(value).unwrap_or_else(|| {
                 let dictionary = Arc::make_mut(dictionary);
                 let code = dictionary.add(value);
-                self.untidy |= dictionary.wants_merge();
+                self.merge_due |= dictionary.wants_merge();
                 code
             })),
             None => ordinal::ordinal(value),
         }
     }
 
-    /// The number of a value, or of NULL none, unless it is yet to be given one.
+    /// Returns the number of a value, `Some(None)` for NULL, and `None` if the dictionary has no code for the
+    /// value.
     fn known_number(&self, column: usize, value: &Value) -> Option<Option<u64>> {
         match &self.dictionaries[column] {
             _ if value.is_null() => Some(None),
@@ -181,22 +190,24 @@ impl Columns {
         }
     }
 
-    /// Puts a dictionary's new values in order if they are many; whoever has given numbers to values does so.
+    /// Sorts a dictionary's tail if many of its values are unsorted. Each caller of `number` does this after
+    /// it has added values.
     fn order_tail(&mut self, column: usize) {
         if let Some(dictionary) =
-            self.dictionaries[column].as_mut().filter(|dictionary| dictionary.is_loose())
+            self.dictionaries[column].as_mut().filter(|dictionary| dictionary.is_unsorted())
         {
             Arc::make_mut(dictionary).order_tail();
         }
     }
 
-    /// The slices of blocks that sorted, disjoint arcs are made of, in order.
+    /// Returns, in order, the slices of blocks that lie in sorted, disjoint arcs, each with its block's
+    /// index.
     fn slices<'a>(
         &'a self,
         ranges: &'a [KeyRange],
     ) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> + 'a {
         ranges.iter().flat_map(move |range| {
-            let first = self.block_of(&Place::first(range.low));
+            let first = self.block_of(&RowPlace::first(range.low));
             let blocks = self.blocks.iter().enumerate().skip(first);
             blocks
                 .map(move |(number, block)| (number, block.slice(range), block.len()))
@@ -219,15 +230,16 @@ impl Rows for Columns {
             dictionaries: Vec::new(),
             blocks: Vec::new(),
             rows: 0,
-            untidy: false,
+            merge_due: false,
         };
-        columns.dictionaries = columns.types().map(|ty| ordinal::is_coded(ty).then(Arc::default)).collect();
+        columns.dictionaries =
+            columns.types().map(|ty| ordinal::needs_dictionary(ty).then(Arc::default)).collect();
         columns
     }
 
-    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Columns {
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Columns {
         let mut columns = Columns::new(schema);
-        columns.bring(rows);
+        columns.insert_values(rows);
         columns
     }
 
@@ -235,44 +247,48 @@ impl Rows for Columns {
         self.rows
     }
 
-    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
+    fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
         let dictionaries: usize = self
             .dictionaries
             .iter()
             .flatten()
             .map(|dictionary| match counted.insert(Arc::as_ptr(dictionary).addr()) {
-                true => dictionary.bytes_beside(counted),
+                true => dictionary.bytes_uncounted(counted),
                 false => 0,
             })
             .sum();
         let apart = self.blocks.iter().filter(|block| counted.insert(Arc::as_ptr(block).addr()));
         let apart: Vec<&Arc<Block>> = apart.collect();
-        dictionaries + apart.into_iter().map(|block| block.bytes_beside(counted)).sum::<usize>()
+        dictionaries + apart.into_iter().map(|block| block.bytes_uncounted(counted)).sum::<usize>()
     }
 
-    fn bytes_apart(&self, newer: &Columns) -> usize {
+    fn bytes_unshared(&self, newer: &Columns) -> usize {
         let shared: FxHashSet<*const Block> = newer.blocks.iter().map(Arc::as_ptr).collect();
         let blocks = self.blocks.iter().filter(|block| !shared.contains(&Arc::as_ptr(block)));
-        // A block that was changed lies where it lay, and has most of its chunks still.
+        // A changed block has the same last place as before, and shares most of its chunks.
         let blocks = blocks.map(|block| {
-            block.bytes_apart(newer.blocks.get(newer.block_of(&block.last)).map(|newer| &**newer))
+            block.bytes_unshared(newer.blocks.get(newer.block_of(&block.last)).map(|newer| &**newer))
         });
         let dictionaries = self.dictionaries.iter().zip(&newer.dictionaries);
         let dictionaries = dictionaries.filter_map(|(own, newer)| own.as_ref().zip(newer.as_ref()));
         let dictionaries = dictionaries.filter(|(own, newer)| !Arc::ptr_eq(own, newer));
-        let dictionaries = dictionaries.map(|(own, newer)| own.bytes_apart(newer));
+        let dictionaries = dictionaries.map(|(own, newer)| own.bytes_unshared(newer));
         blocks.sum::<usize>() + dictionaries.sum::<usize>()
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = RowPlace> {
         self.blocks.iter().flat_map(|block| (0..block.len()).map(|index| block.place(index)))
     }
 
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &RowPlace) -> bool {
         self.find(place).is_some()
     }
 
-    fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)> {
+    fn within<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        start: RowPlace,
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)> {
         let first = self.block_of(&start);
         self.slices(ranges).filter(move |(number, _)| *number >= first).flat_map(move |(number, slice)| {
             let block = &*self.blocks[number];
@@ -282,8 +298,8 @@ impl Rows for Columns {
         })
     }
 
-    fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)> {
-        let first = Place { tie, ..Place::first(key) };
+    fn tied(&self, key: u64, tie: u64) -> Vec<(RowPlace, RowView<'_>)> {
+        let first = RowPlace { tie, ..RowPlace::first(key) };
         let mut rows = Vec::new();
         for block in &self.blocks[self.block_of(&first)..] {
             for index in block.before(&first)..block.len() {
@@ -302,7 +318,7 @@ impl Rows for Columns {
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
         columns: &'a [usize],
-    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
+    ) -> impl Iterator<Item = (FoundRow, RowView<'a>)> {
         let mut plan = compile::compile(&self.schema, &self.dictionaries, filter);
         self.arrange(&mut plan.terms);
         let ranges = if plan.is_empty() { &[] } else { ranges };
@@ -312,16 +328,16 @@ impl Rows for Columns {
             find::find(block, &plan.terms, slice, &Costs::default(), &mut matches);
             matches.into_iter().map(move |row| {
                 let spot = Spot { block: number as u32, row };
-                let found = Found { place: block.place(row as usize), spot };
+                let found = FoundRow { place: block.place(row as usize), spot };
                 (found, self.seen(block, row as usize, columns))
             })
         })
     }
 
-    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
+    fn at(&self, found: &FoundRow, columns: &[usize]) -> Option<(FoundRow, RowView<'_>)> {
         let spot = self.spot_of(found)?;
         let block = &self.blocks[spot.block as usize];
-        Some((Found { spot, ..*found }, self.seen(block, spot.row as usize, columns)))
+        Some((FoundRow { spot, ..*found }, self.seen(block, spot.row as usize, columns)))
     }
 
     type Undo = Undo;
@@ -330,11 +346,11 @@ impl Rows for Columns {
         undo.bytes()
     }
 
-    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Undo>>) {
+    fn insert(&mut self, rows: Vec<(RowPlace, OwnedRow)>, log: Option<&mut Vec<Undo>>) {
         if let Some(log) = log {
-            log.extend(rows.iter().map(|(place, _)| Undo::Came(*place)));
+            log.extend(rows.iter().map(|(place, _)| Undo::Insert(*place)));
         }
-        self.bring(rows.iter().map(|(place, row)| (*place, &row[..])));
+        self.insert_values(rows.iter().map(|(place, row)| (*place, &row[..])));
         (0..self.width()).for_each(|column| self.order_tail(column));
     }
 
@@ -343,25 +359,25 @@ impl Rows for Columns {
         (0..self.width()).for_each(|column| self.order_tail(column));
     }
 
-    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Undo>>) {
+    fn remove(&mut self, places: &[RowPlace], log: Option<&mut Vec<Undo>>) {
         if let Some(log) = log {
             log.extend(places.iter().map(|place| {
                 let (block, index) = self.find(place).expect("a row to remove");
                 let numbers = block.columns.iter().map(|chunk| chunk.value(index));
-                Undo::Left(*place, numbers.collect())
+                Undo::Delete(*place, numbers.collect())
             }));
         }
         self.take(places);
     }
 
-    fn prepare(&self, change: &mut Change) {
+    fn prepare(&self, change: &mut RowUpdate) {
         change.numbers = change.uniform().and_then(|values| {
             let values = change.columns.iter().zip(values);
             values.map(|(&column, value)| self.known_number(column, value)).collect()
         });
     }
 
-    fn change(&mut self, change: &Change, log: Option<&mut Vec<Undo>>) {
+    fn change(&mut self, change: &RowUpdate, log: Option<&mut Vec<Undo>>) {
         Columns::change(self, change, log);
     }
 
@@ -369,7 +385,7 @@ impl Rows for Columns {
         Columns::undo(self, log);
     }
 
-    fn knows(&self, column: usize, value: &Value) -> bool {
+    fn has_code(&self, column: usize, value: &Value) -> bool {
         let dictionary = self.dictionaries.get(column).and_then(Option::as_ref);
         dictionary.is_none_or(|dictionary| value.is_null() || dictionary.find(value).is_some())
     }
@@ -402,14 +418,14 @@ impl Rows for Columns {
         None
     }
 
-    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
+    fn restore(&mut self, line: OutlineLine, records: &Records) -> Result<(), Failure> {
         match line {
-            Line::Dictionary { column, heaps, sorted, tail } => {
+            OutlineLine::Dictionary { column, heaps, sorted, tail } => {
                 let there = self.dictionaries.get_mut(column as usize).and_then(Option::as_mut);
                 let restored = Dictionary::restored(heaps, sorted, tail, records)?;
                 *there.ok_or_else(saved::malformed)? = Arc::new(restored);
             }
-            Line::Block { crowded, places, columns } => {
+            OutlineLine::Block { crowded, places, columns } => {
                 let block = Block::restored(crowded, places, &columns, records)?;
                 let known = |(chunk, dictionary): (&Arc<chunk::Chunk>, &Option<Arc<Dictionary>>)| {
                     dictionary.as_ref().is_none_or(|dictionary| chunk.high < dictionary.len().max(1) as u64)
@@ -423,49 +439,57 @@ impl Rows for Columns {
                 self.rows += block.len();
                 self.blocks.push(Arc::new(block));
             }
-            Line::Table(..) | Line::Staged(..) | Line::Rows(_) => return Err(saved::malformed()),
+            OutlineLine::Table(..) | OutlineLine::Staged(..) | OutlineLine::Rows(_) => {
+                return Err(saved::malformed());
+            }
         }
         Ok(())
     }
 
     fn is_tidy(&self) -> bool {
-        !self.untidy
+        !self.merge_due
     }
 
-    fn tidy(&mut self) {
+    fn merge_due_tails(&mut self) {
         self.merge_tails();
     }
 
     const SHARED: bool = true;
 
-    type Foresight<'a> = Foresight<'a>;
+    type BatchResults<'a> = BatchResults<'a>;
 
     type Costs = Costs;
 
-    fn foresee<'a>(
+    fn search_batch<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
-        followed: bool,
+        corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,
-    ) -> Foresight<'a> {
-        Columns::foresee(self, schema, tasks, followed, costs, host)
+    ) -> BatchResults<'a> {
+        Columns::search_batch(self, schema, tasks, corrected_later, costs, host)
     }
 
-    fn answer(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>> {
-        foresight.answer(self, task)
+    fn answer(&self, batch_results: &mut BatchResults<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        batch_results.answer(self, task)
     }
 
-    fn explain(&self, foresight: &Foresight<'_>, task: usize) -> Explained {
-        foresight.explain(self, task)
+    fn explain(&self, batch_results: &BatchResults<'_>, task: usize) -> Explanation {
+        batch_results.explain(self, task)
     }
 
-    fn foreseen(&self, foresight: &mut Foresight<'_>, task: usize) -> Option<Foreseen> {
-        foresight.rows(self, task)
+    fn found_rows(&self, batch_results: &mut BatchResults<'_>, task: usize) -> Option<FoundRows> {
+        batch_results.rows(self, task)
     }
 
-    fn note(&self, foresight: &mut Foresight<'_>, rows: &[Found], changing: Option<&[usize]>, again: bool) {
-        Columns::note(self, foresight, rows, changing, again);
+    fn note(
+        &self,
+        batch_results: &mut BatchResults<'_>,
+        rows: &[FoundRow],
+        changing: Option<&[usize]>,
+        again: bool,
+    ) {
+        Columns::note(self, batch_results, rows, changing, again);
     }
 }

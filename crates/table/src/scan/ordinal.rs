@@ -1,24 +1,25 @@
 //! Values as numbers of the same order.
 //!
-//! A type whose values fit 64 bits maps onto `u64` so that the order of numbers is the order of values
-//! ([`Value::order`]) and no two values share a number, however equal they are: -0 and 0 lie side by side, and so do all
-//! that is not a number, at the top. Text and numerics take the codes of a dictionary instead.
+//! Values of a type that fits 64 bits map to `u64`. Numbers have the order of their values
+//! ([`Value::order`]). Different values have different numbers even if they are equal in SQL: -0 and 0 are
+//! neighbours, and all NaNs are at the top. Texts and numerics get codes of a dictionary instead.
 
 use crate::value::{Type, Value};
 
-/// Whether values of this type take the codes of a dictionary.
-pub(super) fn is_coded(ty: Type) -> bool {
+/// Whether values of this type get codes of a dictionary.
+pub(super) fn needs_dictionary(ty: Type) -> bool {
     matches!(ty, Type::Text | Type::Numeric)
 }
 
-/// Where the floats begin whose sign is minus and that are no number: they belong to the top, so all move down by it.
+/// The ordered bits of minus infinity. Negative NaNs lie below; subtracting this number moves them to the
+/// top.
 const NEGATIVE_NAN: u64 = 0x000F_FFFF_FFFF_FFFF;
 
 fn signed(integer: i64) -> u64 {
     integer as u64 ^ 1 << 63
 }
 
-/// The number of a value; `None` for NULL and for what a dictionary codes.
+/// Returns the number of a value; `None` for NULL and for values with dictionary codes.
 pub(super) fn ordinal(value: &Value) -> Option<u64> {
     Some(match value {
         Value::Null | Value::Text(_) | Value::Numeric(_) => return None,
@@ -34,7 +35,7 @@ pub(super) fn ordinal(value: &Value) -> Option<u64> {
     })
 }
 
-/// The value of a number.
+/// Returns the value of a number.
 pub(super) fn value(ty: Type, ordinal: u64) -> Value {
     let integer = (ordinal ^ 1 << 63) as i64;
     match ty {
@@ -53,7 +54,7 @@ pub(super) fn value(ty: Type, ordinal: u64) -> Value {
     }
 }
 
-/// The first and last number of the values that are equal to this one.
+/// Returns the first and last number of the values that are equal to this one.
 pub(super) fn equals(value: &Value) -> Option<(u64, u64)> {
     let one = ordinal(value)?;
     Some(match value {

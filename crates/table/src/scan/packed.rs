@@ -1,6 +1,7 @@
-//! Numbers as narrow codes: a base, and the distance of each from it in as few bytes as the farthest needs.
+//! Numbers as narrow codes: a base, and the distance of each number from it in as few bytes as the largest
+//! distance needs.
 
-#![allow(clippy::unnecessary_cast)] // One text for every width; at 64 bits its cast is to itself.
+#![allow(clippy::unnecessary_cast)] // Every width shares one code; at 64 bits its cast does nothing.
 
 use super::{kernel, marks::Marks};
 use crate::{
@@ -8,7 +9,7 @@ use crate::{
     saved::{self, Input},
 };
 
-/// How a part of the code treats each width alike.
+/// Runs the same code for each width.
 macro_rules! each_width {
     ($codes:expr, $same:pat => $constant:expr, $vector:ident => $body:expr) => {
         match $codes {
@@ -21,18 +22,18 @@ macro_rules! each_width {
     };
 }
 
-/// Bytes of a cache line.
+/// The size of a cache line, in bytes.
 const LINE: usize = 64;
-/// So many cache lines of a page are asked for; the processor itself sees where reading goes on.
+/// The number of cache lines that are prefetched per page; the processor then detects the sequence itself.
 const LINES_ASKED: usize = 8;
 
-/// Where there is no room for one more number, there is made some for such a part of those there.
+/// A full list grows by one part in this many.
 const GROWTH_PART: usize = 8;
 
 /// Distances from the base.
 #[derive(Clone, Debug)]
 pub(super) enum Codes {
-    /// So many, all zero.
+    /// The number of codes, all of them zero.
     Same(usize),
     U8(Vec<u8>),
     U16(Vec<u16>),
@@ -48,7 +49,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// In codes as narrow as these allow.
+    /// Packs numbers in codes as narrow as possible.
     pub fn pack(numbers: &[u64]) -> Packed {
         let base = numbers.iter().copied().min().unwrap_or(0);
         let span = numbers.iter().copied().max().unwrap_or(0) - base;
@@ -78,10 +79,10 @@ impl Packed {
             codes => codes.iter().map(|&code| base + code as u64).collect())
     }
 
-    /// Drops from a list, behind its first so many rows, those whose numbers lie outside a range.
+    /// Drops rows whose numbers lie outside a range from a list, except for its first `first` rows.
     pub fn retain_within(&self, low: u64, high: u64, rows: &mut Vec<u32>, first: usize) {
         let Some(span) = high.checked_sub(low) else { return rows.truncate(first) };
-        // A number less the least is its code less this.
+        // `number - low` equals `code - (low - base)`, modulo 2^64.
         let low = low.wrapping_sub(self.base);
         let mut kept = first;
         each_width!(&self.codes, Codes::Same(_) => {
@@ -98,7 +99,7 @@ impl Packed {
         rows.truncate(kept);
     }
 
-    /// Lists the marked rows, of which there are so many, whose numbers lie in a range.
+    /// Appends to `rows` the marked rows, `count` of them, whose numbers lie in a range.
     pub(super) fn list_within(&self, low: u64, high: u64, marks: &Marks, count: usize, rows: &mut Vec<u32>) {
         let Some(span) = high.checked_sub(low) else { return };
         let low = low.wrapping_sub(self.base);
@@ -118,7 +119,7 @@ impl Packed {
         rows.truncate(kept);
     }
 
-    /// Puts the numbers at these places into the slots, one after another.
+    /// Writes the numbers of these rows into the slots in order.
     #[inline]
     pub fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
         let base = self.base;
@@ -126,7 +127,7 @@ impl Packed {
             codes => rows.iter().zip(slots).for_each(|(&row, slot)| *slot = base + codes[row as usize] as u64));
     }
 
-    /// Asks for the memory of a number ahead of its use.
+    /// Prefetches a number.
     #[inline]
     pub(super) fn prefetch(&self, index: usize) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
@@ -134,14 +135,15 @@ impl Packed {
         });
     }
 
-    /// Asks for the memory of all of them.
+    /// Prefetches all numbers.
     pub(super) fn prefetch_all(&self) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
             codes.iter().step_by(LINE / size_of_val(&codes[0])).for_each(kernel::prefetch);
         });
     }
 
-    /// Asks for where each of its pages begins, so that reading on finds the rest on its way.
+    /// Prefetches the beginning of each page; the processor itself prefetches the rest once it detects the
+    /// sequence.
     pub(super) fn prefetch_pages(&self) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
             let line = LINE / size_of_val(&codes[0]);
@@ -150,7 +152,7 @@ impl Packed {
         });
     }
 
-    /// The distance of a number, if this width holds it.
+    /// Returns the distance of a number, if the present width holds it.
     fn code(&self, number: u64) -> Option<u64> {
         let code = number.checked_sub(self.base)?;
         let most = match &self.codes {
@@ -180,7 +182,7 @@ impl Packed {
         match self.code(number) {
             Some(code) => {
                 each_width!(&mut self.codes, Codes::Same(len) => *len += 1, codes => {
-                    // A block does not double, and a copy of it has no room at all.
+                    // A block never doubles, and a copied list has no spare capacity.
                     if codes.len() == codes.capacity() {
                         codes.reserve_exact(codes.len() / GROWTH_PART + 1);
                     }
@@ -199,7 +201,7 @@ impl Packed {
         each_width!(&mut self.codes, Codes::Same(len) => *len -= 1, codes => { codes.remove(index); });
     }
 
-    /// As a fragment of a saved version: the bytes of a code, how many there are, the base, the codes.
+    /// Encodes the list for a fragment of a saved version: code width in bytes, count, base, codes.
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         out.push(match &self.codes {
             Codes::Same(_) => 0,
@@ -216,7 +218,7 @@ impl Packed {
         });
     }
 
-    /// The same again.
+    /// Decodes a list. Fails if it is malformed.
     pub(super) fn decode(input: &mut Input<'_>) -> Result<Packed, Failure> {
         macro_rules! codes {
             ($width:ident, $number:ty, $count:expr) => {{
@@ -245,8 +247,8 @@ impl Packed {
         each_width!(&self.codes, Codes::Same(_) => 0, codes => taken(codes))
     }
 
-    /// How many numbers at the front satisfy a condition that no later one does, where that is probably near a place: it is
-    /// looked for in steps that double.
+    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies. The
+    /// search begins near a guess and doubles its steps.
     pub(super) fn partition_point_near(&self, near: usize, holds: impl Fn(u64) -> bool) -> usize {
         let len = self.len();
         let (mut low, mut high, mut step) = (near, near, 1);
@@ -267,7 +269,8 @@ impl Packed {
         self.partition_point(low, high, holds)
     }
 
-    /// How many numbers at the front satisfy a condition that no later one does.
+    /// Returns the number of leading numbers that satisfy a condition that no later number satisfies, if it
+    /// lies from `low` to `high`.
     pub(super) fn partition_point(&self, low: usize, high: usize, holds: impl Fn(u64) -> bool) -> usize {
         let (mut low, mut high) = (low, high);
         while low < high {

@@ -1,15 +1,16 @@
 //! The pass: one walk over the blocks for all reads that wait.
 //!
-//! A block is looked at for every query before the next one is: each [`Group`] hashes all rows and asks its members
-//! about the few that may interest them; a query that goes alone asks whether the block can hold what it wants, which
-//! codes pass the term that fewest pass, which of those rows pass the rest. What queries want of a block is gathered
-//! while it lies in the cache (`results.rs`).
+//! All queries look at a block before the pass goes to the next block. Each [`Group`] hashes all rows of the
+//! block and tests its members on the few rows that may interest them. A query that goes alone first checks
+//! whether the block can hold a match. Then it finds the codes that pass its most selective term, and tests
+//! these rows on the other terms. The rows that queries want are gathered while the block is in the cache
+//! (`results.rs`).
 //!
-//! Blocks come in the order of places and so do the rows of each, so that every read is given its rows in that order
-//! whatever the plan was, and one that has reached its limit takes no more. Nor does one that is withdrawn meanwhile: the
-//! host is asked before each block, and the pass ends when nobody waits for it.
+//! Blocks and their rows come in the order of places, so every read receives its rows in that order under any
+//! plan. A read takes no more rows once it has reached its limit or has been withdrawn. The pass asks the
+//! host for withdrawals before each block, and ends when no query takes more.
 //!
-//! A pass looks at some neighbouring blocks; how many passes a search takes is decided in `segment.rs`.
+//! A pass covers a range of neighbouring blocks; `segment.rs` decides how many passes a search takes.
 
 use std::ops::Range;
 
@@ -22,52 +23,54 @@ use crate::{
 
 use super::{
     Columns,
-    ahead::{self, Ahead},
+    batch_results::BatchResults,
     block::{BLOCK_ROWS, Block},
     compile::Term,
     costs::Costs,
     find::find,
-    foresight::Foresight,
     group::{Group, arrange},
     points,
-    query::{Harvest, Query, Way, scratch},
-    results::{Given, Shapes},
-    segment::Reached,
+    prefetch::{self, PassPrefetch},
+    query::{Query, QueryResult, SearchPlan, scratch},
+    results::{OutputShapes, ReceivedRows},
+    segment::EarlyEnds,
 };
 
 impl Columns {
-    /// What the tasks find; `followed` if it is to be brought up to date later.
-    pub(super) fn foresee<'a>(
+    /// Searches the table for all tasks. `corrected_later` says that later writes of the batch may correct
+    /// the results.
+    pub(super) fn search_batch<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
-        followed: bool,
+        corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,
-    ) -> Foresight<'a> {
-        let mut shapes = Shapes::new(followed);
-        let query = |task: &Task<'a>| Query::new(self, schema, task, followed, &mut shapes);
+    ) -> BatchResults<'a> {
+        let mut shapes = OutputShapes::new(corrected_later);
+        let query = |task: &Task<'a>| Query::new(self, schema, task, corrected_later, &mut shapes);
         let mut queries: Vec<Query<'_>> = tasks.iter().map(query).collect();
-        let mut harvests: Vec<Harvest<'_>> = queries.iter().map(Query::harvest).collect();
-        let (mut stretches, asked) = self.stretches(&mut queries, &harvests);
-        let (groups, alone) = arrange(self, &queries, &asked, &stretches, costs);
+        let mut query_results: Vec<QueryResult<'_>> = queries.iter().map(Query::empty_result).collect();
+        let (mut block_spans, asked) = self.block_spans(&mut queries, &query_results);
+        let (groups, alone) = arrange(self, &queries, &asked, &block_spans, costs);
         for &query in &alone {
             let query = &mut queries[query as usize];
-            query.way = Way::Alone;
+            query.way = SearchPlan::Single;
             self.arrange(&mut query.plan.terms);
         }
         for (number, group) in groups.iter().enumerate() {
-            group.members().for_each(|query| queries[query as usize].way = Way::Group(number));
+            group.members().for_each(|query| queries[query as usize].way = SearchPlan::Group(number));
         }
-        stretches.retain(|stretch| matches!(queries[stretch.query as usize].way, Way::Alone));
-        // Arcs of one query stay in order.
-        stretches.sort_by_key(|stretch| (stretch.first, stretch.range.low));
-        let search = Search::new(self, &queries, &shapes, &groups, &stretches, costs);
-        let given = search.run(&mut harvests, host);
-        Foresight::new(self, (queries, harvests), given, groups, alone, followed)
+        block_spans.retain(|block_span| matches!(queries[block_span.query as usize].way, SearchPlan::Single));
+        // The arcs of one query stay in order.
+        block_spans.sort_by_key(|block_span| (block_span.first, block_span.range.low));
+        let search = Search::new(self, &queries, &shapes, &groups, &block_spans, costs);
+        let received = search.run(&mut query_results, host);
+        BatchResults::new(self, (queries, query_results), received, groups, alone, corrected_later)
     }
 
-    /// Orders terms by how little passes them, judged by a block in the middle.
+    /// Sorts terms by the part of the rows that pass them, smallest first, as estimated from the middle
+    /// block.
     pub(super) fn arrange(&self, terms: &mut [Term]) {
         if let Some(block) = self.blocks.get(self.blocks.len() / 2)
             && terms.len() > 1
@@ -77,10 +80,14 @@ impl Columns {
         }
     }
 
-    /// The blocks that queries look at, arc by arc; and all queries that something may satisfy.
-    fn stretches(&self, queries: &mut [Query<'_>], harvests: &[Harvest<'_>]) -> (Vec<Stretch>, Vec<Asking>) {
+    /// Returns the block spans of blocks that queries look at, and the queries that some row may satisfy.
+    fn block_spans(
+        &self,
+        queries: &mut [Query<'_>],
+        query_results: &[QueryResult<'_>],
+    ) -> (Vec<BlockSpan>, Vec<ActiveQuery>) {
         let arcs: usize = queries.iter().map(|query| query.ranges.len()).sum();
-        // Where many look for their place, the ends of blocks lie side by side.
+        // For many searches, a dense copy of the blocks' last keys is faster than the blocks.
         let lasts: Vec<u64> = match arcs > self.blocks.len() / 8 {
             true => self.blocks.iter().map(|block| block.last.key).collect(),
             false => Vec::new(),
@@ -89,12 +96,12 @@ impl Columns {
             true => self.blocks.partition_point(|block| holds(block.last.key)),
             false => lasts.partition_point(|last| holds(*last)),
         };
-        let (mut stretches, mut asking) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
-        for ((query, harvest), number) in queries.iter_mut().zip(harvests).zip(0..) {
-            if query.ranges.is_empty() || query.plan.is_empty() || harvest.is_complete() {
+        let (mut block_spans, mut asking) = (Vec::with_capacity(arcs), Vec::with_capacity(queries.len()));
+        for ((query, query_result), number) in queries.iter_mut().zip(query_results).zip(0..) {
+            if query.ranges.is_empty() || query.plan.is_empty() || query_result.is_complete() {
                 continue;
             }
-            let (mut blocks, before_it) = (0usize, stretches.len());
+            let (mut blocks, before_it) = (0usize, block_spans.len());
             for &range in &query.ranges {
                 let first = if range.low == 0 { 0 } else { before(&|last| last < range.low) };
                 let end = match range.high {
@@ -102,50 +109,51 @@ impl Columns {
                     high => (before(&|last| last <= high) + 1).min(self.blocks.len()),
                 };
                 if first < end {
-                    stretches.push(Stretch { first, end, range, query: number });
+                    block_spans.push(BlockSpan { first, end, range, query: number });
                     blocks += end - first;
                 }
             }
-            for stretch in &stretches[before_it..] {
-                query.expect(self, &self.blocks[stretch.first..stretch.end]);
+            for block_span in &block_spans[before_it..] {
+                query.expect(self, &self.blocks[block_span.first..block_span.end]);
             }
-            asking.push(Asking { query: number, blocks, stretches: before_it..stretches.len() });
+            asking.push(ActiveQuery { query: number, blocks, block_spans: before_it..block_spans.len() });
         }
-        (stretches, asking)
+        (block_spans, asking)
     }
 }
 
-/// A query that something may satisfy.
-pub(super) struct Asking {
+/// A query that some row may satisfy.
+pub(super) struct ActiveQuery {
     pub(super) query: u32,
-    /// How many blocks it looks at.
+    /// The number of blocks that the query looks at.
     pub(super) blocks: usize,
-    /// Where its stretches lie among those of all.
-    pub(super) stretches: Range<usize>,
+    /// The query's block spans, as a range of the list of all block spans.
+    pub(super) block_spans: Range<usize>,
 }
 
 /// Neighbouring blocks in which a query looks at the rows of an arc.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Stretch {
+pub(super) struct BlockSpan {
     pub(super) first: usize,
     pub(super) end: usize,
     pub(super) range: KeyRange,
     pub(super) query: u32,
 }
 
-/// What must be known of a query to say whether it wants a row: little, and that of all of them side by side.
+/// The part of a query that decides whether it wants a row; small, because a pass reads all of these side by
+/// side.
 #[derive(Clone, Copy)]
-struct Asked {
-    /// Its checks, and how many.
+struct QueryHeader {
+    /// The first of the query's checks, and their number.
     first: u32,
     count: u32,
-    /// Which columns to give out, if it wants columns as they are.
+    /// The index of the query's shape, if it returns columns unchanged.
     shape: Option<u32>,
-    /// Whether rows that pass the terms must be asked about the whole filter.
-    residual: bool,
-    /// Whether it looks at all rows.
-    everywhere: bool,
-    /// Whether it takes no more.
+    /// Whether the whole filter must be evaluated on rows that pass the terms.
+    filter_left: bool,
+    /// Whether the query looks at all rows.
+    all_rows: bool,
+    /// Whether the query takes no more rows.
     over: bool,
 }
 
@@ -155,20 +163,20 @@ struct Check {
     low: u64,
     high: u64,
     column: u32,
-    /// Which term of the plan must be asked, where the range does not say it all.
+    /// The index of the term in the plan, if the range alone does not express it.
     term: Option<u32>,
 }
 
-/// What is looked for, and how: the same for all passes that it takes.
+/// The search of a batch: its queries and its plan, shared by all its passes.
 pub(super) struct Search<'p, 'a> {
     pub(super) columns: &'p Columns,
     pub(super) queries: &'p [Query<'a>],
-    pub(super) shapes: &'p Shapes,
+    pub(super) shapes: &'p OutputShapes,
     pub(super) groups: &'p [Group],
-    /// Of the queries that go alone, sorted by where they begin.
-    pub(super) stretches: &'p [Stretch],
+    /// The block spans of the queries that go alone, by first block.
+    pub(super) block_spans: &'p [BlockSpan],
     pub(super) costs: &'p Costs,
-    asked: Vec<Asked>,
+    asked: Vec<QueryHeader>,
     checks: Vec<Check>,
 }
 
@@ -176,21 +184,21 @@ impl<'p, 'a> Search<'p, 'a> {
     fn new(
         columns: &'p Columns,
         queries: &'p [Query<'a>],
-        shapes: &'p Shapes,
+        shapes: &'p OutputShapes,
         groups: &'p [Group],
-        stretches: &'p [Stretch],
+        block_spans: &'p [BlockSpan],
         costs: &'p Costs,
     ) -> Search<'p, 'a> {
         let mut checks = Vec::new();
         let mut asked = Vec::with_capacity(queries.len());
         for query in queries {
             let terms = &query.plan.terms;
-            asked.push(Asked {
+            asked.push(QueryHeader {
                 first: checks.len() as u32,
                 count: terms.len() as u32,
                 shape: query.shape.map(|shape| shape as u32),
-                residual: query.plan.residual,
-                everywhere: query.ranges == [KeyRange::ALL],
+                filter_left: query.plan.filter_left,
+                all_rows: query.ranges == [KeyRange::ALL],
                 over: false,
             });
             checks.extend(terms.iter().enumerate().map(|(position, term)| Check {
@@ -200,110 +208,129 @@ impl<'p, 'a> Search<'p, 'a> {
                 term: (!term.is_range()).then_some(position as u32),
             }));
         }
-        Search { columns, queries, shapes, groups, stretches, costs, asked, checks }
+        Search { columns, queries, shapes, groups, block_spans, costs, asked, checks }
     }
 }
 
 /// A pass under way.
 pub(super) struct Pass<'p, 'a> {
     search: &'p Search<'p, 'a>,
-    harvests: &'p mut [Harvest<'a>],
-    asked: Vec<Asked>,
-    shapes: Shapes,
+    query_results: &'p mut [QueryResult<'a>],
+    asked: Vec<QueryHeader>,
+    shapes: OutputShapes,
     scratch: Row,
-    /// Queries and the rows of the block at hand that they want.
+    /// Pairs of a query and a row of the present block that it wants.
     wanted: Vec<(u32, u32)>,
-    /// The row of the block at hand that was last asked about a whole filter, for which query, and whether it satisfies it.
+    /// The query and row of the present block whose whole filter was evaluated last, and whether the row
+    /// satisfied it.
     judged: Option<(u32, u32, bool)>,
-    /// How many of the withdrawn have been noticed.
+    /// The number of withdrawals that the pass has handled.
     withdrawn: usize,
-    /// Which segment it looks at, what the passes over the others say, and how many of their notes have been read.
-    segment: Option<(usize, &'p Reached, usize)>,
-    /// How many queries of each group take more, and of all groups.
+    /// The index of the pass's segment, the ends that passes over other segments have noted, and the number
+    /// of notes read.
+    segment: Option<(usize, &'p EarlyEnds, usize)>,
+    /// The number of members of each group that take more rows, and, in `grouped`, their sum.
     live: Vec<usize>,
     grouped: usize,
 }
 
 impl<'p, 'a> Pass<'p, 'a> {
-    /// Of those queries that are to take part.
+    /// Creates a pass for the queries that `takes_part` admits.
     pub(super) fn new(
         search: &'p Search<'p, 'a>,
-        harvests: &'p mut [Harvest<'a>],
+        query_results: &'p mut [QueryResult<'a>],
         takes_part: impl Fn(usize) -> bool,
     ) -> Pass<'p, 'a> {
         let mut asked = search.asked.clone();
         let mut live = vec![0; search.groups.len()];
         for (number, (asked, query)) in asked.iter_mut().zip(search.queries).enumerate() {
             asked.over = !takes_part(number);
-            if let (Way::Group(group), false) = (query.way, asked.over) {
+            if let (SearchPlan::Group(group), false) = (query.way, asked.over) {
                 live[group] += 1;
             }
         }
         let (scratch, shapes) = (scratch(&search.columns.schema), search.shapes.alike());
         let (grouped, wanted) = (live.iter().sum(), Vec::new());
         let (judged, withdrawn, segment) = (None, 0, None);
-        Pass { search, harvests, asked, shapes, scratch, wanted, judged, withdrawn, segment, live, grouped }
+        Pass {
+            search,
+            query_results,
+            asked,
+            shapes,
+            scratch,
+            wanted,
+            judged,
+            withdrawn,
+            segment,
+            live,
+            grouped,
+        }
     }
 
-    /// One of several at once.
-    pub(super) fn in_segment(self, number: usize, reached: &'p Reached) -> Pass<'p, 'a> {
+    /// Makes the pass one of several parallel ones.
+    pub(super) fn in_segment(self, number: usize, reached: &'p EarlyEnds) -> Pass<'p, 'a> {
         Pass { segment: Some((number, reached, 0)), ..self }
     }
 
-    /// Looks at these blocks; what it has given to whom, if that is remembered.
-    pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) -> Vec<Given> {
-        let Search { columns, queries, groups, stretches, costs, .. } = *self.search;
-        let touches = |stretch: &&Stretch| stretch.first < blocks.end && stretch.end > blocks.start;
-        let mut coming = stretches.iter().enumerate().filter(|(_, stretch)| touches(stretch)).peekable();
-        let mut ahead = Ahead::of(columns.width());
+    /// Looks at these blocks. Returns the rows that queries received, if later writes may correct the
+    /// results.
+    pub(super) fn run(mut self, blocks: Range<usize>, host: &dyn Host) -> Vec<ReceivedRows> {
+        let Search { columns, queries, groups, block_spans, costs, .. } = *self.search;
+        let touches =
+            |block_span: &&BlockSpan| block_span.first < blocks.end && block_span.end > blocks.start;
+        let mut coming =
+            block_spans.iter().enumerate().filter(|(_, block_span)| touches(block_span)).peekable();
+        let mut ahead = PassPrefetch::of(columns.width());
         let mut announced = 0;
-        let mut active: Vec<Stretch> = Vec::new();
+        let mut active: Vec<BlockSpan> = Vec::new();
         let (mut hashes, mut rows) = match groups.is_empty() {
             true => (Vec::new(), Vec::new()),
             false => (vec![0; BLOCK_ROWS], vec![0; BLOCK_ROWS + 16]),
         };
         let mut matches = Vec::new();
-        // The next block at which a group looks, as far as it was looked for.
+        // The next block at which a group looks; only valid from the present block on.
         let mut together = blocks.start;
         let mut number = blocks.start;
         while number < blocks.end {
-            while let Some((position, stretch)) = coming.next_if(|(_, stretch)| stretch.first <= number) {
+            while let Some((position, block_span)) =
+                coming.next_if(|(_, block_span)| block_span.first <= number)
+            {
                 if position >= announced {
-                    announced = stretches.len().min(position + points::TOGETHER);
-                    self.search.announce_points(&stretches[position..announced], self.harvests);
+                    announced = block_spans.len().min(position + points::POINTS_MAX);
+                    self.search.prefetch_points(&block_spans[position..announced], self.query_results);
                 }
-                ahead.begin(stretch, &queries[stretch.query as usize].plan.terms);
-                active.push(*stretch);
+                ahead.begin(block_span, &queries[block_span.query as usize].plan.terms);
+                active.push(*block_span);
             }
             self.withdraw(host);
             self.end_reached();
             let block = &*columns.blocks[number];
-            ahead.ask(&columns.blocks, number, groups);
+            ahead.prefetch(&columns.blocks, number, groups);
             for (at, group) in groups.iter().enumerate() {
                 if self.live[at] > 0 && group.cover.holds(number) {
                     self.join(block, group, &mut hashes[..block.len()], &mut rows);
                 }
             }
-            for stretch in &active {
-                if !self.asked[stretch.query as usize].over {
+            for block_span in &active {
+                if !self.asked[block_span.query as usize].over {
                     matches.clear();
-                    let terms = &queries[stretch.query as usize].plan.terms;
-                    if ahead.is_few() {
-                        ahead::ask(&columns.blocks[number..stretch.end], terms);
+                    let terms = &queries[block_span.query as usize].plan.terms;
+                    if ahead.prefetches_singly() {
+                        prefetch::prefetch_span(&columns.blocks[number..block_span.end], terms);
                     }
-                    let looks = find(block, terms, block.slice(&stretch.range), costs, &mut matches);
-                    self.harvests[stretch.query as usize].visited += u64::from(looks);
-                    if let Some(shape) = self.asked[stretch.query as usize].shape {
+                    let looks = find(block, terms, block.slice(&block_span.range), costs, &mut matches);
+                    self.query_results[block_span.query as usize].visited += u64::from(looks);
+                    if let Some(shape) = self.asked[block_span.query as usize].shape {
                         matches.iter().for_each(|&row| self.shapes.prefetch(shape as usize, block, row));
                     }
-                    self.wanted.extend(matches.iter().map(|&row| (stretch.query, row)));
+                    self.wanted.extend(matches.iter().map(|&row| (block_span.query, row)));
                 }
             }
             self.take(number);
-            active.retain(|stretch| {
-                let goes_on = stretch.end > number + 1 && !self.asked[stretch.query as usize].over;
+            active.retain(|block_span| {
+                let goes_on = block_span.end > number + 1 && !self.asked[block_span.query as usize].over;
                 if !goes_on {
-                    ahead.end(stretch, &queries[stretch.query as usize].plan.terms);
+                    ahead.end(block_span, &queries[block_span.query as usize].plan.terms);
                 }
                 goes_on
             });
@@ -318,21 +345,21 @@ impl<'p, 'a> Pass<'p, 'a> {
                 number = together.min(alone);
             }
         }
-        self.shapes.give_out(columns, queries, self.harvests)
+        self.shapes.give_out(columns, queries, self.query_results)
     }
 
-    /// Gives up what nobody waits for any more.
+    /// Drops the queries that the host has withdrawn.
     fn withdraw(&mut self, host: &dyn Host) {
         for job in host.withdrawn(self.withdrawn) {
             self.withdrawn += 1;
             if let Some(query) = self.search.queries.iter().position(|query| query.job == Some(job)) {
-                self.harvests[query].withdraw(&self.search.queries[query]);
+                self.query_results[query].withdraw(&self.search.queries[query]);
                 self.end(query);
             }
         }
     }
 
-    /// Ends what has come to its end in the rows before.
+    /// Ends the queries that have ended in an earlier segment.
     fn end_reached(&mut self) {
         if let Some((number, reached, notes)) = self.segment
             && let Some((now, over)) = reached.before(number, notes)
@@ -342,16 +369,16 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// A query takes no more.
+    /// Marks a query that takes no more rows.
     fn end(&mut self, query: usize) {
         let over = std::mem::replace(&mut self.asked[query].over, true);
-        if let (Way::Group(group), false) = (self.search.queries[query].way, over) {
+        if let (SearchPlan::Group(group), false) = (self.search.queries[query].way, over) {
             self.live[group] -= 1;
             self.grouped -= 1;
         }
     }
 
-    /// One block for all queries of a group.
+    /// Finds the rows of a block that the queries of a group want.
     fn join(&mut self, block: &Block, group: &Group, hashes: &mut [u32], rows: &mut [u32]) {
         let Search { queries, ref asked, ref checks, .. } = *self.search;
         for &row in group.probe(block, hashes, rows) {
@@ -370,8 +397,7 @@ impl<'p, 'a> Pass<'p, 'a> {
                     }
                 });
                 if passes
-                    && (asked.everywhere
-                        || KeyRange::cover(&queries[query as usize].ranges, block.key(index)))
+                    && (asked.all_rows || KeyRange::cover(&queries[query as usize].ranges, block.key(index)))
                 {
                     asked.shape.iter().for_each(|&shape| self.shapes.prefetch(shape as usize, block, row));
                     self.wanted.push((query, row));
@@ -380,7 +406,7 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
     }
 
-    /// Gives the rows of a block to those that want them.
+    /// Gives the rows of a block to the queries that want them.
     fn take(&mut self, here: usize) {
         let Search { columns, queries, .. } = *self.search;
         let block = &*columns.blocks[here];
@@ -392,17 +418,17 @@ impl<'p, 'a> Pass<'p, 'a> {
             }
             let query = || &queries[number as usize];
             let over = match asked.shape {
-                Some(shape) if !asked.residual || self.satisfies(number, block, row) => {
-                    let harvest = &mut self.harvests[number as usize];
+                Some(shape) if !asked.filter_left || self.satisfies(number, block, row) => {
+                    let query_result = &mut self.query_results[number as usize];
                     self.shapes.note(shape as usize, number, row);
-                    harvest.left -= 1;
-                    harvest.left == 0
+                    query_result.left -= 1;
+                    query_result.left == 0
                 }
-                Some(_) => self.harvests[number as usize].is_complete(),
+                Some(_) => self.query_results[number as usize].is_complete(),
                 None => {
-                    let harvest = &mut self.harvests[number as usize];
-                    harvest.give(query(), columns, Spot { block: here as u32, row }, &mut self.scratch);
-                    harvest.is_complete()
+                    let query_result = &mut self.query_results[number as usize];
+                    query_result.give(query(), columns, Spot { block: here as u32, row }, &mut self.scratch);
+                    query_result.is_complete()
                 }
             };
             if over {
@@ -414,11 +440,11 @@ impl<'p, 'a> Pass<'p, 'a> {
         }
         self.wanted = wanted;
         self.judged = None;
-        self.shapes.gather(columns, here, queries, self.harvests);
+        self.shapes.gather(columns, here, queries, self.query_results);
     }
 
-    /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by side and differ in
-    /// nothing that the filter looks at.
+    /// Whether a row that passes the terms satisfies the whole filter. Rows of one key mostly lie side by
+    /// side and agree in all columns of the filter, so the last result is reused for them.
     #[inline(never)] // So that the loop that calls it stays small.
     fn satisfies(&mut self, query: u32, block: &Block, row: u32) -> bool {
         let Search { columns, queries, .. } = *self.search;
@@ -429,8 +455,8 @@ impl<'p, 'a> Pass<'p, 'a> {
         {
             return satisfies;
         }
-        let harvest = &mut self.harvests[query as usize];
-        let satisfies = harvest.wants(asking, columns, (block, row as usize), &mut self.scratch);
+        let query_result = &mut self.query_results[query as usize];
+        let satisfies = query_result.wants(asking, columns, (block, row as usize), &mut self.scratch);
         self.judged = Some((query, row, satisfies));
         satisfies
     }

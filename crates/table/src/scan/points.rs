@@ -1,38 +1,40 @@
 //! Points: single keys of the ring, thousands of which are looked up one after another.
 //!
-//! What a look-up waits for is memory: the block, its keys, the columns of the row, the texts that their codes stand for,
-//! each known only once the one before is there. So the way there is walked ahead for several points together, one step for
-//! all of them before the next, and asks for what each comes upon; when their turn comes it is in the cache. Points come in
-//! the order of the ring, and mostly several to a block. All of it is hints: what is found does not depend on them.
+//! A look-up mostly waits for memory: the block, its keys, the columns of the row, the texts of their codes.
+//! Each address is known only after the access before. So several points are walked ahead together, one step
+//! for all of them before the next, and each step prefetches the next address. When the pass reaches a point,
+//! its memory is in the cache. Points come in the order of the ring, mostly several to a block. Prefetches
+//! are hints and never change results.
 //!
-//! Source: Chen, Ailamaki, Gibbons, Mowry, *Improving Hash Join Performance through Prefetching* (2004) §4, group
-//! prefetching.
+//! Source: Chen, Ailamaki, Gibbons, Mowry, *Improving Hash Join Performance through Prefetching* (2004) §4,
+//! group prefetching.
 
 use super::{
     block::Block,
     kernel,
-    pass::{Search, Stretch},
-    query::Harvest,
+    pass::{BlockSpan, Search},
+    query::QueryResult,
 };
 
-/// So many points go together: what they ask for stays in the first cache.
-pub(super) const TOGETHER: usize = 16;
+/// The number of points that are walked together: their memory fits the first-level cache.
+pub(super) const POINTS_MAX: usize = 16;
 
 impl Search<'_, '_> {
-    /// Asks for what at most so many points among these will be looked for in.
+    /// Prefetches the rows of the points among these block spans, of which there are at most `POINTS_MAX`.
     #[inline(never)] // So that the loop that calls it stays small.
-    pub(super) fn announce_points(&self, stretches: &[Stretch], harvests: &[Harvest<'_>]) {
-        let points = || stretches.iter().filter(|stretch| stretch.range.is_point());
+    pub(super) fn prefetch_points(&self, block_spans: &[BlockSpan], query_results: &[QueryResult<'_>]) {
+        let points = || block_spans.iter().filter(|block_span| block_span.range.is_point());
         if points().nth(1).is_none() {
             return;
         }
-        let block = |point: &Stretch| -> &Block { &self.columns.blocks[point.first] };
-        let query = |point: &Stretch| &self.queries[point.query as usize];
-        let given = |point: &Stretch| query(point).shape.map_or(&[][..], |shape| self.shapes.columns(shape));
-        let read = |point: &Stretch| query(point).used.iter().chain(given(point)).copied();
+        let block = |point: &BlockSpan| -> &Block { &self.columns.blocks[point.first] };
+        let query = |point: &BlockSpan| &self.queries[point.query as usize];
+        let received =
+            |point: &BlockSpan| query(point).shape.map_or(&[][..], |shape| self.shapes.columns(shape));
+        let read = |point: &BlockSpan| query(point).used.iter().chain(received(point)).copied();
         for point in points() {
             kernel::prefetch(query(point));
-            kernel::prefetch(&harvests[point.query as usize]);
+            kernel::prefetch(&query_results[point.query as usize]);
             block(point).prefetch();
         }
         for point in points() {
@@ -47,14 +49,14 @@ impl Search<'_, '_> {
             let (block, key) = (block(point), point.range.low);
             block.prefetch_key(block.refined(block.guess(key), key));
         }
-        let mut rows = [None; TOGETHER];
+        let mut rows = [None; POINTS_MAX];
         for (point, row) in points().zip(&mut rows) {
             let block = block(point);
             *row = Some(block.slice(&point.range).start).filter(|row| *row < block.len());
             let found = row.iter().flat_map(|row| read(point).map(|column| (column, *row)));
             found.for_each(|(column, row)| block.columns[column].numbers.prefetch(row));
         }
-        // What the filter looks at; what is given is asked for when values are made of it.
+        // The filter reads these values now. Values of the output are prefetched when rows are made of them.
         for deep in [false, true] {
             for (point, row) in points().zip(&rows).filter_map(|(point, row)| Some((point, (*row)?))) {
                 for &column in &query(point).used {

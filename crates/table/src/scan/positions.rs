@@ -1,22 +1,23 @@
 //! Positions of values in a list, by the hash of the value.
 //!
-//! A slot holds the hash and the position, not the value, so that it takes 8 bytes whatever the value is and the table
-//! grows without a look at the values.
+//! A slot holds the hash and the position, not the value. So it takes 8 bytes for any value, and the table
+//! grows without reading the values.
 
-/// Of the slots at most three in four are taken.
+/// The largest fraction of the slots that is occupied.
 const LOAD: (usize, usize) = (3, 4);
 const SLOTS_MIN: usize = 4;
 const FREE: u64 = u64::MAX;
 
 #[derive(Clone, Default)]
 pub(super) struct Positions {
-    /// None, or a power of two: the hash above, the position below.
+    /// The slots: none, or a power of two, each with the hash in the upper half and the position in the
+    /// lower.
     slots: Vec<u64>,
     taken: usize,
 }
 
 impl Positions {
-    /// With room for so many.
+    /// Creates a table with room for `count` positions.
     pub(super) fn with_capacity(count: usize) -> Positions {
         match count {
             0 => Positions::default(),
@@ -24,7 +25,7 @@ impl Positions {
         }
     }
 
-    /// The position, among those of this hash, for which it holds that the value is there.
+    /// Returns the position of this hash at which `is_there` finds the value.
     #[inline]
     pub(super) fn find(&self, hash: u32, is_there: impl Fn(u32) -> bool) -> Option<u32> {
         if self.slots.is_empty() {
@@ -43,7 +44,7 @@ impl Positions {
         }
     }
 
-    /// Adds the position of a value that has none.
+    /// Adds the position of a value that is not in the table.
     pub(super) fn add(&mut self, hash: u32, position: u32) {
         assert!(position < u32::MAX, "a position that is not free");
         if self.slots.len() < slots_for(self.taken + 1) {

@@ -1,6 +1,7 @@
-//! A query: what one operation of a batch asks of the rows. And its harvest: what it has been given of them so far.
+//! Queries and query results. A query is the demand of one operation of a batch; a query result is the rows
+//! that it has received so far.
 //!
-//! All threads that look at rows read the same queries; each has harvests of its own.
+//! All threads of a search read the same queries. Each thread has its own query results.
 
 use std::sync::Arc;
 
@@ -10,84 +11,83 @@ use crate::{
     operation::{Output, Select},
     schema::{KeyRange, Schema},
     value::{Row, Value},
-    versions::{Allowance, Gathering, Spot, Task, reach},
+    versions::{MemoryBounds, ReadOutput, Spot, Task, reach},
 };
 
 use super::{
     Columns,
     block::Block,
-    compile::{Plan, compile},
-    results::Shapes,
+    compile::{FilterPlan, compile},
+    results::OutputShapes,
 };
 
-/// Of so many points of the ring the rows are asked about the whole filter, which costs less than finding the codes of
-/// constants as long as a point holds few rows.
+/// The most points of the ring for which a query evaluates its whole filter on each row. As long as a point
+/// holds few rows, that costs less than looking up the codes of the filter's constants.
 const POINTS_EVALUATED: usize = 4;
-/// The most rows that are remembered of a read that makes something of columns, so that it can be brought up to date.
-const GIVEN_MAX: usize = 4096;
+/// The most rows remembered for a read that computes its output, so that later writes can correct its answer.
+const RECEIVED_MAX: usize = 4096;
 
-/// Where the rows go that a query is given.
+/// The destination of the rows that a query receives.
 pub(super) enum Sink<'a> {
     /// The answer of a read.
-    Rows(Box<Gathering<'a>>),
-    /// Where the rows lie that a write may change, and whether all of them satisfy its filter.
+    Rows(Box<ReadOutput<'a>>),
+    /// The rows that a write may change, and whether all of them are known to satisfy its filter.
     Spots(Vec<Spot>, bool),
 }
 
 /// How a query finds its rows.
 #[derive(Clone, Copy)]
-pub(super) enum Way {
-    /// There are none.
-    Nowhere,
-    /// Block by block.
-    Alone,
-    /// In a group, by its number.
+pub(super) enum SearchPlan {
+    Nothing,
+    /// The query looks at its blocks one by one.
+    Single,
+    /// The query belongs to the group of this index.
     Group(usize),
 }
 
-/// What one operation asks.
+/// The demand of one operation.
 pub(super) struct Query<'a> {
-    /// What becomes of the rows, and what may be gathered of them; None of a write.
-    read: Option<(&'a Select, Allowance<'a>)>,
-    /// Whether a read remembers what it is given.
-    followed: bool,
-    pub(super) depends: Depends,
-    pub(super) plan: Plan,
-    /// The filter, if rows are asked about it whole so far.
+    /// The read and the limits of its answer; `None` for a write.
+    read: Option<(&'a Select, MemoryBounds<'a>)>,
+    /// Whether later writes of the batch may correct the result, so that a read must remember its rows.
+    corrected_later: bool,
+    pub(super) depends: Dependencies,
+    pub(super) plan: FilterPlan,
+    /// The filter, as long as it is evaluated whole and has not been compiled.
     uncompiled: Option<&'a Expr>,
     pub(super) ranges: Vec<KeyRange>,
-    /// Which columns to give out, if it wants columns as they are.
+    /// The index of the query's shape, if a read returns columns unchanged.
     pub(super) shape: Option<usize>,
-    /// The columns that expressions look at, of the filter as far as it is evaluated and of the output; of a write those
-    /// that it will look at or change, the former in front.
+    /// The columns that a read evaluates: those of its output, and those of a filter that terms do not cover.
+    /// For a write, the columns of its filter, then the columns that it changes.
     pub(super) used: Vec<usize>,
-    /// The filter of a write that may have to be evaluated, and how many columns it looks at.
+    /// The filter of a write, and how many of the first `used` columns it reads.
     judged: Option<(&'a Expr, usize)>,
-    /// What a write changes of the rows that it finds.
+    /// The columns that a write changes in the rows that it finds.
     pub(super) changes: ColumnSet,
-    pub(super) way: Way,
-    /// How many rows it takes, of a read that wants columns as they are.
+    pub(super) way: SearchPlan,
+    /// The limit of a read that returns columns unchanged, in rows.
     limit: usize,
-    /// Which job of the batch it is, if it may be withdrawn.
+    /// The job of the batch that a read belongs to, by which the host can withdraw it; `None` for a write.
     pub(super) job: Option<usize>,
-    /// Whether its rows must be given to one harvest, because floats are rounded as they are added.
-    pub(super) in_order: bool,
+    /// Whether one query result must receive all rows, in order, because sums of floats depend on the order.
+    pub(super) needs_one_pass: bool,
 }
 
-/// What a query has been given.
-pub(super) struct Harvest<'a> {
-    /// None as long as one of several parts was given nothing.
+/// The rows that a query has received.
+pub(super) struct QueryResult<'a> {
+    /// The destination of the rows; `None` in a segment's part that has received no row.
     sink: Option<Sink<'a>>,
-    /// The most bytes that a read may gather in it.
+    /// The memory that a read may gather in this query result, in bytes.
     bytes_max: u64,
-    /// Where the rows lie that a read was given, one after another, unless nobody asks or they are too many. Of one that
-    /// wants columns as they are the shapes tell it.
-    pub(super) given: Option<Vec<Spot>>,
-    /// The first of the shapes' lists in which it stands.
-    pub(super) given_from: usize,
-    /// The blocks that were looked at for it alone.
+    /// The rows that a read has received, in order; `None` if nobody needs them or there are more than
+    /// `RECEIVED_MAX`. For a read that returns columns unchanged, the shapes remember the rows instead.
+    pub(super) received: Option<Vec<Spot>>,
+    /// The index of the first list of the shapes that counts for this query result.
+    pub(super) received_from: usize,
+    /// The number of blocks that were looked at for this query alone.
     pub(super) visited: u64,
-    /// How many more rows it takes, of a read that wants columns as they are.
+    /// The rows that a read of unchanged columns still takes.
     pub(super) left: usize,
 }
 
@@ -96,8 +96,8 @@ impl<'a> Query<'a> {
         columns: &Columns,
         schema: &Schema,
         task: &Task<'a>,
-        followed: bool,
-        shapes: &mut Shapes,
+        corrected_later: bool,
+        shapes: &mut OutputShapes,
     ) -> Query<'a> {
         let (filter, ranges) = match task {
             Task::Read(read) => (read.select.filter.as_ref(), read.reach(schema)),
@@ -106,13 +106,13 @@ impl<'a> Query<'a> {
         };
         let points = ranges.len() <= POINTS_EVALUATED && ranges.iter().all(KeyRange::is_point);
         let plan = match points {
-            true => Plan { terms: Vec::new(), residual: filter.is_some() },
+            true => FilterPlan { terms: Vec::new(), filter_left: filter.is_some() },
             false => compile(schema, &columns.dictionaries, filter),
         };
         let mut query = Query {
             read: None,
-            followed,
-            depends: Depends::default(),
+            corrected_later,
+            depends: Dependencies::default(),
             plan,
             uncompiled: filter.filter(|_| points),
             ranges,
@@ -120,19 +120,19 @@ impl<'a> Query<'a> {
             used: Vec::new(),
             judged: None,
             changes: ColumnSet::default(),
-            way: Way::Nowhere,
+            way: SearchPlan::Nothing,
             limit: 0,
             job: None,
-            in_order: false,
+            needs_one_pass: false,
         };
         let width = schema.columns.len();
-        if followed {
-            let asked = filter.filter(|_| query.plan.residual).map(Expr::columns);
+        if corrected_later {
+            let asked = filter.filter(|_| query.plan.filter_left).map(Expr::columns);
             let found = match &asked {
-                Some(columns) => ColumnSet::THERE.and(ColumnSet::of(columns)),
-                None => query.plan.terms.iter().fold(ColumnSet::THERE, |all, term| all.with(term.column)),
+                Some(columns) => ColumnSet::EXISTENCE.and(ColumnSet::of(columns)),
+                None => query.plan.terms.iter().fold(ColumnSet::EXISTENCE, |all, term| all.with(term.column)),
             };
-            query.depends = Depends { found, searched: found, given: found };
+            query.depends = Dependencies { filter: found, search: found, output: found };
             if let Task::Find { assigned, .. } = task {
                 let columns = assigned.iter().map(|(column, _)| *column);
                 query.changes = match assigned {
@@ -156,56 +156,56 @@ impl<'a> Query<'a> {
             query.shape = shapes.find(columns.iter().map(column));
             query.limit = limit.map_or(usize::MAX, |limit| limit.try_into().unwrap_or(usize::MAX));
         }
-        query.used = match (query.shape, query.plan.residual) {
+        query.used = match (query.shape, query.plan.filter_left) {
             (None, true) => read.select.mentioned(),
             (None, false) => read.select.output.mentioned(),
             (Some(_), true) => filter.map(Expr::columns).unwrap_or_default(),
             (Some(_), false) => Vec::new(),
         };
         query.used.retain(|column| *column < width);
-        query.read = Some((read.select, read.allowance));
+        query.read = Some((read.select, read.memory_bounds));
         query.job = Some(read.job);
         if let Output::Groups { aggregates, .. } = &read.select.output {
-            query.in_order = aggregates.iter().any(Aggregate::adds_floats);
+            query.needs_one_pass = aggregates.iter().any(Aggregate::adds_floats);
         }
-        if followed {
+        if corrected_later {
             let output = match query.shape {
                 Some(shape) => ColumnSet::of(shapes.columns(shape)),
                 None => ColumnSet::of(&read.select.output.mentioned()),
             };
-            query.depends.given = query.depends.found.and(output);
+            query.depends.output = query.depends.filter.and(output);
             if query.shape.is_none() {
-                query.depends.searched = query.depends.given;
+                query.depends.search = query.depends.output;
             }
         }
         query
     }
 
-    /// Compiles the filter if rows in these blocks are to be asked about it whole and a point may hold many.
+    /// Compiles the filter if it would be evaluated whole and one of these blocks may hold many rows of one
+    /// key.
     pub(super) fn expect(&mut self, columns: &Columns, blocks: &[Arc<Block>]) {
         if self.uncompiled.is_some() && blocks.iter().any(|block| block.crowded) {
             self.plan = compile(&columns.schema, &columns.dictionaries, self.uncompiled.take());
         }
     }
 
-    /// Nothing yet.
-    pub(super) fn harvest(&self) -> Harvest<'a> {
-        let bytes_max = self.read.map_or(0, |(_, allowance)| allowance.bytes_max);
-        let mut harvest = Harvest { bytes_max, ..self.part(1) };
-        harvest.sink(self);
-        harvest
+    pub(super) fn empty_result(&self) -> QueryResult<'a> {
+        let bytes_max = self.read.map_or(0, |(_, memory_bounds)| memory_bounds.bytes_max);
+        let mut query_result = QueryResult { bytes_max, ..self.part(1) };
+        query_result.sink(self);
+        query_result
     }
 
-    /// One of so many parts of a harvest. It takes its share of the bytes, all of them together less than would have a
-    /// single one drop rows in vain.
-    pub(super) fn part(&self, parts: usize) -> Harvest<'a> {
-        let bytes_max = self.read.map_or(0, |(_, allowance)| allowance.bytes_max);
+    /// Returns an empty query result for one of `parts` segments, with its share of the memory. The shares
+    /// add up to seven eighths of the limit, the most that a gathering may hold after it has dropped rows.
+    pub(super) fn part(&self, parts: usize) -> QueryResult<'a> {
+        let bytes_max = self.read.map_or(0, |(_, memory_bounds)| memory_bounds.bytes_max);
         let bytes_max = (bytes_max - bytes_max / 8) / parts as u64;
-        let given = (self.followed && self.read.is_some()).then(Vec::new);
-        Harvest { sink: None, bytes_max, given, given_from: 0, visited: 0, left: self.limit }
+        let received = (self.corrected_later && self.read.is_some()).then(Vec::new);
+        QueryResult { sink: None, bytes_max, received, received_from: 0, visited: 0, left: self.limit }
     }
 
-    /// Whether it finds rows for a write.
+    /// Whether the query finds rows for a write.
     pub(super) fn is_write(&self) -> bool {
         self.read.is_none()
     }
@@ -217,32 +217,32 @@ impl<'a> Query<'a> {
     }
 }
 
-impl<'a> Harvest<'a> {
-    /// Where what the query is given goes.
+impl<'a> QueryResult<'a> {
+    /// Returns the destination of the query's rows, and creates it if there is none.
     fn sink(&mut self, query: &Query<'a>) -> &mut Sink<'a> {
         self.sink.get_or_insert_with(|| match query.read {
-            Some((select, allowance)) => {
-                let allowance = Allowance { bytes_max: self.bytes_max, ..allowance };
-                Sink::Rows(Box::new(Gathering::new(select, allowance)))
+            Some((select, memory_bounds)) => {
+                let memory_bounds = MemoryBounds { bytes_max: self.bytes_max, ..memory_bounds };
+                Sink::Rows(Box::new(ReadOutput::new(select, memory_bounds)))
             }
             None => Sink::Spots(Vec::new(), true),
         })
     }
 
-    /// The answer of a read so far.
-    fn gathering(&mut self, query: &Query<'a>) -> &mut Gathering<'a> {
+    /// Returns the answer of a read so far.
+    fn read_output(&mut self, query: &Query<'a>) -> &mut ReadOutput<'a> {
         match self.sink(query) {
-            Sink::Rows(gathering) => gathering,
+            Sink::Rows(read_output) => read_output,
             Sink::Spots(..) => unreachable!("a write gathers no rows"),
         }
     }
 
-    /// What became of a harvest that is no part of one.
+    /// Returns the destination of a whole query result; a part of one may have none.
     pub(super) fn into_sink(self) -> Sink<'a> {
         self.sink.expect("there from the beginning")
     }
 
-    /// Where the rows lie that were found for a write.
+    /// Returns the rows found for a write; no rows for a read.
     pub(super) fn spots(&self) -> &[Spot] {
         match &self.sink {
             Some(Sink::Spots(spots, _)) => spots,
@@ -250,29 +250,30 @@ impl<'a> Harvest<'a> {
         }
     }
 
-    /// Gives up what was found: nobody waits for it any more.
+    /// Drops the rows of a read whose client no longer waits.
     pub(super) fn withdraw(&mut self, query: &Query<'a>) {
-        self.gathering(query).withdraw();
-        self.given = None;
+        self.read_output(query).withdraw();
+        self.received = None;
     }
 
     /// Whether further rows would change nothing.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(&self.sink, Some(Sink::Rows(gathering)) if gathering.is_complete())
+        matches!(&self.sink, Some(Sink::Rows(read_output)) if read_output.is_complete())
     }
 
-    /// Takes a row that passes the terms.
+    /// Takes a row that passes the terms, if it also satisfies the filter.
     pub(super) fn give(&mut self, query: &Query<'a>, columns: &Columns, spot: Spot, scratch: &mut Row) {
-        let gathering = match self.sink(query) {
-            Sink::Rows(gathering) => gathering,
+        let read_output = match self.sink(query) {
+            Sink::Rows(read_output) => read_output,
             Sink::Spots(spots, certain) => {
-                if query.plan.residual {
+                if query.plan.filter_left {
                     let (filter, asked) = query.judged.expect("what a write asks of rows");
                     columns.fill(scratch, &query.used[..asked], spot);
                     match satisfies(Some(filter), scratch) {
                         Ok(true) => {}
                         Ok(false) => return,
-                        // When it is its turn it fails, unless the row has changed.
+                        // The write must evaluate this row again in its turn, because an earlier write of the
+                        // batch may change it.
                         Err(_) => *certain = false,
                     }
                 }
@@ -280,11 +281,11 @@ impl<'a> Harvest<'a> {
             }
         };
         columns.fill(scratch, &query.used, spot);
-        if !query.plan.residual || gathering.wants(scratch) {
-            gathering.take(scratch);
-            match &mut self.given {
-                Some(given) if given.len() < GIVEN_MAX => given.push(spot),
-                given => *given = None,
+        if !query.plan.filter_left || read_output.wants(scratch) {
+            read_output.take(scratch);
+            match &mut self.received {
+                Some(received) if received.len() < RECEIVED_MAX => received.push(spot),
+                received => *received = None,
             }
         }
     }
@@ -300,89 +301,89 @@ impl<'a> Harvest<'a> {
         for &column in &query.used {
             scratch[column] = columns.value(block, column, index);
         }
-        self.gathering(query).wants(scratch)
+        self.read_output(query).wants(scratch)
     }
 
-    /// Takes rows of columns as they are.
+    /// Takes rows of unchanged columns.
     pub(super) fn take(&mut self, query: &Query<'a>, rows: impl ExactSizeIterator<Item = Row>) {
-        self.gathering(query).extend(rows);
+        self.read_output(query).extend(rows);
     }
 
-    /// Takes over what was found in the rows behind, as if it had been found here; false if that cannot be said.
+    /// Appends the query result of the segment behind this one, as if one pass had found both. Returns false
+    /// if the result would not be certain to equal that of one pass; the query must then run again.
     #[must_use]
-    pub(super) fn absorb(&mut self, behind: Harvest<'a>) -> bool {
+    pub(super) fn absorb(&mut self, behind: QueryResult<'a>) -> bool {
         self.visited += behind.visited;
-        self.given = match (self.given.take(), behind.given) {
-            (Some(mut given), Some(more)) if given.len() + more.len() <= GIVEN_MAX => {
-                given.extend(more);
-                Some(given)
+        self.received = match (self.received.take(), behind.received) {
+            (Some(mut received), Some(more)) if received.len() + more.len() <= RECEIVED_MAX => {
+                received.extend(more);
+                Some(received)
             }
             _ => None,
         };
         match (&mut self.sink, behind.sink) {
             (_, None) => true,
-            (Some(Sink::Rows(gathering)), Some(Sink::Rows(more))) => gathering.absorb(*more),
+            (Some(Sink::Rows(read_output)), Some(Sink::Rows(more))) => read_output.absorb(*more),
             (Some(Sink::Spots(spots, certain)), Some(Sink::Spots(more, certain_too))) => {
                 spots.extend(more);
                 *certain &= certain_too;
                 true
             }
-            _ => unreachable!("two harvests of one query"),
+            _ => unreachable!("two results of one query"),
         }
     }
 }
 
-/// What the answer to a query depends on.
+/// The columns that the result of a query depends on.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Depends {
-    /// Which rows it finds.
-    found: ColumnSet,
-    /// That, and what is given of them unless it wants columns as they are.
-    searched: ColumnSet,
-    /// That, and what is given of them.
-    given: ColumnSet,
+pub(super) struct Dependencies {
+    filter: ColumnSet,
+    /// `filter`, and the columns of the output if the query computes the output.
+    search: ColumnSet,
+    /// `filter`, and all columns of the output.
+    output: ColumnSet,
 }
 
-/// When a row is noted.
+/// The time, relative to a change, at which a row is noted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Moment {
-    /// Before it changes, goes or comes.
+pub(super) enum NoteTime {
+    /// Before the row changes, disappears or is inserted.
     Before,
-    /// Before it changes, where it is known which of those that want columns as they are were given it.
-    Told,
-    /// After it has changed, so that it must only be if it may be found by others now.
+    /// Before the row changes, if the reads of unchanged columns that received the row are known already.
+    BeforeListed,
+    /// After the row has changed. Then only queries that may newly find the row matter.
     After,
 }
 
-impl Depends {
-    pub(super) fn and(self, other: Depends) -> Depends {
-        Depends {
-            found: self.found.and(other.found),
-            searched: self.searched.and(other.searched),
-            given: self.given.and(other.given),
+impl Dependencies {
+    pub(super) fn and(self, other: Dependencies) -> Dependencies {
+        Dependencies {
+            filter: self.filter.and(other.filter),
+            search: self.search.and(other.search),
+            output: self.output.and(other.output),
         }
     }
 
-    /// Whether a row that changes in these columns is to be noted.
-    pub(super) fn meets(self, changing: ColumnSet, moment: Moment) -> bool {
+    /// Whether a query must note a row that changes in these columns.
+    pub(super) fn meets(self, changing: ColumnSet, moment: NoteTime) -> bool {
         let on = match moment {
-            Moment::Before => self.given,
-            Moment::Told => self.searched,
-            Moment::After => self.found,
+            NoteTime::Before => self.output,
+            NoteTime::BeforeListed => self.search,
+            NoteTime::After => self.filter,
         };
         on.meets(changing)
     }
 }
 
-/// What of rows: that they are there, and some columns, and perhaps others (a bit stands for each of which the number
-/// leaves the same when divided by 63).
+/// A set of columns, and of the existence of rows (the highest bit). Column numbers are taken modulo 63, so
+/// the set may report a column that is not in it, and never misses one that is.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ColumnSet(u64);
 
 impl ColumnSet {
     pub(super) const ALL: ColumnSet = ColumnSet(u64::MAX);
-    /// Only that they are there.
-    const THERE: ColumnSet = ColumnSet(1 << 63);
+    /// The set of a read that depends only on the existence of rows.
+    const EXISTENCE: ColumnSet = ColumnSet(1 << 63);
 
     pub(super) fn of(columns: &[usize]) -> ColumnSet {
         columns.iter().fold(ColumnSet::default(), |all, &column| all.with(column))
@@ -396,21 +397,21 @@ impl ColumnSet {
         ColumnSet(self.0 | other.0)
     }
 
-    /// Whether something may be in both.
+    /// Whether the two sets may have a column in common.
     pub(super) fn meets(self, other: ColumnSet) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 impl Columns {
-    /// Puts the values of a row in these columns where they belong.
+    /// Copies the values of a row in these columns into `scratch`.
     fn fill(&self, scratch: &mut Row, columns: &[usize], spot: Spot) {
         let block = &*self.blocks[spot.block as usize];
         columns.iter().for_each(|&column| scratch[column] = self.value(block, column, spot.row as usize));
     }
 }
 
-/// An empty row to put values into as they are asked for.
+/// Returns a row of NULLs, to be filled with the values that an expression needs.
 pub(super) fn scratch(schema: &Schema) -> Row {
     vec![Value::Null; schema.columns.len()]
 }

@@ -1,8 +1,8 @@
-//! Results: the rows that queries are given, gathered by column.
+//! Results: the rows that queries receive, gathered by column.
 //!
-//! Queries that want the same columns share a [`Shape`]. What a block has for them is copied column by column, as
-//! numbers, into one list for all; values are made of them query by query, so that a row is allocated once, where it
-//! stays.
+//! Queries that want the same columns share a [`OutputShape`]. The rows that they want of a block are copied
+//! column by column, as numbers, into one list. Later the shape turns the numbers into values, query by
+//! query, so that a row is allocated once, where it stays.
 
 use crate::{value::Row, versions::Spot};
 
@@ -10,59 +10,59 @@ use super::{
     Columns,
     block::{BLOCK_ROWS, Block},
     kernel,
-    query::{Harvest, Query},
+    query::{Query, QueryResult},
 };
 
-/// The most columns of a shape: each has a bit that says that its value is NULL.
+/// The most columns of a shape, because the NULLs of a row are the bits of one word.
 const WIDTH_MAX: usize = 64;
-/// How many rows ahead of their use the parts of a value are asked for, one after another.
+/// The number of rows between two steps of prefetching a value.
 const AHEAD: usize = 4;
-/// So many numbers are gathered before values are made of them: 8 MiB.
+/// The number of gathered numbers at which a shape makes values of them: 8 MiB.
 const NUMBERS_MAX: usize = 1 << 20;
 
 /// The shapes of a pass.
-pub(super) struct Shapes {
-    all: Vec<Shape>,
-    /// Whether it is remembered what queries are given.
-    followed: bool,
-    given: Vec<Given>,
+pub(super) struct OutputShapes {
+    all: Vec<OutputShape>,
+    /// Whether the shapes remember the rows that queries receive.
+    corrected_later: bool,
+    received: Vec<ReceivedRows>,
 }
 
-/// Rows of certain columns, for all queries that want these.
+/// Rows of certain columns, for all queries that want these columns.
 #[derive(Default)]
-struct Shape {
+struct OutputShape {
     columns: Vec<usize>,
-    /// Rows of the block at hand, behind those gathered if these are remembered.
+    /// The rows of the present block, behind the gathered rows if these are remembered.
     rows: Vec<u32>,
-    /// How many of them have been gathered.
+    /// The number of remembered rows that have been gathered.
     gathered: usize,
-    /// The blocks that they are of, each with its first of them.
+    /// The blocks of the gathered rows, each as the index of its first row and the block's index.
     blocks: Vec<(u32, u32)>,
-    /// The query of every row gathered, those of the block at hand included.
+    /// The query of each row, those of the present block included.
     queries: Vec<u32>,
-    /// So many for each row as there are columns.
+    /// The numbers of the gathered rows, one for each column, row by row.
     numbers: Vec<u64>,
-    /// A bit for each column.
+    /// The NULLs of each gathered row, a bit for each column.
     nulls: Vec<u64>,
 }
 
-/// Which rows queries were given together, as they were gathered: nothing is copied to remember them.
-pub(super) struct Given {
-    /// Rows in their blocks, as they were gathered.
+/// The rows that queries of a shape received. It takes over the lists of the shape without a copy.
+pub(super) struct ReceivedRows {
+    /// The rows' indexes in their blocks, in the order of gathering.
     rows: Vec<u32>,
-    /// The blocks, each with its first of these rows.
+    /// The blocks, each as the index of its first row in `rows` and the block's index.
     blocks: Vec<(u32, u32)>,
-    /// The rows' positions, query by query.
+    /// The positions of the rows in `rows`, query by query.
     order: Vec<u32>,
-    /// The queries, each with the end of its positions.
+    /// The queries, each with the end of its slice of `order`.
     runs: Vec<(u32, u32)>,
     /// The query of each row.
     queries: Vec<u32>,
 }
 
-impl Given {
-    /// Finds those among these rows, which are in order, that were given, and to whom.
-    pub(super) fn among<'g>(&'g self, spots: &'g [Spot], mut found: impl FnMut(Spot, u32)) {
+impl ReceivedRows {
+    /// Finds the sorted `spots` that some query received, and calls `found` for each such query.
+    pub(super) fn receivers_of<'g>(&'g self, spots: &'g [Spot], mut found: impl FnMut(Spot, u32)) {
         let mut marks = [0u64; BLOCK_ROWS / 64];
         let ends = self.blocks[1..].iter().map(|(first, _)| *first).chain([self.rows.len() as u32]);
         for (&(first, block), end) in self.blocks.iter().zip(ends) {
@@ -75,8 +75,8 @@ impl Given {
             for (word, bit) in here.iter().map(|spot| bit(spot.row)) {
                 marks[word] |= bit;
             }
-            let given = first as usize..end as usize;
-            for (&row, &query) in self.rows[given.clone()].iter().zip(&self.queries[given]) {
+            let received = first as usize..end as usize;
+            for (&row, &query) in self.rows[received.clone()].iter().zip(&self.queries[received]) {
                 let (word, bit) = bit(row);
                 if marks[word] & bit != 0 {
                     found(Spot { block, row }, query);
@@ -86,7 +86,7 @@ impl Given {
         }
     }
 
-    /// Where the rows of a query lie, one after another.
+    /// Returns the rows that a query received, in order.
     pub(super) fn to(&self, query: usize) -> impl Iterator<Item = Spot> + '_ {
         let positions = match self.runs.binary_search_by_key(&query, |(query, _)| *query as usize) {
             Ok(run) => {
@@ -102,18 +102,24 @@ impl Given {
     }
 }
 
-impl Shapes {
-    pub(super) fn new(followed: bool) -> Shapes {
-        Shapes { all: Vec::new(), followed, given: Vec::new() }
+impl OutputShapes {
+    pub(super) fn new(corrected_later: bool) -> OutputShapes {
+        OutputShapes { all: Vec::new(), corrected_later, received: Vec::new() }
     }
 
-    /// The same shapes, without rows.
-    pub(super) fn alike(&self) -> Shapes {
-        let alike = |shape: &Shape| Shape { columns: shape.columns.clone(), ..Shape::default() };
-        Shapes { all: self.all.iter().map(alike).collect(), followed: self.followed, given: Vec::new() }
+    /// Returns the same shapes, without rows.
+    pub(super) fn alike(&self) -> OutputShapes {
+        let alike =
+            |shape: &OutputShape| OutputShape { columns: shape.columns.clone(), ..OutputShape::default() };
+        OutputShapes {
+            all: self.all.iter().map(alike).collect(),
+            corrected_later: self.corrected_later,
+            received: Vec::new(),
+        }
     }
 
-    /// The shape of these columns, unless one is none.
+    /// Returns the index of the shape of these columns; `None` if one of them is computed or there are too
+    /// many.
     pub(super) fn find(
         &mut self,
         columns: impl ExactSizeIterator<Item = Option<usize>> + Clone,
@@ -124,7 +130,7 @@ impl Shapes {
         let found =
             self.all.iter().position(|shape| columns.clone().flatten().eq(shape.columns.iter().copied()));
         Some(found.unwrap_or_else(|| {
-            self.all.push(Shape { columns: columns.flatten().collect(), ..Shape::default() });
+            self.all.push(OutputShape { columns: columns.flatten().collect(), ..OutputShape::default() });
             self.all.len() - 1
         }))
     }
@@ -133,7 +139,7 @@ impl Shapes {
         &self.all[shape].columns
     }
 
-    /// Asks for the values of a row of the block at hand, which will be noted.
+    /// Prefetches the values of a row of the present block that will be noted.
     #[inline]
     pub(super) fn prefetch(&self, shape: usize, block: &Block, row: u32) {
         for &column in &self.all[shape].columns {
@@ -141,7 +147,7 @@ impl Shapes {
         }
     }
 
-    /// Takes note of a row of the block at hand.
+    /// Notes that a query wants a row of the present block.
     #[inline]
     pub(super) fn note(&mut self, shape: usize, query: u32, row: u32) {
         let shape = &mut self.all[shape];
@@ -149,39 +155,39 @@ impl Shapes {
         shape.queries.push(query);
     }
 
-    /// Copies what was noted, behind a block.
+    /// Gathers the noted rows, at the end of a block.
     pub(super) fn gather<'a>(
         &mut self,
         columns: &Columns,
         block: usize,
         queries: &[Query<'a>],
-        harvests: &mut [Harvest<'a>],
+        query_results: &mut [QueryResult<'a>],
     ) {
         for shape in &mut self.all {
-            shape.gather(columns, block, self.followed);
+            shape.gather(columns, block, self.corrected_later);
             if shape.numbers.len() >= NUMBERS_MAX {
-                self.given.extend(shape.give_out(columns, queries, harvests));
+                self.received.extend(shape.give_out(columns, queries, query_results));
             }
         }
     }
 
-    /// Gives everything to the queries, at the end; what they were given, in the order in which they were, if that is
-    /// remembered.
+    /// Gives all rows to the queries, at the end of a pass. Returns the rows that they received, in that
+    /// order, if the shapes remember them.
     pub(super) fn give_out<'a>(
         mut self,
         columns: &Columns,
         queries: &[Query<'a>],
-        harvests: &mut [Harvest<'a>],
-    ) -> Vec<Given> {
+        query_results: &mut [QueryResult<'a>],
+    ) -> Vec<ReceivedRows> {
         for shape in &mut self.all {
-            self.given.extend(shape.give_out(columns, queries, harvests));
+            self.received.extend(shape.give_out(columns, queries, query_results));
         }
-        self.given
+        self.received
     }
 }
 
-impl Shape {
-    fn gather(&mut self, columns: &Columns, number: usize, followed: bool) {
+impl OutputShape {
+    fn gather(&mut self, columns: &Columns, number: usize, corrected_later: bool) {
         let block = &columns.blocks[number];
         let width = self.columns.len();
         let start = self.numbers.len();
@@ -198,7 +204,7 @@ impl Shape {
                 }
             }
         }
-        match followed {
+        match corrected_later {
             false => self.rows.clear(),
             true if rows.is_empty() => {}
             true => {
@@ -212,11 +218,11 @@ impl Shape {
         &mut self,
         columns: &Columns,
         asking: &[Query<'a>],
-        harvests: &mut [Harvest<'a>],
-    ) -> Option<Given> {
+        query_results: &mut [QueryResult<'a>],
+    ) -> Option<ReceivedRows> {
         let width = self.columns.len();
-        // By counting, and rows of one query stay in their order.
-        let mut ends = vec![0u32; harvests.len() + 1];
+        // This counting sort keeps the rows of one query in their order.
+        let mut ends = vec![0u32; query_results.len() + 1];
         self.queries.iter().for_each(|&query| ends[query as usize + 1] += 1);
         (1..ends.len()).for_each(|query| ends[query] += ends[query - 1]);
         let mut order = vec![0u32; self.queries.len()];
@@ -251,7 +257,7 @@ impl Shape {
                 let row = self.row(columns, &order[start..=next], made.last());
                 made.push(row);
             }
-            harvests[query].take(&asking[query], made.drain(..));
+            query_results[query].take(&asking[query], made.drain(..));
             start = end;
         }
         self.numbers.clear();
@@ -261,10 +267,11 @@ impl Shape {
             return None;
         }
         let (rows, blocks) = (std::mem::take(&mut self.rows), std::mem::take(&mut self.blocks));
-        Some(Given { rows, blocks, order, runs, queries: std::mem::take(&mut self.queries) })
+        Some(ReceivedRows { rows, blocks, order, runs, queries: std::mem::take(&mut self.queries) })
     }
 
-    /// The values of the last of these rows. One that the row before has as well, and that would be copied, is shared.
+    /// Returns the values of the last of these rows. It shares a text with the row before if both are equal
+    /// and the dictionary would copy it.
     fn row(&self, columns: &Columns, rows: &[u32], before: Option<&Row>) -> Row {
         let width = self.columns.len();
         let numbers = |row: u32| &self.numbers[row as usize * width..][..width];

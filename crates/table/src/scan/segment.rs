@@ -1,15 +1,16 @@
-//! Segments: parts of a table that several threads look at at once.
+//! Segments: parts of a table that several threads look at in parallel.
 //!
-//! Promise: what is answered does not depend on how many segments there are. The blocks are cut into neighbouring ranges
-//! of about the same work. A pass over each gathers what every query wants there, and what the passes have gathered is
-//! put together in the order of the blocks: rows and places follow each other up to the limit; groups, DISTINCT and the
-//! first k of an order are merged as a gateway merges those of several ranges. All segments are of the version that the
-//! search is given, so that a batch becomes visible to all of them at once.
+//! Promise: the answer does not depend on the number of segments. The blocks are cut into neighbouring ranges
+//! of about equal work. A pass over each range gathers the rows that every query wants there, and the
+//! gathered parts are joined in the order of the blocks. Rows and places are appended up to the limit.
+//! Groups, DISTINCT and the first k of an order are merged as a gateway merges the answers of several ranges.
+//! All segments belong to the version of the search, so that all of them see a batch at once.
 //!
-//! What depends on more than that is asked of all blocks in one pass: sums of floats, since they are rounded as they grow;
-//! and a query that failed in some segment, since it might not have come that far, or might have failed on another row.
-//! The segments share the bound on what a query gathers. Whoever stays within it in each of them would have done so in
-//! one pass; who does not is asked anew like others that fail.
+//! Two kinds of query need one pass over all blocks. A sum of floats needs it because rounding depends on the
+//! order. A query that failed in some segment needs it because one pass might not have reached that row, or
+//! might have failed on another one. The segments share the memory limit of a query. A query that stays
+//! within its share in each segment would stay within the limit in one pass. A query that exceeds its share
+//! fails there, and so runs again in one pass.
 
 use std::{
     ops::Range,
@@ -24,89 +25,95 @@ use crate::host::Host;
 use super::{
     costs::Costs,
     group::Group,
-    pass::{Pass, Search, Stretch},
-    query::{Harvest, Way},
-    results::Given,
+    pass::{BlockSpan, Pass, Search},
+    query::{QueryResult, SearchPlan},
+    results::ReceivedRows,
 };
 
 impl<'a> Search<'_, 'a> {
-    /// Gives the queries what they ask for; which rows they were given, if that is remembered.
-    pub(super) fn run(&self, harvests: &mut [Harvest<'a>], host: &dyn Host) -> Vec<Given> {
+    /// Gives the queries the rows that they want. Returns which rows they received, if later writes may
+    /// correct the results.
+    pub(super) fn run(&self, query_results: &mut [QueryResult<'a>], host: &dyn Host) -> Vec<ReceivedRows> {
         let blocks = self.columns.blocks.len();
-        let work = Work { blocks, groups: self.groups, stretches: self.stretches, costs: self.costs };
-        let cuttable = self.queries.iter().any(|query| !query.in_order && !matches!(query.way, Way::Nowhere));
+        let work = PassWork { blocks, groups: self.groups, block_spans: self.block_spans, costs: self.costs };
+        let cuttable = self
+            .queries
+            .iter()
+            .any(|query| !query.needs_one_pass && !matches!(query.way, SearchPlan::Nothing));
         match if cuttable { work.segments(host) } else { 1 } {
-            1 => Pass::new(self, harvests, |_| true).run(0..blocks, host),
+            1 => Pass::new(self, query_results, |_| true).run(0..blocks, host),
             segments => {
-                let (mut given, in_one) = self.run_in(&work.cut(segments), harvests, host);
-                if in_one.contains(&true) {
-                    given.extend(Pass::new(self, harvests, |query| in_one[query]).run(0..blocks, host));
+                let (mut received, rerun) = self.run_in(&work.cut(segments), query_results, host);
+                if rerun.contains(&true) {
+                    received
+                        .extend(Pass::new(self, query_results, |query| rerun[query]).run(0..blocks, host));
                 }
-                given
+                received
             }
         }
     }
 
-    /// Gives them what segments have for them; which of them must be asked in one pass instead.
+    /// Runs the passes over the segments and joins their results. Returns, for each query, whether it must
+    /// run in one pass instead.
     fn run_in(
         &self,
         segments: &[Range<usize>],
-        harvests: &mut [Harvest<'a>],
+        query_results: &mut [QueryResult<'a>],
         host: &dyn Host,
-    ) -> (Vec<Given>, Vec<bool>) {
-        let reached = Reached::new(self.queries.len());
-        let gathered: Vec<Mutex<(Vec<Harvest<'a>>, Vec<Given>)>> =
+    ) -> (Vec<ReceivedRows>, Vec<bool>) {
+        let reached = EarlyEnds::new(self.queries.len());
+        let gathered: Vec<Mutex<(Vec<QueryResult<'a>>, Vec<ReceivedRows>)>> =
             segments.iter().map(|_| Mutex::default()).collect();
         host.each(segments.len(), &|number| {
             let parts = self.queries.iter().map(|query| query.part(segments.len()));
-            let mut here: Vec<Harvest<'a>> = parts.collect();
-            let given = Pass::new(self, &mut here, |query| !self.queries[query].in_order)
+            let mut here: Vec<QueryResult<'a>> = parts.collect();
+            let received = Pass::new(self, &mut here, |query| !self.queries[query].needs_one_pass)
                 .in_segment(number, &reached)
                 .run(segments[number].clone(), host);
-            *gathered[number].lock().unwrap_or_else(PoisonError::into_inner) = (here, given);
+            *gathered[number].lock().unwrap_or_else(PoisonError::into_inner) = (here, received);
         });
-        let (mut given, mut in_one) = (Vec::new(), Vec::new());
-        in_one.extend(self.queries.iter().map(|query| query.in_order));
+        let (mut received, mut rerun) = (Vec::new(), Vec::new());
+        rerun.extend(self.queries.iter().map(|query| query.needs_one_pass));
         for here in gathered {
             let (here, more) = here.into_inner().unwrap_or_else(PoisonError::into_inner);
-            for ((harvest, here), in_one) in harvests.iter_mut().zip(here).zip(&mut in_one) {
-                *in_one = *in_one || !harvest.absorb(here);
+            for ((query_result, here), rerun) in query_results.iter_mut().zip(here).zip(&mut rerun) {
+                *rerun = *rerun || !query_result.absorb(here);
             }
-            given.extend(more);
+            received.extend(more);
         }
-        for ((harvest, query), _) in
-            harvests.iter_mut().zip(self.queries).zip(&in_one).filter(|(_, one)| **one)
+        for ((query_result, query), _) in
+            query_results.iter_mut().zip(self.queries).zip(&rerun).filter(|(_, one)| **one)
         {
-            *harvest = query.harvest();
-            harvest.given_from = given.len();
+            *query_result = query.empty_result();
+            query_result.received_from = received.len();
         }
-        (given, in_one)
+        (received, rerun)
     }
 }
 
-/// In which segments queries have come to their end: what lies in later ones is nothing to them, since their answer is
-/// there already or they are asked anew.
-pub(super) struct Reached {
-    /// The first of the segments, of each query.
+/// The segments in which queries have ended. Rows of later segments do not matter to such a query: its answer
+/// is complete, or it runs again in one pass.
+pub(super) struct EarlyEnds {
+    /// The first segment in which each query has ended; `usize::MAX` if in none.
     first: Vec<AtomicUsize>,
-    /// How many times one was noted.
+    /// The number of notes so far.
     notes: AtomicUsize,
 }
 
-impl Reached {
-    fn new(queries: usize) -> Reached {
+impl EarlyEnds {
+    fn new(queries: usize) -> EarlyEnds {
         let first = (0..queries).map(|_| AtomicUsize::new(usize::MAX)).collect();
-        Reached { first, notes: AtomicUsize::new(0) }
+        EarlyEnds { first, notes: AtomicUsize::new(0) }
     }
 
-    /// Notes that a query takes no more in a segment.
+    /// Notes that a query takes no more rows in a segment.
     pub(super) fn note(&self, query: usize, segment: usize) {
         self.first[query].fetch_min(segment, Relaxed);
         self.notes.fetch_add(1, Relaxed);
     }
 
-    /// The queries that have come to their end in an earlier segment, and how many notes there are; nothing if there are
-    /// only so many. What is noted meanwhile may be seen later.
+    /// Returns the present number of notes, and the queries that have ended in an earlier segment; `None` if
+    /// there are still `notes` notes. A concurrent note may be seen later.
     pub(super) fn before(
         &self,
         segment: usize,
@@ -118,28 +125,28 @@ impl Reached {
     }
 }
 
-/// What is to be done, counted in looks of one query at one block by itself.
-struct Work<'w> {
+/// The work of a search, in looks of one query at one block.
+struct PassWork<'w> {
     blocks: usize,
     groups: &'w [Group],
-    stretches: &'w [Stretch],
+    block_spans: &'w [BlockSpan],
     costs: &'w Costs,
 }
 
-impl Work<'_> {
-    /// At all blocks.
+impl PassWork<'_> {
+    /// Returns the looks at all blocks.
     fn all_looks(&self) -> usize {
-        let alone: usize = self.stretches.iter().map(|stretch| stretch.end - stretch.first).sum();
+        let alone: usize = self.block_spans.iter().map(|block_span| block_span.end - block_span.first).sum();
         let together: usize = self.groups.iter().map(|group| group.cover.count()).sum();
         alone + together * self.costs.group as usize
     }
 
-    /// At each block.
+    /// Returns the looks at each block.
     fn looks(&self) -> impl Iterator<Item = usize> {
         let mut steps = vec![0isize; self.blocks + 1];
-        for stretch in self.stretches {
-            steps[stretch.first] += 1;
-            steps[stretch.end] -= 1;
+        for block_span in self.block_spans {
+            steps[block_span.first] += 1;
+            steps[block_span.end] -= 1;
         }
         let mut alone = 0;
         steps.into_iter().take(self.blocks).enumerate().map(move |(block, step)| {
@@ -149,7 +156,7 @@ impl Work<'_> {
         })
     }
 
-    /// How many segments it is worth; at least 1.
+    /// Returns the number of segments that is worth its cost, at least 1.
     fn segments(&self, host: &dyn Host) -> usize {
         match host.threads().min(self.blocks) {
             most if most < 2 => 1,
@@ -157,7 +164,7 @@ impl Work<'_> {
         }
     }
 
-    /// Cuts the blocks into so many segments of about the same work, or fewer; none is empty.
+    /// Cuts the blocks into at most `segments` non-empty segments of about equal work.
     fn cut(&self, segments: usize) -> Vec<Range<usize>> {
         let work = self.all_looks();
         let (mut cuts, mut start, mut done) = (Vec::with_capacity(segments), 0, 0);
@@ -183,11 +190,11 @@ mod tests {
 
     #[test]
     fn segments_share_the_work() {
-        let cut = |blocks: usize, stretches: &[(usize, usize)], segments: usize| {
-            let stretch =
-                |&(first, end): &(usize, usize)| Stretch { first, end, range: KeyRange::ALL, query: 0 };
-            let stretches: Vec<Stretch> = stretches.iter().map(stretch).collect();
-            let work = Work { blocks, groups: &[], stretches: &stretches, costs: &Costs::default() };
+        let cut = |blocks: usize, block_spans: &[(usize, usize)], segments: usize| {
+            let block_span =
+                |&(first, end): &(usize, usize)| BlockSpan { first, end, range: KeyRange::ALL, query: 0 };
+            let block_spans: Vec<BlockSpan> = block_spans.iter().map(block_span).collect();
+            let work = PassWork { blocks, groups: &[], block_spans: &block_spans, costs: &Costs::default() };
             assert_eq!(work.all_looks(), work.looks().sum());
             let cuts = work.cut(segments);
             assert!(cuts.len() <= segments && cuts.iter().all(|cut| !cut.is_empty()));
@@ -202,7 +209,7 @@ mod tests {
         for segments in 1..9 {
             cut(100, &even, segments);
             cut(10, &front, segments);
-            // Nobody asks for anything in the first blocks, nor in the last.
+            // No query looks at the first blocks, nor at the last ones.
             cut(10, &[(4, 5)], segments);
         }
     }

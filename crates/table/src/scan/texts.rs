@@ -1,28 +1,28 @@
 //! Texts in one heap, one behind the other.
 //!
-//! Of each only its end is kept, as the distance from where it would be if all were as long as they are on average: texts of
-//! one length need nothing for it, others mostly 32 bits.
+//! For each text only its end is kept, as the distance from the end that it would have if all texts had the
+//! average length. Texts of equal length take no memory for their ends; others mostly take 32 bits each.
 
 use super::{kernel, packed::Packed};
 
-/// Where there is no room for one more text, there is made some for such a part of those there.
+/// A full heap grows by one part in this many.
 const GROWTH_PART: usize = 8;
-/// Stands for no distance, so that an end before the line is a number, too.
-const ON_THE_LINE: u64 = 1 << 63;
+/// The code of distance zero, so that an end before the line is a positive number, too.
+const DEVIATION_ZERO: u64 = 1 << 63;
 
 #[derive(Clone)]
 pub(super) struct Texts {
     heap: String,
-    /// By how much the line rises from one text to the next.
-    rise: u64,
-    /// How far beside the line each text ends.
-    beside: Packed,
+    /// The average length of a text in bytes: the slope of the line on which the ends would lie.
+    length_mean: u64,
+    /// The distance of each text's end from the line.
+    deviations: Packed,
 }
 
 impl Default for Texts {
-    /// None; the ends of those that come ascend, so that their width seldom changes.
+    /// Creates an empty heap with slope zero. The ends then ascend, so their width seldom changes.
     fn default() -> Texts {
-        Texts { heap: String::new(), rise: 0, beside: Packed::pack(&[]) }
+        Texts { heap: String::new(), length_mean: 0, deviations: Packed::pack(&[]) }
     }
 }
 
@@ -30,18 +30,18 @@ impl Texts {
     pub(super) fn of<'t>(texts: impl Iterator<Item = &'t str> + Clone) -> Texts {
         let lengths = texts.clone().map(|text| text.len() as u64);
         let (count, bytes) = lengths.fold((0u64, 0), |(count, bytes), length| (count + 1, bytes + length));
-        let rise = (bytes + count / 2) / count.max(1);
+        let length_mean = (bytes + count / 2) / count.max(1);
         let mut heap = String::with_capacity(bytes as usize);
-        let beside = texts.zip(1..).map(|(text, number)| {
+        let deviations = texts.zip(1..).map(|(text, number)| {
             heap.push_str(text);
-            beside(heap.len(), number * rise)
+            deviation(heap.len(), number * length_mean)
         });
-        let beside = Packed::pack(&beside.collect::<Vec<_>>());
-        Texts { heap, rise, beside }
+        let deviations = Packed::pack(&deviations.collect::<Vec<_>>());
+        Texts { heap, length_mean, deviations }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.beside.len()
+        self.deviations.len()
     }
 
     #[inline]
@@ -52,8 +52,8 @@ impl Texts {
 
     #[inline]
     fn end(&self, index: usize) -> usize {
-        let line = (index as u64 + 1) * self.rise;
-        self.beside.number(index).wrapping_sub(ON_THE_LINE).wrapping_add(line) as usize
+        let line = (index as u64 + 1) * self.length_mean;
+        self.deviations.number(index).wrapping_sub(DEVIATION_ZERO).wrapping_add(line) as usize
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -62,14 +62,14 @@ impl Texts {
         }
         self.heap.push_str(text);
         let index = self.len();
-        self.beside.insert(index, beside(self.heap.len(), (index as u64 + 1) * self.rise));
+        self.deviations.insert(index, deviation(self.heap.len(), (index as u64 + 1) * self.length_mean));
     }
 
-    /// Asks for the memory of a text ahead of its use: for what says where it lies, or (`deep`) for the text.
+    /// Prefetches a text: its end, or (if `deep`) its bytes.
     #[inline]
     pub(super) fn prefetch(&self, index: usize, deep: bool) {
         if !deep {
-            self.beside.prefetch(index);
+            self.deviations.prefetch(index);
         } else if index < self.len() {
             let last = self.end(index).saturating_sub(1);
             self.heap.as_bytes().get(last).into_iter().for_each(kernel::prefetch);
@@ -77,12 +77,12 @@ impl Texts {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.heap.capacity() + self.beside.bytes()
+        self.heap.capacity() + self.deviations.bytes()
     }
 }
 
-fn beside(end: usize, line: u64) -> u64 {
-    (end as u64).wrapping_sub(line).wrapping_add(ON_THE_LINE)
+fn deviation(end: usize, line: u64) -> u64 {
+    (end as u64).wrapping_sub(line).wrapping_add(DEVIATION_ZERO)
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
         let numbers: Vec<String> = (0..1000).map(|number| format!("{number:012}")).collect();
         let texts = Texts::of(numbers.iter().map(String::as_str));
         assert_eq!(texts.bytes(), 12 * 1000);
-        // An empty one in front moves the line.
+        // An empty text at the front moves all ends away from the line by the same distance.
         let texts = Texts::of(std::iter::once("").chain(numbers.iter().map(String::as_str)));
         assert_eq!((texts.bytes(), texts.text(0), texts.text(1000)), (12 * 1000, "", "000000000999"));
     }

@@ -1,12 +1,14 @@
-//! Batches: operations in order, those together that can be answered together.
+//! Batches: the engine runs operations in order, and those together that it can answer together.
 //!
-//! Reads with no write between them see one version and are answered in one pass. Where writes stand between, one pass
-//! over the version before all of them finds what each operation is about, and what a write touches is noted at those it
-//! concerns ([`Rows::note`]). What cannot be foreseen (definitions, loads, a held job) ends such a batch.
+//! Reads with no write between them see one version and share one pass. If there are writes between them, one
+//! pass over the version before the batch finds the rows of every operation. Each write then notes the rows
+//! that it touches at the operations that they concern ([`Rows::note`]). An operation that one search cannot
+//! cover (a definition, a load, a held job) ends such a batch.
 //!
-//! A panic while rows are only looked at is the failure of one read (XX000). The jobs that were looked at together are
-//! halved until the read is found; the others are answered. Looking changes nothing, so that nothing is left half done. A
-//! panic in what changes the engine (a write, a pinned version that is put together) is not caught: replicas must not differ.
+//! A panic while rows are only searched is the failure of one read (XX000). The engine halves the jobs that
+//! were searched together until it finds that read, and answers the others. A search changes nothing, so
+//! nothing is left half done. A panic in code that changes the engine (a write, the assembly of a pinned
+//! version) is not caught, because replicas must not differ.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,31 +17,31 @@ use std::{
 
 use crate::{
     engine::{Answer, Bounds, Chunk, Cursor, Engine, Epoch, Failure, Holder, Job, Page, Pinned, Usage},
-    explain::Explained,
+    explain::Explanation,
     expr::Expr,
-    failure::sheltered,
+    failure::catch_panic,
     host::Host,
     operation::{Operation, Select},
-    saved::{Records, Saved, Saving},
+    saved::{Records, SaveTarget, SavedPart},
     schema::{KeyRange, TableId},
     value::{Row, Value},
 };
 
 use super::{
-    Allowance, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, save::Section,
+    MemoryBounds, Read, Rows, Table, Task, Version, budget::Budget, no_table, pins::Pins, save::Section,
     write::Effect,
 };
 
-/// An engine: all tables, in the present version and in those that are pinned.
+/// An engine: all tables, in the present version and in the pinned ones.
 pub struct Versions<R: Rows> {
     present: Version<R>,
-    /// The last write that took place.
+    /// The epoch of the last write that was applied.
     written: Epoch,
-    held: Option<Held<R>>,
+    held: Option<PendingJob<R>>,
     pins: Pins<R>,
     bounds: Bounds,
     costs: R::Costs,
-    /// Where the next lines of an outline belong.
+    /// The section that the next lines of an outline belong to.
     restoring: Option<Section>,
 }
 
@@ -49,36 +51,36 @@ impl<R: Rows> Default for Versions<R> {
     }
 }
 
-/// Tables that are read, and the jobs that read them.
-type Shared<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
+/// The tables that are read, each with the indexes of the jobs that read it.
+type SharedPasses<R> = BTreeMap<(Option<Epoch>, TableId), (Arc<Table<R>>, Vec<usize>)>;
 
 /// State that the jobs of one call share.
 #[derive(Clone, Copy)]
-struct Call<'c> {
+struct CallContext<'c> {
     host: &'c dyn Host,
     budget: &'c Budget,
 }
 
 /// A job that waits for its verdict.
-struct Held<R> {
+struct PendingJob<R> {
     epoch: Epoch,
     effect: Option<Effect<R>>,
 }
 
 impl<R: Rows> Versions<R> {
-    /// An engine without tables.
+    /// Returns an engine without tables.
     pub fn new(bounds: Bounds) -> Versions<R> {
         let (present, pins) = (Version::default(), Pins::default());
         let costs = R::Costs::default();
         Versions { present, written: Epoch::default(), held: None, pins, bounds, costs, restoring: None }
     }
 
-    /// The same for a machine where ways of finding rows cost this.
+    /// Sets the costs of the ways to find rows on this machine.
     pub fn with_costs(self, costs: R::Costs) -> Versions<R> {
         Versions { costs, ..self }
     }
 
-    /// The table that a read at `epoch` sees: the present one, or the one pinned there.
+    /// Returns the table that a read at `epoch` sees: the present one, or the one pinned at `epoch`.
     fn readable(&mut self, epoch: Epoch, id: TableId) -> Result<Arc<Table<R>>, Failure> {
         match epoch >= self.written {
             true => self.present.table(id).cloned(),
@@ -86,11 +88,11 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// What reads with no write between them answer; `first` is the number of the first job.
-    fn read(&mut self, jobs: &[Job], first: usize, call: Call<'_>) -> Vec<Answer> {
+    /// Answers reads with no write between them; `first` is the index of the first job in the batch.
+    fn read(&mut self, jobs: &[Job], first: usize, call: CallContext<'_>) -> Vec<Answer> {
         let mut answers: Vec<Option<Answer>> = vec![None; jobs.len()];
-        // By version and table.
-        let mut shared: Shared<R> = BTreeMap::new();
+        // Groups the reads by version and table.
+        let mut shared: SharedPasses<R> = BTreeMap::new();
         for (index, job) in jobs.iter().enumerate() {
             if matches!(job.operation, Operation::Backup(_)) {
                 answers[index] = Some(Answer::Failed(Failure::malformed("several reads as one job")));
@@ -108,67 +110,67 @@ impl<R: Rows> Versions<R> {
             }
         }
         for (table, indexes) in shared.into_values() {
-            self.look(&table, jobs, &indexes, first, call, &mut answers);
+            self.answer_reads(&table, jobs, &indexes, first, call, &mut answers);
         }
         answers.into_iter().map(|answer| answer.expect("every read has one answer")).collect()
     }
 
-    /// Answers the reads with these indexes, which are all of one table. Where that panics, one read's answer is that it failed.
-    fn look(
+    /// Answers the reads with these indexes, which are all of one table. A read that panics alone fails.
+    fn answer_reads(
         &self,
         table: &Table<R>,
         jobs: &[Job],
         indexes: &[usize],
         first: usize,
-        call: Call<'_>,
+        call: CallContext<'_>,
         answers: &mut [Option<Answer>],
     ) {
-        match (sheltered(|| self.look_together(table, jobs, indexes, first, call)), indexes) {
+        match (catch_panic(|| self.answer_in_one_pass(table, jobs, indexes, first, call)), indexes) {
             (Ok(told), _) => {
                 indexes.iter().zip(told).for_each(|(&index, answer)| answers[index] = Some(answer));
             }
             (Err(panic), &[index]) => answers[index] = Some(Answer::Failed(panic)),
             (Err(_), _) => {
                 let (one, other) = indexes.split_at(indexes.len() / 2);
-                self.look(table, jobs, one, first, call, answers);
-                self.look(table, jobs, other, first, call, answers);
+                self.answer_reads(table, jobs, one, first, call, answers);
+                self.answer_reads(table, jobs, other, first, call, answers);
             }
         }
     }
 
-    /// The answers to the reads with these indexes, which are all of one table, in one pass.
-    fn look_together(
+    /// Answers the reads with these indexes, which are all of one table, in one pass.
+    fn answer_in_one_pass(
         &self,
         table: &Table<R>,
         jobs: &[Job],
         indexes: &[usize],
         first: usize,
-        call: Call<'_>,
+        call: CallContext<'_>,
     ) -> Vec<Answer> {
         let tasks: Vec<Task<'_>> =
             indexes.iter().map(|&index| self.task(&jobs[index], first + index, call.budget)).collect();
-        let mut foresight = table.rows.foresee(&table.schema, &tasks, false, &self.costs, call.host);
+        let mut batch_results = table.rows.search_batch(&table.schema, &tasks, false, &self.costs, call.host);
         let mut answers = Vec::with_capacity(indexes.len());
         for (number, &index) in indexes.iter().enumerate() {
             let explained = match jobs[index].operation {
-                Operation::Explain(_) => Some(table.rows.explain(&foresight, number)),
+                Operation::Explain(_) => Some(table.rows.explain(&batch_results, number)),
                 _ => None,
             };
-            let answer = table.rows.answer(&mut foresight, number).expect("nothing has changed");
+            let answer = table.rows.answer(&mut batch_results, number).expect("nothing has changed");
             answers.push(match (answer, explained) {
                 (Err(failure), _) => Answer::Failed(failure),
                 (Ok(answer), None) => answer,
                 (Ok(answer), Some(explained)) => {
                     let (epoch, rows) = (jobs[index].epoch, answer.rows());
-                    Answer::Explained(Explained { epoch, rows, ..explained })
+                    Answer::Explanation(Explanation { epoch, rows, ..explained })
                 }
             });
         }
         answers
     }
 
-    /// How many jobs at the front can be foreseen together: reads of the present, and writes that change rows. None if
-    /// that is no help.
+    /// Returns the number of leading jobs that one search can cover: reads of the present, and writes that
+    /// change rows. Returns 0 if a common search does not pay.
     fn foreseeable(&self, jobs: &[Job]) -> usize {
         let joins = |job: &&Job| {
             use Operation::*;
@@ -182,12 +184,12 @@ impl<R: Rows> Versions<R> {
         if R::SHARED && count > 1 && writes { count } else { 0 }
     }
 
-    /// What an operation asks.
+    /// Returns the demand of an operation on the rows.
     fn task<'j>(&self, job: &'j Job, number: usize, batch: &'j Budget) -> Task<'j> {
         match &job.operation {
             Operation::Select(select) | Operation::Explain(select) => {
-                let allowance = Allowance { bytes_max: self.bounds.result_bytes_max, batch };
-                Task::Read(Read { ranges: &job.ranges, select, job: number, allowance })
+                let memory_bounds = MemoryBounds { bytes_max: self.bounds.result_bytes_max, batch };
+                Task::Read(Read { ranges: &job.ranges, select, job: number, memory_bounds })
             }
             Operation::Update { filter, assignments, .. } => {
                 Task::Find { ranges: &job.ranges, filter: filter.as_ref(), assigned: assignments }
@@ -199,13 +201,14 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// Runs jobs that are foreseen together, at least the first of them; `first` is its number.
+    /// Runs leading jobs of those given, at least the first; one search finds the rows of them all. `first`
+    /// is the first job's index in the batch.
     fn run(
         &mut self,
         jobs: &[Job],
         first: usize,
         keep: &mut dyn FnMut(usize, &Answer) -> bool,
-        call: Call<'_>,
+        call: CallContext<'_>,
     ) -> Vec<Answer> {
         self.expect(jobs);
         let mut indexes: BTreeMap<TableId, Vec<usize>> = BTreeMap::new();
@@ -215,15 +218,16 @@ impl<R: Rows> Versions<R> {
             numbers.push(indexes.len());
             indexes.push(index);
         }
-        let mut foresights: BTreeMap<TableId, R::Foresight<'_>> = BTreeMap::new();
+        let mut batch_results_by_table: BTreeMap<TableId, R::BatchResults<'_>> = BTreeMap::new();
         for (id, indexes) in indexes {
             let table = &self.present.tables[&id];
             let tasks: Vec<Task<'_>> = indexes
                 .into_iter()
                 .map(|index| self.task(&jobs[index], first + index, call.budget))
                 .collect();
-            match sheltered(|| table.rows.foresee(&table.schema, &tasks, true, &self.costs, call.host)) {
-                Ok(foresight) => drop(foresights.insert(id, foresight)),
+            match catch_panic(|| table.rows.search_batch(&table.schema, &tasks, true, &self.costs, call.host))
+            {
+                Ok(batch_results) => drop(batch_results_by_table.insert(id, batch_results)),
                 // Nothing has changed so far. The caller goes on behind the first half.
                 Err(_) if jobs.len() > 1 => return self.run(&jobs[..jobs.len() / 2], first, keep, call),
                 Err(_) => return self.run_alone(&jobs[0], first, keep, call),
@@ -232,16 +236,16 @@ impl<R: Rows> Versions<R> {
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, number) in jobs.iter().zip(numbers) {
             let id = job.operation.table();
-            let foresight = foresights.get_mut(&id).expect("made for every table");
+            let batch_results = batch_results_by_table.get_mut(&id).expect("made for every table");
             if !job.operation.is_write() {
                 let here = first + answers.len();
                 let rows = &self.present.tables[&id].rows;
-                let foreseen = match job.epoch >= self.written {
-                    true => sheltered(|| rows.answer(foresight, number)),
+                let found_rows = match job.epoch >= self.written {
+                    true => catch_panic(|| rows.answer(batch_results, number)),
                     false => Ok(None),
                 };
-                let broken = foreseen.is_err();
-                let answer = match foreseen {
+                let broken = found_rows.is_err();
+                let answer = match found_rows {
                     Ok(Some(answer)) => answer.unwrap_or_else(Answer::Failed),
                     Ok(None) | Err(_) => self.read(std::slice::from_ref(job), here, call).remove(0),
                 };
@@ -250,23 +254,24 @@ impl<R: Rows> Versions<R> {
                 }
                 answers.push(answer);
                 if broken {
-                    // Nobody knows how far that came: what is behind is foreseen anew.
+                    // The panic may have spoiled the results, so the caller searches again for the jobs
+                    // behind.
                     return answers;
                 }
                 continue;
             }
             let found = match job.operation {
                 Operation::Insert { .. } | Operation::Upsert { .. } => None,
-                _ => self.present.tables[&id].rows.foreseen(foresight, number),
+                _ => self.present.tables[&id].rows.found_rows(batch_results, number),
             };
             match self.present.evaluate(job, found) {
                 Ok((written, effect)) => {
-                    let (going, coming, changing) = effect.touches();
-                    self.present.tables[&id].rows.note(foresight, &going, changing.as_deref(), false);
+                    let (going, coming, changing) = effect.touched_rows();
+                    self.present.tables[&id].rows.note(batch_results, &going, changing.as_deref(), false);
                     self.take_place(job.epoch, Some(effect));
                     let again = changing.is_some();
                     let coming = if again { going } else { coming };
-                    self.present.tables[&id].rows.note(foresight, &coming, changing.as_deref(), again);
+                    self.present.tables[&id].rows.note(batch_results, &coming, changing.as_deref(), again);
                     answers.push(Answer::Written(written));
                 }
                 Err(failure) => answers.push(Answer::Failed(failure)),
@@ -275,13 +280,13 @@ impl<R: Rows> Versions<R> {
         answers
     }
 
-    /// Runs a job for which nothing can be foreseen, because that panics.
+    /// Runs a job without results of the batch, because a search for it panics.
     fn run_alone(
         &mut self,
         job: &Job,
         first: usize,
         keep: &mut dyn FnMut(usize, &Answer) -> bool,
-        call: Call<'_>,
+        call: CallContext<'_>,
     ) -> Vec<Answer> {
         let answer = match job.operation.is_write() {
             true => {
@@ -297,7 +302,7 @@ impl<R: Rows> Versions<R> {
         vec![answer]
     }
 
-    /// What a write that is alone answers, and its effect if it does not fail.
+    /// Returns the answer of a write, and its effect unless it fails.
     fn evaluate(&self, job: &Job) -> (Answer, Option<Effect<R>>) {
         match self.present.evaluate(job, None) {
             Ok((written, effect)) => (Answer::Written(written), Some(effect)),
@@ -305,12 +310,12 @@ impl<R: Rows> Versions<R> {
         }
     }
 
-    /// Has rows take note of the values that jobs bring.
+    /// Gives codes to the values that jobs bring.
     fn expect(&mut self, jobs: &[Job]) {
         for job in jobs {
             let id = job.operation.table();
             let table = &self.present.tables[&id];
-            let unknown = |&(column, value): &(usize, &Value)| !table.rows.knows(column, value);
+            let unknown = |&(column, value): &(usize, &Value)| !table.rows.has_code(column, value);
             let coming: Vec<(usize, &Value)> = match &job.operation {
                 Operation::Insert { rows, .. } | Operation::Upsert { rows, .. } => {
                     let here = |row: &&Row| {
@@ -339,12 +344,12 @@ impl<R: Rows> Versions<R> {
         self.pins.account(&self.present, self.bounds.pinned_bytes_max);
     }
 
-    /// Between batches.
-    fn tidy(&mut self) {
-        let untidy = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
-        for id in untidy.map(|(&id, _)| id).collect::<Vec<_>>() {
+    /// Tidies the rows between batches, and accounts for the pins.
+    fn merge_due_tails(&mut self) {
+        let merge_due = self.present.tables.iter().filter(|(_, table)| !table.rows.is_tidy());
+        for id in merge_due.map(|(&id, _)| id).collect::<Vec<_>>() {
             self.pins.keep(&self.present, id);
-            self.present.table_mut(id).rows.tidy();
+            self.present.table_mut(id).rows.merge_due_tails();
         }
         self.account();
     }
@@ -366,9 +371,9 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         host: &dyn Host,
     ) -> Vec<Answer> {
         assert!(self.held.is_none(), "a held job is settled before the next call");
-        // One that is alone is bounded by itself.
+        // The budget covers at least the bound of one read, so a read alone is only bounded by the latter.
         let budget = Budget::new(self.bounds.batch_bytes_max.max(self.bounds.result_bytes_max));
-        let call = Call { host, budget: &budget };
+        let call = CallContext { host, budget: &budget };
         let mut answers = Vec::with_capacity(jobs.len());
         while let Some(job) = jobs.get(answers.len()) {
             let rest = &jobs[answers.len()..];
@@ -394,13 +399,13 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             };
             answers.push(answer);
             if job.held {
-                self.held = Some(Held { epoch: job.epoch, effect });
+                self.held = Some(PendingJob { epoch: job.epoch, effect });
                 break;
             }
             self.take_place(job.epoch, effect);
         }
         if self.held.is_none() {
-            self.tidy();
+            self.merge_due_tails();
         }
         answers
     }
@@ -411,7 +416,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         if publish {
             self.take_place(epoch, held.effect);
         }
-        self.tidy();
+        self.merge_due_tails();
     }
 
     fn pin(&mut self, epoch: Epoch, holder: Holder) {
@@ -436,7 +441,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         let table = self.pins.table(epoch, select.table, &self.present)?;
         self.account();
         let table = table.ok_or_else(|| no_table(select.table))?;
-        sheltered(|| table.page(ranges, select, cursor, rows))?
+        catch_panic(|| table.page(ranges, select, cursor, rows))?
     }
 
     fn export(
@@ -456,11 +461,16 @@ impl<R: Rows + Sync> Engine for Versions<R> {
             self.pins.keep(&self.present, id);
         }
         let done = self.present.import(chunk);
-        self.tidy();
+        self.merge_due_tails();
         done
     }
 
-    fn save(&mut self, epoch: Epoch, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure> {
+    fn save(
+        &mut self,
+        epoch: Epoch,
+        saving: &SaveTarget,
+        cursor: Option<Cursor>,
+    ) -> Result<SavedPart, Failure> {
         self.pins.version(epoch, &self.present)?.save(saving, cursor)
     }
 
@@ -497,10 +507,10 @@ impl<R: Rows + Sync> Engine for Versions<R> {
         let mut counted = BTreeSet::new();
         let mut usages: BTreeMap<TableId, Usage> = BTreeMap::new();
         for (&id, table) in &self.present.tables {
-            let bytes = table.bytes_beside(&mut counted) as u64;
+            let bytes = table.bytes_uncounted(&mut counted) as u64;
             usages.insert(id, Usage { table: id, rows: table.rows.len() as u64, bytes });
         }
-        for (id, bytes) in self.pins.bytes_beside(&mut counted) {
+        for (id, bytes) in self.pins.bytes_uncounted(&mut counted) {
             usages.entry(id).or_insert(Usage { table: id, rows: 0, bytes: 0 }).bytes += bytes as u64;
         }
         usages.into_values().collect()

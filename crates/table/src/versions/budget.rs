@@ -1,27 +1,27 @@
-//! The budget of bytes that the reads of one batch may gather together.
+//! The memory budget that the reads of one batch share.
 //!
-//! A read is bounded by itself ([`Bounds::result_bytes_max`](crate::engine::Bounds::result_bytes_max)), and many that come
-//! together could each come near that. So beyond its first [`FREE_BYTES`] a read takes what it gathers from the budget of
-//! its batch, a portion at a time. A read that finds the budget spent fails as crowded ([`Failure::is_crowded`]): alone
-//! in a batch it is answered, if it keeps within its own bound.
+//! Each read has its own bound ([`Bounds::result_bytes_max`](crate::engine::Bounds::result_bytes_max)), but
+//! many reads of one batch could each come close to it. So beyond its first [`FREE_BYTES`], a read takes
+//! memory from the budget of its batch, a portion at a time. A read that finds the budget spent fails as
+//! crowded ([`Failure::is_crowded`]). Alone in a batch it succeeds if it stays within its own bound.
 //!
 //! [`Failure::is_crowded`]: crate::failure::Failure::is_crowded
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that each read gathers without taking them from the budget: most reads gather less.
+/// The bytes that each read gathers outside the budget; most reads gather less.
 const FREE_BYTES: u64 = 16 << 10;
-/// Bytes that a read takes at once, if there are as many.
+/// The bytes that a read takes at a time, if the budget has as many.
 const PORTION_BYTES: u64 = 64 << 10;
 
-/// Bytes that are left for the reads of a batch.
+/// The bytes that are left for the reads of a batch.
 #[derive(Debug)]
 pub struct Budget {
     left: AtomicU64,
 }
 
 impl Budget {
-    /// So many bytes for all.
+    /// Creates a budget of `bytes` for all reads of a batch.
     pub(crate) fn new(bytes: u64) -> Budget {
         Budget { left: AtomicU64::new(bytes) }
     }
@@ -32,33 +32,33 @@ impl Budget {
     }
 }
 
-/// What one read may gather: by itself, and of its batch's budget.
+/// The memory that one read may gather: its own bound, and its batch's budget.
 #[derive(Clone, Copy, Debug)]
-pub struct Allowance<'a> {
-    /// The bytes that may be gathered for it.
+pub struct MemoryBounds<'a> {
+    /// The most bytes that the read may gather.
     pub bytes_max: u64,
-    /// Bytes left for its batch.
+    /// The budget of the batch to which the read belongs.
     pub batch: &'a Budget,
 }
 
-/// What a read has taken of the budget. It is given back when the read is given up, and kept when it is answered.
+/// The memory that a read has taken from the budget. A dropped grant returns it, unless the answer was kept.
 pub(super) struct Grant<'a> {
     batch: &'a Budget,
     bytes: u64,
 }
 
 impl<'a> Grant<'a> {
-    /// Nothing yet.
+    /// Creates an empty grant.
     pub(super) fn new(batch: &'a Budget) -> Grant<'a> {
         Grant { batch, bytes: 0 }
     }
 
-    /// The budget.
+    /// Returns the budget.
     pub(super) fn batch(&self) -> &'a Budget {
         self.batch
     }
 
-    /// Whether a read may have gathered so many bytes: takes more of the budget if it must.
+    /// Whether the read may have gathered `bytes`. Takes more from the budget if necessary.
     pub(super) fn covers(&mut self, bytes: u64) -> bool {
         let missing = bytes.saturating_sub(FREE_BYTES + self.bytes);
         if missing == 0 {
@@ -69,17 +69,17 @@ impl<'a> Grant<'a> {
         taken.is_some()
     }
 
-    /// The bytes that are covered.
+    /// Returns the number of bytes that the read may gather now.
     pub(super) fn covered(&self) -> u64 {
         FREE_BYTES + self.bytes
     }
 
-    /// Takes over what another has taken of the same budget.
+    /// Adds the memory of another grant of the same budget.
     pub(super) fn absorb(&mut self, mut other: Grant<'_>) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// The answer is kept until the batch is done.
+    /// Keeps the memory of an answer until the batch ends.
     pub(super) fn keep(&mut self) {
         self.bytes = 0;
     }

@@ -1,4 +1,4 @@
-//! Ranges on the move: export, import, forget; and the digest that shows that nothing was lost.
+//! Moves of ranges: export, import, forget; and the digest that shows that no row was lost.
 
 use std::{
     hash::{Hash, Hasher},
@@ -14,11 +14,11 @@ use crate::{
 };
 
 use super::{
-    Place, Rows, Seen, Stored, Table, Version,
+    OwnedRow, RowPlace, RowView, Rows, Table, Version,
     read::{numbers_of, place_of},
 };
 
-/// Rows of a table, or of a load.
+/// The rows of a table, or those of a load.
 type Section = (TableId, Option<LoadId>);
 
 impl<R: Rows> Version<R> {
@@ -34,11 +34,11 @@ impl<R: Rows> Version<R> {
             None => {
                 chunk.definitions =
                     self.tables.iter().map(|(&id, table)| (id, Schema::clone(&table.schema))).collect();
-                ((TableId(0), None), Place::first(0))
+                ((TableId(0), None), RowPlace::first(0))
             }
             Some(cursor) => read_cursor(&cursor)?,
         };
-        let start = |section: Section| if section == from { start } else { Place::first(0) };
+        let start = |section: Section| if section == from { start } else { RowPlace::first(0) };
         let rows = rows.max(1);
         for (&id, table) in self.tables.range(from.0..) {
             if (id, None) >= from {
@@ -62,25 +62,25 @@ impl<R: Rows> Version<R> {
             schema.check()?;
             self.tables.entry(id).or_insert_with(|| Arc::new(Table::new(schema)));
         }
-        // Rows of one section come together and are put in together.
-        let mut coming: Option<(Section, Vec<(Place, Stored)>)> = None;
+        // Rows of one section arrive together and are inserted together.
+        let mut coming: Option<(Section, Vec<(RowPlace, OwnedRow)>)> = None;
         for Exported { table: id, load, id: number, row } in chunk.rows {
             let table = self.table(id)?;
             table.schema.check_row(&row)?;
             let place = table.place(&row, number);
             if let Some((section, rows)) = coming.take_if(|(section, _)| *section != (id, load)) {
-                self.settle_in(section, rows);
+                self.insert_missing(section, rows);
             }
             coming.get_or_insert_with(|| ((id, load), Vec::new())).1.push((place, row.into()));
         }
         if let Some((section, rows)) = coming {
-            self.settle_in(section, rows);
+            self.insert_missing(section, rows);
         }
         Ok(())
     }
 
-    /// Puts in those rows that are not here yet.
-    fn settle_in(&mut self, (id, load): Section, mut rows: Vec<(Place, Stored)>) {
+    /// Inserts the rows that are not here yet.
+    fn insert_missing(&mut self, (id, load): Section, mut rows: Vec<(RowPlace, OwnedRow)>) {
         let table = self.table_mut(id);
         rows.sort_by_key(|(place, _)| *place);
         rows.dedup_by_key(|(place, _)| *place);
@@ -101,15 +101,15 @@ impl<R: Rows> Version<R> {
         let ranges = KeyRange::union(ranges.to_vec());
         for table in self.tables.values_mut() {
             let table = Arc::make_mut(table);
-            let places: Vec<Place> =
-                table.rows.within(&ranges, Place::first(0)).map(|(place, _)| place).collect();
+            let places: Vec<RowPlace> =
+                table.rows.within(&ranges, RowPlace::first(0)).map(|(place, _)| place).collect();
             table.rows.remove(&places, None);
             table.staged.values_mut().for_each(|staged| drop(staged.take(&table.schema, &ranges)));
             table.staged.retain(|_, staged| !staged.is_empty());
         }
     }
 
-    /// The tables in which loads of this session have put rows aside.
+    /// Returns the tables that have staged rows of this session.
     pub(super) fn loading(&self, session: u128) -> Vec<TableId> {
         let of_session = |table: &Table<R>| table.staged.keys().any(|LoadId(owner, _)| *owner == session);
         self.tables.iter().filter(|(_, table)| of_session(table)).map(|(&id, _)| id).collect()
@@ -127,10 +127,10 @@ impl<R: Rows> Version<R> {
         for (&id, table) in &self.tables {
             let mut hasher = Xxh3::new();
             id.hash(&mut hasher);
-            // Definitions are few, and their printed form tells all of them.
+            // Definitions are few, and their debug form contains every field.
             format!("{:?}", table.schema).hash(&mut hasher);
             sum = sum.wrapping_add(hasher.finish());
-            sum = sum.wrapping_add(digest_of((id, None), table.rows.within(&ranges, Place::first(0))));
+            sum = sum.wrapping_add(digest_of((id, None), table.rows.within(&ranges, RowPlace::first(0))));
             for (&load, staged) in &table.staged {
                 sum = sum.wrapping_add(digest_of((id, Some(load)), staged.unordered(&ranges)));
             }
@@ -139,11 +139,11 @@ impl<R: Rows> Version<R> {
     }
 }
 
-/// Adds a section's rows to a chunk, until it has so many.
+/// Adds a section's rows to a chunk, until the chunk has `rows` rows.
 fn fill<'a>(
     chunk: &mut Chunk,
     (table, load): Section,
-    section: impl Iterator<Item = (Place, Seen<'a>)>,
+    section: impl Iterator<Item = (RowPlace, RowView<'a>)>,
     rows: usize,
 ) {
     for (place, row) in section {
@@ -155,9 +155,9 @@ fn fill<'a>(
     }
 }
 
-/// The same in whatever order the rows come.
-fn digest_of<'a>((table, load): Section, section: impl Iterator<Item = (Place, Seen<'a>)>) -> u64 {
-    let hash = |(place, row): (Place, Seen<'_>)| {
+/// Hashes a section's rows, independently of their order.
+fn digest_of<'a>((table, load): Section, section: impl Iterator<Item = (RowPlace, RowView<'a>)>) -> u64 {
+    let hash = |(place, row): (RowPlace, RowView<'_>)| {
         let mut hasher = Xxh3::new();
         (table, load, place.id, &row[..]).hash(&mut hasher);
         hasher.finish()
@@ -165,14 +165,14 @@ fn digest_of<'a>((table, load): Section, section: impl Iterator<Item = (Place, S
     section.map(hash).fold(0, u64::wrapping_add)
 }
 
-/// Table, whether staged, the load in three parts, and the place of the row to go on with.
-fn write_cursor(table: TableId, load: Option<LoadId>, place: &Place) -> Cursor {
+/// Encodes the table, whether the row is staged, the load in three parts, and the place of the next row.
+fn write_cursor(table: TableId, load: Option<LoadId>, place: &RowPlace) -> Cursor {
     let LoadId(client, number) = load.unwrap_or(LoadId(0, 0));
     let section = [table.0.into(), load.is_some().into(), (client >> 64) as u64, client as u64, number];
     Cursor(section.into_iter().chain(numbers_of(place)).collect())
 }
 
-fn read_cursor(cursor: &Cursor) -> Result<(Section, Place), Failure> {
+fn read_cursor(cursor: &Cursor) -> Result<(Section, RowPlace), Failure> {
     let malformed = || Failure::malformed("a cursor");
     let Some((&[table, staged, high, low, number], place)) = cursor.0.split_first_chunk::<5>() else {
         return Err(malformed());

@@ -1,19 +1,24 @@
-//! Versions of tables: what every engine does alike, over rows that each keeps in its own way.
+//! Versions of tables: the part that all engines share, over rows that each engine stores in its own way.
 //!
-//! Promise: the operations of a batch take effect exactly as if one after another, a statement wholly or not at all,
-//! and replicas that were given the same operations for a range hold the same rows of it.
+//! Promise: the operations of a batch take effect exactly as if they ran one after another, and a statement
+//! takes effect wholly or not at all. Replicas that run the same operations for a range hold the same rows of
+//! it.
 //!
-//! A write is evaluated against the present version into an `Effect` (`write.rs`), which then either takes place or
-//! does not: a failed statement has changed nothing, and a held one is an effect that waits. A version is a map from
-//! table to rows ([`Rows`]). The present changes in place, and pinned versions know what it has overwritten (`pins.rs`).
-//! Operations that stand together in a batch are handed to the rows together (`batch.rs`).
+//! A write is evaluated against the present version into an `Effect` (`write.rs`), which is then applied or
+//! dropped. So a failed statement has changed nothing, and a held statement is an effect that waits. A
+//! version maps each table to its rows ([`Rows`]). The present changes in place, and pinned versions keep the
+//! data that it overwrites (`pins.rs`). Operations that stand together in a batch are passed to the rows
+//! together (`batch.rs`).
 //!
-//! A row's [`Place`] is its ring key, then a hash of its primary key, then its number. So the rows of an arc lie
-//! together (migration and pruning are slices), rows that could have equal primary keys lie together (the order is the
-//! unique index), and every replica visits rows in the same order, whatever way they came and whatever way they lie.
+//! A row's [`RowPlace`] is its ring key, then a hash of its primary key, then its number. So the rows of an
+//! arc lie together (migration and pruning use slices), and rows that may have equal primary keys lie
+//! together (the order is the unique index). Every replica visits rows in the same order, whatever order they
+//! arrived in and however they are stored. A deleted row leaves no free slot, and a new row goes to its place
+//! and not to a free one: uniqueness, paging and migration all rely on this order.
 //!
-//! Uniqueness is judged at the end of the statement, as the SQL standard says; PostgreSQL judges row by row and refuses
-//! some updates that end without duplicates (`SET k = k + 1`). Row by row, the outcome would depend on where rows lie.
+//! Uniqueness is checked at the end of the statement, as the SQL standard says. PostgreSQL checks row by row
+//! and refuses some updates that end without duplicates (`SET k = k + 1`). Row by row, the outcome would
+//! depend on the storage order of the rows.
 
 use std::{
     borrow::Cow,
@@ -23,11 +28,11 @@ use std::{
 
 use crate::{
     engine::{Answer, Epoch, Failure, RowId, Written},
-    explain::Explained,
+    explain::Explanation,
     expr::Expr,
     host::Host,
     operation::{LoadId, Select},
-    saved::{Line, Records, Saver},
+    saved::{OutlineLine, Records, Saver},
     schema::{KeyRange, Schema, TableId},
     value::Value,
 };
@@ -43,220 +48,236 @@ mod upsert;
 mod write;
 
 pub(crate) use batch::Versions;
-pub(crate) use budget::Allowance;
-pub(crate) use read::{Gathering, output_of};
-pub(crate) use write::Change;
+pub(crate) use budget::MemoryBounds;
+pub(crate) use read::{ReadOutput, output_of};
+pub(crate) use write::RowUpdate;
 
 use staged::Staged;
 
-/// Where a row lies among all rows of its table.
+/// The place of a row among all rows of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct RowPlace {
     pub(crate) key: u64,
     pub(crate) tie: u64,
     pub(crate) id: RowId,
 }
 
-impl Place {
-    /// Before every row of this ring key.
-    pub(crate) fn first(key: u64) -> Place {
-        Place { key, tie: 0, id: RowId { epoch: Epoch(0), line: 0 } }
+impl RowPlace {
+    /// Returns the place before every row of this ring key.
+    pub(crate) fn first(key: u64) -> RowPlace {
+        RowPlace { key, tie: 0, id: RowId { epoch: Epoch(0), line: 0 } }
     }
 }
 
-/// Where the rows of a table hold a row: good until rows come or go.
+/// The storage location of a row in a table. Inserts and deletes invalidate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     pub(crate) block: u32,
     pub(crate) row: u32,
 }
 
-/// A row that was found.
+/// A row that a search found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub(crate) place: Place,
+pub struct FoundRow {
+    pub(crate) place: RowPlace,
     pub(crate) spot: Spot,
 }
 
-impl Found {
-    /// A row that has not been looked for.
-    pub(crate) fn somewhere(place: Place) -> Found {
-        Found { place, spot: Spot { block: u32::MAX, row: u32::MAX } }
+impl FoundRow {
+    /// Returns a row whose location is unknown.
+    pub(crate) fn somewhere(place: RowPlace) -> FoundRow {
+        FoundRow { place, spot: Spot { block: u32::MAX, row: u32::MAX } }
     }
 }
 
-/// Rows that were found for a write ahead of its turn.
-pub struct Foreseen {
-    pub(crate) rows: Vec<Found>,
-    /// Whether they are those that satisfy its filter now; otherwise these are among them, and some may be gone.
+/// Rows that a search found for a write ahead of its turn.
+pub struct FoundRows {
+    pub(crate) rows: Vec<FoundRow>,
+    /// Whether `rows` are exactly the rows that satisfy the filter now. Otherwise `rows` contains them, and
+    /// some others may be gone.
     pub(crate) certain: bool,
 }
 
-/// A row that is no part of a table, or not yet.
-pub(crate) type Stored = Arc<[Value]>;
+/// A row outside of a table, or before its insertion.
+pub(crate) type OwnedRow = Arc<[Value]>;
 
-/// A row of a table: borrowed where it lies as it is, put together where it lies in pieces.
-pub(crate) type Seen<'a> = Cow<'a, [Value]>;
+/// A row of a table: borrowed if it is stored whole, assembled otherwise.
+pub(crate) type RowView<'a> = Cow<'a, [Value]>;
 
 /// A read of rows of one version.
 pub struct Read<'a> {
-    /// The arcs it is to answer for.
+    /// The arcs that the read covers.
     pub ranges: &'a [KeyRange],
-    /// What to read.
+    /// The filter and the output of the read.
     pub select: &'a Select,
-    /// Which job of the batch asks, as the host numbers them.
+    /// The job's index in the batch, by which the host identifies it.
     pub job: usize,
-    /// What may be gathered for it.
-    pub allowance: Allowance<'a>,
+    /// The memory that the read may use.
+    pub memory_bounds: MemoryBounds<'a>,
 }
 
-/// What an operation asks of rows.
+/// The work that an operation needs from the rows.
 pub enum Task<'a> {
-    /// A read's answer.
+    /// The answer to a read.
     Read(Read<'a>),
-    /// The rows that a write may change.
+    /// The search for rows that a write may change.
     Find {
-        /// The arcs it is about.
+        /// The arcs that the write covers.
         ranges: &'a [KeyRange],
-        /// Which rows of them.
+        /// The filter of the write.
         filter: Option<&'a Expr>,
-        /// The columns that it changes, and their values.
+        /// The columns that the write assigns, and their expressions; empty for a delete.
         assigned: &'a [(usize, Expr)],
     },
-    /// Nothing: the operation brings rows.
+    /// Nothing: the operation only adds rows.
     Nothing,
 }
 
-/// The rows of one table in one version, in the order of their places. A clone is another version: cheap, and not
-/// changed by what happens to the first. Whoever changes rows may ask for a log of what was overwritten.
+/// The rows of one table in one version, in the order of their places. A clone is another version: it is
+/// cheap, and later changes of the original do not affect it. A caller that changes rows may pass a log,
+/// which receives the overwritten data.
 pub trait Rows: Clone + Send {
-    /// None, of a table with this definition.
+    /// Makes an empty set of rows for a table with this definition.
     fn new(schema: &Arc<Schema>) -> Self;
 
-    /// Rows of a table with this definition that came together; they are never searched, but may join others.
-    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Self;
+    /// Collects rows of a table with this definition that arrived together. A caller never searches the
+    /// result, but may `join` it to other rows.
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Self;
 
-    /// How many there are.
+    /// Returns the number of rows.
     fn len(&self) -> usize;
 
-    /// The bytes they take, except those of parts already in `counted`, which gains the rest.
-    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize;
+    /// Returns the memory of the rows in bytes, without parts that are already in `counted`. Adds the other
+    /// parts to `counted`.
+    fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize;
 
-    /// About how many bytes of it are no part of a newer version of the same rows.
-    fn bytes_apart(&self, newer: &Self) -> usize;
+    /// Estimates the memory that a newer version of the same rows does not share, in bytes.
+    fn bytes_unshared(&self, newer: &Self) -> usize;
 
-    /// Where they lie, in order.
-    fn places(&self) -> impl Iterator<Item = Place>;
+    /// Returns the places of all rows, in order.
+    fn places(&self) -> impl Iterator<Item = RowPlace>;
 
     /// Whether there is a row at this place.
-    fn has(&self, place: &Place) -> bool;
+    fn has(&self, place: &RowPlace) -> bool;
 
-    /// The rows of sorted, disjoint arcs, from a place on.
-    fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)>;
+    /// Returns the rows of sorted, disjoint arcs, from a place on.
+    fn within<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        start: RowPlace,
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)>;
 
-    /// The rows whose ring key and tie these are; at least what their primary keys are made of.
-    fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)>;
+    /// Returns the rows with this ring key and tie, with at least the columns of their primary keys.
+    fn tied(&self, key: u64, tie: u64) -> Vec<(RowPlace, RowView<'_>)>;
 
-    /// The rows in these sorted, disjoint arcs that may satisfy the filter, and those on which it fails; of each at
+    /// Returns the rows in these sorted, disjoint arcs that may satisfy the filter or make it fail, with at
     /// least these columns.
     fn candidates<'a>(
         &'a self,
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
         columns: &'a [usize],
-    ) -> impl Iterator<Item = (Found, Seen<'a>)>;
+    ) -> impl Iterator<Item = (FoundRow, RowView<'a>)>;
 
-    /// A row that was found, if it is still anywhere; at least these columns.
-    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)>;
+    /// Returns a row that an earlier search found, with at least these columns; `None` if the row is gone.
+    fn at(&self, found: &FoundRow, columns: &[usize]) -> Option<(FoundRow, RowView<'_>)>;
 
-    /// What one change of one row overwrote.
+    /// The data that one change of one row overwrote.
     type Undo: Send;
 
-    /// The bytes that it takes.
+    /// Returns the size of such data, in bytes.
     fn undo_bytes(undo: &Self::Undo) -> usize;
 
-    /// Puts rows at their places, where there are none.
-    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Self::Undo>>);
+    /// Inserts rows at unoccupied places.
+    fn insert(&mut self, rows: Vec<(RowPlace, OwnedRow)>, log: Option<&mut Vec<Self::Undo>>);
 
-    /// Takes in all rows of others, of the same table and at places where there are none.
+    /// Inserts all rows of `others`, which belong to the same table and to unoccupied places.
     fn join(&mut self, others: Vec<Arc<Self>>);
 
-    /// Takes away rows that are there.
-    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>);
+    /// Removes rows, all of which must exist.
+    fn remove(&mut self, places: &[RowPlace], log: Option<&mut Vec<Self::Undo>>);
 
-    /// Finds ahead what a change needs of the present rows, good until they are tidied.
-    fn prepare(&self, _change: &mut Change) {}
+    /// Looks up the data that a change needs of the present rows; the result is valid until the rows are
+    /// tidied.
+    fn prepare(&self, _change: &mut RowUpdate) {}
 
-    /// Changes rows where they are.
-    fn change(&mut self, change: &Change, log: Option<&mut Vec<Self::Undo>>);
+    /// Updates rows in place.
+    fn change(&mut self, change: &RowUpdate, log: Option<&mut Vec<Self::Undo>>);
 
-    /// Takes changes back, the last first.
+    /// Reverses changes, the last one first.
     fn undo(&mut self, log: &[Self::Undo]);
 
-    /// Whether a value can be told from those that never were in this column.
-    fn knows(&self, _column: usize, _value: &Value) -> bool {
+    /// Whether the rows have a code for a value of this column, or need none.
+    fn has_code(&self, _column: usize, _value: &Value) -> bool {
         true
     }
 
-    /// Takes note of a value that is about to come to a column.
+    /// Gives a code to a value that is about to be written to a column.
     fn expect(&mut self, _column: usize, _value: &Value) {}
 
-    /// Saves what has changed since it was saved before, from a place of its own counting on. Where to go on if that is too
-    /// much at once.
+    /// Saves the data that has changed since it was last saved, from the position `from`, which `save` itself
+    /// defines. Returns the position to go on from if the saver is full.
     fn save(&self, from: (usize, usize), saver: &mut Saver<'_>) -> Option<(usize, usize)>;
 
-    /// Takes in what a line of an outline names, behind what was taken in before.
-    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure>;
+    /// Restores the data that a line of an outline names, behind the data restored before. Fails if it is
+    /// malformed.
+    fn restore(&mut self, line: OutlineLine, records: &Records) -> Result<(), Failure>;
 
-    /// Whether nothing has piled up that is put in order between batches.
+    /// Whether there is no work to do between batches.
     fn is_tidy(&self) -> bool {
         true
     }
 
-    /// Puts it in order.
-    fn tidy(&mut self) {}
+    /// Does the work that accumulates during batches.
+    fn merge_due_tails(&mut self) {}
 
-    /// Whether it pays to find for writes and reads of a batch together.
+    /// Whether one search for the writes and reads of a batch together is cheaper than one for each.
     const SHARED: bool;
 
-    /// What the operations of a batch find in the version before all of them.
-    type Foresight<'a>;
+    /// The results of a batch's operations in the version before the batch.
+    type BatchResults<'a>;
 
-    /// What ways of finding rows cost on this machine; no result depends on it.
+    /// The costs of the ways to find rows on this machine; no result depends on them.
     type Costs: Default + Send + Sync;
 
-    /// Finds it for all of them, each as if it were alone; `followed` if writes among them will be noted. What is
-    /// withdrawn meanwhile is given up.
-    fn foresee<'a>(
+    /// Searches the rows for all tasks, with the result of each as if it ran alone. `corrected_later` says
+    /// that the caller will note the writes of the batch. The search drops tasks that are withdrawn
+    /// meanwhile.
+    fn search_batch<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
-        followed: bool,
+        corrected_later: bool,
         costs: &Self::Costs,
         host: &dyn Host,
-    ) -> Self::Foresight<'a>;
+    ) -> Self::BatchResults<'a>;
 
-    /// What a read answers now; given once, and not if it must be asked anew.
-    fn answer(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Result<Answer, Failure>>;
+    /// Returns the present answer of a read, once; `None` if the read must run again.
+    fn answer(
+        &self,
+        batch_results: &mut Self::BatchResults<'_>,
+        task: usize,
+    ) -> Option<Result<Answer, Failure>>;
 
-    /// How a read was done that is not answered yet; its rows are counted later.
-    fn explain(&self, foresight: &Self::Foresight<'_>, task: usize) -> Explained;
+    /// Explains the execution of a read that has not been answered yet, except for the number of its rows.
+    fn explain(&self, batch_results: &Self::BatchResults<'_>, task: usize) -> Explanation;
 
-    /// The rows that a write must look at; given once.
-    fn foreseen(&self, foresight: &mut Self::Foresight<'_>, task: usize) -> Option<Foreseen>;
+    /// Returns the rows that a write must look at, once.
+    fn found_rows(&self, batch_results: &mut Self::BatchResults<'_>, task: usize) -> Option<FoundRows>;
 
-    /// Takes note that these rows are about to change in these columns, or have just changed; that they are about to go
-    /// or have just come, if no columns are named. `again` if note was taken of them before the same change.
+    /// Notes that rows are about to change in these columns, or have just changed. Without columns, the rows
+    /// are about to be removed, or have just been inserted. `again` says that the rows were noted before the
+    /// same change, too.
     fn note(
         &self,
-        foresight: &mut Self::Foresight<'_>,
-        rows: &[Found],
+        batch_results: &mut Self::BatchResults<'_>,
+        rows: &[FoundRow],
         changing: Option<&[usize]>,
         again: bool,
     );
 }
 
-/// All tables at one moment.
+/// All tables at one position of the order.
 #[derive(Clone)]
 struct Version<R> {
     tables: BTreeMap<TableId, Arc<Table<R>>>,
@@ -272,7 +293,7 @@ impl<R> Default for Version<R> {
 struct Table<R> {
     schema: Arc<Schema>,
     rows: R,
-    /// Rows of loads that are not published.
+    /// The rows of unpublished loads.
     staged: BTreeMap<LoadId, Staged<R>>,
 }
 
@@ -292,40 +313,40 @@ impl<R: Rows> Table<R> {
         Table { rows: R::new(&schema), schema, staged: BTreeMap::new() }
     }
 
-    /// Where a row of this number belongs.
-    fn place(&self, row: &[Value], id: RowId) -> Place {
-        Place { key: self.schema.partition.key(row), tie: self.schema.primary_key_hash(row), id }
+    /// Returns the place of a row with this number.
+    fn place(&self, row: &[Value], id: RowId) -> RowPlace {
+        RowPlace { key: self.schema.partition.key(row), tie: self.schema.primary_key_hash(row), id }
     }
 
     fn reach(&self, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
         reach(&self.schema, ranges, filter)
     }
 
-    /// The bytes it takes, except those of parts already counted.
-    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        let staged = self.staged.values().map(|staged| staged.bytes_beside(counted)).sum::<usize>();
-        staged + self.rows.bytes_beside(counted)
+    /// Returns the table's memory in bytes, without parts already in `counted`.
+    fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
+        let staged = self.staged.values().map(|staged| staged.bytes_uncounted(counted)).sum::<usize>();
+        staged + self.rows.bytes_uncounted(counted)
     }
 
-    /// About how many bytes of it are no part of a newer version of it.
-    fn bytes_apart(&self, newer: Option<&Table<R>>) -> usize {
-        let Some(newer) = newer else { return self.bytes_beside(&mut BTreeSet::new()) };
+    /// Estimates the memory that a newer version of the table does not share, in bytes.
+    fn bytes_unshared(&self, newer: Option<&Table<R>>) -> usize {
+        let Some(newer) = newer else { return self.bytes_uncounted(&mut BTreeSet::new()) };
         let staged = self.staged.iter().map(|(load, staged)| match newer.staged.get(load) {
-            Some(newer) => staged.bytes_apart(newer),
-            None => staged.bytes_beside(&mut BTreeSet::new()),
+            Some(newer) => staged.bytes_unshared(newer),
+            None => staged.bytes_uncounted(&mut BTreeSet::new()),
         });
-        staged.sum::<usize>() + self.rows.bytes_apart(&newer.rows)
+        staged.sum::<usize>() + self.rows.bytes_unshared(&newer.rows)
     }
 }
 
 impl Read<'_> {
-    /// The arcs that it has to look at.
+    /// Returns the arcs that the read must look at.
     pub(crate) fn reach(&self, schema: &Schema) -> Vec<KeyRange> {
         reach(schema, self.ranges, self.select.filter.as_ref())
     }
 }
 
-/// The arcs among `ranges` that can hold a row satisfying the filter.
+/// Returns the parts of `ranges` that can hold a row satisfying the filter.
 pub(crate) fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>) -> Vec<KeyRange> {
     match filter.map(|filter| schema.partition.ranges(filter)) {
         Some(reach) if ranges == [KeyRange::ALL] => reach,
@@ -334,7 +355,7 @@ pub(crate) fn reach(schema: &Schema, ranges: &[KeyRange], filter: Option<&Expr>)
     }
 }
 
-/// One empty result for each range.
+/// Returns one empty result for each range.
 fn nothing_written(ranges: &[KeyRange]) -> Vec<Written> {
     vec![Written::default(); ranges.len()]
 }

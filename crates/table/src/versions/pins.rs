@@ -1,22 +1,24 @@
-//! Pins: versions that stay readable while the present goes on.
+//! Pins: versions that stay readable while the present changes.
 //!
-//! Promise: a pinned version is read as it was, whatever has happened since; and as long as nobody reads it, it costs
-//! what has been overwritten and no more.
-//! Source: undo buffers as in Neumann, Mühlbauer and Kemper, *Fast Serializable Multi-Version Concurrency Control for
-//! Main-Memory Database Systems* §2.1; copy on write as in 002 §3.
+//! Promise: a read of a pinned version returns its data, whatever has happened since. As long as nobody reads
+//! the version, it costs only the memory of the overwritten data.
 //!
-//! The present changes in place. While a version is pinned, each change leaves in the newest pin what it overwrote: a
-//! pin is the next newer version (another pin's, or the present) with its log taken back. The first read of it puts the
-//! version together, which from then on shares all it can with the present; writes copy what they share.
+//! Source: undo buffers as in Neumann, Mühlbauer and Kemper, *Fast Serializable Multi-Version Concurrency
+//! Control for Main-Memory Database Systems* §2.1; copy on write as in 002 §3.
 //!
-//! What a log is no good for is kept whole at once: a table that is dropped, whose staged rows change or whose codes are
-//! about to be given anew, and one of which a larger part has changed, so that logs stay short beside the tables. To
-//! keep a table whole is to keep a pointer to it.
+//! The present changes in place. While a version is pinned, each change logs the overwritten data in the
+//! newest pin. A pin therefore equals the next newer version (another pin's, or the present) with its log
+//! undone. The first read of a pin assembles its version, which from then on shares as much as possible with
+//! the present; writes copy shared data.
 //!
-//! What readers keep is bounded: whoever reads a long result may pause for ever, and what is overwritten meanwhile must
-//! not pile up for ever. Beyond the bound the oldest reader's pin is *broken*: what only it kept goes, and its next page
-//! fails. A migration's pin is exempt, and what it keeps counts against nobody: rows that a receiver still lacks exist
-//! nowhere else in that version, and the move ends in a time that no client decides.
+//! A table is kept whole, without a log, if it is dropped, if its staged rows change, or if its codes are
+//! about to change. It is also kept whole once a larger part of it has changed, so that logs stay short
+//! relative to tables. Keeping a table whole only keeps a pointer to it.
+//!
+//! The memory kept for readers is bounded, because a client may pause for ever in a long result. Beyond the
+//! bound, the oldest reader's pin is *broken*: the data that only this pin kept is dropped, and the reader's
+//! next page fails. A migration's pin is exempt, and its data does not count. The rows that a receiver still
+//! lacks exist nowhere else in that version, and no client decides how long a move takes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,15 +32,15 @@ use crate::{
 
 use super::{Rows, Table, Version, write::Effect};
 
-/// Pinned versions.
+/// The pinned versions of an engine.
 pub(super) struct Pins<R: Rows> {
-    /// In the order in which they were the present.
+    /// The pins, oldest version first.
     pins: Vec<Pin<R>>,
-    /// How many readers have yet to give back a version that was taken from them.
+    /// The number of readers of each broken pin that have not released it yet.
     broken: BTreeMap<Epoch, u64>,
-    /// As of the last count.
+    /// The use of pins at the last count.
     taken: Pinned,
-    /// The memory of a log that is over, for the next one.
+    /// The memory of a finished log, for the next one.
     spare: Vec<R::Undo>,
 }
 
@@ -52,8 +54,8 @@ struct Pin<R: Rows> {
     epoch: Epoch,
     readers: u64,
     migrations: u64,
-    /// Tables that have changed before the next newer version.
-    tables: BTreeMap<TableId, Kept<R>>,
+    /// The tables that changed between this version and the next newer one.
+    tables: BTreeMap<TableId, PinnedTable<R>>,
 }
 
 impl<R: Rows> Pin<R> {
@@ -65,42 +67,42 @@ impl<R: Rows> Pin<R> {
     }
 }
 
-/// A table as it was: its base with the log taken back.
-struct Kept<R: Rows> {
+/// A table of a pinned version: its base with the log undone.
+struct PinnedTable<R: Rows> {
     base: Base<R>,
     log: Vec<R::Undo>,
-    /// How many entries of the log have been counted, and their bytes.
+    /// The number of log entries that have been counted, and their bytes.
     counted: (usize, u64),
-    /// What it took at the last count.
+    /// Memory at the last count, in bytes.
     bytes: u64,
 }
 
 enum Base<R> {
-    /// As the next newer version has it.
-    Newer,
-    /// Whole; nothing if there was no such table.
-    Own(Option<Arc<Table<R>>>),
+    /// The table of the next newer version.
+    NextVersion,
+    /// The whole table; `None` if the version has no such table.
+    Whole(Option<Arc<Table<R>>>),
 }
 
-impl<R: Rows> Kept<R> {
-    fn new(base: Base<R>) -> Kept<R> {
-        Kept { base, log: Vec::new(), counted: (0, 0), bytes: 0 }
+impl<R: Rows> PinnedTable<R> {
+    fn new(base: Base<R>) -> PinnedTable<R> {
+        PinnedTable { base, log: Vec::new(), counted: (0, 0), bytes: 0 }
     }
 
-    /// Keeps the present table, if no earlier one is kept.
+    /// Keeps the present table, unless an earlier state of it is kept already.
     fn keep(&mut self, table: Option<&Arc<Table<R>>>) {
-        if matches!(self.base, Base::Newer) {
-            self.base = Base::Own(table.cloned());
+        if matches!(self.base, Base::NextVersion) {
+            self.base = Base::Whole(table.cloned());
         }
     }
 
-    /// Counts what it takes beside the next newer version of the table.
+    /// Counts the memory that the next newer version of the table does not share.
     fn count(&mut self, newer: Option<&Arc<Table<R>>>) {
         let (entries, bytes) = &mut self.counted;
         *bytes += self.log[*entries..].iter().map(R::undo_bytes).sum::<usize>() as u64;
         *entries = self.log.len();
         let own = match &self.base {
-            Base::Own(Some(table)) => table.bytes_apart(newer.map(|newer| &**newer)),
+            Base::Whole(Some(table)) => table.bytes_unshared(newer.map(|newer| &**newer)),
             _ => 0,
         };
         self.bytes = *bytes + own as u64;
@@ -108,7 +110,7 @@ impl<R: Rows> Kept<R> {
 }
 
 impl<R: Rows> Pins<R> {
-    /// Pins the present.
+    /// Pins the present version for a holder.
     pub(super) fn pin(&mut self, epoch: Epoch, holder: Holder) {
         let there = self.pins.iter().position(|pin| pin.epoch == epoch);
         let position = there.unwrap_or_else(|| {
@@ -118,7 +120,7 @@ impl<R: Rows> Pins<R> {
         *self.pins[position].holders(holder) += 1;
     }
 
-    /// Gives a pin back; one that was broken is gone already.
+    /// Releases a pin. A broken pin has no data left to release.
     pub(super) fn release(&mut self, epoch: Epoch, holder: Holder) {
         if holder == Holder::Reader
             && let Some(readers) = self.broken.get_mut(&epoch)
@@ -136,7 +138,7 @@ impl<R: Rows> Pins<R> {
         self.drop_unheld(position);
     }
 
-    /// Drops a version that nobody holds. The next older one then leans on what this one leant on.
+    /// Drops a version that nobody holds. Its data moves to the next older pin, which needs it.
     fn drop_unheld(&mut self, position: usize) {
         let pin = &self.pins[position];
         if pin.readers + pin.migrations > 0 {
@@ -145,7 +147,7 @@ impl<R: Rows> Pins<R> {
         let gone = self.pins.remove(position);
         let Some(older) = position.checked_sub(1).map(|older| &mut self.pins[older]) else {
             let logs = gone.tables.into_values().map(|kept| kept.log);
-            for mut log in logs.filter(|log| log.capacity() <= SPARE_MAX) {
+            for mut log in logs.filter(|log| log.capacity() <= SPARE_ENTRIES_MAX) {
                 if log.capacity() > self.spare.capacity() {
                     log.clear();
                     self.spare = log;
@@ -154,16 +156,16 @@ impl<R: Rows> Pins<R> {
             return;
         };
         for (id, kept) in gone.tables {
-            let before = older.tables.entry(id).or_insert_with(|| Kept::new(Base::Newer));
-            if matches!(before.base, Base::Newer) {
+            let before = older.tables.entry(id).or_insert_with(|| PinnedTable::new(Base::NextVersion));
+            if matches!(before.base, Base::NextVersion) {
                 before.base = kept.base;
                 before.log.extend(kept.log);
             }
         }
     }
 
-    /// Counts what pins take, and breaks those that readers alone hold, the oldest first, until what is kept for readers
-    /// only is at most `most` bytes.
+    /// Counts the memory of pins. Breaks pins that only readers hold, oldest first, until the memory kept for
+    /// readers is at most `most` bytes.
     pub(super) fn account(&mut self, present: &Version<R>, most: u64) {
         self.count(present);
         while self.taken.reader_bytes > most
@@ -179,16 +181,18 @@ impl<R: Rows> Pins<R> {
 
     fn count(&mut self, present: &Version<R>) {
         let Pins { pins, taken, .. } = self;
-        // Where the next newer version is not the present; mostly nowhere, and this is asked for behind every write.
+        // The tables whose next newer version is not the present. The map is mostly empty, and every write
+        // looks into it.
         let mut newer: BTreeMap<TableId, Option<Arc<Table<R>>>> = BTreeMap::new();
         for (&id, kept) in pins.iter_mut().rev().flat_map(|pin| &mut pin.tables) {
             kept.count(newer.get(&id).map_or_else(|| present.tables.get(&id), Option::as_ref));
-            if let Base::Own(own) = &kept.base {
+            if let Base::Whole(own) = &kept.base {
                 newer.insert(id, own.clone());
             }
         }
         (taken.readers, taken.reader_bytes, taken.migration_bytes) = (0, 0, 0);
-        // A migration leans on what its pin and newer ones keep, up to the first that keeps the table whole.
+        // A migration needs the data of its pin and of newer pins, up to the first that keeps the table
+        // whole.
         let (mut moving, mut whole) = (false, BTreeSet::new());
         for pin in pins.iter() {
             taken.readers += pin.readers;
@@ -201,46 +205,48 @@ impl<R: Rows> Pins<R> {
                     true => taken.migration_bytes += kept.bytes,
                     false => taken.reader_bytes += kept.bytes,
                 }
-                if matches!(kept.base, Base::Own(_)) {
+                if matches!(kept.base, Base::Whole(_)) {
                     whole.insert(*id);
                 }
             }
         }
     }
 
-    /// What pins took when they were last counted.
+    /// Returns the use of pins at the last count.
     pub(super) fn taken(&self) -> Pinned {
         self.taken
     }
 
-    /// The newest pin's part of a table.
-    fn newest(&mut self, table: TableId) -> Option<&mut Kept<R>> {
+    /// Returns the newest pin's part of a table, and creates it if necessary.
+    fn newest(&mut self, table: TableId) -> Option<&mut PinnedTable<R>> {
         let Pins { pins, spare, .. } = self;
-        let log = || Kept { log: std::mem::take(spare), ..Kept::new(Base::Newer) };
+        let log = || PinnedTable { log: std::mem::take(spare), ..PinnedTable::new(Base::NextVersion) };
         Some(pins.last_mut()?.tables.entry(table).or_insert_with(log))
     }
 
-    /// Before an effect takes place: where to log what it overwrites, unless nobody needs it.
+    /// Returns the log for the data that an effect will overwrite; `None` if no pin needs a log. Call it
+    /// before the effect is applied.
     pub(super) fn log(&mut self, present: &Version<R>, effect: &Effect<R>) -> Option<&mut Vec<R::Undo>> {
         let table = present.tables.get(&effect.table());
         let kept = self.newest(effect.table())?;
         let short = effect.changes().zip(table).is_some_and(|(changes, table)| {
-            kept.log.len() + changes <= LOG_MIN.max(table.rows.len() / LOG_PART)
+            kept.log.len() + changes <= LOG_MIN.max(table.rows.len() / ROWS_PER_ENTRY)
         });
         if !short {
             kept.keep(table);
         }
-        matches!(kept.base, Base::Newer).then_some(&mut kept.log)
+        matches!(kept.base, Base::NextVersion).then_some(&mut kept.log)
     }
 
-    /// Before a table changes in a way that no log tells.
+    /// Keeps a table whole before a change that no log covers.
     pub(super) fn keep(&mut self, present: &Version<R>, id: TableId) {
         if let Some(kept) = self.newest(id) {
             kept.keep(present.tables.get(&id));
         }
     }
 
-    /// A table of a pinned version.
+    /// Returns a table of a pinned version; `None` if that version has no such table. Fails if the version is
+    /// not pinned.
     pub(super) fn table(
         &mut self,
         epoch: Epoch,
@@ -252,7 +258,7 @@ impl<R: Rows> Pins<R> {
         let mut logs = Vec::new();
         for kept in self.pins[first..].iter().filter_map(|pin| pin.tables.get(&id)) {
             logs.push(&kept.log);
-            if let Base::Own(own) = &kept.base {
+            if let Base::Whole(own) = &kept.base {
                 base = own.as_ref();
                 break;
             }
@@ -264,11 +270,11 @@ impl<R: Rows> Pins<R> {
         let mut table = Table::clone(base.expect("a log is that of a table"));
         logs.into_iter().rev().for_each(|log| table.rows.undo(log));
         let table = Arc::new(table);
-        self.pins[first].tables.insert(id, Kept::new(Base::Own(Some(table.clone()))));
+        self.pins[first].tables.insert(id, PinnedTable::new(Base::Whole(Some(table.clone()))));
         Ok(Some(table))
     }
 
-    /// A pinned version.
+    /// Returns a pinned version. Fails if the version is not pinned.
     pub(super) fn version(&mut self, epoch: Epoch, present: &Version<R>) -> Result<Version<R>, Failure> {
         let first = self.position(epoch)?;
         let kept = self.pins[first..].iter().flat_map(|pin| pin.tables.keys());
@@ -290,12 +296,12 @@ impl<R: Rows> Pins<R> {
         self.pins.iter().position(|pin| pin.epoch == epoch).ok_or_else(gone)
     }
 
-    /// The bytes that pins take beside what is counted already, by table.
-    pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> BTreeMap<TableId, usize> {
+    /// Returns the memory of pins by table, in bytes, without parts already in `counted`.
+    pub(super) fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> BTreeMap<TableId, usize> {
         let mut bytes: BTreeMap<TableId, usize> = BTreeMap::new();
         for (&id, kept) in self.pins.iter().flat_map(|pin| &pin.tables) {
             let own = match &kept.base {
-                Base::Own(Some(table)) => table.bytes_beside(counted),
+                Base::Whole(Some(table)) => table.bytes_uncounted(counted),
                 _ => 0,
             };
             *bytes.entry(id).or_default() += own + kept.log.iter().map(R::undo_bytes).sum::<usize>();
@@ -304,7 +310,7 @@ impl<R: Rows> Pins<R> {
     }
 }
 
-/// What a reader is told whose version was taken from it.
+/// The failure of a reader whose pin was broken.
 fn too_slow() -> Failure {
     let what = "snapshot too old: too much was overwritten while the rest of this result waited to be read";
     let detail = "A storage process keeps pinned_bytes_max of overwritten rows for all clients in the middle of long \
@@ -312,9 +318,9 @@ fn too_slow() -> Failure {
     Failure::new("72000", what).with_detail(detail)
 }
 
-/// The memory for so many entries is kept where no log needs it.
-const SPARE_MAX: usize = 4096;
-/// A log has at most so many entries, or one for so many rows of its table. Taking back the longest log of a million
-/// rows then takes about as long as a pass.
+/// The most entries of a log whose memory is kept for the next log.
+const SPARE_ENTRIES_MAX: usize = 4096;
+/// A log has at most `LOG_MIN` entries, or one for every `ROWS_PER_ENTRY` rows of its table if that is more.
+/// Undoing the longest log of a million rows then takes about as long as a pass.
 const LOG_MIN: usize = 1024;
-const LOG_PART: usize = 32;
+const ROWS_PER_ENTRY: usize = 32;

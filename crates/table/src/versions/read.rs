@@ -1,4 +1,4 @@
-//! Reads: what becomes of the rows that a read is given, in the order of their places.
+//! Reads: they turn the rows of a search, in the order of their places, into an answer.
 
 use std::collections::HashSet;
 
@@ -14,29 +14,29 @@ use crate::{
     value::{Row, Value, key_of},
 };
 
-use super::{Allowance, Found, Place, Rows, Table, budget::Grant};
+use super::{FoundRow, MemoryBounds, RowPlace, Rows, Table, budget::Grant};
 
-/// A read under way: what it has made of the rows so far. It takes a bounded number of bytes, of which a read with an order
-/// and a limit needs few: rows beyond the limit are dropped now and then. Together with the other reads of its batch it takes
-/// no more than their [budget](super::budget).
-pub(crate) struct Gathering<'a> {
+/// A read under way, with its output so far. Its memory is bounded. A read with an order and a limit needs
+/// little of it, because rows beyond the limit are dropped from time to time. All reads of a batch together
+/// stay within their [budget](super::budget).
+pub(crate) struct ReadOutput<'a> {
     select: &'a Select,
     limit: usize,
     bytes_max: u64,
     bytes: u64,
     grant: Grant<'a>,
     output: Vec<Row>,
-    /// Keys of the output rows so far, for DISTINCT.
+    /// The keys of the output rows so far, for DISTINCT.
     seen: HashSet<Vec<u8>, FxBuildHasher>,
-    /// Partial groups, if the read has any.
+    /// The partial groups, if the read groups rows.
     groups: Option<Groups>,
     failure: Option<Failure>,
 }
 
-impl<'a> Gathering<'a> {
-    /// Nothing yet.
-    pub(crate) fn new(select: &'a Select, allowance: Allowance<'a>) -> Gathering<'a> {
-        let Allowance { bytes_max, batch } = allowance;
+impl<'a> ReadOutput<'a> {
+    /// Begins a read.
+    pub(crate) fn new(select: &'a Select, memory_bounds: MemoryBounds<'a>) -> ReadOutput<'a> {
+        let MemoryBounds { bytes_max, batch } = memory_bounds;
         let (mut groups, mut failure, mut most) = (None, None, usize::MAX);
         match &select.output {
             Output::Rows { columns, order, limit, .. } => {
@@ -47,30 +47,30 @@ impl<'a> Gathering<'a> {
         }
         let seen = HashSet::with_hasher(FxBuildHasher);
         let (grant, output) = (Grant::new(batch), Vec::new());
-        Gathering { select, limit: most, bytes_max, bytes: 0, grant, output, seen, groups, failure }
+        ReadOutput { select, limit: most, bytes_max, bytes: 0, grant, output, seen, groups, failure }
     }
 
-    /// The read that it is for.
+    /// Returns the read.
     pub(crate) fn select(&self) -> &'a Select {
         self.select
     }
 
-    /// The same read from the beginning.
-    pub(crate) fn anew(&self) -> Gathering<'a> {
-        Gathering::new(self.select, Allowance { bytes_max: self.bytes_max, batch: self.grant.batch() })
+    /// Returns the same read, without its output.
+    pub(crate) fn anew(&self) -> ReadOutput<'a> {
+        ReadOutput::new(self.select, MemoryBounds { bytes_max: self.bytes_max, batch: self.grant.batch() })
     }
 
-    /// Whether its rows stand in the order in which it was given them, one for each.
+    /// Whether the read's output has one row per received row, in the same order.
     pub(crate) fn is_plain(&self) -> bool {
         matches!(&self.select.output, Output::Rows { order, distinct: false, .. } if order.is_empty())
     }
 
-    /// How many rows it takes at most, and those that it has made.
+    /// Returns the limit in rows, and takes the output so far.
     pub(crate) fn take_output(&mut self) -> (usize, Vec<Row>) {
         (self.limit, std::mem::take(&mut self.output))
     }
 
-    /// The answer of a read of plain rows with these rows, unless they are too much.
+    /// Returns these rows as the answer of a read of plain rows; `None` if they exceed the memory bounds.
     pub(crate) fn answer(&mut self, mut rows: Vec<Row>) -> Option<Answer> {
         rows.truncate(self.limit);
         let bytes: u64 = rows.iter().map(bytes_of).sum();
@@ -97,12 +97,12 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Gives everything up: nobody waits for it any more.
+    /// Drops the output of a read whose client no longer waits.
     pub(crate) fn withdraw(&mut self) {
         self.fail(Failure::withdrawn());
     }
 
-    /// Whether a row satisfies the filter; if that cannot be said, the read has failed.
+    /// Whether a row satisfies the filter. If the filter fails, so does the read.
     pub(crate) fn wants(&mut self, row: &[Value]) -> bool {
         satisfies(self.select.filter.as_ref(), row).unwrap_or_else(|failure| {
             self.fail(failure);
@@ -117,9 +117,9 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The read has failed: what it gathered is of no use, and others may take as much.
+    /// Makes the read fail, and frees the memory of its output for other reads.
     fn fail(&mut self, failure: Failure) {
-        *self = Gathering { failure: Some(failure), ..self.anew() };
+        *self = ReadOutput { failure: Some(failure), ..self.anew() };
     }
 
     fn add(&mut self, row: &[Value]) -> Result<(), Failure> {
@@ -154,14 +154,15 @@ impl<'a> Gathering<'a> {
         self.check()
     }
 
-    /// Fails if too much was gathered.
+    /// Drops surplus rows if the output is too large. Fails if it is still too large, or so close to a bound
+    /// that rows would have to be dropped repeatedly.
     fn check(&mut self) -> Result<(), Failure> {
         let fits = self.bytes <= self.bytes_max;
         if fits && self.grant.covers(self.bytes) {
             return Ok(());
         }
         self.drop_surplus();
-        // So near a bound, rows would be dropped again and again.
+        // This close to a bound, almost every further row would drop rows again.
         let is_well_within = |bytes_max: u64| self.bytes <= bytes_max - bytes_max / 8;
         if !fits && !is_well_within(self.bytes_max) {
             return Err(Failure::too_much(self.bytes_max));
@@ -172,7 +173,8 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Drops what lies beyond the limit of a read with an order. A row like one that was dropped is dropped again.
+    /// Drops the rows beyond the limit of a read with an order. A later duplicate of a dropped row is
+    /// dropped, too.
     fn drop_surplus(&mut self) {
         let Output::Rows { order, distinct, .. } = &self.select.output else { return };
         if order.is_empty() || self.output.len() <= self.limit {
@@ -187,7 +189,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Takes the next output rows, of a read without DISTINCT and order, no more than its limit.
+    /// Takes output rows of a read without DISTINCT and order. The caller passes no more than its limit.
     pub(crate) fn extend(&mut self, rows: impl ExactSizeIterator<Item = Row>) {
         if self.failure.is_some() {
             return;
@@ -200,10 +202,11 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Takes over what the rows behind have come to in a gathering of their own, as if they had been taken here one after
-    /// another; false if they might have failed here, or not where they did. No floats must be added up.
+    /// Appends the output of the rows behind, which another gathering received, as if this one had received
+    /// them. Returns false if one gathering might have failed, or might not have failed as the other did. The
+    /// read must not add floats.
     #[must_use]
-    pub(crate) fn absorb(&mut self, mut behind: Gathering<'a>) -> bool {
+    pub(crate) fn absorb(&mut self, mut behind: ReadOutput<'a>) -> bool {
         if self.is_complete() {
             return true;
         }
@@ -211,7 +214,7 @@ impl<'a> Gathering<'a> {
             return false;
         }
         if self.bytes == 0 {
-            *self = Gathering { bytes_max: self.bytes_max, ..behind };
+            *self = ReadOutput { bytes_max: self.bytes_max, ..behind };
             return true;
         }
         self.grant.absorb(std::mem::replace(&mut behind.grant, Grant::new(self.grant.batch())));
@@ -241,7 +244,7 @@ impl<'a> Gathering<'a> {
         self.check().is_ok()
     }
 
-    /// After the last row.
+    /// Returns the answer, after the last row.
     pub(crate) fn finish(mut self) -> Result<Answer, Failure> {
         if let Some(failure) = self.failure {
             return Err(failure);
@@ -258,7 +261,7 @@ impl<'a> Gathering<'a> {
 }
 
 impl<R: Rows> Table<R> {
-    /// Part of a read of plain rows.
+    /// Reads one page of plain rows.
     pub(super) fn page(
         &self,
         ranges: &[KeyRange],
@@ -272,13 +275,13 @@ impl<R: Rows> Table<R> {
         };
         let ranges = self.reach(ranges, select.filter.as_ref());
         let start = match cursor {
-            None => Place::first(0),
+            None => RowPlace::first(0),
             Some(cursor) => place_of(&cursor.0)?,
         };
         let rest = KeyRange::intersection(&ranges, &[KeyRange { low: start.key, high: u64::MAX }]);
         let mut output = Vec::new();
         let seen = select.mentioned();
-        for (Found { place, .. }, row) in self.rows.candidates(&rest, select.filter.as_ref(), &seen) {
+        for (FoundRow { place, .. }, row) in self.rows.candidates(&rest, select.filter.as_ref(), &seen) {
             if place < start {
                 continue;
             }
@@ -293,7 +296,7 @@ impl<R: Rows> Table<R> {
     }
 }
 
-/// What a read of plain rows makes of one of the table, if that satisfies the filter.
+/// Returns the output of a read of plain rows for one row; `None` if the row does not satisfy the filter.
 pub(crate) fn output_of(select: &Select, row: &[Value]) -> Result<Option<Row>, Failure> {
     let Output::Rows { columns, .. } = &select.output else { unreachable!("a read of plain rows") };
     match satisfies(select.filter.as_ref(), row)? {
@@ -302,25 +305,25 @@ pub(crate) fn output_of(select: &Select, row: &[Value]) -> Result<Option<Row>, F
     }
 }
 
-/// A place as it stands in a cursor.
-pub(crate) fn numbers_of(place: &Place) -> [u64; 4] {
+/// Encodes a place for a cursor.
+pub(crate) fn numbers_of(place: &RowPlace) -> [u64; 4] {
     [place.key, place.tie, place.id.epoch.0, place.id.line.into()]
 }
 
-/// The place in a cursor, which may come from anywhere.
-pub(crate) fn place_of(numbers: &[u64]) -> Result<Place, Failure> {
+/// Decodes the place in a cursor. The cursor is untrusted, and a malformed one is refused.
+pub(crate) fn place_of(numbers: &[u64]) -> Result<RowPlace, Failure> {
     let malformed = || Failure::malformed("a cursor");
     let &[key, tie, epoch, line] = numbers else { return Err(malformed()) };
     let line = u32::try_from(line).map_err(|_| malformed())?;
-    Ok(Place { key, tie, id: RowId { epoch: Epoch(epoch), line } })
+    Ok(RowPlace { key, tie, id: RowId { epoch: Epoch(epoch), line } })
 }
 
-/// The bytes of a row in memory.
+/// Returns the memory of a row, in bytes.
 fn bytes_of(row: &Row) -> u64 {
     (size_of::<Row>() + row.iter().map(Value::bytes).sum::<usize>()) as u64
 }
 
-/// What an entry in a set of keys takes beside its bytes, with room to grow.
+/// The memory of an entry in a set of keys in addition to its key, with room to grow, in bytes.
 const KEY_BYTES: u64 = 2 * size_of::<Vec<u8>>() as u64;
 
 fn project(columns: &[Expr], row: &[Value]) -> Result<Row, Failure> {

@@ -1,22 +1,22 @@
-//! Versions as bytes for a disk, and back ([`crate::saved`]).
+//! Versions as bytes on a disk, and back ([`crate::saved`]).
 
 use std::sync::Arc;
 
 use crate::{
     engine::{Cursor, Failure},
     operation::LoadId,
-    saved::{self, Line, Records, Saved, Saver, Saving},
+    saved::{self, OutlineLine, Records, SaveTarget, SavedPart, Saver},
     schema::TableId,
 };
 
 use super::{Rows, Table, Version};
 
-/// Where the lines of an outline belong: the rows of a table, or what a load has put aside for it.
+/// The section that lines of an outline belong to: the rows of a table, or the staged rows of a load.
 pub(super) type Section = (TableId, Option<LoadId>);
 
 impl<R: Rows> Version<R> {
-    /// Saves more of it.
-    pub(super) fn save(&self, saving: &Saving, cursor: Option<Cursor>) -> Result<Saved, Failure> {
+    /// Saves the next part of the version, from `cursor` on.
+    pub(super) fn save(&self, saving: &SaveTarget, cursor: Option<Cursor>) -> Result<SavedPart, Failure> {
         let mut saver = Saver::new(saving);
         let (first, mut section, mut from) = match cursor {
             None => (TableId(0), 0, (0, 0)),
@@ -40,13 +40,13 @@ impl<R: Rows> Version<R> {
                         return Ok(saver.finish(Some(Cursor(next.to_vec()))));
                     }
                     saver.line(&match load {
-                        None => Line::Table(id, (*table.schema).clone()),
-                        Some(load) => Line::Staged(id, load),
+                        None => OutlineLine::Table(id, (*table.schema).clone()),
+                        Some(load) => OutlineLine::Staged(id, load),
                     });
                 }
                 if let Some((at, run)) = rows.save(from, &mut saver) {
                     let next = [u64::from(id.0), number as u64, at as u64, run as u64];
-                    // A section that is gone on with has begun.
+                    // A section that is continued has begun.
                     assert!((at, run) != (0, 0), "a look at a section comes further");
                     return Ok(saver.finish(Some(Cursor(next.to_vec()))));
                 }
@@ -57,7 +57,8 @@ impl<R: Rows> Version<R> {
         Ok(saver.finish(None))
     }
 
-    /// Takes in a piece of an outline. `section` is where its first lines belong.
+    /// Restores a piece of an outline. `section` is the section that its first lines belong to. Fails if it
+    /// is malformed.
     pub(super) fn restore(
         &mut self,
         outline: &[u8],
@@ -66,12 +67,12 @@ impl<R: Rows> Version<R> {
     ) -> Result<(), Failure> {
         for line in saved::lines(outline)? {
             match line {
-                Line::Table(id, schema) => {
+                OutlineLine::Table(id, schema) => {
                     schema.check()?;
                     self.tables.insert(id, Arc::new(Table::new(schema)));
                     *section = Some((id, None));
                 }
-                Line::Staged(id, load) => {
+                OutlineLine::Staged(id, load) => {
                     self.table(id)?;
                     let table = self.table_mut(id);
                     let run = R::new(&table.schema);

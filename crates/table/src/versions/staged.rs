@@ -1,9 +1,9 @@
-//! Rows put aside: those of a load that all become visible at once, or go.
+//! Staged rows: the rows of a load, which become visible together or are dropped together.
 //!
-//! A load comes in pieces. Each is kept as a *run*: in order within itself, in the form that the rows of the table have,
-//! and never written again. So a piece costs the same however many came before it, and a row is put among the others
-//! once, when all runs join the rows of the table. Nobody searches what is put aside; a move of ranges, which needs it in
-//! order, merges the runs as it goes.
+//! A load arrives in pieces. Each piece is kept as a *run*: sorted, in the storage form of the table, and
+//! never changed. So a piece costs the same however many came before it, and a row is inserted among the
+//! others only once, when all runs join the rows of the table. No read searches staged rows. A move of ranges
+//! needs them in order, and merges the runs as it goes.
 
 use std::{
     cmp::Reverse,
@@ -16,12 +16,12 @@ use crate::{
     schema::{KeyRange, Schema},
 };
 
-use super::{Place, Rows, Seen, Table};
+use super::{RowPlace, RowView, Rows, Table};
 
 /// The rows of a load.
 #[derive(Clone)]
 pub(super) struct Staged<R> {
-    /// None is empty.
+    /// The runs, none of which is empty.
     runs: Vec<Arc<R>>,
 }
 
@@ -36,56 +36,56 @@ impl<R: Rows> Staged<R> {
         self.runs.is_empty()
     }
 
-    /// Puts another piece aside.
+    /// Adds a piece as a run.
     pub(super) fn add(&mut self, run: R) {
         if run.len() > 0 {
             self.runs.push(Arc::new(run));
         }
     }
 
-    /// Its pieces, each for itself.
+    /// Returns the runs.
     pub(super) fn runs(&self) -> impl Iterator<Item = &R> {
         self.runs.iter().map(|run| &**run)
     }
 
-    /// Begins another piece, whose rows are yet to come.
+    /// Begins a run whose rows are still to be restored.
     pub(super) fn begin(&mut self, run: R) -> &mut R {
         self.runs.push(Arc::new(run));
         self.last().expect("just begun")
     }
 
-    /// The piece that was begun last.
+    /// Returns the run that was begun last.
     pub(super) fn last(&mut self) -> Option<&mut R> {
         self.runs.last_mut().map(Arc::make_mut)
     }
 
-    pub(super) fn has(&self, place: &Place) -> bool {
+    pub(super) fn has(&self, place: &RowPlace) -> bool {
         self.runs.iter().any(|run| run.has(place))
     }
 
-    /// The places of all rows in these sorted, disjoint arcs, run by run.
-    pub(super) fn places<'a>(&'a self, ranges: &'a [KeyRange]) -> impl Iterator<Item = Place> + 'a {
+    /// Returns the places of all rows in these sorted, disjoint arcs, run by run.
+    pub(super) fn places<'a>(&'a self, ranges: &'a [KeyRange]) -> impl Iterator<Item = RowPlace> + 'a {
         self.runs.iter().flat_map(|run| run.places()).filter(|place| KeyRange::cover(ranges, place.key))
     }
 
-    /// The rows of sorted, disjoint arcs, run by run.
+    /// Returns the rows of sorted, disjoint arcs, run by run.
     pub(super) fn unordered<'a>(
         &'a self,
         ranges: &'a [KeyRange],
-    ) -> impl Iterator<Item = (Place, Seen<'a>)> + 'a {
-        self.runs.iter().flat_map(move |run| run.within(ranges, Place::first(0)))
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)> + 'a {
+        self.runs.iter().flat_map(move |run| run.within(ranges, RowPlace::first(0)))
     }
 
-    /// The rows of sorted, disjoint arcs, from a place on.
+    /// Returns the rows of sorted, disjoint arcs in order, from a place on.
     pub(super) fn within<'a>(
         &'a self,
         ranges: &'a [KeyRange],
-        start: Place,
-    ) -> impl Iterator<Item = (Place, Seen<'a>)> + 'a {
+        start: RowPlace,
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)> + 'a {
         let mut runs: Vec<_> = self.runs.iter().map(|run| run.within(ranges, start).peekable()).collect();
         let first = runs.iter_mut().enumerate();
         let first = first.filter_map(|(number, run)| run.peek().map(|(place, _)| Reverse((*place, number))));
-        let mut next: BinaryHeap<Reverse<(Place, usize)>> = first.collect();
+        let mut next: BinaryHeap<Reverse<(RowPlace, usize)>> = first.collect();
         std::iter::from_fn(move || {
             let Reverse((_, number)) = next.pop()?;
             let row = runs[number].next();
@@ -94,7 +94,7 @@ impl<R: Rows> Staged<R> {
         })
     }
 
-    /// Takes out the rows in these sorted, disjoint arcs, which are mostly all.
+    /// Removes and returns the rows in these sorted, disjoint arcs, which usually cover all rows.
     pub(super) fn take(&mut self, schema: &Arc<Schema>, ranges: &[KeyRange]) -> Vec<Arc<R>> {
         let mut taken = Vec::new();
         for run in std::mem::take(&mut self.runs) {
@@ -102,8 +102,8 @@ impl<R: Rows> Staged<R> {
                 0 => self.runs.push(run),
                 all if all == run.len() => taken.push(run),
                 _ => {
-                    let rows: Vec<(Place, Seen<'_>)> = run.within(ranges, Place::first(0)).collect();
-                    let places: Vec<Place> = rows.iter().map(|(place, _)| *place).collect();
+                    let rows: Vec<(RowPlace, RowView<'_>)> = run.within(ranges, RowPlace::first(0)).collect();
+                    let places: Vec<RowPlace> = rows.iter().map(|(place, _)| *place).collect();
                     taken.push(Arc::new(R::gathered(
                         schema,
                         rows.iter().map(|(place, row)| (*place, &row[..])),
@@ -117,21 +117,23 @@ impl<R: Rows> Staged<R> {
         taken
     }
 
-    /// The bytes they take, except those of parts already in `counted`, which gains the rest.
-    pub(super) fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        self.runs.iter().map(|run| run.bytes_beside(counted)).sum()
+    /// Returns the staged rows' memory in bytes, without parts that are already in `counted`. Adds the other
+    /// parts to `counted`.
+    pub(super) fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
+        self.runs.iter().map(|run| run.bytes_uncounted(counted)).sum()
     }
 
-    /// About how many bytes of it are no part of what a newer version has put aside.
-    pub(super) fn bytes_apart(&self, newer: &Staged<R>) -> usize {
+    /// Estimates the memory that the same load in a newer version does not share, in bytes.
+    pub(super) fn bytes_unshared(&self, newer: &Staged<R>) -> usize {
         let shared: BTreeSet<*const R> = newer.runs.iter().map(Arc::as_ptr).collect();
         let apart = self.runs.iter().filter(|run| !shared.contains(&Arc::as_ptr(run)));
-        apart.map(|run| run.bytes_beside(&mut BTreeSet::new())).sum()
+        apart.map(|run| run.bytes_uncounted(&mut BTreeSet::new())).sum()
     }
 }
 
 impl<R: Rows> Table<R> {
-    /// Refuses to publish rows of these arcs if one of them has the primary key of another, or of a row of the table.
+    /// Checks the staged rows of these arcs for publication. Fails if one of them has the primary key of
+    /// another, or of a row of the table.
     pub(super) fn check_unique_staged(&self, staged: &Staged<R>, ranges: &[KeyRange]) -> Result<(), Failure> {
         if self.schema.primary_key.is_empty() {
             return Ok(());
@@ -145,13 +147,13 @@ impl<R: Rows> Table<R> {
         for tied in ties.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
             let (key, tie, _) = tied[0];
             let there = self.rows.tied(key, tie);
-            // Mostly nothing is like it.
+            // Most keys have no other row.
             if tied.len() == 1 && there.is_empty() {
                 continue;
             }
             let runs: BTreeSet<usize> = tied.iter().map(|(.., number)| *number).collect();
             let coming = runs.into_iter().flat_map(|number| staged.runs[number].tied(key, tie));
-            let mut coming: Vec<(Place, Seen<'_>)> = coming.collect();
+            let mut coming: Vec<(RowPlace, RowView<'_>)> = coming.collect();
             coming.sort_unstable_by_key(|(place, _)| *place);
             for (number, (_, row)) in coming.iter().enumerate() {
                 let mut others = coming[..number].iter().chain(&there);
@@ -195,29 +197,29 @@ mod tests {
         })
     }
 
-    fn rows<'a>(rows: impl Iterator<Item = (Place, Seen<'a>)>) -> Vec<(Place, Row)> {
+    fn rows<'a>(rows: impl Iterator<Item = (RowPlace, RowView<'a>)>) -> Vec<(RowPlace, Row)> {
         rows.map(|(place, row)| (place, row.into_owned())).collect()
     }
 
-    /// Pieces of rows with these keys are put aside; those in an arc are looked at from a key on, and taken.
+    /// Stages rows with these keys in pieces, then reads those in an arc from a key on, and takes them.
     fn check<R: Rows>(pieces: &[Vec<u64>], arc: KeyRange, from: u64) -> Result<(), TestCaseError> {
         let (schema, arcs) = (schema(), [arc]);
         let (mut staged, mut model) = (Staged::<R>::default(), BTreeMap::new());
         for (piece, epoch) in pieces.iter().zip(0..) {
-            let place = |line: u32, key| Place { key, tie: 0, id: RowId { epoch: Epoch(epoch), line } };
+            let place = |line: u32, key| RowPlace { key, tie: 0, id: RowId { epoch: Epoch(epoch), line } };
             let texts = |key: &u64| vec![Value::Int8(*key as i64), Value::text_of(format!("{}", key % 7))];
-            let coming: Vec<(Place, Row)> =
+            let coming: Vec<(RowPlace, Row)> =
                 piece.iter().zip(0..).map(|(key, line)| (place(line, *key), texts(key))).collect();
             staged.add(R::gathered(&schema, coming.iter().map(|(place, row)| (*place, &row[..]))));
             model.extend(coming);
         }
-        let start = Place::first(from);
-        let inside = |place: &Place| arc.contains(place.key);
-        let (within, outside): (Vec<(Place, Row)>, Vec<_>) =
+        let start = RowPlace::first(from);
+        let inside = |place: &RowPlace| arc.contains(place.key);
+        let (within, outside): (Vec<(RowPlace, Row)>, Vec<_>) =
             model.clone().into_iter().partition(|(place, _)| inside(place));
         let behind: Vec<_> = within.iter().filter(|(place, _)| *place >= start).cloned().collect();
         prop_assert_eq!(rows(staged.within(&arcs, start)), behind);
-        let places: BTreeSet<Place> = staged.places(&arcs).collect();
+        let places: BTreeSet<RowPlace> = staged.places(&arcs).collect();
         prop_assert_eq!(places.len(), within.len());
         prop_assert!(model.keys().all(|place| staged.has(place)));
 
@@ -225,10 +227,10 @@ mod tests {
         let mut joined = R::new(&schema);
         joined.join(staged.take(&schema, &arcs));
         let all = [KeyRange::ALL];
-        prop_assert_eq!(rows(joined.within(&all, Place::first(0))), within);
-        prop_assert_eq!(rows(staged.within(&all, Place::first(0))), outside.clone());
+        prop_assert_eq!(rows(joined.within(&all, RowPlace::first(0))), within);
+        prop_assert_eq!(rows(staged.within(&all, RowPlace::first(0))), outside.clone());
         prop_assert_eq!(staged.is_empty(), outside.is_empty());
-        prop_assert_eq!(rows(before.within(&all, Place::first(0))), model.into_iter().collect::<Vec<_>>());
+        prop_assert_eq!(rows(before.within(&all, RowPlace::first(0))), model.into_iter().collect::<Vec<_>>());
         Ok(())
     }
 

@@ -1,9 +1,10 @@
-//! Upserts: rows that are added unless a row has their primary key already.
+//! Upserts: rows that are added unless a row with their primary key exists.
 //!
-//! Promise: an operation's rows are taken in its order, each against the table as the ones before it left it, and the
-//! answer counts and returns those that were added or changed. As in PostgreSQL, no row of the table is changed twice by
-//! one operation, nor changed when the operation itself has added it: the outcome would hang on the order of its rows
-//! (21000). Rows with one primary key lie in one range, so that each range decides alone.
+//! Promise: an operation's rows are processed in order, each against the table as the rows before it left it.
+//! The answer counts and returns the rows that were added or changed. As in PostgreSQL, one operation may
+//! neither change a row twice nor change a row that it added itself (21000). Otherwise the outcome would
+//! depend on the order of its rows. Rows with the same primary key lie in one range, so each range decides
+//! alone.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 use super::{
-    Found, Place, Rows, Stored, Table,
+    FoundRow, OwnedRow, RowPlace, Rows, Table,
     write::{Effect, Results, check_length, is_long},
 };
 
@@ -29,12 +30,12 @@ impl<R: Rows> Table<R> {
         conflict: &Conflict,
         mut results: Results<'_>,
     ) -> Result<(Vec<Written>, Effect<R>), Failure> {
-        let (mut removed, mut added) = (Vec::new(), Vec::<(Place, Stored)>::new());
-        // What this operation has added or changed, by where its like would lie.
+        let (mut removed, mut added) = (Vec::new(), Vec::<(RowPlace, OwnedRow)>::new());
+        // The rows that this operation has added or changed, by ring key and tie.
         let mut touched: BTreeMap<(u64, u64), Vec<&Row>> = BTreeMap::new();
         let all: Vec<usize> = (0..self.schema.columns.len()).collect();
         let keyed = !self.schema.primary_key.is_empty();
-        for arrival in self.arrivals(job, rows) {
+        for arrival in self.checked_rows(job, rows) {
             let (place, row) = arrival?;
             let touched = touched.entry((place.key, place.tie)).or_default();
             let again = keyed && touched.iter().any(|other| self.same_key(row, other));
@@ -51,7 +52,7 @@ impl<R: Rows> Table<R> {
                 (Conflict::Skip, Some(_)) => {}
                 (Conflict::Update { assignments, filter }, Some((there, _))) => {
                     let (_, old) =
-                        self.rows.at(&Found::somewhere(*there), &all).expect("a row that was found");
+                        self.rows.at(&FoundRow::somewhere(*there), &all).expect("a row that was found");
                     let both: Row = old.iter().chain(row).cloned().collect();
                     if !satisfies(filter.as_ref(), &both)? {
                         continue;

@@ -1,4 +1,4 @@
-//! Writes: from an operation to its effect.
+//! Writes: they turn an operation into its effect.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{Foreseen, Found, Place, Rows, Seen, Stored, Table, Version, nothing_written};
+use super::{FoundRow, FoundRows, OwnedRow, RowPlace, RowView, Rows, Table, Version, nothing_written};
 
 fn text_bytes(value: &Value) -> usize {
     if let Value::Text(text) = value { text.len() } else { 0 }
@@ -25,7 +25,7 @@ pub(super) fn is_long(value: &Value) -> bool {
     text_bytes(value) > TEXT_BYTES_SHORT
 }
 
-/// Refuses a row, given by its values, that is longer than any row may be: it could not be moved.
+/// Refuses a row, given by its values, that exceeds the length limit: a move could not carry it.
 pub(super) fn check_length<'a>(row: impl Iterator<Item = &'a Value>) -> Result<(), Failure> {
     let bytes: usize = row.map(text_bytes).sum();
     if bytes <= ROW_BYTES_MAX {
@@ -34,7 +34,7 @@ pub(super) fn check_length<'a>(row: impl Iterator<Item = &'a Value>) -> Result<(
     Err(Failure::new("54000", format!("the row would take {bytes} bytes, over the limit of {ROW_BYTES_MAX}")))
 }
 
-/// What a write does if it takes place. It has been checked: nothing in it can fail any more.
+/// The changes of a write. They have been checked, so applying them cannot fail.
 pub(super) enum Effect<R> {
     CreateTable {
         table: TableId,
@@ -43,23 +43,23 @@ pub(super) enum Effect<R> {
     DropTable {
         table: TableId,
     },
-    /// Rows go, then rows come.
+    /// Rows to remove, and rows to add afterwards.
     Rows {
         table: TableId,
-        removed: Vec<Place>,
-        added: Vec<(Place, Stored)>,
+        removed: Vec<RowPlace>,
+        added: Vec<(RowPlace, OwnedRow)>,
     },
-    /// Rows change and stay where they are.
+    /// Rows that change and keep their places.
     Change {
         table: TableId,
-        change: Change,
+        change: RowUpdate,
     },
     Stage {
         table: TableId,
         load: LoadId,
         run: Box<R>,
     },
-    /// Staged rows of these arcs become visible.
+    /// The arcs whose staged rows become visible.
     Publish {
         table: TableId,
         load: LoadId,
@@ -72,24 +72,24 @@ pub(super) enum Effect<R> {
 }
 
 /// New values for some columns of some rows.
-pub struct Change {
-    /// Which columns, in order.
+pub struct RowUpdate {
+    /// The columns that change, in order.
     pub(crate) columns: Vec<usize>,
-    pub(crate) rows: Vec<Found>,
-    /// Of each row its values, or the values of every row.
+    pub(crate) rows: Vec<FoundRow>,
+    /// The new values row by row, or one set of values for all rows.
     values: Vec<Value>,
-    /// The values of every row as the rows of the table keep them, if they say so ahead ([`Rows::prepare`]).
+    /// The codes of the values for all rows, if [`Rows::prepare`] found them.
     pub(crate) numbers: Option<Vec<Option<u64>>>,
 }
 
-impl Change {
-    /// The values that all rows get alike, if they do.
+impl RowUpdate {
+    /// Returns the values that all rows receive, if they are the same.
     pub(crate) fn uniform(&self) -> Option<&[Value]> {
         (self.values.len() == self.columns.len()).then_some(&self.values[..])
     }
 
-    /// The rows and what each gets, in the order of the columns.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&Found, &[Value])> {
+    /// Returns the rows and the new values of each, in the order of the columns.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&FoundRow, &[Value])> {
         let width = self.columns.len();
         self.rows.iter().enumerate().map(move |(number, found)| match self.uniform() {
             Some(values) => (found, values),
@@ -99,7 +99,7 @@ impl Change {
 }
 
 impl<R> Effect<R> {
-    /// The table that it is about.
+    /// Returns the table that the effect changes.
     pub(super) fn table(&self) -> TableId {
         match self {
             Effect::CreateTable { table, .. }
@@ -112,7 +112,7 @@ impl<R> Effect<R> {
         }
     }
 
-    /// How many changes of rows can be logged, if that tells all of it.
+    /// Returns the number of log entries that would reverse the effect; `None` if a log cannot reverse it.
     pub(super) fn changes(&self) -> Option<usize> {
         match self {
             Effect::Rows { removed, added, .. } => Some(removed.len() + added.len()),
@@ -121,9 +121,10 @@ impl<R> Effect<R> {
         }
     }
 
-    /// The rows that go and those that come; or those that change, and in which columns.
-    pub(super) fn touches(&self) -> (Vec<Found>, Vec<Found>, Option<Vec<usize>>) {
-        let found = |place: &Place| Found::somewhere(*place);
+    /// Returns the removed rows, the added rows, and `None`; or the changed rows, nothing, and the changed
+    /// columns.
+    pub(super) fn touched_rows(&self) -> (Vec<FoundRow>, Vec<FoundRow>, Option<Vec<usize>>) {
+        let found = |place: &RowPlace| FoundRow::somewhere(*place);
         match self {
             Effect::Rows { removed, added, .. } => {
                 let added = added.iter().map(|(place, _)| found(place)).collect();
@@ -140,12 +141,13 @@ pub(super) struct Results<'a> {
     ranges: &'a [KeyRange],
     returning: &'a [Expr],
     pub(super) written: Vec<Written>,
-    /// Of what is returned, range by range.
+    /// The size of the returned rows of each range, in bytes.
     bytes: Vec<usize>,
 }
 
-/// The bytes of the rows that a statement returns of one range, at most. It is the same at every replica and cannot be set,
-/// because they must agree on what fails; and what is returned fits into a message and is remembered for those who ask again.
+/// The most bytes of rows that a statement returns for one range. Every replica has the same fixed bound,
+/// because replicas must agree on failures. Returned rows fit into a message, and are kept in case the client
+/// repeats the request.
 const RETURNING_BYTES_MAX: usize = 32 << 20;
 
 impl<'a> Results<'a> {
@@ -153,7 +155,8 @@ impl<'a> Results<'a> {
         Results { ranges, returning, written: nothing_written(ranges), bytes: vec![0; ranges.len()] }
     }
 
-    /// Counts a row if it lies in one of the ranges; says whether it does.
+    /// Counts a row if it lies in one of the ranges, and returns whether it does. Fails if RETURNING fails or
+    /// returns too much.
     pub(super) fn count(&mut self, key: u64, row: &[Value]) -> Result<bool, Failure> {
         let Some(range) = self.ranges.iter().position(|range| range.contains(key)) else { return Ok(false) };
         let written = &mut self.written[range];
@@ -175,11 +178,12 @@ impl<'a> Results<'a> {
 }
 
 impl<R: Rows> Version<R> {
-    /// What a write answers and would do. The rows it must look at may have been found before.
+    /// Returns the answer and the effect of a write. `found_rows` are the rows that an earlier search found
+    /// for it.
     pub(super) fn evaluate(
         &self,
         job: &Job,
-        foreseen: Option<Foreseen>,
+        found_rows: Option<FoundRows>,
     ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         let ranges = &job.ranges[..];
         match &job.operation {
@@ -198,7 +202,7 @@ impl<R: Rows> Version<R> {
             Operation::Insert { table: id, rows, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
-                let added = table.arrive(job, rows, &mut results)?;
+                let added = table.counted_rows(job, rows, &mut results)?;
                 table.check_unique(&[], &added)?;
                 Ok((results.written, Effect::Rows { table: *id, removed: Vec::new(), added }))
             }
@@ -209,16 +213,16 @@ impl<R: Rows> Version<R> {
             Operation::Update { table: id, assignments, filter, returning } => {
                 let table = self.table(*id)?;
                 let results = Results::new(ranges, returning);
-                table.update(*id, assignments, filter.as_ref(), foreseen, results)
+                table.update(*id, assignments, filter.as_ref(), found_rows, results)
             }
             Operation::Delete { table: id, filter, returning } => {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, returning);
                 let mut removed = Vec::new();
-                let filter = filter.as_ref().filter(|_| !is_certain(&foreseen));
-                let reach = table.reach_unless(&foreseen, ranges, filter);
+                let filter = filter.as_ref().filter(|_| !is_certain(&found_rows));
+                let reach = table.reach_unless(&found_rows, ranges, filter);
                 let columns = mentioned(filter.into_iter().chain(returning));
-                for (Found { place, .. }, row) in table.rows_for(&reach, filter, foreseen, &columns) {
+                for (FoundRow { place, .. }, row) in table.rows_for(&reach, filter, found_rows, &columns) {
                     if satisfies(filter, &row)? && results.count(place.key, &row)? {
                         removed.push(place);
                     }
@@ -229,7 +233,7 @@ impl<R: Rows> Version<R> {
                 let table = self.table(*id)?;
                 let mut results = Results::new(ranges, &[]);
                 let mut coming = Vec::with_capacity(rows.len());
-                for arrival in table.arrivals(job, rows) {
+                for arrival in table.checked_rows(job, rows) {
                     let (place, row) = arrival?;
                     results.count(place.key, row)?;
                     coming.push((place, &row[..]));
@@ -303,63 +307,63 @@ impl<R: Rows> Version<R> {
     }
 }
 
-fn is_certain(foreseen: &Option<Foreseen>) -> bool {
-    foreseen.as_ref().is_some_and(|foreseen| foreseen.certain)
+fn is_certain(found_rows: &Option<FoundRows>) -> bool {
+    found_rows.as_ref().is_some_and(|found_rows| found_rows.certain)
 }
 
 impl<R: Rows> Table<R> {
-    /// The arcs to look in, where that is still to be done.
+    /// Returns the arcs to search; none if the rows were found.
     fn reach_unless(
         &self,
-        foreseen: &Option<Foreseen>,
+        found_rows: &Option<FoundRows>,
         ranges: &[KeyRange],
         filter: Option<&Expr>,
     ) -> Vec<KeyRange> {
-        if foreseen.is_some() { Vec::new() } else { self.reach(ranges, filter) }
+        if found_rows.is_some() { Vec::new() } else { self.reach(ranges, filter) }
     }
 
-    /// The rows that a filter must be asked about; of each at least these columns.
+    /// Returns the rows on which the filter must be evaluated, with at least these columns.
     fn rows_for<'a>(
         &'a self,
         reach: &'a [KeyRange],
         filter: Option<&'a Expr>,
-        foreseen: Option<Foreseen>,
+        found_rows: Option<FoundRows>,
         columns: &'a [usize],
-    ) -> Box<dyn Iterator<Item = (Found, Seen<'a>)> + 'a> {
-        match foreseen {
-            Some(foreseen) => {
-                Box::new(foreseen.rows.into_iter().filter_map(|found| self.rows.at(&found, columns)))
+    ) -> Box<dyn Iterator<Item = (FoundRow, RowView<'a>)> + 'a> {
+        match found_rows {
+            Some(found_rows) => {
+                Box::new(found_rows.rows.into_iter().filter_map(|found| self.rows.at(&found, columns)))
             }
             None => Box::new(self.rows.candidates(reach, filter, columns)),
         }
     }
 
-    /// Those of an operation's rows that lie in the job's ranges, checked and with their places.
-    pub(super) fn arrivals<'a>(
+    /// Returns the rows of an operation that lie in the job's ranges, checked and with their places.
+    pub(super) fn checked_rows<'a>(
         &self,
         job: &Job,
         rows: &'a [Row],
-    ) -> impl Iterator<Item = Result<(Place, &'a Row), Failure>> {
+    ) -> impl Iterator<Item = Result<(RowPlace, &'a Row), Failure>> {
         rows.iter().enumerate().filter_map(move |(line, row)| {
             let key = self.schema.partition.key(row);
             job.ranges.iter().any(|range| range.contains(key)).then(|| {
                 self.schema.check_row(row)?;
                 let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
                 let (tie, id) = (self.schema.primary_key_hash(row), RowId { epoch: job.epoch, line });
-                Ok((Place { key, tie, id }, row))
+                Ok((RowPlace { key, tie, id }, row))
             })
         })
     }
 
-    /// Those of an operation's rows that lie in the job's ranges, counted.
-    fn arrive(
+    /// Returns the rows of an operation that lie in the job's ranges, and counts them.
+    fn counted_rows(
         &self,
         job: &Job,
         rows: &[Row],
         results: &mut Results<'_>,
-    ) -> Result<Vec<(Place, Stored)>, Failure> {
+    ) -> Result<Vec<(RowPlace, OwnedRow)>, Failure> {
         let mut added = Vec::new();
-        for arrival in self.arrivals(job, rows) {
+        for arrival in self.checked_rows(job, rows) {
             let (place, row) = arrival?;
             results.count(place.key, row)?;
             added.push((place, row.as_slice().into()));
@@ -372,27 +376,27 @@ impl<R: Rows> Table<R> {
         id: TableId,
         assignments: &[(usize, Expr)],
         filter: Option<&Expr>,
-        foreseen: Option<Foreseen>,
+        found_rows: Option<FoundRows>,
         mut results: Results<'_>,
     ) -> Result<(Vec<Written>, Effect<R>), Failure> {
         if assignments.iter().any(|(column, _)| *column == self.schema.partition.column()) {
             return Err(Failure::new("0A000", "the partition column cannot be assigned"));
         }
         let all = || (0..self.schema.columns.len()).collect::<Vec<usize>>();
-        // A row whose primary key changes has another place afterwards.
+        // A row whose primary key changes moves to another place.
         let moves = assignments.iter().any(|(column, _)| self.schema.primary_key.contains(column));
-        // Of rows that satisfy it for certain it is not asked again.
-        let filter = filter.filter(|_| !is_certain(&foreseen));
+        // Rows that certainly satisfy the filter are not tested again.
+        let filter = filter.filter(|_| !is_certain(&found_rows));
         let exprs = filter.into_iter().chain(assignments.iter().map(|(_, expr)| expr));
         let looked_at = if moves { all() } else { mentioned(exprs.chain(results.returning)) };
         let mut columns: Vec<usize> = assignments.iter().map(|(column, _)| *column).collect();
         columns.sort_unstable();
         columns.dedup();
         let uniform = assignments.iter().all(|(_, expr)| matches!(expr, Expr::Constant(..)));
-        let mut change = Change { columns, rows: Vec::new(), values: Vec::new(), numbers: None };
+        let mut change = RowUpdate { columns, rows: Vec::new(), values: Vec::new(), numbers: None };
         let (mut removed, mut added) = (Vec::new(), Vec::new());
-        let reach = self.reach_unless(&foreseen, results.ranges, filter);
-        for (found, row) in self.rows_for(&reach, filter, foreseen, &looked_at) {
+        let reach = self.reach_unless(&found_rows, results.ranges, filter);
+        for (found, row) in self.rows_for(&reach, filter, found_rows, &looked_at) {
             if !satisfies(filter, &row)? {
                 continue;
             }
@@ -419,7 +423,7 @@ impl<R: Rows> Table<R> {
                 if moves {
                     let tie = self.schema.primary_key_hash(&changed);
                     removed.push(found.place);
-                    added.push((Place { tie, ..found.place }, changed.into()));
+                    added.push((RowPlace { tie, ..found.place }, changed.into()));
                 }
             } else {
                 results.count(found.place.key, &row)?;
@@ -434,12 +438,12 @@ impl<R: Rows> Table<R> {
         Ok((results.written, Effect::Change { table: id, change }))
     }
 
-    /// What a row gets in these columns; the last assignment of a column counts.
+    /// Returns the new values of a row in these columns. The last assignment of a column counts.
     fn assigned(
         &self,
         columns: &[usize],
         assignments: &[(usize, Expr)],
-        found: &Found,
+        found: &FoundRow,
         row: &[Value],
     ) -> Result<Vec<Value>, Failure> {
         let mut values = vec![Value::Null; columns.len()];
@@ -451,7 +455,7 @@ impl<R: Rows> Table<R> {
             values[position] = eval(expr, row)?;
         }
         if !columns.iter().zip(&values).all(|(&column, value)| self.schema.takes(column, value)) {
-            // Only the whole row tells what is wrong with it.
+            // The error message needs the whole row.
             let all: Vec<usize> = (0..self.schema.columns.len()).collect();
             let (_, whole) = self.rows.at(found, &all).expect("a row that was found");
             let mut whole = whole.into_owned();
@@ -461,18 +465,18 @@ impl<R: Rows> Table<R> {
         Ok(values)
     }
 
-    /// Whether two rows have one primary key.
+    /// Whether two rows have the same primary key.
     pub(super) fn same_key(&self, one: &[Value], other: &[Value]) -> bool {
         self.schema.primary_key.iter().all(|&column| one[column].order(&other[column]).is_eq())
     }
 
-    /// Refuses rows whose primary key another row will have once `removed` are gone and `added` are there.
-    fn check_unique(&self, removed: &[Place], added: &[(Place, Stored)]) -> Result<(), Failure> {
+    /// Fails if an added row would have the primary key of another row after `removed` are gone.
+    fn check_unique(&self, removed: &[RowPlace], added: &[(RowPlace, OwnedRow)]) -> Result<(), Failure> {
         if self.schema.primary_key.is_empty() {
             return Ok(());
         }
-        let removed: BTreeSet<&Place> = removed.iter().collect();
-        let mut coming: BTreeMap<(u64, u64), Vec<&Stored>> = BTreeMap::new();
+        let removed: BTreeSet<&RowPlace> = removed.iter().collect();
+        let mut coming: BTreeMap<(u64, u64), Vec<&OwnedRow>> = BTreeMap::new();
         for (place, row) in added {
             let beside = coming.entry((place.key, place.tie)).or_default();
             let tied = self.rows.tied(place.key, place.tie);
@@ -488,7 +492,7 @@ impl<R: Rows> Table<R> {
     }
 }
 
-/// The columns that expressions look at, in order.
+/// Returns the columns that expressions read, sorted.
 fn mentioned<'a>(exprs: impl Iterator<Item = &'a Expr>) -> Vec<usize> {
     let mut columns = Vec::new();
     exprs.for_each(|expr| expr.mentioned(&mut columns));

@@ -1,4 +1,5 @@
-//! Agreements on two kinds of stores: one of formulas, which gives what a setting should give, and one of replicas in virtual time.
+//! Tests agreements on two stores: one computes its results by formulas, the other runs replicas in virtual
+//! time.
 
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use rand_pcg::Pcg64Mcg;
 use super::*;
 use crate::{dial::Choice, replicas::Replicas, workload::Workload};
 
-/// A store whose weak operations take `weak` ms, strong ones `strong`, each up to twice that, and of which the part `stale` is
-/// inconsistent if all are weak: less with strong operations (those on hot keys), and with delays.
+/// A store of formulas. Weak operations take `weak` ms and strong ones `strong` ms, each up to twice that. If
+/// all operations are weak, the fraction `stale` of them is inconsistent. Strong operations on hot keys and
+/// delays reduce that fraction.
 struct Store {
     weak: f64,
     strong: f64,
@@ -39,11 +41,12 @@ impl Store {
 }
 
 fn controller(agreement: &str) -> Controller {
-    let ends = Ends { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
+    let ends = LevelEnds { weak: Level::One, strong: Level::Quorum, choice: Choice::Heat };
     Controller::new(agreement.parse().unwrap(), ends)
 }
 
-/// Lets it work for so many windows, and returns whether the last five are of one setting, and keep the agreement together.
+/// Runs the controller for `windows` windows. Returns whether the last five have the same setting and
+/// together keep the agreement.
 fn work(controller: &mut Controller, store: &mut Store, windows: usize) -> bool {
     let mut last = Window::default();
     let mut settings = Vec::new();
@@ -71,13 +74,13 @@ fn an_end_that_keeps_the_agreement_is_enough() {
 #[test]
 fn between_the_ends_a_setting_is_found_and_held() {
     let mut store = Store::new(1.0, 5.0, 0.04);
-    // Both ends fail: 1.5 ms with 4 %, and 7.5 ms with 0.
+    // Both ends fail: weak has a mean of 1.5 ms and 4 % inconsistent, strong has 7.5 ms and 0 %.
     let mut mean = controller("mean<=5ms,inconsistent<=1%");
     assert!(work(&mut mean, &mut store, 30));
     assert_eq!(mean.phase(), Phase::Hold);
     let Setting { p_reads, delay_reads, .. } = mean.setting();
     assert!(p_reads > 0.3 && p_reads < 0.6 && delay_reads == 0.0, "{:?}", mean.setting());
-    // Strong operations, few as they may be, break the percentile.
+    // Even a few strong operations break the percentile.
     let mut percentile = controller("p95<=9ms,inconsistent<=1%");
     assert!(work(&mut percentile, &mut store, 30));
     assert!(percentile.setting().delay_reads > 0.004, "{:?}", percentile.setting());
@@ -126,7 +129,7 @@ fn out_of_reach_is_said_and_the_first_line_counts_most() {
     let mut fast = controller("mean<=1.8ms,inconsistent<=0.1%");
     work(&mut fast, &mut store, 25);
     let mut phases = Vec::new();
-    for _ in 0..PATIENCE {
+    for _ in 0..RETRY_WINDOWS {
         phases.push(fast.phase());
         let window = store.window(fast.setting());
         fast.observe(&window);
@@ -154,35 +157,35 @@ fn no_inconsistency_is_kept_by_the_levels_that_promise_it() {
     let mut controller = controller("inconsistent<=0");
     assert!(work(&mut controller, &mut store, 20));
     assert_eq!((controller.phase(), controller.setting()), (Phase::Hold, Setting::STRONG));
-    // The bound on latency cannot be kept as well.
+    // The strong levels cannot keep the bound on latency.
     let mut both = self::controller("inconsistent<=0,mean<=2ms");
     work(&mut both, &mut store, 5);
     assert_eq!((both.phase(), both.setting()), (Phase::OutOfReach, Setting::STRONG));
 }
 
-/// Clients on replicas, and a controller that turns their dials after windows of 2 s.
-struct Held {
+/// Clients of replicas, and a controller that turns their dials after windows of 2 s.
+struct HeldRun {
     store: Replicas,
     controller: Controller,
-    /// A line for each window.
+    /// Log with one line for each window.
     told: String,
 }
 
-/// Figures of some windows.
+/// The result of a series of windows.
 struct Course {
-    /// Windows until the setting was held that still was at the end.
+    /// Number of windows until the finally held setting was found.
     found_after: usize,
-    /// The clients' figures from then on.
+    /// Merged windows since then.
     window: Window,
 }
 
-impl Held {
-    fn new(agreement: &str, clients: usize, too_short: f64) -> Held {
+impl HeldRun {
+    fn new(agreement: &str, clients: usize, too_short: f64) -> HeldRun {
         let workload = Workload::named("004").unwrap();
         let store = Replicas::new(&workload, Choice::Heat, clients, 700.0);
         let mut controller = controller(agreement);
-        controller.equip(Model::new(&workload, Choice::Heat, &store.soundings(too_short)).unwrap());
-        Held { store, controller, told: String::new() }
+        controller.set_model(Model::new(&workload, Choice::Heat, &store.soundings(too_short)).unwrap());
+        HeldRun { store, controller, told: String::new() }
     }
 
     fn work(&mut self, windows: usize) -> Course {
@@ -213,7 +216,8 @@ impl Held {
         Course { found_after, window: all }
     }
 
-    /// Works, and looks that the agreement is held after so many windows at most, and kept from then on.
+    /// Runs `windows` windows. Checks that the controller holds a setting after at most `most` windows and
+    /// that the setting keeps the agreement from then on.
     fn holds(&mut self, windows: usize, most: usize) {
         let Course { found_after, window } = self.work(windows);
         let told = &self.told;
@@ -221,12 +225,12 @@ impl Held {
         assert!(found_after <= most, "found after {found_after} windows: {told}");
         for line in &self.controller.agreement.lines {
             let estimate = line.measure.of(&window);
-            assert_eq!(line.standing(&window), Standing::Kept, "{line}: {estimate:?} {told}");
+            assert_eq!(line.status(&window), LineStatus::Kept, "{line}: {estimate:?} {told}");
         }
     }
 }
 
-/// Those of `quorate bench tune`, with their clients.
+/// The agreements of `quorate bench tune`, with their numbers of clients.
 const AGREEMENTS: [(&str, usize); 3] = [
     ("p95<=60ms,inconsistent<=1%", 96),
     ("mean<=55ms,inconsistent<=3%", 96),
@@ -236,47 +240,47 @@ const AGREEMENTS: [(&str, usize); 3] = [
 #[test]
 fn with_a_model_a_setting_is_found_at_once_and_stays_when_the_load_triples() {
     let (agreement, clients) = AGREEMENTS[0];
-    let mut held = Held::new(agreement, clients, 1.0);
-    // Both ends take one window each.
+    let mut held = HeldRun::new(agreement, clients, 1.0);
+    // Measuring both ends takes one window each.
     held.holds(14, 4);
     held.store.rate = 2_100.0;
     let Course { found_after, window } = held.work(16);
     assert_eq!((held.controller.phase(), found_after), (Phase::Hold, 0), "{}", held.told);
-    // Its interval reaches beyond the bound, because few keys have nearly all of it.
+    // The interval reaches beyond the bound, because few keys have nearly all inconsistent operations.
     assert!(window.inconsistent() < 0.01, "{}", held.told);
 }
 
 #[test]
 fn a_pause_now_and_then_does_not_turn_the_dials() {
     let (agreement, clients) = AGREEMENTS[0];
-    let mut held = Held::new(agreement, clients, 1.0);
+    let mut held = HeldRun::new(agreement, clients, 1.0);
     held.holds(14, 4);
     let before = held.controller.setting();
     held.store.pauses = true;
-    // Three pauses, one of each replica.
+    // The 30 windows contain three pauses, one of each replica.
     held.holds(30, 1);
     assert_eq!(held.controller.setting(), before, "{agreement}");
 }
 
 #[test]
 fn a_store_with_heavy_tails_is_held() {
-    let mut held = Held::new("p95<=70ms,inconsistent<=2%", 96, 1.0);
+    let mut held = HeldRun::new("p95<=70ms,inconsistent<=2%", 96, 1.0);
     held.store.tail = (20, 40.0);
     held.holds(24, 10);
 }
 
-/// Round trips three times too short have the model predict far too little staleness of all that is not measured.
+/// The measured round trips are a third of the true ones, so the model predicts far too little staleness.
 #[test]
 fn a_model_that_is_wrong_is_corrected_by_what_is_measured() {
     for (agreement, clients) in AGREEMENTS {
-        Held::new(agreement, clients, 3.0).holds(30, 20);
+        HeldRun::new(agreement, clients, 3.0).holds(30, 20);
     }
 }
 
-/// Clients whose operations are late as the dials turn do not begin the next setting with them.
+/// Operations that are late when the dials turn do not count in the next setting.
 #[test]
 fn what_a_slow_setting_left_undone_is_no_debris_in_the_next() {
-    let mut held = Held::new("mean<=5ms,inconsistent<=50%", 24, 1.0);
+    let mut held = HeldRun::new("mean<=5ms,inconsistent<=50%", 24, 1.0);
     held.store.turn(Setting::STRONG);
     let late = held.store.work(10.0).1;
     held.store.turn(Setting::WEAK);

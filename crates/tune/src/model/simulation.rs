@@ -1,16 +1,16 @@
-//! The Monte Carlo run: clients that do the workload on copies whose messages take their time.
+//! The Monte Carlo run: clients do the workload on copies that messages reach after a time.
 //!
-//! When operations begin and end does not depend on the values that reads return. So first all operations are timed, and then each read looks
-//! for its value among the writes that have arrived.
+//! The start and end of operations do not depend on the values that reads return. So the run first times all
+//! operations. Then each read takes its value from the writes that have arrived.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use quorate_history::{Operation, Value};
-use rand::RngExt as _;
+use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use rustc_hash::FxHashMap;
 
-use super::{COPIES, Model, OPERATIONS};
+use super::{COPIES, Model, OPERATIONS, REWARMING};
 use crate::{
     controller::Setting,
     dial::Choice,
@@ -20,66 +20,74 @@ use crate::{
 };
 
 /// A write of one key.
-struct Write {
-    /// When its coordinator sent it.
+struct ModelWrite {
+    /// Time at which the coordinator sent the write.
     stamp: i64,
-    /// When it was at each copy.
+    /// Time at which the write reached each copy.
     arrives: [i64; COPIES],
 }
 
-/// An operation that has been timed.
+/// An operation with its times.
 struct Timed {
     client: u64,
     key: u64,
     start: i64,
     finish: i64,
-    deed: Deed,
+    deed: TimedKind,
 }
 
-enum Deed {
-    /// The place among the key's writes.
+enum TimedKind {
+    /// Number of the write among the key's writes, from 1.
     Write(usize),
-    /// When each copy is looked at, if it is waited for.
+    /// Time at which each copy answers the read. `None` for copies that the read does not wait for.
     Read([Option<i64>; COPIES]),
 }
 
-/// A client that can go on. In order of time.
+/// A client that can continue. Ordered by time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Ready {
+struct ReadyClient {
     start: i64,
     client: u64,
-    /// When its operation is due.
+    /// Time at which the operation is due.
     due: i64,
-    /// The key that it has read and must write, and when that read was due.
+    /// For a write after a read: the key, and the time at which the read was due.
     writes: Option<(u64, i64)>,
 }
 
-/// A run under way.
-struct Run<'a> {
+/// The state of a run.
+struct ModelRun<'a> {
     model: &'a Model,
     setting: Setting,
     random: &'a mut Pcg64Mcg,
     rounds: [f64; COPIES],
-    writes: FxHashMap<u64, Vec<Write>>,
+    writes: FxHashMap<u64, Vec<ModelWrite>>,
     timed: Vec<Timed>,
     tape: Tape,
-    /// Inserts that have not ended: reads do not choose these keys.
+    /// Inserts that have not ended. Reads do not choose their keys.
     inserts: BinaryHeap<Reverse<(i64, u64)>>,
 }
 
-/// Simulates a setting, and judges it.
+/// Simulates a setting and judges the result.
 pub(super) fn run(model: &Model, setting: Setting, random: &mut Pcg64Mcg) -> Window {
     let rounds = std::array::from_fn(|place| model.places[place].rounds());
     let (writes, inserts) = (FxHashMap::default(), BinaryHeap::new());
-    let old = model.chooser.written();
-    let mut run =
-        Run { model, setting, random, rounds, writes, timed: Vec::new(), tape: Tape::default(), inserts };
+    let old = model.chooser.written_keys();
+    let mut run = ModelRun {
+        model,
+        setting,
+        random,
+        rounds,
+        writes,
+        timed: Vec::new(),
+        tape: Tape::default(),
+        inserts,
+    };
     let until = run.time();
     run.judge(until, old)
 }
 
-impl Run<'_> {
-    /// Has clients do their operations, and returns when the window ends.
+impl ModelRun<'_> {
+    /// Times the operations of all clients. Returns the end of the window.
     fn time(&mut self) -> i64 {
         let clients = self.model.homes.len() as u64;
         let rate = self.model.rate;
@@ -88,9 +96,9 @@ impl Run<'_> {
         let mut ready = BinaryHeap::new();
         for client in 0..clients {
             let due = spacing * client as i64 / clients as i64;
-            ready.push(Reverse(Ready { start: due, client, due, writes: None }));
+            ready.push(Reverse(ReadyClient { start: due, client, due, writes: None }));
         }
-        while let Some(Reverse(Ready { start, client, due, writes })) = ready.pop() {
+        while let Some(Reverse(ReadyClient { start, client, due, writes })) = ready.pop() {
             if start >= until {
                 break;
             }
@@ -113,19 +121,19 @@ impl Run<'_> {
             }
             ready.push(Reverse(match next {
                 Next::ReadThenWrite(key) => {
-                    Ready { start: finish, client, due: finish, writes: Some((key, due)) }
+                    ReadyClient { start: finish, client, due: finish, writes: Some((key, due)) }
                 }
                 _ if spacing > 0 => {
                     let due = writes.map_or(due, |(_, due)| due) + spacing;
-                    Ready { start: due.max(finish), client, due, writes: None }
+                    ReadyClient { start: due.max(finish), client, due, writes: None }
                 }
-                _ => Ready { start: finish, client, due: finish, writes: None },
+                _ => ReadyClient { start: finish, client, due: finish, writes: None },
             }));
         }
         until
     }
 
-    /// Lets reads choose the keys that have been inserted by now.
+    /// Allows reads to choose the keys inserted until `now`.
     fn insert_until(&mut self, now: i64) {
         while self.inserts.peek().is_some_and(|it| it.0.0 <= now) {
             self.inserts.pop().into_iter().for_each(|it| self.model.chooser.wrote(it.0.1));
@@ -153,10 +161,10 @@ impl Run<'_> {
         if is_strong {
             let other = place.neighbour(own);
             let arrives = asked + place.one_way[other] + self.model.places[other].handling(self.random);
-            // It was answered in time, or the operation would have taken longer.
+            // The copy answered in time. Otherwise the operation would have taken longer.
             looks[other] = Some((begin + arrives as i64).min(finish - place.one_way[other] as i64));
         }
-        self.timed.push(Timed { client, key, start, finish, deed: Deed::Read(looks) });
+        self.timed.push(Timed { client, key, start, finish, deed: TimedKind::Read(looks) });
         finish
     }
 
@@ -181,16 +189,16 @@ impl Run<'_> {
             arrives[other] = arrives[other].min(answered - place.one_way[other] as i64);
         }
         let writes = self.writes.entry(key).or_default();
-        writes.push(Write { stamp, arrives });
+        writes.push(ModelWrite { stamp, arrives });
         let finish = answered + (self.setting.delay_writes * 1e9) as i64;
-        self.timed.push(Timed { client, key, start, finish, deed: Deed::Write(writes.len()) });
+        self.timed.push(Timed { client, key, start, finish, deed: TimedKind::Write(writes.len()) });
         if key >= self.model.workload.keys {
             self.inserts.push(Reverse((finish, key)));
         }
         finish
     }
 
-    /// Gives each read its value, and judges all. Keys below `old` had a value before.
+    /// Gives each read its value, and judges all operations. Keys below `old` had a value at the start.
     fn judge(mut self, until: i64, old: u64) -> Window {
         let mut before = Tape::default();
         let mut begun = std::mem::take(&mut self.timed);
@@ -205,8 +213,8 @@ impl Run<'_> {
                 name
             });
             self.tape.operations.push(match deed {
-                Deed::Write(number) => Operation::write(client, name, number.to_string(), start, finish),
-                Deed::Read(looks) => {
+                TimedKind::Write(number) => Operation::write(client, name, number.to_string(), start, finish),
+                TimedKind::Read(looks) => {
                     let writes = self.writes.get_mut(&key).map_or(&mut [][..], |writes| writes);
                     let number = newest(writes, looks);
                     let is_strong = looks.iter().flatten().count() > 1;
@@ -224,18 +232,33 @@ impl Run<'_> {
     }
 }
 
-/// The number, from 1 on, of the write with the highest stamp that had arrived at one of these copies when it was looked at; 0 if none had.
-fn newest(writes: &[Write], looks: [Option<i64>; COPIES]) -> usize {
+/// Returns the number, from 1, of the newest write that had reached one of the copies when it answered.
+/// Returns 0 if there is none.
+fn newest(writes: &[ModelWrite], looks: [Option<i64>; COPIES]) -> usize {
     let arrived =
-        |write: &Write| (0..COPIES).any(|copy| looks[copy].is_some_and(|at| write.arrives[copy] <= at));
+        |write: &ModelWrite| (0..COPIES).any(|copy| looks[copy].is_some_and(|at| write.arrives[copy] <= at));
     let all = writes.iter().enumerate().filter(|(_, write)| arrived(write));
     all.max_by_key(|(_, write)| write.stamp).map_or(0, |(at, _)| at + 1)
 }
 
-/// A strong read of a map with blocking repair leaves its value at the copies that it waited for.
-fn repair(writes: &mut [Write], number: usize, looks: [Option<i64>; COPIES], finish: i64) {
+/// In a map with blocking repair, a strong read stores its value at the copies that it waited for.
+fn repair(writes: &mut [ModelWrite], number: usize, looks: [Option<i64>; COPIES], finish: i64) {
     let Some(write) = number.checked_sub(1).and_then(|at| writes.get_mut(at)) else { return };
     for copy in (0..COPIES).filter(|copy| looks[*copy].is_some()) {
         write.arrives[copy] = write.arrives[copy].min(finish);
+    }
+}
+
+impl Model {
+    /// Predicts the window of a setting. All settings use the same random numbers, so two predictions differ
+    /// only by their settings.
+    pub fn predict(&self, setting: Setting) -> Window {
+        let mut random = Pcg64Mcg::seed_from_u64(4);
+        let p = (setting.p_reads * self.workload.reads + setting.p_writes * (1.0 - self.workload.reads))
+            .clamp(0.0, 1.0);
+        if self.choice == Choice::Heat && p > 0.0 && p < 1.0 {
+            self.warm(p, REWARMING, &mut random);
+        }
+        run(self, setting, &mut random)
     }
 }

@@ -1,13 +1,16 @@
-//! Predictions beside a store whose delays are known.
+//! Compares predictions with a store whose delays are known.
 
 use super::*;
+use crate::Setting;
+use crate::Window;
 use crate::{keys::Distribution, replicas::Replicas};
 
 fn workload(distribution: Distribution) -> Workload {
     Workload { distribution, ..Workload::named("004").unwrap() }
 }
 
-/// The figures of a store in a minute of a setting, and what a model predicts that has sounded it and seen its latencies.
+/// Returns the window of a minute at a setting, and the prediction of a model that has sounded the store and
+/// seen its latencies.
 fn compared(store: &mut Replicas, workload: &Workload, choice: Choice, setting: Setting) -> (Window, Window) {
     let mut model = Model::new(workload, choice, &store.soundings(1.0)).unwrap();
     model.expect(store.rate);
@@ -44,7 +47,7 @@ fn staleness_is_predicted_within_half_of_it() {
     }
 }
 
-/// Delays, heavy tails, and strong operations on hot keys are predicted as well, and so is a load that is too much.
+/// The model also predicts delays, heavy tails, strong operations on hot keys, and an excessive load.
 #[test]
 fn other_settings_and_stores_are_predicted_too() {
     let workload = workload(Distribution::Zipfian);
@@ -56,7 +59,7 @@ fn other_settings_and_stores_are_predicted_too() {
         let factor = predicted.inconsistent() / measured.inconsistent();
         assert!(factor > 0.5 && factor < 2.0, "{setting:?}: {factor} of {}", measured.inconsistent());
     }
-    // 24 clients of 37 to 75 ms do some 500 operations a second.
+    // 24 clients whose operations take 37 to 75 ms do about 500 operations a second.
     let mut few = Replicas::new(&workload, Choice::Heat, 24, 700.0);
     let (measured, predicted) = compared(&mut few, &workload, Choice::Heat, Setting::STRONG);
     let factor = predicted.throughput().value / measured.throughput().value;
@@ -67,7 +70,7 @@ fn other_settings_and_stores_are_predicted_too() {
 fn distances_are_found_from_the_round_trips_of_both_ends() {
     let trips = [[0.0, 20.0, 60.0], [0.0, 20.0, 80.0], [0.0, 60.0, 80.0]];
     assert_eq!(distances(&trips), [[0.0, 10.0, 30.0], [10.0, 0.0, 40.0], [30.0, 40.0, 0.0]]);
-    // A copy that did not answer is as far as the farthest that did.
+    // A copy that did not answer counts as far as the farthest that did.
     let silent = Sounding { client: 0, round_trips: [Some(Duration::from_nanos(5)), None, None] };
     assert_eq!(round_trips(&silent), Some([5.0; 3]));
     let workload = workload(Distribution::Zipfian);

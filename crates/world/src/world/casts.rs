@@ -1,17 +1,17 @@
-//! Casts on their way: each travels for itself, to whom a link stands, if at all. One to an address is one for each who listens, with a fate of its
-//! own.
+//! Casts: each travels alone, to a process with a standing link, if it arrives at all. A multicast becomes
+//! one cast for each listener, and each of these fares independently.
 
 use bytes::Bytes;
 use quorate_protocol::{MulticastAddress, ProcessId, Protocol, Time, wire::Wire};
 
-use super::{Happening, World};
-use crate::network::{Life, LinkState, end};
+use super::{World, WorldEvent};
+use crate::network::{LifeNumber, LinkState, end};
 
 impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// Puts what a batch cast on its way.
+    /// Sends the casts of a batch.
     pub(super) fn dispatch_casts(&mut self, machine: usize, leave: Time, casts: Vec<(ProcessId, Bytes)>) {
         let life = self.machines[machine].life;
         for (to, message) in casts {
@@ -22,12 +22,12 @@ where
             let link = self.network.existing(life, peer);
             let stands = link.filter(|link| link.state == LinkState::Up && link.ends[end(life, peer)].open);
             match stands.map(|link| link.session) {
-                _ if life == peer && self.hands.is_some() => self.leave_cast((to, to), None, message),
+                _ if life == peer && self.manual.is_some() => self.leave_cast((to, to), None, message),
                 _ if life == peer => {
-                    self.push(leave, Happening::Cast { from: life, to: life, session: 0, message });
+                    self.push(leave, WorldEvent::Cast { from: life, to: life, session: 0, message });
                 }
                 None => self.count("sent without a link"),
-                Some(_) if self.hands.is_some() => {
+                Some(_) if self.manual.is_some() => {
                     let from = self.lives[life as usize].id;
                     self.leave_cast((from, to), None, message);
                 }
@@ -36,7 +36,7 @@ where
         }
     }
 
-    /// Puts what a batch cast to addresses on its way.
+    /// Sends the multicasts of a batch.
     pub(super) fn dispatch_multicasts(
         &mut self,
         machine: usize,
@@ -46,9 +46,9 @@ where
         let life = self.machines[machine].life;
         for (address, message) in multicasts {
             self.count("multicast");
-            for peer in self.ears.get(&address).cloned().unwrap_or_default() {
+            for peer in self.multicast_listeners.get(&address).cloned().unwrap_or_default() {
                 let Some(there) = self.living(peer).filter(|_| peer != life) else { continue };
-                // A link that stands is how a listener knows the sender.
+                // A listener recognises the sender only by a standing link.
                 let link = self.network.existing(peer, life);
                 let stands =
                     link.filter(|link| link.state == LinkState::Up && link.ends[end(peer, life)].open);
@@ -56,7 +56,7 @@ where
                     self.count("multicast of a stranger");
                     continue;
                 };
-                if self.hands.is_some() {
+                if self.manual.is_some() {
                     let (from, to) = (self.lives[life as usize].id, self.lives[peer as usize].id);
                     self.leave_cast((from, to), Some(address), message.clone());
                 } else if self.drawn("multicasts", machine, there) < self.network_settings.casts.deaf {
@@ -68,20 +68,20 @@ where
         }
     }
 
-    /// A process listens to an address, or does so no more.
-    pub(super) fn listen(&mut self, life: Life, address: MulticastAddress, listens: bool) {
-        let ears = self.ears.entry(address).or_default();
+    /// Makes a process start or stop listening to an address.
+    pub(super) fn listen(&mut self, life: LifeNumber, address: MulticastAddress, listens: bool) {
+        let multicast_listeners = self.multicast_listeners.entry(address).or_default();
         if listens {
-            assert!(ears.insert(life), "an address is listened to once");
+            assert!(multicast_listeners.insert(life), "an address is listened to once");
         } else {
-            assert!(ears.remove(&life), "what is ignored was listened to");
+            assert!(multicast_listeners.remove(&life), "what is ignored was listened to");
         }
     }
 
-    fn cast(&mut self, life: Life, peer: Life, (session, leave): (u64, Time), message: Bytes) {
+    fn cast(&mut self, life: LifeNumber, peer: LifeNumber, (session, leave): (u64, Time), message: Bytes) {
         let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
         let settings = self.network_settings.casts;
-        // A closed direction is one for as long as the world stands.
+        // A closed direction stays closed for the whole run.
         let place = self.drawn("casts", from, to);
         let is_narrow = place < settings.closed + settings.narrow;
         self.count("cast");
@@ -109,7 +109,7 @@ where
                 at = at + self.chance_casts.span(settings.lateness);
             }
             let message = message.clone();
-            self.push(at, Happening::Cast { from: life, to: peer, session, message });
+            self.push(at, WorldEvent::Cast { from: life, to: peer, session, message });
         }
     }
 }

@@ -1,17 +1,17 @@
-//! What is done to machines and to the directions between them.
+//! Faults of machines and of the directions between them.
 
 use std::time::Duration;
 
-use quorate_protocol::{Protocol, Time, journal::Told, wire::Wire};
+use quorate_protocol::{Protocol, Time, journal::DurabilityReport, wire::Wire};
 
-use super::{Crash, Happening, World};
+use super::{Crash, World, WorldEvent};
 use crate::{disk::Disk, network::LinkState};
 
 impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// Ends the process on `machine`. Memory, inbox and what has not left are lost.
+    /// Ends the process on `machine`. Its memory, its inbox and its unsent messages are lost.
     pub fn crash(&mut self, machine: usize, crash: Crash) {
         let slot = &mut self.machines[machine];
         if slot.process.take().is_none() {
@@ -32,27 +32,27 @@ where
         }
     }
 
-    /// The disk of `machine` is slow for a while.
+    /// Makes the disk of `machine` slow for a while. Returns whether there is a disk.
     pub fn slow_disk(&mut self, machine: usize, span: Duration) -> bool {
         let until = self.now + span;
         let disk = self.machines[machine].disk.as_mut();
         disk.map(|disk| disk.slow_until = until).is_some()
     }
 
-    /// The next sync of the disk of `machine` fails.
+    /// Makes the next sync of the disk of `machine` fail. Returns whether a process with a disk runs there.
     pub fn fail_sync(&mut self, machine: usize) -> bool {
         let slot = &mut self.machines[machine];
         let disk = slot.disk.as_mut().filter(|_| slot.process.is_some());
         disk.map(|disk| disk.fails = true).is_some()
     }
 
-    /// A byte on the disk of `machine`, where nothing runs, becomes another.
+    /// Changes a byte on the disk of `machine`, where no process may run. Returns whether it did.
     pub fn rot(&mut self, machine: usize) -> bool {
         let slot = &mut self.machines[machine];
         slot.process.is_none() && slot.disk.as_mut().is_some_and(|disk| disk.rot(&mut self.chance_disk))
     }
 
-    /// Copies what is durable on all disks where a process runs.
+    /// Copies the durable contents of all disks with a running process.
     pub fn copy_disks(&mut self) {
         for machine in 0..self.machines.len() {
             if let (Some(id), Some(disk)) = (self.id(machine), &mut self.machines[machine].disk) {
@@ -61,7 +61,7 @@ where
         }
     }
 
-    /// Puts the copy of its disk back on `machine`, where nothing runs.
+    /// Puts the copy of its disk back on `machine`, where no process may run.
     pub fn put_back(&mut self, machine: usize) {
         let slot = &mut self.machines[machine];
         assert!(slot.process.is_none(), "a disk is put back under no process");
@@ -70,28 +70,29 @@ where
         }
     }
 
-    /// Whether what was recovered last from the disk of `machine` may lack durable records: rot in the last records of a journal is not
-    /// told from a torn tail until a later frame says that they were durable.
+    /// Whether the last recovery on `machine` may lack durable records. Rot in the last records of a journal
+    /// looks like a torn tail until a later frame marks those records as durable.
     pub fn may_lack_records(&self, machine: usize) -> bool {
         self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::lacks)
     }
 
-    /// Whether what is on the disk of `machine` is an older copy.
+    /// Whether an older copy was put back on `machine`.
     pub fn has_older_copy(&self, machine: usize) -> bool {
         self.machines.get(machine).and_then(|slot| slot.disk.as_ref()).is_some_and(Disk::is_older)
     }
 
-    /// Whether the copy of the disk of `machine` is older than everybody with a disk knows who ever heard of its process. One
-    /// that is down, or was cut off, may know less, and no process that meets nobody else is found out.
+    /// Whether every process with a disk that has heard of the process on `machine` remembers more records
+    /// than the copy of its disk holds. A process that is down or was cut off may remember less. An older
+    /// copy is detected only by a process that remembers more, so the copy must not be put back otherwise.
     pub fn is_copy_known_as_older(&self, machine: usize) -> bool {
         let (Some(id), Some(disk)) = (self.id(machine), &self.machines[machine].disk) else { return false };
         let (mut known, mut unknown) = (false, false);
         for (_, other) in self.machines.iter().enumerate().filter(|(number, _)| *number != machine) {
-            let told = other.hearsay.told(id);
+            let told = other.remote_durability.last_report(id);
             match (&other.process, &other.disk) {
                 (_, None) => {}
                 (None, Some(theirs)) => unknown |= theirs.owner().is_some(),
-                (Some(_), Some(_)) if told == Told::default() => {}
+                (Some(_), Some(_)) if told == DurabilityReport::default() => {}
                 (Some(_), Some(_)) if disk.copy_lacks(id, told) => known = true,
                 (Some(_), Some(_)) => unknown = true,
             }
@@ -99,17 +100,17 @@ where
         known && !unknown
     }
 
-    /// What is cut, held or paused from now on is counted for `cause`, each time that it has an effect.
+    /// Sets the name under which effects of later cuts, clogs and pauses are counted.
     pub fn blame(&mut self, cause: &'static str) {
         self.blamed = cause;
     }
 
-    /// What effects are counted for.
+    /// The name under which effects are counted.
     pub(crate) fn blamed(&self) -> &'static str {
         self.blamed
     }
 
-    /// Lets the process on `machine` do nothing for a while. Its links stand, its clock runs.
+    /// Pauses the process on `machine` for a while. Its links stay and its clock runs.
     pub fn pause(&mut self, machine: usize, span: Duration) {
         self.note(b'P', machine as u64, span.as_nanos() as u64);
         let slot = &mut self.machines[machine];
@@ -128,9 +129,9 @@ where
         }
     }
 
-    /// Lets a machine stall: from now on nothing passes to it or from it, after `lead` its process stands still too, and
-    /// after `span` all goes on, and arrives in whatever order the links give. What the process sends in between is on
-    /// its way all the time, and comes from the past.
+    /// Stalls a machine. From now on nothing passes to or from it; after `lead` its process stands still,
+    /// too. After `span` everything goes on, in any order that the links allow. The messages that the process
+    /// sent in between arrive late, from the past.
     pub fn stall(&mut self, machine: usize, lead: Duration, span: Duration) {
         for other in (0..self.machines.len()).filter(|&other| other != machine) {
             self.clog(machine, other, span);
@@ -139,11 +140,11 @@ where
         if self.machines[machine].process.is_some() {
             let life = self.machines[machine].life;
             let (until, cause) = (self.now + span, self.blamed);
-            self.push(self.now + lead, Happening::Pause { life, until, cause });
+            self.push(self.now + lead, WorldEvent::Pause { life, until, cause });
         }
     }
 
-    /// Lets nothing pass between two machines in one direction for a while. Links in use break by and by when that lasts.
+    /// Stops everything from one machine to another for a while. If that lasts, a link in use breaks.
     pub fn cut(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'C', from as u64, to as u64);
         self.troubled(from, self.now + span);
@@ -156,11 +157,11 @@ where
             && link.state == LinkState::Up
         {
             let session = link.session;
-            self.push(self.now + patience, Happening::Break { one, other, session });
+            self.push(self.now + patience, WorldEvent::Break { one, other, session });
         }
     }
 
-    /// Holds back what one machine sends to another for a while; nothing breaks.
+    /// Delays everything from one machine to another for a while, without breaking links.
     pub fn clog(&mut self, from: usize, to: usize, span: Duration) {
         self.note(b'G', from as u64, to as u64);
         self.troubled(from, self.now + span);
@@ -168,7 +169,7 @@ where
         self.network.cut(from, to, self.now + span, self.blamed);
     }
 
-    /// Breaks the link between the processes of two machines, if one stands.
+    /// Breaks the link between the processes of two machines. Returns whether there was one.
     pub fn break_link(&mut self, one: usize, other: usize) -> bool {
         let (Some(one), Some(other)) = (self.present(one), self.present(other)) else { return false };
         let Some(link) = self.network.existing(one, other) else { return false };
@@ -180,7 +181,8 @@ where
         true
     }
 
-    /// Ends all cuts, clogs and pauses, and makes the links flawless. What was held back is lost with its session.
+    /// Ends all cuts, clogs and pauses, and makes links and disks flawless. Delayed frames are lost with
+    /// their sessions.
     pub fn heal(&mut self) {
         self.network_settings.break_probability = 0.0;
         for (from, to) in self.network.heal() {

@@ -1,27 +1,30 @@
-//! How frames travel, and how links come and go.
+//! The travel of frames, and the making and breaking of links.
 
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use quorate_protocol::{Destination, Policy, ProcessId, Protocol, Time, journal::Told, wire::Wire};
+use quorate_protocol::{
+    Destination, Policy, ProcessId, Protocol, Time, journal::DurabilityReport, wire::Wire,
+};
 use rustc_hash::FxHashMap;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::{
-    Crash, Happening, Living, World,
+    Crash, LifeState, World, WorldEvent,
     faults::{CUT_PATIENCE_MAX, CUT_PATIENCE_MIN},
 };
 use crate::{
     disk::Disk,
-    machine::{Arrival, Outgoing},
-    network::{End, Frame, Life, LinkState, end},
+    machine::Arrival,
+    network::{End, Frame, LifeNumber, LinkState, end},
+    outbox::Outgoing,
 };
 
 impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// Puts what a batch sent on its way: one frame per peer, in the order of first mention.
+    /// Sends the messages of a batch: one frame for each peer, in the order of first mention.
     pub(super) fn dispatch(&mut self, machine: usize, leave: Time, sends: Vec<Outgoing>) {
         if sends.is_empty() {
             return;
@@ -56,12 +59,12 @@ where
                 continue;
             }
             if to == self.lives[life as usize].id {
-                if self.hands.is_some() {
+                if self.manual.is_some() {
                     messages.into_iter().for_each(|message| self.leave((to, to), message));
                     continue;
                 }
-                let frame = Frame { messages, cut: false, told: Told::default() };
-                self.push(leave, Happening::Frame { from: life, to: life, session: 0, frame });
+                let frame = Frame { messages, cut: false, told: DurabilityReport::default() };
+                self.push(leave, WorldEvent::Frame { from: life, to: life, session: 0, frame });
                 continue;
             }
             let Some(&peer) = self.life_of.get(&to) else {
@@ -72,7 +75,7 @@ where
         }
     }
 
-    fn send(&mut self, life: Life, peer: Life, leave: Time, mut messages: Vec<Bytes>) {
+    fn send(&mut self, life: LifeNumber, peer: LifeNumber, leave: Time, mut messages: Vec<Bytes>) {
         let (from, to) = (self.lives[life as usize].machine, self.lives[peer as usize].machine);
         let Some(link) = self.network.existing(life, peer) else {
             self.count("sent without a link");
@@ -82,7 +85,7 @@ where
             self.count("sent without a link");
             return;
         }
-        if self.hands.is_some() {
+        if self.manual.is_some() {
             let way = (self.lives[life as usize].id, self.lives[peer as usize].id);
             messages.into_iter().for_each(|message| self.leave(way, message));
             return;
@@ -100,17 +103,17 @@ where
         {
             let at = self.arrival(life, peer, from, to, leave);
             let frame = Frame { messages: part, cut, told };
-            self.push(at, Happening::Frame { from: life, to: peer, session, frame });
+            self.push(at, WorldEvent::Frame { from: life, to: peer, session, frame });
         }
         if self.chance_network.happens(self.network_settings.break_probability) {
             self.count("link broken");
             let at = leave + self.chance_network.between(Duration::ZERO, Duration::from_micros(200));
-            self.push(at, Happening::Break { one: life, other: peer, session });
+            self.push(at, WorldEvent::Break { one: life, other: peer, session });
         }
     }
 
-    /// When something that leaves now arrives: after its delay, and never before what was sent earlier.
-    fn arrival(&mut self, life: Life, peer: Life, from: usize, to: usize, leave: Time) -> Time {
+    /// Computes the arrival of a frame that leaves now: after its delay, and not before earlier frames.
+    fn arrival(&mut self, life: LifeNumber, peer: LifeNumber, from: usize, to: usize, leave: Time) -> Time {
         let held = match self.network.cut_until(from, to, leave) {
             Some((until, cause)) => {
                 self.count(cause);
@@ -126,7 +129,7 @@ where
         *clear
     }
 
-    /// How many times slower this direction is than the best.
+    /// The factor by which this direction is slower than the fastest.
     pub(super) fn unevenness(&self, from: usize, to: usize) -> f64 {
         let most = self.network_settings.unevenness_max;
         if most <= 1.0 {
@@ -160,7 +163,7 @@ where
         if link.state == LinkState::Idle && !link.dialing {
             link.dialing = true;
             let delay = self.chance_network.span(self.network_settings.delay) * 2;
-            self.push(self.now + delay, Happening::Dial { from: life, to: other });
+            self.push(self.now + delay, WorldEvent::Dial { from: life, to: other });
         }
     }
 
@@ -169,15 +172,16 @@ where
         let Some(&other) = self.life_of.get(&peer) else { return };
         let Some(link) = self.network.existing(life, other) else { return };
         link.ends[end(life, other)].wanted = false;
-        // The connection is closed; the other end makes it anew if it wants it. By hand it stands until it is broken.
-        if link.state == LinkState::Up && self.hands.is_none() {
+        // Forgetting closes the connection; the other end dials again if it wants the link. By hand the link
+        // stays until it is broken.
+        if link.state == LinkState::Up && self.manual.is_none() {
             let session = link.session;
             self.broken(life, other, session);
         }
     }
 
-    pub(super) fn dial(&mut self, from: Life, to: Life) {
-        let to = self.succeeded(from, to);
+    pub(super) fn dial(&mut self, from: LifeNumber, to: LifeNumber) {
+        let to = self.latest_life(from, to);
         let wanted = self.network.existing(from, to).is_some_and(|link| link.wanted());
         let Some(source) = self.living(from).filter(|_| wanted) else {
             if let Some(link) = self.network.existing(from, to) {
@@ -198,20 +202,20 @@ where
             || (gone.vanished && self.machines[target].process.is_none());
         let alive = gone.alive;
         if silent {
-            self.push(self.now + DIAL_PATIENCE, Happening::DialFailed { from, to });
+            self.push(self.now + DIAL_PATIENCE, WorldEvent::DialFailed { from, to });
         } else if !alive || self.ends_older_copy(from, to) {
             self.dial_failed(from, to);
         } else if !self.may_link(from, to) {
             self.count("refused by a policy");
-            self.estranged(from, to);
+            self.report_policy_mismatch(from, to);
             self.dial_failed(from, to);
         } else {
-            self.supersede(from, to);
-            self.supersede(to, from);
+            self.end_earlier_sessions(from, to);
+            self.end_earlier_sessions(to, from);
             for (one, other) in [(source, to), (target, from)] {
-                let Living { id, machine, .. } = self.lives[other as usize];
+                let LifeState { id, machine, .. } = self.lives[other as usize];
                 let told = self.tells(machine);
-                self.machines[one].hearsay.learn(id, told);
+                self.machines[one].remote_durability.record(id, told);
             }
             let session = self.network.session();
             let later = self.now + self.chance_network.span(self.network_settings.delay);
@@ -227,15 +231,15 @@ where
             self.machines[target].neighbours.insert(from);
             self.machines[source].neighbours.insert(to);
             self.note(b'L', from.into(), to.into());
-            self.push(self.now, Happening::Linked { life: from, peer: to, session });
-            self.push(later, Happening::Linked { life: to, peer: from, session });
+            self.push(self.now, WorldEvent::Linked { life: from, peer: to, session });
+            self.push(later, WorldEvent::Linked { life: to, peer: from, session });
         }
     }
 
-    /// A dial came to nothing: tells the one who dialled, and tries again later.
-    pub(super) fn dial_failed(&mut self, from: Life, to: Life) {
+    /// Handles a failed dial: informs the dialler, and schedules another dial.
+    pub(super) fn dial_failed(&mut self, from: LifeNumber, to: LifeNumber) {
         let Some(machine) = self.living(from) else { return };
-        let to = self.succeeded(from, to);
+        let to = self.latest_life(from, to);
         let peer = self.lives[to as usize].id;
         let link = self.network.link(from, to);
         link.dialing = false;
@@ -252,9 +256,9 @@ where
         }
     }
 
-    /// Whom a dial to the life `to` reaches: its process may have been made again from its disk. Whoever wants a link to the
-    /// process wants it to its present life.
-    fn succeeded(&mut self, from: Life, to: Life) -> Life {
+    /// The present life of the process whose life was `to`. The process may have been restored from its disk,
+    /// and a wish for a link then moves to the present life.
+    fn latest_life(&mut self, from: LifeNumber, to: LifeNumber) -> LifeNumber {
         let newest = self.life_of[&self.lives[to as usize].id];
         if newest != to {
             let link = self.network.link(from, to);
@@ -269,19 +273,19 @@ where
         newest
     }
 
-    /// A session with the life `with` comes about: what `life` had with earlier lives of that process is over, and it is told
-    /// first.
-    fn supersede(&mut self, life: Life, with: Life) {
+    /// Ends the sessions of `life` with earlier lives of the process that now lives as `with`. `life` learns
+    /// that before the new session.
+    fn end_earlier_sessions(&mut self, life: LifeNumber, with: LifeNumber) {
         let machine = self.lives[life as usize].machine;
         let id = self.lives[with as usize].id;
-        let earlier: Vec<Life> = self.machines[machine]
+        let earlier: Vec<LifeNumber> = self.machines[machine]
             .neighbours
             .iter()
             .copied()
             .filter(|&other| other != with && self.lives[other as usize].id == id)
             .collect();
         for other in earlier {
-            self.succeeded(life, other);
+            self.latest_life(life, other);
             let link = self.network.link(life, other);
             link.state = LinkState::Idle;
             let was_open = std::mem::take(&mut link.ends[end(life, other)].open);
@@ -292,7 +296,7 @@ where
         }
     }
 
-    fn redial(&mut self, one: Life, other: Life, failures: u32) {
+    fn redial(&mut self, one: LifeNumber, other: LifeNumber, failures: u32) {
         let link = self.network.link(one, other);
         if link.dialing || link.state != LinkState::Idle {
             return;
@@ -305,11 +309,11 @@ where
         link.dialing = true;
         let most = DIAL_BACKOFF_MAX.min(DIAL_BACKOFF_MIN * (1 << failures.min(10)));
         let delay = self.chance_network.between(DIAL_BACKOFF_MIN, most);
-        self.push(self.now + delay, Happening::Dial { from: dialer.0, to: dialer.1 });
+        self.push(self.now + delay, WorldEvent::Dial { from: dialer.0, to: dialer.1 });
     }
 
-    /// A session is lost; its ends learn it by and by.
-    pub(super) fn broken(&mut self, one: Life, other: Life, session: u64) {
+    /// Breaks a session. Each end learns that after its own delay.
+    pub(super) fn broken(&mut self, one: LifeNumber, other: LifeNumber, session: u64) {
         let Some(link) = self.network.existing(one, other) else { return };
         if link.session != session || link.state != LinkState::Up {
             return;
@@ -322,21 +326,22 @@ where
         }
         for (life, peer) in [(one, other), (other, one)] {
             let clear = self.network.link(one, other).ends[end(life, peer)].clear;
-            // Either at once, with everything on its way lost, or later, after some of it still came.
+            // Either the end learns at once and loses everything under way, or it learns later and some
+            // frames still arrive.
             let at = if self.chance_network.happens(0.5) {
                 self.now
             } else {
                 self.now + self.chance_network.span(self.network_settings.delay)
             };
-            // `Linked` itself may be on its way still, and must come first.
+            // `Linked` may still be under way, and must come first.
             let opened = self.network.link(one, other).ends[end(life, peer)].open;
             let at = if opened { at } else { at.max(clear) };
-            self.push(at, Happening::Unlinked { life, peer, session });
+            self.push(at, WorldEvent::Unlinked { life, peer, session });
         }
     }
 
-    /// One end learns that its session is lost.
-    pub(super) fn unlinked(&mut self, life: Life, peer: Life, session: u64) {
+    /// Informs one end that its session is lost.
+    pub(super) fn unlinked(&mut self, life: LifeNumber, peer: LifeNumber, session: u64) {
         let peer_id = self.lives[peer as usize].id;
         let alive = self.living(life);
         let Some(link) = self.network.existing(life, peer) else { return };
@@ -358,18 +363,18 @@ where
         }
     }
 
-    /// How far the journal of the process on `machine` goes.
-    fn tells(&self, machine: usize) -> Told {
+    /// The announcement of the process on `machine` about its journal.
+    fn tells(&self, machine: usize) -> DurabilityReport {
         self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
     }
 
-    /// Ends whichever of two living processes has an older copy of its disk, as the other knows. Its operator empties the disk,
-    /// and a new process begins.
-    fn ends_older_copy(&mut self, one: Life, other: Life) -> bool {
+    /// Ends each of two living processes that runs on an older copy of its disk, if the other one's memory
+    /// proves that. An operator empties the disk, and a new process starts.
+    fn ends_older_copy(&mut self, one: LifeNumber, other: LifeNumber) -> bool {
         let mut found = false;
-        for (life, hearsay) in [(one, other), (other, one)] {
-            let Living { id, machine, .. } = self.lives[life as usize];
-            let told = self.machines[self.lives[hearsay as usize].machine].hearsay.told(id);
+        for (life, witness) in [(one, other), (other, one)] {
+            let LifeState { id, machine, .. } = self.lives[life as usize];
+            let told = self.machines[self.lives[witness as usize].machine].remote_durability.last_report(id);
             if let Some(disk) = &mut self.machines[machine].disk
                 && !disk.holds(told)
             {
@@ -383,26 +388,26 @@ where
         found
     }
 
-    pub(super) fn may_link(&self, one: Life, other: Life) -> bool {
+    pub(super) fn may_link(&self, one: LifeNumber, other: LifeNumber) -> bool {
         let (one, other) = (&self.lives[one as usize].policy, &self.lives[other as usize].policy);
         self.all_admitted || one.admits(&other.pass()) && other.admits(&one.pass())
     }
 
-    /// Two processes may not be linked, and hear what the other shows.
-    fn estranged(&mut self, one: Life, other: Life) {
+    /// Reports to both processes that they may not be linked, with the other's pass.
+    fn report_policy_mismatch(&mut self, one: LifeNumber, other: LifeNumber) {
         for (life, theirs) in [(one, other), (other, one)] {
             let theirs = self.lives[theirs as usize].policy.pass();
-            self.push(self.now, Happening::Stranger { life, theirs });
+            self.push(self.now, WorldEvent::PolicyMismatch { life, theirs });
         }
     }
 
-    /// A process adopts another policy: the links that it may not have any more are broken, at its end at once. By hand
-    /// they are broken when what it told with that has been told.
-    pub(super) fn adopt(&mut self, life: Life, policy: Arc<dyn Policy>) {
+    /// Adopts a policy and breaks the links that it forbids; the process learns that at once. In a world
+    /// moved by hand the links break after the events of the batch.
+    pub(super) fn adopt(&mut self, life: LifeNumber, policy: Arc<dyn Policy>) {
         let machine = self.lives[life as usize].machine;
         self.note(b'E', life.into(), xxh3_64(&policy.pass()));
         self.lives[life as usize].policy = policy;
-        if self.hands.is_some() {
+        if self.manual.is_some() {
             return;
         }
         for peer in self.machines[machine].neighbours.clone() {
@@ -427,13 +432,13 @@ where
             if before == LinkState::Up {
                 let at = self.now + self.chance_network.span(self.network_settings.delay);
                 let at = if theirs.open { at } else { at.max(theirs.clear) };
-                self.push(at, Happening::Unlinked { life: peer, peer: life, session });
+                self.push(at, WorldEvent::Unlinked { life: peer, peer: life, session });
             }
         }
     }
 
-    /// Severs the link of a dead process; the peer is told soon, or after a long silence.
-    pub(super) fn sever(&mut self, dead: Life, peer: Life, crash: Crash) {
+    /// Severs the link of a dead process. The peer learns that soon, or after a long silence.
+    pub(super) fn sever(&mut self, dead: LifeNumber, peer: LifeNumber, crash: Crash) {
         let Some(link) = self.network.existing(dead, peer) else { return };
         link.ends[end(dead, peer)] = End::default();
         let wanted = link.ends[end(peer, dead)].wanted;
@@ -441,7 +446,7 @@ where
         match state {
             LinkState::Idle if !wanted => self.network.remove(dead, peer),
             LinkState::Idle => {
-                // The dead one may have been the one who dialled.
+                // The dead process may have been dialling.
                 link.dialing = false;
                 self.redial(peer, dead, 0);
             }
@@ -453,7 +458,7 @@ where
                     Crash::Vanished => self.chance_network.between(CUT_PATIENCE_MIN, CUT_PATIENCE_MAX),
                 };
                 let at = if clear.open { self.now + delay } else { (self.now + delay).max(clear.clear) };
-                self.push(at, Happening::Unlinked { life: peer, peer: dead, session });
+                self.push(at, WorldEvent::Unlinked { life: peer, peer: dead, session });
             }
         }
     }

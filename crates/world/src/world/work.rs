@@ -1,20 +1,21 @@
-//! How a machine hands what has arrived to its process, and when it is woken.
+//! Passing arrivals to processes, and waking them.
 
 use std::time::Duration;
 
 use quorate_protocol::{Context, Input, Protocol, Session, Ticket, Time, seam::CAST_BYTES_MAX, wire::Wire};
 
-use super::{Crash, Environment, Happening, Violation, World};
+use super::{Crash, Environment, Violation, World, WorldEvent};
 use crate::{
-    machine::{Arrival, Machine, Outbox, Wish},
-    network::Life,
+    machine::{Arrival, Machine},
+    network::LifeNumber,
+    outbox::{LinkRequest, Outbox},
 };
 
 impl<P: Protocol> World<P>
 where
     P::Message: Wire,
 {
-    /// Hands over what has arrived, as one batch.
+    /// Passes everything that has arrived to the process, as one batch.
     pub(super) fn work<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -31,7 +32,8 @@ where
         self.turn(environment, machine, batch, true)
     }
 
-    /// Hands these to the process on `machine`, as one batch if it is `drained`, and takes care of what comes of them.
+    /// Passes these arrivals to the process on `machine`, and handles its output. Ends the batch if
+    /// `drained`.
     pub(super) fn turn<E: Environment<P>>(
         &mut self,
         environment: &mut E,
@@ -40,34 +42,36 @@ where
         drained: bool,
     ) -> Result<(), Violation> {
         let slot = &mut self.machines[machine];
-        let Machine { process, chance, clock, slowness, tickets, life, disk, hearsay, .. } = slot;
+        let Machine { process, chance, clock, slowness, tickets, life, disk, remote_durability, .. } = slot;
         let process = process.as_mut().expect("only the living work");
         let me = self.lives[*life as usize].id;
         let life = *life;
         let now = clock.local(self.now);
         let on_disk = disk.is_some();
-        let mut outbox: Outbox<P> = Outbox::new(*tickets, on_disk || self.hands.is_some());
+        let mut outbox: Outbox<P> = Outbox::new(*tickets, on_disk || self.manual.is_some());
         let mut inputs = 0u64;
         let mut bytes = 0usize;
-        let mut hands = self.hands.as_mut();
-        let mut draw = || match &mut hands {
-            Some(hands) => (hands.chance)(),
+        let mut manual = self.manual.as_mut();
+        let mut draw = || match &mut manual {
+            Some(manual) => (manual.chance)(),
             None => chance.bits(),
         };
         let mut give = |input: Input<P>, outbox: &mut Outbox<P>| {
-            let before = outbox.tickets;
+            let mut durable = outbox.tickets;
             process.handle(&mut Context { now, me, random: &mut draw }, input, outbox);
-            // In memory everything is durable at once, and that is told before the next input.
-            if outbox.tickets > before && !on_disk {
-                let ticket = Ticket(outbox.tickets);
-                process.handle(&mut Context { now, me, random: &mut draw }, Input::Persisted(ticket), outbox);
+            // In memory every record is durable at once, and the process hears that before its next input.
+            // It may write more records when it hears that.
+            while outbox.tickets > durable && !on_disk {
+                durable = outbox.tickets;
+                let persisted = Input::Persisted(Ticket(durable));
+                process.handle(&mut Context { now, me, random: &mut draw }, persisted, outbox);
             }
         };
         let mut malformed = 0u64;
         let (lives, all_admitted) = (&self.lives, self.all_admitted);
         for arrival in batch {
-            // What a link brought that a policy has broken since is not handed over.
-            let forbidden = |peer: Life, outbox: &Outbox<P>| {
+            // Arrivals from a peer that the newly adopted policy forbids are dropped.
+            let forbidden = |peer: LifeNumber, outbox: &Outbox<P>| {
                 let Some((_, mine)) = outbox.adopted.last().filter(|_| !all_admitted) else { return false };
                 let theirs = &lives[peer as usize].policy;
                 !mine.admits(&theirs.pass()) || !theirs.admits(&mine.pass())
@@ -77,7 +81,7 @@ where
                 Arrival::Linked { peer, .. } if forbidden(peer, &outbox) => {}
                 Arrival::Frame { from, frame } => {
                     let from = self.lives[from as usize].id;
-                    hearsay.learn(from, frame.told);
+                    remote_durability.record(from, frame.told);
                     for message in frame.messages {
                         inputs += 1;
                         bytes += message.len();
@@ -107,12 +111,12 @@ where
                 Arrival::Linked { peer, session } => {
                     inputs += 1;
                     let peer = self.lives[peer as usize].id;
-                    outbox.turn_over(peer);
+                    outbox.mark_session_boundary(peer);
                     give(Input::Linked { peer, session: Session(session) }, &mut outbox);
                 }
                 Arrival::Unlinked { peer } => {
                     inputs += 1;
-                    outbox.turn_over(peer);
+                    outbox.mark_session_boundary(peer);
                     give(Input::Unlinked { peer }, &mut outbox);
                 }
                 Arrival::Command(command) => {
@@ -158,9 +162,9 @@ where
             mut sends, casts, multicasts, listens, wishes, events, adopted, records, collected, ..
         } = outbox;
         let records = records.unwrap_or_default();
-        let Machine { disk, hearsay, .. } = &mut self.machines[machine];
+        let Machine { disk, remote_durability, .. } = &mut self.machines[machine];
         if let Some(disk) = disk {
-            disk.write(&records, collected, (self.now, hearsay));
+            disk.write(&records, collected, (self.now, remote_durability));
             sends = disk.release(sends).map_err(|peer| {
                 Violation::new("order of sending", format!("{me} sends to {peer} in another order"))
             })?;
@@ -168,11 +172,11 @@ where
         } else if !records.is_empty() {
             environment.wrote(self, machine, records);
         }
-        let reached = wishes.iter().any(|(_, wish)| matches!(wish, Wish::Reach(_)));
+        let reached = wishes.iter().any(|(_, wish)| matches!(wish, LinkRequest::Reach(_)));
         for (peer, wish) in wishes {
             match wish {
-                Wish::Reach(address) => self.reach(machine, peer, &address),
-                Wish::Forget => self.forget(machine, peer),
+                LinkRequest::Reach(address) => self.reach(machine, peer, &address),
+                LinkRequest::Forget => self.forget(machine, peer),
             }
         }
         self.dispatch(machine, leave, sends);
@@ -197,7 +201,7 @@ where
         if self.living(life).is_some() {
             self.wake_later(machine);
         }
-        if self.hands.is_some() {
+        if self.manual.is_some() {
             if adopts {
                 self.part_from_strangers(environment, life)?;
             }
@@ -208,26 +212,26 @@ where
         environment.stepped(self, machine)
     }
 
-    /// Lets the disk of `machine` make durable what it was given, if it is free.
+    /// Starts a sync of the disk of `machine`, if it is idle and something waits.
     pub(super) fn sync_later(&mut self, machine: usize) {
         let (now, slot) = (self.now, &mut self.machines[machine]);
         let Some(disk) = &mut slot.disk else { return };
         if let Some(span) = disk.sync(now, &mut self.chance_disk) {
             let life = slot.life;
-            self.push(now + span, Happening::Synced { life });
+            self.push(now + span, WorldEvent::Synced { life });
         }
     }
 
-    /// A sync of the disk of `machine` has ended.
+    /// Handles the end of a sync of the disk of `machine`.
     pub(super) fn synced(&mut self, machine: usize) {
-        let Machine { disk: Some(disk), hearsay, .. } = &mut self.machines[machine] else { return };
-        match disk.synced(hearsay) {
+        let Machine { disk: Some(disk), remote_durability, .. } = &mut self.machines[machine] else { return };
+        match disk.synced(remote_durability) {
             Some(through) => {
                 self.arrive(machine, Arrival::Persisted(through));
                 self.sync_later(machine);
             }
             None => {
-                // Nobody knows what of it is on disk: the process ends, and what it had written is as after a power cut.
+                // Nobody knows which of the writes are on disk, so the process ends as in a power cut.
                 self.count("killed by a failed sync");
                 if let Some(disk) = &mut self.machines[machine].disk {
                     disk.end(true, &mut self.chance_disk);
@@ -256,7 +260,7 @@ where
         if slot.work_at.is_none_or(|before| at < before) {
             slot.work_at = Some(at);
             let life = slot.life;
-            self.push(at, Happening::Work { life });
+            self.push(at, WorldEvent::Work { life });
         }
     }
 
@@ -273,7 +277,7 @@ where
             let at = at.max(self.now) + slot.chance.span(lateness);
             slot.wake_at = Some(at);
             let life = slot.life;
-            self.push(at, Happening::Wake { life });
+            self.push(at, WorldEvent::Wake { life });
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The order with routers on disk, beside what the disk gives and beside the same order in memory.
+//! The order with routers on disk, compared with the bare disk and with the same order in memory.
 //!
-//! A disk is judged by itself: how long a sync takes while three files are synced at once, and how many bytes a second three bare
-//! journals write, with as much at a time as messages are in flight. Both are measured in the same run.
+//! The bare disk is measured in the same run: the time of a sync while three files are synced at once, and
+//! the bytes per second of three bare journals that write the size of the messages in flight at a time.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     super::paxos::{self, SYNC_LEAST_US, Scratch},
-    Args, Measured, Run, median, one_run,
+    Args, EcastRun, Measured, median, one_run,
 };
 
-/// Runs in memory and on disk by turns, with a full window and with one message alone.
+/// Runs in memory and on disk in turn, with a full window and with a single message.
 pub(super) fn run(args: &Args) -> Result<()> {
     let base = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     let place = Scratch::new(&base, "ecast")?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         rounds.push(round);
     }
-    let figures = Figures::of(&rounds);
+    let figures = DiskMeasurement::of(&rounds);
     if args.json {
         println!("{}", figures.json(args));
     } else {
@@ -51,19 +51,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What one run measured, of the disk and of both modes.
+/// The measurements of one run: the disk and both modes.
 struct Round {
     sync_p50_us: f64,
-    /// Bytes a second of the slowest of three bare journals.
+    /// Bytes per second of the slowest of three bare journals.
     bare_per_second: f64,
     memory: Measured,
     disk: Measured,
-    memory_alone: Run,
-    disk_alone: Run,
+    memory_alone: EcastRun,
+    disk_alone: EcastRun,
 }
 
 impl Round {
-    /// Messages a second that three bare journals would take.
+    /// Returns the messages per second that three bare journals could write.
     fn bare_messages(&self) -> f64 {
         self.bare_per_second / self.disk.disk_bytes_per_message
     }
@@ -83,7 +83,7 @@ impl Round {
 }
 
 /// Medians over the runs.
-struct Figures {
+struct DiskMeasurement {
     sync_p50_us: f64,
     bare_per_second: f64,
     bare_messages: f64,
@@ -96,10 +96,10 @@ struct Figures {
     disk_alone_p50_us: f64,
 }
 
-impl Figures {
-    fn of(rounds: &[Round]) -> Figures {
+impl DiskMeasurement {
+    fn of(rounds: &[Round]) -> DiskMeasurement {
         let of = |figure: &dyn Fn(&Round) -> f64| median(rounds.iter().map(figure).collect());
-        Figures {
+        DiskMeasurement {
             sync_p50_us: of(&|round| round.sync_p50_us),
             bare_per_second: of(&|round| round.bare_per_second),
             bare_messages: of(&Round::bare_messages),
@@ -113,7 +113,7 @@ impl Figures {
         }
     }
 
-    /// The judgements of the disk, and whether all hold; none if there is no disk to judge by.
+    /// Returns the judgements of the disk, and whether all hold; `None` if the directory is on no disk.
     fn verdict(&self) -> (Vec<String>, Option<bool>) {
         if self.sync_p50_us < SYNC_LEAST_US {
             let why =
@@ -155,5 +155,5 @@ impl Figures {
     }
 }
 
-/// The time of a message alone beside its sync, in microseconds.
+/// Allowed time of a single message in addition to its sync, in microseconds.
 const ALONE_US: f64 = 150.0;

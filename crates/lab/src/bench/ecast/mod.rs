@@ -1,10 +1,12 @@
 //! `quorate bench ecast`: the total order alone, on real processes.
 //!
-//! Routers, receivers and one load process, each an operating-system process on loopback. Every message has its own id,
-//! is routed by its key to `copies` receivers that follow each other on a ring, and ends in its own stable notice.
-//! Receivers check order and content of all they deliver; at the end their counts must add up.
+//! Routers, receivers and one load process, each an operating-system process on loopback. Every message has
+//! its own id, is routed by its key to `copies` receivers that follow each other on a ring, and ends in its
+//! own stable notice. Receivers check the order and content of all their deliveries; at the end their counts
+//! must add up.
 //!
-//! With `--durable` the routers have disks, and the same run measures the disk alone and the order in memory (`disk`).
+//! With `--durable` the routers have disks, and the same run also measures the bare disk and the order in
+//! memory (`disk`).
 
 mod disk;
 mod process;
@@ -20,10 +22,10 @@ use quorate_protocol::DomainId;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::process::{Part, Spec};
+use self::process::{ProcessPart, Spec};
 use super::child::Child;
 
-/// Measures the order alone: routers, receivers and a load, each a process of its own.
+/// Measures the order alone: routers, receivers and a load, each in its own process.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Args {
     /// Routers.
@@ -44,38 +46,38 @@ pub(crate) struct Args {
     /// Seconds of each run, after a warm-up of one second.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Runs; the median is told.
+    /// Runs; the result is the median.
     #[arg(long, default_value_t = 5)]
     runs: usize,
-    /// Routers have disks; beside it the disk alone and the order in memory are measured.
+    /// Give the routers disks, and also measure the disk alone and the order in memory.
     #[arg(long)]
     durable: bool,
-    /// A directory on the disk to measure; a new one in it is used, and removed.
+    /// Directory on the disk to measure; a new directory in it is used and then removed.
     #[arg(long, requires = "durable")]
     directory: Option<PathBuf>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// More processes than these are too many for one machine.
+/// Maximum number of receivers on one machine.
 const RECEIVERS_MAX: usize = 256;
 
-/// What the load process tells of a run.
+/// The report of the load process on a run.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Run {
+struct EcastRun {
     messages: u64,
     seconds: f64,
     latency_p50_us: f64,
     latency_p99_us: f64,
     latency_max_us: f64,
-    /// Messages sent in all, warm-up included, by receiver.
+    /// Number of messages sent, including the warm-up, by receiver.
     destined: Vec<u64>,
     outcomes_other: u64,
     resends: u64,
 }
 
-/// What a receiver tells at the end.
+/// The report of a receiver at the end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Received {
     delivered: u64,
@@ -102,12 +104,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         shares = cpu;
         runs.push(run);
     }
-    let median = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect());
-    let rate = median(&Run::rate);
+    let median = |of: &dyn Fn(&EcastRun) -> f64| median(runs.iter().map(of).collect());
+    let rate = median(&EcastRun::rate);
     let (p50, p99) = (median(&|run| run.latency_p50_us), median(&|run| run.latency_p99_us));
     let longest = median(&|run| run.latency_max_us);
     let resends: u64 = runs.iter().map(|run| run.resends).sum();
-    // Routers come first.
+    // The routers are the first of `shares`.
     let busy = |shares: &[(String, f64)]| shares.iter().map(|(_, share)| share).sum::<f64>();
     let [router_us, confirmation_us] = [args.routers, shares.len()]
         .map(|count| busy(&shares[..count.min(shares.len())]) * 1e6 / (rate * args.copies as f64));
@@ -136,12 +138,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Messages a second of one run as it is by default: a reference for other benches.
+/// Returns the messages per second of one default run, as a reference for other benches.
 pub(super) fn reference(seconds: f64) -> Result<f64> {
     Ok(one_run(&defaults(seconds, 8192), None)?.run.rate())
 }
 
-/// The median latency of messages sent one at a time: another reference.
+/// Returns the median latency of messages sent one at a time, in microseconds, as another reference.
 pub(super) fn alone_us(seconds: f64) -> Result<f64> {
     Ok(one_run(&defaults(seconds, 1), None)?.run.latency_p50_us)
 }
@@ -161,16 +163,16 @@ fn defaults(seconds: f64, window: usize) -> Args {
     }
 }
 
-/// A run, and what it took.
+/// A run, and the resources that it used.
 struct Measured {
-    run: Run,
-    /// Processors that each process kept busy.
+    run: EcastRun,
+    /// Average number of processors that each process kept busy.
     cpu: Vec<(String, f64)>,
-    /// Bytes that the busiest router had written to its disk for each message.
+    /// Bytes per message that the busiest router had written to its disk.
     disk_bytes_per_message: f64,
 }
 
-impl Run {
+impl EcastRun {
     fn rate(&self) -> f64 {
         self.messages as f64 / self.seconds
     }
@@ -181,7 +183,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// One run, with the routers' journals in `disk` if they are to have any.
+/// Runs once, with the routers' journals in `disk` if given.
 fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     let domain = quorate_runtime::chance::domain();
     let mut routers: Vec<String> = Vec::new();
@@ -196,11 +198,11 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
         window: args.window,
         seconds: args.seconds,
         receivers: args.receivers,
-        disk: disk.filter(|_| matches!(part, Part::Founder | Part::Router)).map(Path::to_owned),
+        disk: disk.filter(|_| matches!(part, ProcessPart::Founder | ProcessPart::Router)).map(Path::to_owned),
         part,
     };
     for index in 0..args.routers {
-        let part = if index == 0 { Part::Founder } else { Part::Router };
+        let part = if index == 0 { ProcessPart::Founder } else { ProcessPart::Router };
         let mut router = Child::start(
             format!("router-{}", index + 1),
             "ecast-process",
@@ -212,13 +214,14 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     for index in 0..args.receivers {
         let name = format!("receiver-{}", index + 1);
         let mut receiver =
-            Child::start(name, "ecast-process", &spec(Part::Receiver, 101 + index as u64, &routers))?;
+            Child::start(name, "ecast-process", &spec(ProcessPart::Receiver, 101 + index as u64, &routers))?;
         receiver.line()?;
         processes.push(receiver);
     }
-    let mut load = Child::start(String::from("load"), "ecast-process", &spec(Part::Load, 1001, &routers))?;
+    let mut load =
+        Child::start(String::from("load"), "ecast-process", &spec(ProcessPart::Load, 1001, &routers))?;
     load.line()?;
-    // The load says when its warm-up ends and when its run does.
+    // The load prints a line when its warm-up ends, and another when its run ends.
     ensure!(load.line()? == "measuring", "the load did not start");
     let routers = &processes[..args.routers];
     let written = || routers.iter().map(Child::disk_bytes).collect::<Result<Vec<u64>>>();
@@ -227,7 +230,7 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     let run = load.line()?;
     let after: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
     let written = written_before.iter().zip(written()?).map(|(before, after)| after - before).max();
-    let run: Run = serde_json::from_str(&run).with_context(|| run.clone())?;
+    let run: EcastRun = serde_json::from_str(&run).with_context(|| run.clone())?;
     ensure!(run.outcomes_other == 0, "{} messages had another outcome than stable", run.outcomes_other);
     let receivers = &mut processes[args.routers..];
     for (receiver, &destined) in receivers.iter_mut().zip(&run.destined) {
@@ -250,10 +253,10 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     Ok(Measured { run, cpu, disk_bytes_per_message })
 }
 
-/// One process of the bench; started by the bench.
+/// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// What it is, as JSON.
+    /// The part of the process, as JSON.
     spec: String,
 }
 

@@ -27,11 +27,11 @@ use quorate_runtime::{Config, Disk, Host, Port, chance, clock, discover::discove
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Received, Run,
+    EcastRun, Received,
     routing::{self, Join, Ring, following, number_of},
 };
 
-/// Which part a process plays, and in what.
+/// The part of a process, and its settings.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Spec {
     pub(super) domain: u128,
@@ -43,20 +43,20 @@ pub(super) struct Spec {
     pub(super) bytes: usize,
     pub(super) window: usize,
     pub(super) seconds: f64,
-    /// Where a router's journal is to be, if it has one.
+    /// The directory of a router's journal, if it has one.
     pub(super) disk: Option<PathBuf>,
-    pub(super) part: Part,
+    pub(super) part: ProcessPart,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum Part {
+pub(super) enum ProcessPart {
     Founder,
     Router,
     Receiver,
     Load,
 }
 
-/// Little, so that segments are written over, as in a long run, and a checkpoint comes as often.
+/// Small, so that segments are overwritten and checkpoints are written as often as in a long run.
 const SEGMENT_BYTES: u64 = 16 << 20;
 const WARM_UP: Duration = Duration::from_secs(1);
 const SUBMISSIONS: u64 = 1 << 63;
@@ -76,12 +76,12 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
     let peer = Peer { id: me, address: listen.to_string() };
     let reactor = Config { listening: vec![Arc::new(listener)], ..Config::new(domain, me, Vec::new()) };
     match spec.part {
-        Part::Founder | Part::Router => {
+        ProcessPart::Founder | ProcessPart::Router => {
             let checkpoint_bytes = disk.as_ref().map(|_| SEGMENT_BYTES as usize);
             let log = paxos::Settings { wanted: spec.wanted, checkpoint_bytes, ..paxos::Settings::default() };
             let settings = RouterSettings { paxos: log.clone(), ..RouterSettings::default() };
             let paxos = match spec.part {
-                Part::Founder => Paxos::found(peer, log, clock::now()),
+                ProcessPart::Founder => Paxos::found(peer, log, clock::now()),
                 _ => Paxos::join(peer, Vec::new(), log, clock::now()),
             };
             let config = routing::Config { copies: spec.copies, ..routing::Config::default() };
@@ -96,10 +96,10 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
             seek(&spec, domain, &port, RouterCommand::Seeds);
             park()
         }
-        Part::Receiver => {
+        ProcessPart::Receiver => {
             let (tell, told) = unbounded();
             let receiver = Receiver::new(me, spec.bytes);
-            let port = Port::alone(EndpointId::TABLES, receiver, Told(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, receiver, EventSender(tell), reactor)?;
             println!("{listen}");
             seek(&spec, domain, &port, ReceiverCommand::Seeds);
             let mut word = String::new();
@@ -107,10 +107,10 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
             port.command(ReceiverCommand::Report).ok().context("the protocol thread ended")?;
             say(&serde_json::to_string(&told.recv()?)?)
         }
-        Part::Load => {
+        ProcessPart::Load => {
             let (tell, told) = unbounded();
             let load = Load::new(me, spec.clone());
-            let port = Port::alone(EndpointId::TABLES, load, Told(tell), reactor)?;
+            let port = Port::alone(EndpointId::TABLES, load, EventSender(tell), reactor)?;
             println!("{listen}");
             seek(&spec, domain, &port, |seeds| seeds);
             report(&told)
@@ -124,7 +124,7 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The load's news, as they come, until its run is told.
+/// Prints the load's events as they come, until the end of its run.
 fn report(told: &Channel<LoadEvent>) -> Result<()> {
     loop {
         match told.recv()? {
@@ -135,7 +135,8 @@ fn report(told: &Channel<LoadEvent>) -> Result<()> {
 }
 
 fn park() -> Result<()> {
-    // The bench holds our standard input and kills us at its end; should it die first, the pipe closes.
+    // The bench holds our standard input and kills this process at its end. If the bench dies first, the pipe
+    // closes.
     let mut rest = String::new();
     std::io::stdin().lock().read_line(&mut rest)?;
     Ok(())
@@ -167,21 +168,21 @@ impl Host<Router<Ring>> for Silent {
     }
 }
 
-struct Told<E>(Sender<E>);
+struct EventSender<E>(Sender<E>);
 
-impl Host<Receiver> for Told<Received> {
+impl Host<Receiver> for EventSender<Received> {
     fn event(&mut self, event: Received, _now: Time) {
         let _ = self.0.send(event);
     }
 }
 
-impl Host<Load> for Told<LoadEvent> {
+impl Host<Load> for EventSender<LoadEvent> {
     fn event(&mut self, event: LoadEvent, _now: Time) {
         let _ = self.0.send(event);
     }
 }
 
-/// Hands an input to the member inside a process, and keeps what it tells.
+/// Passes an input to the member inside a process, and keeps its events.
 fn drive<P>(
     member: &mut Member,
     events: &mut Vec<MemberEvent>,
@@ -196,7 +197,7 @@ fn drive<P>(
     member.handle(cx, input, &mut lift);
 }
 
-/// Delivers and checks.
+/// A receiver, which delivers and checks messages.
 struct Receiver {
     member: Member,
     events: Vec<MemberEvent>,
@@ -254,25 +255,25 @@ impl Protocol for Receiver {
     }
 }
 
-/// Keeps a window full, and measures.
+/// The load, which keeps a window full and measures.
 struct Load {
     spec: Spec,
     member: Member,
     events: Vec<MemberEvent>,
-    /// Messages from `oldest` on: when they were submitted, and whether their outcome has come.
+    /// Messages from `oldest` on: the time of submission, and whether the outcome has arrived.
     submitted: VecDeque<(Time, bool)>,
     oldest: u64,
     number: u64,
     outstanding: usize,
     key: u64,
     latency: Histogram<u64>,
-    phase: Phase,
+    phase: LoadPhase,
     measured: u64,
     destined: Vec<u64>,
     others: u64,
 }
 
-enum Phase {
+enum LoadPhase {
     /// Waiting for the receivers.
     Joining,
     WarmUp {
@@ -282,13 +283,13 @@ enum Phase {
         since: Time,
         until: Time,
     },
-    Draining(Box<Run>),
+    Draining(Box<EcastRun>),
     Done,
 }
 
 enum LoadEvent {
     Measuring,
-    Done(Run),
+    Done(EcastRun),
 }
 
 impl Load {
@@ -306,7 +307,7 @@ impl Load {
             outstanding: 0,
             key: 0,
             latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sound bounds"),
-            phase: Phase::Joining,
+            phase: LoadPhase::Joining,
             measured: 0,
             destined,
             others: 0,
@@ -329,7 +330,7 @@ impl Load {
                 self.outstanding -= 1;
                 let (since, done) = &mut self.submitted[(token - self.oldest) as usize];
                 *done = true;
-                if let Phase::Measuring { .. } = self.phase {
+                if let LoadPhase::Measuring { .. } = self.phase {
                     self.measured += 1;
                     self.latency.saturating_record(now.since(*since).as_nanos() as u64);
                 }
@@ -340,8 +341,8 @@ impl Load {
             }
             MemberEvent::Deliver { class: Class::Control, attachment: Some(receivers), .. } => {
                 let all = receivers[..] == (self.spec.receivers as u64).to_le_bytes();
-                if all && matches!(self.phase, Phase::Joining) {
-                    self.phase = Phase::WarmUp { until: now + WARM_UP };
+                if all && matches!(self.phase, LoadPhase::Joining) {
+                    self.phase = LoadPhase::WarmUp { until: now + WARM_UP };
                 }
             }
             _ => {}
@@ -349,7 +350,7 @@ impl Load {
     }
 
     fn submit(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        let running = matches!(self.phase, Phase::WarmUp { .. } | Phase::Measuring { .. });
+        let running = matches!(self.phase, LoadPhase::WarmUp { .. } | LoadPhase::Measuring { .. });
         while running && self.outstanding < self.spec.window {
             self.number += 1;
             self.outstanding += 1;
@@ -366,14 +367,14 @@ impl Load {
 
     fn advance(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         match &self.phase {
-            Phase::WarmUp { until } if *until <= cx.now => {
+            LoadPhase::WarmUp { until } if *until <= cx.now => {
                 let until = cx.now + Duration::from_secs_f64(self.spec.seconds);
-                self.phase = Phase::Measuring { since: cx.now, until };
+                self.phase = LoadPhase::Measuring { since: cx.now, until };
                 out.emit(LoadEvent::Measuring);
             }
-            Phase::Measuring { since, until } if *until <= cx.now => {
+            LoadPhase::Measuring { since, until } if *until <= cx.now => {
                 let microseconds = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
-                self.phase = Phase::Draining(Box::new(Run {
+                self.phase = LoadPhase::Draining(Box::new(EcastRun {
                     messages: self.measured,
                     seconds: cx.now.since(*since).as_secs_f64(),
                     latency_p50_us: microseconds(self.latency.value_at_quantile(0.5)),
@@ -385,8 +386,8 @@ impl Load {
                 }));
                 self.advance(cx, out);
             }
-            Phase::Draining(_) if self.outstanding == 0 => {
-                if let Phase::Draining(mut run) = std::mem::replace(&mut self.phase, Phase::Done) {
+            LoadPhase::Draining(_) if self.outstanding == 0 => {
+                if let LoadPhase::Draining(mut run) = std::mem::replace(&mut self.phase, LoadPhase::Done) {
                     run.destined = self.destined.clone();
                     run.outcomes_other = self.others;
                     out.emit(LoadEvent::Done(*run));
@@ -414,7 +415,7 @@ impl Protocol for Load {
 
     fn deadline(&self) -> Option<Time> {
         let phase = match &self.phase {
-            Phase::WarmUp { until } | Phase::Measuring { until, .. } => Some(*until),
+            LoadPhase::WarmUp { until } | LoadPhase::Measuring { until, .. } => Some(*until),
             _ => None,
         };
         [phase, self.member.deadline()].into_iter().flatten().min()

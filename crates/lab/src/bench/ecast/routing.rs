@@ -1,4 +1,4 @@
-//! The bench's routing: receivers on a ring, each message to the ones that follow its key.
+//! The bench's routing: receivers on a ring; each message goes to the receivers that follow its key.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use quorate_protocol::{
@@ -8,10 +8,10 @@ use quorate_protocol::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-/// Key and number.
+/// Minimum length of a body in bytes: key and number.
 pub(super) const BODY_BYTES_MIN: usize = 16;
 
-/// Who takes part.
+/// The members of the order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Config {
     pub(super) copies: usize,
@@ -19,7 +19,7 @@ pub(super) struct Config {
     pub(super) loads: Vec<ProcessId>,
 }
 
-/// What a joiner says of itself.
+/// The role that a joiner announces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Join {
     Receiver,
@@ -80,7 +80,7 @@ impl Routing for Ring {
         for receiver in receivers {
             found.processes.push(config.receivers[receiver]);
         }
-        // A group names its processes by the bits of a word. Of more all have to confirm.
+        // A group names its processes by the bits of a word. If there are more, all must confirm.
         if found.processes.len() < u64::BITS as usize {
             found.groups.push((1 << found.processes.len()) - 1);
         }
@@ -88,7 +88,7 @@ impl Routing for Ring {
     }
 
     fn is_member(config: &Config, process: ProcessId) -> bool {
-        // They are in order.
+        // Both lists are sorted.
         config.receivers.binary_search(&process).is_ok() || config.loads.binary_search(&process).is_ok()
     }
 
@@ -97,18 +97,18 @@ impl Routing for Ring {
     }
 
     fn attachment(config: &Config, _id: MessageId, _body: &Bytes, _to: ProcessId) -> Option<Bytes> {
-        // Everyone is told how many there are, so that the load knows when to start.
+        // Every joiner gets the number of receivers, so that the load knows when to start.
         Some(Bytes::copy_from_slice(&(config.receivers.len() as u64).to_le_bytes()))
     }
 }
 
-/// The places of the receivers of `key`.
+/// Returns the indexes of the receivers of `key`.
 pub(super) fn following(key: u64, receivers: usize, copies: usize) -> impl Iterator<Item = usize> {
     let first = ((u128::from(key) * receivers as u128) >> 64) as usize;
     (0..copies.min(receivers)).map(move |step| (first + step) % receivers)
 }
 
-/// A message: its key, its number, and bytes that follow from the number.
+/// Builds a message: its key, its number, and bytes that follow from the number.
 pub(super) fn body(key: u64, number: u64, bytes: usize) -> Bytes {
     let mut body = BytesMut::with_capacity(bytes);
     body.put_u64_le(key);
@@ -117,14 +117,15 @@ pub(super) fn body(key: u64, number: u64, bytes: usize) -> Bytes {
     body.freeze()
 }
 
-/// The number of a message that is as it was made.
+/// Returns the number of an unchanged message; `None` if it was changed.
 pub(super) fn number_of(body: &Bytes, bytes: usize) -> Option<u64> {
     if body.len() != bytes {
         return None;
     }
     let (number, rest) = body.get(8..)?.split_first_chunk()?;
     let number = u64::from_le_bytes(*number);
-    // All bytes are looked at, several at a time: stopping at the first that differs took a fifth of a receiver's time.
+    // The loop looks at all bytes, several at a time: stopping at the first difference took a fifth of a
+    // receiver's time.
     let differing = rest.iter().fold(0, |differing, byte| differing | (byte ^ number as u8));
     (differing == 0).then_some(number)
 }

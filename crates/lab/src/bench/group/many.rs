@@ -1,4 +1,5 @@
-//! Many groups: how long joining takes, what they cost while nothing happens, and how soon all go on without a member that died.
+//! Many groups: the time to join them, their cost at rest, and the time until all continue without a member
+//! that died.
 
 use std::{
     io::{self, BufRead},
@@ -16,14 +17,14 @@ use serde_json::json;
 
 use super::{
     Args,
-    process::{Part, Spec, say},
+    process::{MemberPart, Spec, say},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
-/// Groups get so long to come to rest before their cost is measured.
+/// Time in which groups come to rest before their cost is measured.
 const SETTLED: Duration = Duration::from_secs(3);
-/// A member gives up waiting for its groups.
+/// Time after which a member stops waiting for its groups.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -31,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (routers, addresses) = super::routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
-        let spec = super::spec(args, Part::Many { groups: args.groups }, number, &addresses);
+        let spec = super::spec(args, MemberPart::Many { groups: args.groups }, number, &addresses);
         members.push(Child::start(format!("member-{number}"), "group-process", &spec)?);
     }
     let began = Instant::now();
@@ -81,7 +82,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all groups have so many members, at all members.
+/// Waits until all groups have `size` members, at all members.
 fn whole(members: &mut [Child], size: usize) -> Result<()> {
     for member in &mut *members {
         member.tell(&format!("until {size}"))?;
@@ -93,10 +94,11 @@ fn whole(members: &mut [Child], size: usize) -> Result<()> {
     Ok(())
 }
 
-/// No view has more members.
+/// Maximum number of members of a view.
 const SIZE_MAX: usize = 16;
 
-/// How many groups have views of each size. A replica that is restored is told of nothing else in its process.
+/// Number of groups with views of each size. Static, because a restored replica has no other way to reach its
+/// process.
 static SIZES: [AtomicU64; SIZE_MAX + 1] = [const { AtomicU64::new(0) }; SIZE_MAX + 1];
 
 /// The size of a member's view.

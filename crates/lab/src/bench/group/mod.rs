@@ -1,8 +1,9 @@
 //! `quorate bench group`: updates of a process group, on real processes.
 //!
-//! Routers and members, each an operating-system process on loopback. Members send, with so many updates under way each, and an update
-//! counts once the last of the members has applied it. Each member checks what every sender sent, in its order, and what all were
-//! told in one order is compared by its print at the end. What the machine gives is measured in the same run, before and after (`machine`).
+//! Routers and members, each an operating-system process on loopback. Each sending member keeps a number of
+//! updates in flight, and an update counts once the last member has applied it. Each member checks every
+//! sender's updates in their order. At the end a print compares the updates that all members got in one
+//! order. The machine is measured in the same run, before and after (`machine`).
 
 mod many;
 mod process;
@@ -23,19 +24,20 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::process::{Part, Spec};
+use self::process::{MemberPart, Spec};
 use super::{child::Child, ecast, machine::Machine};
 
-/// Measures process groups: routers and members, each a process of its own.
+/// Measures process groups: routers and members, each in its own process.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Updates of this strength; or many groups: how long joining takes, what they cost at rest, and how soon there are new views
-    /// when a member is killed; or views of one large group whose members are killed while others send; or how long updates take to the
-    /// last of ever more members; or what others feel of a large state on its way to a member that joins; or soft sends and a flush beside
-    /// as many safe sends.
-    #[arg(long, value_enum, default_value_t = What::Ordered)]
-    what: What,
-    /// With `--what groups`: how many groups, each of all members.
+    /// Updates of this strength. Or `groups`: the time to join many groups, their cost at rest, and the time
+    /// until new views when a member is killed. Or `view`: views of one large group whose members are killed
+    /// while others send. Or `stack`: the time of updates to the last of more and more members. Or `state`:
+    /// the effect on others of a large state on its way to a joining member. Or `series`: soft sends and a
+    /// flush compared with as many safe sends.
+    #[arg(long, value_enum, default_value_t = Measure::Ordered)]
+    what: Measure,
+    /// With `--what groups`: number of groups, each of all members.
     #[arg(long, default_value_t = 5000)]
     groups: usize,
     /// Routers.
@@ -44,58 +46,59 @@ pub(crate) struct Args {
     /// Members; with `--what view`, 64 unless given.
     #[arg(long, default_value_t = 3, default_value_if("what", "view", "64"))]
     members: usize,
-    /// With `--what view` and `stack`: processes, each with as many of the members.
+    /// With `--what view` and `stack`: processes, each with an equal share of the members.
     #[arg(long, default_value_t = 8)]
     processes: usize,
     /// With `--what stack`: members in each process, one measurement each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
     stack: Vec<usize>,
-    /// With `--what series`: how many sends there are, one measurement each.
+    /// With `--what series`: numbers of sends, one measurement each.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64])]
     series: Vec<usize>,
     /// With `--what state`: bytes of the state.
     #[arg(long, default_value_t = 1_000_000_000)]
     state_bytes: usize,
-    /// With `--what view`: how many processes are killed, one after another.
+    /// With `--what view`: number of processes that are killed, one after another.
     #[arg(long, default_value_t = 20)]
     kills: usize,
-    /// With `--what view` and `state`: updates a second that all senders send together.
+    /// With `--what view` and `state`: updates per second of all senders together.
     #[arg(long, default_value_t = 50_000, default_value_if("what", "state", "200000"))]
     rate: u64,
-    /// Members that send; with `--what view`, one in each of so many processes.
+    /// Members that send; with `--what view`, one in each of this number of processes.
     #[arg(long, default_value_t = 3)]
     senders: usize,
     /// Bytes of each update.
     #[arg(long, default_value_t = 64)]
     bytes: usize,
-    /// Updates under way at each sender. With 1, what a send, a flush, a query of all and a read take is told, too.
+    /// Updates in flight at each sender. With 1, the times of a send, a flush, a query of all and a read are
+    /// printed, too.
     #[arg(long, default_value_t = 4096)]
     in_flight: usize,
-    /// With `--what soft`, `ordered` and `safe`: each member listens at an address of its own, 127.0.0.2 and on, as on a machine of its own, so soft
-    /// updates are cast.
+    /// With `--what soft`, `ordered` and `safe`: each member listens at its own address, 127.0.0.2 and on, as
+    /// if it had its own machine, so soft updates are cast.
     #[arg(long)]
     apart: bool,
-    /// So many updates travel together at most; with 1 each alone, as in `bench ecast`.
+    /// Maximum number of updates that travel together; with 1 each travels alone, as in `bench ecast`.
     #[arg(long)]
     pack: Option<u32>,
-    /// Bytes of a datagram at most.
+    /// Maximum size of a datagram, in bytes.
     #[arg(long, requires = "apart")]
     datagram_bytes: Option<usize>,
     /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Runs; the median is told.
+    /// Runs; the result is the median.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// What is measured.
+/// The kind of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-enum What {
+enum Measure {
     Soft,
     Ordered,
     Safe,
@@ -106,19 +109,19 @@ enum What {
     Series,
 }
 
-/// A member's figures, at the end.
+/// The summary of a member at the end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Summary {
     applied: u64,
-    /// Updates of one sender that came out of its order, twice, or not as they were sent.
+    /// Number of updates that were out of their sender's order, duplicate or changed.
     faults: u64,
-    /// Of all updates in the order in which they were applied.
+    /// A print of all updates in the order in which they were applied.
     print: u64,
-    /// From a send to its answer: delivered here. None where nothing was sent.
+    /// Time from a send to its answer, its delivery here; `None` if this member sent nothing.
     latency_us: Option<[f64; 2]>,
-    /// From a send elsewhere until it was applied here. None where all was sent here.
+    /// Time from a send elsewhere until its application here; `None` if no other member sent.
     elsewhere_us: Option<[f64; 2]>,
-    /// The same of soft updates sent after a while without any.
+    /// Time from a send elsewhere until its application here, for soft updates that were sent after a pause.
     elsewhere_alone_us: Option<[f64; 2]>,
     alone: Option<Alone>,
 }
@@ -126,18 +129,18 @@ struct Summary {
 /// Medians of calls made one at a time.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Alone {
-    /// A soft send behind another, and one after a while without any: until the call is back.
+    /// A soft send right after another, and one after a pause: time until the call returns.
     send_ns_p50: f64,
     send_idle_ns_p50: f64,
-    /// A flush behind one soft send.
+    /// A flush after one soft send.
     flush_us_p50: f64,
     query_all_us_p50: f64,
-    /// A read behind another, and one after a query.
+    /// A read right after another, and one after a query.
     read_ns_p50: f64,
     read_idle_ns_p50: f64,
 }
 
-struct Run {
+struct GroupRun {
     rate: f64,
     latency_us: [f64; 2],
     elsewhere_us: Option<[f64; 2]>,
@@ -159,12 +162,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         "--in-flight, --runs, --routers: at least 1"
     );
     match args.what {
-        What::Groups => return many::run(&args),
-        What::View => return views::run(&args),
-        What::Stack => return stack::run(&args),
-        What::State => return state::run(&args),
-        What::Series => return series::run(&args),
-        What::Soft | What::Ordered | What::Safe => {}
+        Measure::Groups => return many::run(&args),
+        Measure::View => return views::run(&args),
+        Measure::Stack => return stack::run(&args),
+        Measure::State => return state::run(&args),
+        Measure::Series => return series::run(&args),
+        Measure::Soft | Measure::Ordered | Measure::Safe => {}
     }
     let before = Machine::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
@@ -176,9 +179,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         runs.push(run);
     }
     runs.sort_by(|a, b| a.rate.total_cmp(&b.rate));
-    let Run { rate, latency_us: [p50, p99], elsewhere_us, elsewhere_alone_us, alone, shares } =
+    let GroupRun { rate, latency_us: [p50, p99], elsewhere_us, elsewhere_alone_us, alone, shares } =
         runs.swap_remove(runs.len() / 2);
-    // One message at a time, in order, and no group: the same run's reference for what is sent so.
+    // A single message at a time, in order, without a group: the reference for such updates from the same
+    // run.
     let ecast_alone_us = if args.in_flight == 1 { Some(ecast::alone_us(args.seconds)?) } else { None };
     let machine = before.mean(&Machine::measure(args.seconds)?);
     if args.json {
@@ -235,7 +239,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn spec(args: &Args, part: Part, number: usize, routers: &[String]) -> Spec {
+fn spec(args: &Args, part: MemberPart, number: usize, routers: &[String]) -> Spec {
     Spec {
         part,
         number: number as u64,
@@ -250,11 +254,11 @@ fn spec(args: &Args, part: Part, number: usize, routers: &[String]) -> Spec {
     }
 }
 
-/// Starts the routers. Returns where they listen as well.
+/// Starts the routers. Also returns their addresses.
 fn routers(args: &Args) -> Result<(Vec<Child>, Vec<String>)> {
     let (mut routers, mut addresses) = (Vec::new(), Vec::new());
     for number in 1..=args.routers {
-        let spec = spec(args, Part::Router, number, &addresses);
+        let spec = spec(args, MemberPart::Router, number, &addresses);
         let mut router = Child::start(format!("router-{number}"), "group-process", &spec)?;
         addresses.push(router.line()?);
         routers.push(router);
@@ -262,10 +266,10 @@ fn routers(args: &Args) -> Result<(Vec<Child>, Vec<String>)> {
     Ok((routers, addresses))
 }
 
-fn one_run(args: &Args) -> Result<Run> {
+fn one_run(args: &Args) -> Result<GroupRun> {
     let (mut processes, routers) = routers(args)?;
     for number in 1..=args.members {
-        let part = if number <= args.senders { Part::Sender } else { Part::Listener };
+        let part = if number <= args.senders { MemberPart::Sender } else { MemberPart::Listener };
         let mut member =
             Child::start(format!("member-{number}"), "group-process", &spec(args, part, number, &routers))?;
         ensure!(member.line()? == "joined", "{} did not join", member.name);
@@ -299,12 +303,12 @@ fn one_run(args: &Args) -> Result<Run> {
         summaries.push(summary);
     }
     ensure!(
-        args.what == What::Soft || summaries.windows(2).all(|pair| pair[0].print == pair[1].print),
+        args.what == Measure::Soft || summaries.windows(2).all(|pair| pair[0].print == pair[1].print),
         "members applied in different orders"
     );
     let latency_us = summaries[0].latency_us.context("the first member sends")?;
     let alone = summaries[0].alone;
-    // The last of the members is the one that counts.
+    // The slowest member counts.
     let last = |of: fn(&Summary) -> Option<[f64; 2]>| {
         summaries.iter().filter_map(of).max_by(|a, b| a[0].total_cmp(&b[0]))
     };
@@ -315,10 +319,10 @@ fn one_run(args: &Args) -> Result<Run> {
         cpu_before.iter().zip(cpu_after).map(|(before, after)| (after - *before).as_secs_f64() / seconds);
     let rate = least as f64 / seconds;
     let shares = names.zip(shares).collect();
-    Ok(Run { rate, latency_us, elsewhere_us, elsewhere_alone_us, alone, shares })
+    Ok(GroupRun { rate, latency_us, elsewhere_us, elsewhere_alone_us, alone, shares })
 }
 
-/// How much each member has applied, and what each process has used.
+/// Returns the number of updates that each member has applied, and the processor time of each process.
 fn look(processes: &mut [Child], routers: usize) -> Result<(Vec<u64>, Vec<Duration>)> {
     let counts = processes[routers..].iter_mut().map(|member| Ok(member.ask("count")?.parse()?));
     let counts = counts.collect::<Result<_>>()?;
@@ -326,10 +330,10 @@ fn look(processes: &mut [Child], routers: usize) -> Result<(Vec<u64>, Vec<Durati
     Ok((counts, used.collect::<Result<_>>()?))
 }
 
-/// One process of the bench; started by the bench.
+/// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// Its part, as JSON.
+    /// The part of the process, as JSON.
     spec: String,
 }
 

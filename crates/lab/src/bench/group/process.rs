@@ -21,72 +21,72 @@ use quorate::{
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 use smallvec::SmallVec;
 
-use super::{Alone, Summary, What, many, series, source, stack, state, views};
+use super::{Alone, Measure, Summary, many, series, source, stack, state, views};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum Part {
-    /// The first founds.
+pub(super) enum MemberPart {
+    /// A router; the first one founds the domain.
     Router,
     Sender,
     Listener,
-    /// In so many groups.
+    /// A member of this number of groups.
     Many {
         groups: usize,
     },
-    /// So many members of one group, the first of which sends so many updates a second.
+    /// Members of one group, the first of which sends `rate` updates a second.
     Views {
         members: usize,
         rate: u64,
     },
-    /// So many members of one group, the very first of which sends.
+    /// Members of one group; the first member of the first process sends.
     Stack {
         members: usize,
     },
-    /// So many members of one group, the very first of which does what the source did.
+    /// Members of one group; the first member of the first process repeats the source's measurements.
     Source {
         members: usize,
     },
-    /// A state of so many bytes, and so many updates a second.
+    /// A member with a state of `bytes` bytes, and `rate` updates a second.
     State {
         bytes: usize,
         rate: u64,
     },
-    /// The first sends series, one kind and length after another.
+    /// The first member sends series, one kind and length after another.
     Series,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Spec {
-    pub(super) part: Part,
-    /// Which of them, from 1 on.
+    pub(super) part: MemberPart,
+    /// The number of the process among those of its part, from 1.
     pub(super) number: u64,
     pub(super) routers: Vec<String>,
-    /// How many routers there are to be.
+    /// The wanted number of routers.
     pub(super) wanted: usize,
-    pub(super) what: What,
+    pub(super) what: Measure,
     pub(super) bytes: usize,
     pub(super) in_flight: usize,
-    /// It listens at an address of its own.
+    /// Whether the process listens at its own address.
     pub(super) apart: bool,
-    /// So many updates travel together at most, if that is to be bounded.
+    /// Maximum number of updates that travel together, if bounded.
     pub(super) pack: Option<u32>,
-    /// Bytes of a datagram at most, if not as many as usual.
+    /// Maximum size of a datagram in bytes, if not the default.
     pub(super) datagram_bytes: Option<usize>,
 }
 
-/// So many members have an address of their own at most.
+/// Maximum number of members with their own addresses.
 pub(super) const APART_MAX: usize = 250;
 
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec.part {
-        Part::Router => route(&spec),
-        Part::Sender | Part::Listener => take_part(&spec),
-        Part::Many { groups } => many::take_part(&spec, groups),
-        Part::Views { members, rate } => views::take_part(&spec, members, rate),
-        Part::Stack { members } => stack::take_part(&spec, members),
-        Part::Source { members } => source::take_part(&spec, members),
-        Part::State { bytes, rate } => state::take_part(&spec, bytes, rate),
-        Part::Series => series::take_part(&spec),
+        MemberPart::Router => route(&spec),
+        MemberPart::Sender | MemberPart::Listener => take_part(&spec),
+        MemberPart::Many { groups } => many::take_part(&spec, groups),
+        MemberPart::Views { members, rate } => views::take_part(&spec, members, rate),
+        MemberPart::Stack { members } => stack::take_part(&spec, members),
+        MemberPart::Source { members } => source::take_part(&spec, members),
+        MemberPart::State { bytes, rate } => state::take_part(&spec, bytes, rate),
+        MemberPart::Series => series::take_part(&spec),
     }
 }
 
@@ -104,30 +104,31 @@ fn route(spec: &Spec) -> Result<()> {
     }
     let node = node.start().wait()?;
     say(node.address())?;
-    // The bench ends it, or is gone itself.
+    // Waits until the bench closes the pipe, or has died.
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     Ok(())
 }
 
-/// A clock that all processes of the machine share.
+/// Returns the time of a clock that all processes of the machine share, in nanoseconds.
 pub(super) fn nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// An update: whose it is, which, when it was sent, and bytes that follow from it.
+/// An update: its sender, its number, its time, and bytes that follow from the number.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Update {
+pub(super) struct MemberUpdate {
     sender: u64,
     number: u64,
-    /// On [the machine's clock](nanos), for one in [`TIMED`] and each that was sent alone; otherwise 0.
+    /// The time of the send on [the machine's clock](nanos), for one update in [`TIMED`] and each that was
+    /// sent alone; otherwise 0.
     at: u64,
-    /// It was sent after a while without any.
+    /// Whether the update was sent after a pause.
     alone: bool,
     padding: Padding,
 }
 
-/// Bytes that need no memory of their own if they are few.
+/// Bytes that need no separate allocation if they are few.
 #[derive(Clone, Debug)]
 struct Padding(SmallVec<[u8; 64]>);
 
@@ -155,40 +156,40 @@ impl<'de> Deserialize<'de> for Padding {
     }
 }
 
-/// So many updates share one look at the clock.
+/// Number of updates of which one is timed.
 const TIMED: u64 = 16;
 
-/// Sender, number, time and a mark, at their longest, and the length of the padding.
+/// Maximum length of sender, number, time, mark, and the padding's length, in bytes.
 pub(super) const BYTES_MIN: usize = 25;
 
-impl Update {
-    pub(super) fn new(sender: u64, number: u64, bytes: usize) -> Update {
+impl MemberUpdate {
+    pub(super) fn new(sender: u64, number: u64, bytes: usize) -> MemberUpdate {
         let letter = b'a' + (number % 26) as u8;
         let at = if number.is_multiple_of(TIMED) { nanos() } else { 0 };
         let padding = Padding(SmallVec::from_elem(letter, bytes - BYTES_MIN));
-        Update { sender, number, at, alone: false, padding }
+        MemberUpdate { sender, number, at, alone: false, padding }
     }
 
-    /// The same, sent now, and alone.
-    fn alone(self) -> Update {
-        Update { at: nanos(), alone: true, ..self }
+    /// Returns the same update, marked as sent now and alone.
+    fn alone(self) -> MemberUpdate {
+        MemberUpdate { at: nanos(), alone: true, ..self }
     }
 
     fn is_whole(&self) -> bool {
         let letter = b'a' + (self.number % 26) as u8;
-        // All are looked at, several at a time.
+        // The loop looks at all bytes, several at a time.
         self.padding.0.iter().fold(0, |differing, byte| differing | (byte ^ letter)) == 0
     }
 }
 
-/// The count and print of a member's updates; nothing else of them is kept.
+/// The count and print of a member's updates; the updates are not kept.
 pub(super) struct Applied {
     count: Arc<AtomicU64>,
     last: BTreeMap<u64, u64>,
     faults: u64,
     print: u64,
     elsewhere: Histogram<u64>,
-    /// Of those that were sent alone.
+    /// Latencies of the updates that were sent alone.
     elsewhere_alone: Histogram<u64>,
 }
 
@@ -217,11 +218,11 @@ impl Applied {
 
 impl Replica for Applied {
     const NAME: &'static str = "bench/1";
-    type Update = Update;
+    type Update = MemberUpdate;
     type Query = ();
     type Reply = ();
 
-    fn apply(&mut self, update: Update, origin: &Origin) {
+    fn apply(&mut self, update: MemberUpdate, origin: &Origin) {
         let last = self.last.entry(update.sender).or_default();
         if update.number != *last + 1 || !update.is_whole() {
             self.faults += 1;
@@ -245,7 +246,7 @@ impl Replica for Applied {
     }
 
     fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        // All join before anybody sends.
+        // All members join before any sends.
         Ok(Applied::new())
     }
 }
@@ -271,7 +272,7 @@ fn take_part(spec: &Spec) -> Result<()> {
         let line = line?;
         match line.split_once(' ').unwrap_or((&line, "")) {
             ("begin", _) => {
-                if spec.part == Part::Sender {
+                if spec.part == MemberPart::Sender {
                     let (member, stop) = (member.clone(), stop.clone());
                     let (sender, bytes, what, in_flight) =
                         (spec.number, spec.bytes, spec.what, spec.in_flight);
@@ -318,16 +319,17 @@ fn take_part(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-/// In microseconds.
+/// Returns the median and the 99th percentile, in microseconds.
 fn middle_and_tail(nanos: &Histogram<u64>) -> [f64; 2] {
     [0.5, 0.99].map(|share| nanos.value_at_quantile(share) as f64 / 1000.0)
 }
 
-/// Sends until it is told to stop. How many, how long they took to be answered, and, of one at a time, what calls take.
+/// Sends until `stop`. Returns the number of sends, their latencies, and the times of single calls if one
+/// update is in flight.
 fn send(
     member: &Member<Applied>,
     sender: u64,
-    what: What,
+    what: Measure,
     bytes: usize,
     in_flight: usize,
     stop: &AtomicBool,
@@ -346,12 +348,12 @@ fn send(
             continue;
         }
         sent += 1;
-        let update = Update::new(sender, sent, bytes);
+        let update = MemberUpdate::new(sender, sent, bytes);
         let sending = match what {
-            What::Soft => member.send(update),
-            What::Ordered => member.ordered_send(update),
-            What::Safe => member.safe_send(update),
-            What::Groups | What::View | What::Stack | What::State | What::Series => {
+            Measure::Soft => member.send(update),
+            Measure::Ordered => member.ordered_send(update),
+            Measure::Safe => member.safe_send(update),
+            Measure::Groups | Measure::View | Measure::Stack | Measure::State | Measure::Series => {
                 bail!("these have senders of their own")
             }
         };
@@ -362,12 +364,12 @@ fn send(
     Ok((sent, latency, alone))
 }
 
-/// Times calls one at a time. Other senders may still be at it.
+/// Times calls one at a time. Other senders may still be sending.
 fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) -> Result<Alone> {
     const ROUNDS: usize = 1000;
     let mut next = || {
         *sent += 1;
-        Update::new(sender, *sent, bytes)
+        MemberUpdate::new(sender, *sent, bytes)
     };
     let mut times: [Histogram<u64>; 6] = [(); 6].map(|()| Histogram::new(3).expect("three figures are few"));
     let [stream, idle, flush, query, read, read_idle] = &mut times;

@@ -1,5 +1,5 @@
-//! Several soft sends and a flush beside as many safe sends, one after another and together (000, figure 8): what makes a series durable
-//! soonest.
+//! Several soft sends and a flush compared with as many safe sends, one after another and together (000,
+//! figure 8): the fastest way to make a series durable.
 
 use std::{
     io::{self, BufRead},
@@ -14,22 +14,22 @@ use serde_json::json;
 
 use super::{
     Args,
-    process::{Applied, Part, Spec, Update, say},
+    process::{Applied, MemberPart, MemberUpdate, Spec, say},
 };
 use crate::bench::{child::Child, machine::Machine};
 
-/// Series of each kind and length, taken in turns.
+/// Number of series of each kind and length, taken in turns.
 const ROUNDS: usize = 300;
 
 /// Medians for one length, in microseconds.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-struct Row {
+struct SeriesLatency {
     sends: usize,
-    /// Soft, and a flush behind them.
+    /// Soft sends, and a flush after them.
     flushed_us: f64,
-    /// Safe, each once the one before is answered.
+    /// Safe sends, each after the answer to the one before.
     one_by_one_us: f64,
-    /// Safe, all at once.
+    /// Safe sends, all at once.
     together_us: f64,
 }
 
@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (_routers, addresses) = super::routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
-        let spec = super::spec(args, Part::Series, number, &addresses);
+        let spec = super::spec(args, MemberPart::Series, number, &addresses);
         let mut member = Child::start(format!("member-{number}"), "group-process", &spec)?;
         ensure!(member.line()? == "joined", "{} did not join", member.name);
         members.push(member);
@@ -47,9 +47,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut rows = Vec::new();
     for sends in &args.series {
         let said = members[0].ask(&format!("series {sends}"))?;
-        let row: Row = serde_json::from_str(&said).with_context(|| format!("series of {sends}: {said}"))?;
+        let row: SeriesLatency =
+            serde_json::from_str(&said).with_context(|| format!("series of {sends}: {said}"))?;
         if !args.json {
-            let Row { sends, flushed_us, one_by_one_us, together_us } = row;
+            let SeriesLatency { sends, flushed_us, one_by_one_us, together_us } = row;
             println!(
                 "{sends} soft sends and a flush {flushed_us:.0} µs; safe one by one {one_by_one_us:.0} µs ({:.1} times), \
                  together {together_us:.0} µs ({:.1} times)",
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         rows.push(row);
     }
-    // Each of the series was applied everywhere, in order.
+    // Each member applied every update of the series, in order.
     let sent = args.series.iter().sum::<usize>() * ROUNDS * 3;
     for member in &mut members {
         let said = member.ask("applied")?;
@@ -100,13 +101,13 @@ pub(super) fn take_part(spec: &Spec) -> Result<()> {
     Ok(())
 }
 
-fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64) -> Result<Row> {
+fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64) -> Result<SeriesLatency> {
     let mut times: [Histogram<u64>; 3] = [(); 3].map(|()| Histogram::new(3).expect("three figures are few"));
-    let mut series = || -> Vec<Update> {
+    let mut series = || -> Vec<MemberUpdate> {
         (0..sends)
             .map(|_| {
                 *sent += 1;
-                Update::new(1, *sent, bytes)
+                MemberUpdate::new(1, *sent, bytes)
             })
             .collect()
     };
@@ -117,7 +118,7 @@ fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64)
         let [flushed, one_by_one, together] = &mut times;
         let updates = series();
         let began = Instant::now();
-        // A flush waits for the sends before it.
+        // A flush waits for the earlier sends.
         let soft: Vec<_> = updates.into_iter().map(|update| member.send(update)).collect();
         member.flush().wait()?;
         took(flushed, began);
@@ -139,5 +140,5 @@ fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64)
         took(together, began);
     }
     let [flushed_us, one_by_one_us, together_us] = times.map(|of| of.value_at_quantile(0.5) as f64 / 1e3);
-    Ok(Row { sends, flushed_us, one_by_one_us, together_us })
+    Ok(SeriesLatency { sends, flushed_us, one_by_one_us, together_us })
 }

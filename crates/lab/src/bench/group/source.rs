@@ -1,7 +1,8 @@
-//! Measurements as the source makes them (000 §9): runs of twenty updates of 100 bytes, one after another or in a series that is answered
-//! for as a whole, and queries of all members.
+//! Measurements made in the source's way (000 §9): runs of twenty updates of 100 bytes, one after another or
+//! in a series that is answered as a whole, and queries of all members.
 //!
-//! The source has a cluster of 78 machines. Here processes share one machine, with as many members each as are asked for.
+//! The source has a cluster of 78 machines. Here all processes share one machine, each with the requested
+//! number of members.
 
 use std::{
     io::{self, BufRead},
@@ -19,73 +20,73 @@ use quorate::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    What,
-    process::{Part, Spec, nanos, say},
+    Measure,
+    process::{MemberPart, Spec, nanos, say},
     watch::joined,
 };
 use crate::bench::child::Child;
 
-/// Operations of a run, and of a series.
+/// Number of operations of a run, and of a series.
 const OPERATIONS: usize = 20;
-/// Runs of one measurement, if its time is enough for them.
+/// Maximum number of runs of one measurement, if the time suffices.
 const RUNS_MAX: usize = 10;
 const ROUTERS: usize = 3;
 const UPDATE_BYTES: usize = 100;
-/// From one operation to the next.
+/// Time between two operations.
 const PAUSE: Duration = Duration::from_millis(4);
-/// The time that members may take to have all the others in their view, and an operation to end.
+/// Time within which members must have all others in their view, and an operation must end.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The strength of an update.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-pub(crate) enum Verb {
+pub(crate) enum UpdateStrength {
     /// Soft.
     Send,
-    /// Safe once so many processes have it, or all if there are fewer.
+    /// Safe after this number of processes have the update, or all if there are fewer.
     Safe(u16),
 }
 
-/// The work of one run.
+/// The operations of one run.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-enum Work {
+enum Operations {
     /// Updates, one after another.
-    Apart(Verb),
-    /// Updates at once, and a flush if they are soft.
-    Series(Verb),
+    Apart(UpdateStrength),
+    /// Concurrent updates, and a flush if they are soft.
+    Series(UpdateStrength),
     /// Queries of all members, one after another.
     Queries,
 }
 
-/// Routers and processes with members of one group, of which the very first sends.
-pub(crate) struct Stage {
-    // Before the routers, so that members do not miss them.
+/// Routers and processes with members of one group; the first member of the first process sends.
+pub(crate) struct GroupBench {
+    // Declared before the routers, so that it is dropped first and members do not miss the routers.
     processes: Vec<Child>,
     _routers: Vec<Child>,
     addresses: Vec<String>,
-    /// Members in each process.
+    /// Number of members in each process.
     each: usize,
-    /// Updates that were sent, each of which all members have applied once.
+    /// Number of sent updates, each of which all members have applied once.
     pub(crate) sent: u64,
 }
 
-impl Stage {
-    /// Starts routers, for processes with so many members each.
-    pub(crate) fn begin(each: usize) -> Result<Stage> {
+impl GroupBench {
+    /// Starts routers, for processes with `each` members each.
+    pub(crate) fn begin(each: usize) -> Result<GroupBench> {
         let (mut routers, mut addresses) = (Vec::new(), Vec::new());
         for number in 1..=ROUTERS {
-            let spec = spec(Part::Router, number, &addresses);
+            let spec = spec(MemberPart::Router, number, &addresses);
             let mut router = Child::start(format!("router-{number}"), "group-process", &spec)?;
             addresses.push(router.line()?);
             routers.push(router);
         }
-        Ok(Stage { processes: Vec::new(), _routers: routers, addresses, each, sent: 0 })
+        Ok(GroupBench { processes: Vec::new(), _routers: routers, addresses, each, sent: 0 })
     }
 
-    /// Has so many processes in all. Returns once every member has all of them in its view.
+    /// Starts processes up to this number. Returns once every member has all members in its view.
     pub(crate) fn grow(&mut self, processes: usize) -> Result<()> {
         let there = self.processes.len();
         for number in there + 1..=processes {
-            let spec = spec(Part::Source { members: self.each }, number, &self.addresses);
+            let spec = spec(MemberPart::Source { members: self.each }, number, &self.addresses);
             self.processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
         }
         for process in &mut self.processes[there..] {
@@ -99,33 +100,39 @@ impl Stage {
             let said = process.line()?;
             ensure!(said == "so it is", "{}: {said}", process.name);
         }
-        // Links and codecs have been used once when it is measured.
-        self.run(Work::Apart(Verb::Send)).map(drop)
+        // Every link and codec is used once before the measurement.
+        self.run(Operations::Apart(UpdateStrength::Send)).map(drop)
     }
 
-    /// The members that there are.
+    /// Returns the number of members.
     pub(crate) fn members(&self) -> usize {
         self.each * self.processes.len()
     }
 
-    /// Milliseconds from each update until the last member has applied it. Updates are sent one after another.
-    pub(crate) fn deliveries(&mut self, verb: Verb, seconds: f64) -> Result<Vec<f64>> {
-        let runs = self.runs(Work::Apart(verb), seconds)?;
+    /// Returns the milliseconds from each update until the last member has applied it. Updates follow each
+    /// other.
+    pub(crate) fn deliveries(&mut self, strength: UpdateStrength, seconds: f64) -> Result<Vec<f64>> {
+        let runs = self.runs(Operations::Apart(strength), seconds)?;
         Ok(runs.into_iter().map(|operation| millis(operation.last - operation.began)).collect())
     }
 
-    /// Milliseconds that each series of updates takes until it is not lost any more with the member that sent it: flushed, or each of it safe.
-    pub(crate) fn responses(&mut self, verb: Verb, seconds: f64) -> Result<Vec<f64>> {
-        Ok(self.runs(Work::Series(verb), seconds)?.into_iter().map(|series| millis(series.took)).collect())
+    /// Returns the milliseconds until each series of updates survives the loss of its sender: it is flushed,
+    /// or every update is safe.
+    pub(crate) fn responses(&mut self, strength: UpdateStrength, seconds: f64) -> Result<Vec<f64>> {
+        Ok(self
+            .runs(Operations::Series(strength), seconds)?
+            .into_iter()
+            .map(|series| millis(series.took))
+            .collect())
     }
 
-    /// Milliseconds from each query until all members have replied.
+    /// Returns the milliseconds from each query until all members have replied.
     pub(crate) fn queries(&mut self, seconds: f64) -> Result<Vec<f64>> {
-        Ok(self.runs(Work::Queries, seconds)?.into_iter().map(|query| millis(query.took)).collect())
+        Ok(self.runs(Operations::Queries, seconds)?.into_iter().map(|query| millis(query.took)).collect())
     }
 
-    /// Ten runs, or as many as the time allows, and one at least.
-    fn runs(&mut self, work: Work, seconds: f64) -> Result<Vec<Operation>> {
+    /// Makes ten runs, or as many as the time allows, and at least one.
+    fn runs(&mut self, work: Operations, seconds: f64) -> Result<Vec<Operation>> {
         let (began, mut all) = (Instant::now(), Vec::new());
         for _ in 0..RUNS_MAX {
             all.extend(self.run(work)?);
@@ -136,12 +143,12 @@ impl Stage {
         Ok(all)
     }
 
-    fn run(&mut self, work: Work) -> Result<Vec<Operation>> {
+    fn run(&mut self, work: Operations) -> Result<Vec<Operation>> {
         let asked = format!("work {}", serde_json::to_string(&work)?);
         let said = self.processes[0].ask(&asked)?;
         let mut done: Vec<Operation> =
             serde_json::from_str(&said).with_context(|| format!("{work:?}: {said}"))?;
-        if matches!(work, Work::Queries) {
+        if matches!(work, Operations::Queries) {
             return Ok(done);
         }
         for process in &mut self.processes {
@@ -157,7 +164,7 @@ impl Stage {
             }
         }
         self.sent += OPERATIONS as u64;
-        if matches!(work, Work::Apart(_)) {
+        if matches!(work, Operations::Apart(_)) {
             done.iter_mut().zip(last).for_each(|(operation, last)| operation.last = last);
         }
         Ok(done)
@@ -168,13 +175,13 @@ fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-fn spec(part: Part, number: usize, routers: &[String]) -> Spec {
+fn spec(part: MemberPart, number: usize, routers: &[String]) -> Spec {
     Spec {
         part,
         number: number as u64,
         routers: routers.to_vec(),
         wanted: ROUTERS,
-        what: What::Soft,
+        what: Measure::Soft,
         bytes: UPDATE_BYTES,
         in_flight: 1,
         apart: false,
@@ -186,32 +193,32 @@ fn spec(part: Part, number: usize, routers: &[String]) -> Spec {
 /// An operation that has ended.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Operation {
-    /// When it began, on the machine's clock.
+    /// The time of the operation's start, on the machine's clock.
     began: u64,
-    /// How long it took its caller, in nanoseconds.
+    /// The operation's duration for the caller, in nanoseconds.
     took: u64,
-    /// When the last member had applied it; 0 if that is not looked at.
+    /// The time at which the last member had applied it; 0 if that is not measured.
     last: u64,
 }
 
 /// A member's view, and its updates.
 #[derive(Default)]
-struct Seen {
-    /// The members of its view.
+struct MemberUpdates {
+    /// Number of members in the view.
     size: usize,
-    /// The updates since they were asked for: which, and when each was applied.
+    /// The updates since the last report: the number of each, and the time at which it was applied.
     applied: Vec<(u64, u64)>,
 }
 
-/// An update: which, and bytes that nobody reads.
-type Update = (u64, String);
+/// An update: its number, and padding.
+type NumberedUpdate = (u64, String);
 
-type Sender = Member<Handlers<(), Update, (), ()>>;
+type Sender = Member<Handlers<(), NumberedUpdate, (), ()>>;
 
-fn watcher(seen: &Arc<Mutex<Seen>>) -> Handlers<(), Update, (), ()> {
+fn watcher(seen: &Arc<Mutex<MemberUpdates>>) -> Handlers<(), NumberedUpdate, (), ()> {
     let (applies, views) = (seen.clone(), seen.clone());
     Handlers::new("source/1", ())
-        .update(move |(), (number, _): Update, _: &Origin| {
+        .update(move |(), (number, _): NumberedUpdate, _: &Origin| {
             applies.lock().expect("nobody panics with it").applied.push((number, nanos()));
         })
         .query(|(), (), _| Answer::Now(()))
@@ -222,10 +229,10 @@ fn watcher(seen: &Arc<Mutex<Seen>>) -> Handlers<(), Update, (), ()> {
 
 pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
-    let seen: Vec<Arc<Mutex<Seen>>> = (0..members).map(|_| Arc::default()).collect();
+    let seen: Vec<Arc<Mutex<MemberUpdates>>> = (0..members).map(|_| Arc::default()).collect();
     let all = joined(seen.iter().map(|seen| node.group("source").join(watcher(seen))))?;
     say("joined")?;
-    let wait_until = |is: &dyn Fn(&Seen) -> bool| -> Result<()> {
+    let wait_until = |is: &dyn Fn(&MemberUpdates) -> bool| -> Result<()> {
         let until = Instant::now() + PATIENCE;
         for seen in &seen {
             while !is(&seen.lock().expect("nobody panics with it")) {
@@ -271,7 +278,7 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
     Ok(())
 }
 
-fn perform(member: &Sender, work: Work, bytes: usize, sent: &mut u64) -> Result<Vec<Operation>> {
+fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> Result<Vec<Operation>> {
     let mut done = Vec::with_capacity(OPERATIONS);
     let mut timed = |operation: &mut dyn FnMut() -> Result<()>| -> Result<()> {
         let began = nanos();
@@ -280,32 +287,32 @@ fn perform(member: &Sender, work: Work, bytes: usize, sent: &mut u64) -> Result<
         thread::sleep(PAUSE);
         Ok(())
     };
-    let mut send = |verb| {
+    let mut send = |strength| {
         *sent += 1;
-        // Its number takes two bytes or three, and the length of the text one.
+        // The number takes two or three bytes, and the length of the text takes one.
         let update = (*sent, "x".repeat(bytes - 4));
-        match verb {
-            Verb::Send => member.send(update),
-            Verb::Safe(acceptors) => member.safe_send_to(Phi::Count(acceptors), update),
+        match strength {
+            UpdateStrength::Send => member.send(update),
+            UpdateStrength::Safe(acceptors) => member.safe_send_to(Phi::Count(acceptors), update),
         }
     };
     match work {
-        Work::Apart(verb) => {
+        Operations::Apart(strength) => {
             for _ in 0..OPERATIONS {
-                timed(&mut || Ok(send(verb).wait().map(drop)?))?;
+                timed(&mut || Ok(send(strength).wait().map(drop)?))?;
             }
         }
-        Work::Series(verb) => timed(&mut || {
-            let series: Vec<_> = (0..OPERATIONS).map(|_| send(verb)).collect();
+        Operations::Series(strength) => timed(&mut || {
+            let series: Vec<_> = (0..OPERATIONS).map(|_| send(strength)).collect();
             for update in series {
                 update.wait()?;
             }
-            if matches!(verb, Verb::Send) {
+            if matches!(strength, UpdateStrength::Send) {
                 member.flush().wait()?;
             }
             Ok(())
         })?,
-        Work::Queries => {
+        Operations::Queries => {
             for _ in 0..OPERATIONS {
                 timed(&mut || {
                     let told = member.query((), Want::All).deadline(PATIENCE).wait()?;

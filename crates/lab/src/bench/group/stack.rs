@@ -1,4 +1,5 @@
-//! A group that grows while its processes stay as many: how long a soft update takes to the last member (000, figure 5).
+//! A group that grows while the number of its processes stays: the time of a soft update to the last member
+//! (000, figure 5).
 
 use std::{
     io::{self, BufRead},
@@ -16,20 +17,20 @@ use serde_json::json;
 
 use super::{
     Args,
-    process::{Part, Spec, nanos, say},
+    process::{MemberPart, Spec, nanos, say},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
-/// The time that members may take to have all the others in their view, and an update to get everywhere.
+/// Time within which members must have all others in their view, and an update must reach all.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Updates, one after another.
+/// Number of updates, one after another.
 const UPDATES: usize = 500;
-/// From one update to the next.
+/// Time between two updates.
 const PAUSE: Duration = Duration::from_millis(4);
 
-/// The latencies with so many members.
-struct Row {
+/// The latencies with this number of members.
+struct StackLatency {
     members: usize,
     p50_us: f64,
     p99_us: f64,
@@ -37,11 +38,11 @@ struct Row {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(args.processes > 0 && !args.stack.is_empty(), "--processes, --stack: at least 1");
-    let mut rows: Vec<Row> = Vec::new();
+    let mut rows: Vec<StackLatency> = Vec::new();
     for each in &args.stack {
         let row = row(args, *each).with_context(|| format!("{each} in each process"))?;
         if !args.json {
-            let Row { members, p50_us, p99_us } = row;
+            let StackLatency { members, p50_us, p99_us } = row;
             let ratio = p50_us / rows.first().map_or(p50_us, |first| first.p50_us);
             println!(
                 "{members} members in {} processes: at the last of them after {p50_us:.0} us, p99 {p99_us:.0}; {ratio:.2} of the first",
@@ -67,19 +68,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn row(args: &Args, each: usize) -> Result<Row> {
+fn row(args: &Args, each: usize) -> Result<StackLatency> {
     let (_routers, addresses) = super::routers(args)?;
     let members = each * args.processes;
     let mut processes = Vec::new();
     for number in 1..=args.processes {
-        let spec = super::spec(args, Part::Stack { members: each }, number, &addresses);
+        let spec = super::spec(args, MemberPart::Stack { members: each }, number, &addresses);
         processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
     }
     for process in &mut processes {
         ensure!(process.line()? == "joined", "{} did not join", process.name);
     }
     for word in [format!("until {members}"), String::from("send"), String::from("applied")] {
-        // The first alone sends, the others only wait.
+        // Only the first process sends; all processes answer the other words.
         let asked = if word == "send" { 1 } else { processes.len() };
         for process in &mut processes[..asked] {
             process.tell(&word)?;
@@ -104,10 +105,10 @@ fn row(args: &Args, each: usize) -> Result<Row> {
     }
     last.sort_unstable();
     let at = |quantile: f64| last[(quantile * (UPDATES - 1) as f64) as usize] as f64 / 1e3;
-    Ok(Row { members, p50_us: at(0.5), p99_us: at(0.99) })
+    Ok(StackLatency { members, p50_us: at(0.5), p99_us: at(0.99) })
 }
 
-/// The time that each update took to here.
+/// The times that updates took to this member.
 #[derive(Default)]
 struct Times {
     took: Arc<Mutex<Vec<u64>>>,
@@ -116,7 +117,7 @@ struct Times {
 
 impl Watch for Times {
     const NAME: &'static str = "stack/1";
-    /// When it was sent, on the machine's clock.
+    /// The time of the send, on the machine's clock.
     type Update = u64;
 
     fn apply(&mut self, sent: u64, _: &Origin) {

@@ -1,8 +1,9 @@
-//! A large state on its way to a member that joins, while others send: what the others feel of it.
+//! A large state on its way to a joining member, while others send: the effect on the others.
 //!
-//! Members send soft updates at a steady rate, each timed until it is applied elsewhere, and one of them flushes again and again: a flush ends
-//! once all have acknowledged what was sent, so the longest is a bound on how long anybody's receipts paused. After a while another
-//! process joins, which is given the state. What is told is of the time before, and of the time until it has joined.
+//! Members send soft updates at a steady rate, and each update is timed until its application elsewhere. One
+//! member flushes repeatedly. A flush ends once all have acknowledged the earlier updates, so the longest
+//! flush bounds the pause of any member's receipts. After a while another process joins, and gets the state.
+//! The figures cover the time before, and the time until it has joined.
 
 use std::{
     io::{self, BufRead},
@@ -26,25 +27,25 @@ use serde_json::json;
 
 use super::{
     Args,
-    process::{Part, Spec, nanos, say},
+    process::{MemberPart, Spec, nanos, say},
 };
 use crate::bench::child::Child;
 
-/// The senders begin together, and behind for a moment.
+/// Time in which the senders start, and may lag for a moment.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// The time that the joiner may take.
+/// Time within which the joiner must have joined.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A member's figures of some time.
+/// The counters of a member over a period.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-struct Seen {
+struct UpdateCounters {
     applied: u64,
     elsewhere_us_p50: f64,
     elsewhere_us_p99: f64,
-    /// The longest time between two updates that were applied.
+    /// Longest time between two applied updates.
     gap_ms_max: f64,
-    /// The longest flush; none where nobody flushed.
+    /// Longest flush; 0 if this member did not flush.
     flush_ms_max: f64,
 }
 
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(args.members >= 2, "--members: at least 2");
     let (_routers, addresses) = super::routers(args)?;
     let start = |number: usize| {
-        let part = Part::State { bytes: args.state_bytes, rate: args.rate / args.senders as u64 };
+        let part = MemberPart::State { bytes: args.state_bytes, rate: args.rate / args.senders as u64 };
         Child::start(
             format!("member-{number}"),
             "group-process",
@@ -80,10 +81,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     for member in &mut members[..args.senders] {
         ensure!(member.ask("stop")? == "stopped", "{} did not stop", member.name);
     }
-    let most = |all: &[Seen], of: fn(&Seen) -> f64| all.iter().map(of).fold(0.0, f64::max);
-    let p99 = |all: &[Seen]| most(all, |seen| seen.elsewhere_us_p99);
+    let most =
+        |all: &[UpdateCounters], of: fn(&UpdateCounters) -> f64| all.iter().map(of).fold(0.0, f64::max);
+    let p99 = |all: &[UpdateCounters]| most(all, |seen| seen.elsewhere_us_p99);
     let (flush, gap) = (most(&during, |seen| seen.flush_ms_max), most(&during, |seen| seen.gap_ms_max));
-    let sent = |all: &[Seen], seconds: f64| all[0].applied as f64 / seconds;
+    let sent = |all: &[UpdateCounters], seconds: f64| all[0].applied as f64 / seconds;
     let rates = [sent(&before, args.seconds), sent(&during, joined.as_secs_f64())];
     if args.json {
         let told = json!({
@@ -109,8 +111,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Members' figures since they were asked last.
-fn seen(members: &mut [Child]) -> Result<Vec<Seen>> {
+/// Returns the members' counters since the last call.
+fn seen(members: &mut [Child]) -> Result<Vec<UpdateCounters>> {
     members
         .iter_mut()
         .map(|member| {
@@ -120,30 +122,30 @@ fn seen(members: &mut [Child]) -> Result<Vec<Seen>> {
         .collect()
 }
 
-/// A member's updates since it was asked last.
-struct Window {
+/// The updates of a member since the last report.
+struct UpdateWindow {
     applied: u64,
     elsewhere: Histogram<u64>,
     last: u64,
     gap: u64,
 }
 
-impl Window {
-    fn new() -> Window {
+impl UpdateWindow {
+    fn new() -> UpdateWindow {
         let elsewhere = Histogram::new(3).expect("three figures are few");
-        Window { applied: 0, elsewhere, last: nanos(), gap: 0 }
+        UpdateWindow { applied: 0, elsewhere, last: nanos(), gap: 0 }
     }
 }
 
-/// A state of which a copy costs nothing.
+/// A state that is cheap to copy.
 struct Large {
     bytes: Bytes,
-    window: Arc<Mutex<Window>>,
+    window: Arc<Mutex<UpdateWindow>>,
 }
 
 impl Replica for Large {
     const NAME: &'static str = "state/1";
-    /// When it was sent, on the machine's clock.
+    /// The time of the send on the machine's clock, and padding.
     type Update = (u64, String);
     type Query = ();
     type Reply = ();
@@ -151,7 +153,7 @@ impl Replica for Large {
     fn apply(&mut self, (sent, _): (u64, String), origin: &Origin) {
         let (now, mut window) = (nanos(), self.window.lock().expect("nobody panics with it"));
         window.applied += 1;
-        // A window may have begun since.
+        // A new window may have begun since.
         window.gap = window.gap.max(now.saturating_sub(window.last));
         window.last = now;
         if !origin.own {
@@ -168,15 +170,15 @@ impl Replica for Large {
     }
 
     fn restore(snapshot: &Snapshot) -> Result<Self, Corrupt> {
-        Ok(Large { bytes: snapshot.read()?, window: Arc::new(Mutex::new(Window::new())) })
+        Ok(Large { bytes: snapshot.read()?, window: Arc::new(Mutex::new(UpdateWindow::new())) })
     }
 }
 
 pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
     let node = Node::builder().routers(&spec.routers).patience(PATIENCE).start().wait()?;
-    // The first has it; others are given it.
+    // The first member has the state; others get it.
     let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };
-    let large = Large { bytes: bytes.into(), window: Arc::new(Mutex::new(Window::new())) };
+    let large = Large { bytes: bytes.into(), window: Arc::new(Mutex::new(UpdateWindow::new())) };
     let member = node.group("state").join(large).wait().context("joining")?;
     say("joined")?;
     let window = member.read(|large| large.window.clone())?;
@@ -193,11 +195,13 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
                 say("begun")?;
             }
             "seen" => {
-                let window =
-                    std::mem::replace(&mut *window.lock().expect("nobody panics with it"), Window::new());
+                let window = std::mem::replace(
+                    &mut *window.lock().expect("nobody panics with it"),
+                    UpdateWindow::new(),
+                );
                 let flush = std::mem::take(&mut *flushed.lock().expect("nobody panics with it"));
                 let at = |quantile| window.elsewhere.value_at_quantile(quantile) as f64 / 1e3;
-                let seen = Seen {
+                let seen = UpdateCounters {
                     applied: window.applied,
                     elsewhere_us_p50: at(0.5),
                     elsewhere_us_p99: at(0.99),
@@ -219,7 +223,7 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
     Ok(())
 }
 
-/// Soft sends, so many a second, whatever becomes of those before.
+/// Sends soft updates at this rate per second, without waiting for earlier ones.
 fn send(member: &Member<Large>, rate: u64, padding: &str, stop: &AtomicBool) -> Result<()> {
     let (began, mut sent) = (Instant::now(), 0);
     while !stop.load(Ordering::Relaxed) {
@@ -235,7 +239,7 @@ fn send(member: &Member<Large>, rate: u64, padding: &str, stop: &AtomicBool) -> 
     Ok(())
 }
 
-/// Flushes again and again, and keeps the longest time that one took.
+/// Flushes repeatedly, and keeps the longest time.
 fn flush(member: &Member<Large>, longest: &Mutex<Duration>, stop: &AtomicBool) -> Result<()> {
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();

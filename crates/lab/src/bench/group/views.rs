@@ -1,5 +1,5 @@
-//! Views of one large group: how long members do without each other's soft sends, and how soon all have the next view, when a process
-//! with several of the members is killed while others send.
+//! Views of one large group: the time for which soft sends are blocked, and the time until all have the next
+//! view, when a process with several members is killed while others send.
 
 use std::{
     collections::BTreeMap,
@@ -22,33 +22,33 @@ use serde_json::json;
 
 use super::{
     Args,
-    process::{Part, Spec, nanos, say},
+    process::{MemberPart, Spec, nanos, say},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
 
-/// How long views may take to come about.
+/// Time within which views must begin.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Senders send so long before the next kill.
+/// Time of sending before the next kill.
 const SENDING: Duration = Duration::from_millis(500);
 
 /// A view that began at a member.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 struct Began {
     size: usize,
-    /// On the machine's clock.
+    /// The time of the beginning, on the machine's clock.
     at: u64,
-    /// How long soft sends had waited for it.
+    /// The time for which soft sends had waited for the view.
     waited: u64,
 }
 
-/// What one kill cost, in milliseconds.
+/// The cost of one kill, in milliseconds.
 struct Cost {
-    /// From the kill until the first survivor heard that somebody is gone.
+    /// Time from the kill until the first survivor heard that a member is gone.
     suspected: f64,
-    /// From then until the last survivor had the view without all of them.
+    /// Time from then until the last survivor had the view without the killed members.
     view: f64,
-    /// The longest that soft sends of a survivor waited.
+    /// Longest wait of a survivor's soft sends.
     blocked: f64,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let each = args.members / args.processes;
     let start = |number: usize| {
         let rate = if number <= args.senders { args.rate / args.senders as u64 } else { 0 };
-        let spec = super::spec(args, Part::Views { members: each, rate }, number, &addresses);
+        let spec = super::spec(args, MemberPart::Views { members: each, rate }, number, &addresses);
         Child::start(format!("process-{number}"), "group-process", &spec)
     };
     let mut processes = (1..=args.processes).map(start).collect::<Result<Vec<_>>>()?;
@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Waits until all members have a view of this size. The views that began since the last such wait.
+/// Waits until all members have a view of this size. Returns the views that began since the last such wait.
 fn views(processes: &mut [Child], size: usize) -> Result<Vec<Began>> {
     for process in &mut *processes {
         process.tell(&format!("until {size}"))?;
@@ -146,7 +146,7 @@ fn views(processes: &mut [Child], size: usize) -> Result<Vec<Began>> {
     Ok(all)
 }
 
-/// A member's views, and the updates that it applied: each sender's in its order.
+/// A member's views, and its count of updates, checked for each sender's order.
 #[derive(Default)]
 struct Views {
     views: Arc<Mutex<Vec<Began>>>,
@@ -203,7 +203,7 @@ pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
     })
 }
 
-/// The views that began since the last call, once the last of each member has this size.
+/// Waits until the last view of each member has this size. Returns the views that began since the last call.
 fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
     let until = Instant::now() + PATIENCE;
     for views in views {
@@ -220,13 +220,13 @@ fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
         let mut views = views.lock().expect("nobody panics with it");
         let last = *views.last().context("no view")?;
         all.append(&mut views);
-        // The next call looks at the last again.
+        // The next call looks at the last view again.
         views.push(last);
     }
     Ok(serde_json::to_string(&all)?)
 }
 
-/// Soft sends, so many a second.
+/// Sends soft updates at this rate per second.
 fn send(member: &Member<Watcher<Views>>, rate: u64, stop: &AtomicBool) -> Result<()> {
     let (began, mut sent) = (Instant::now(), 0);
     let mut under_way = Vec::new();

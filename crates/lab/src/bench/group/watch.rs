@@ -1,4 +1,4 @@
-//! A replica without a state, which watches what is delivered; and how several members join at once.
+//! A replica without a state, which watches deliveries, and a helper with which several members join at once.
 
 use anyhow::{Context as _, Result};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
@@ -8,7 +8,7 @@ use quorate::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// A replica that looks at updates and views, and is nothing that a member that joins would have to be given.
+/// An observer of updates and views. It has no state that a joining member would need.
 pub(super) trait Watch: Default + Send + 'static {
     const NAME: &'static str;
     type Update: Serialize + DeserializeOwned + Send;
@@ -18,7 +18,7 @@ pub(super) trait Watch: Default + Send + 'static {
     fn view(&mut self, view: &View);
 }
 
-/// The replica that lets it watch.
+/// The replica that carries the observer.
 #[derive(Default)]
 pub(super) struct Watcher<W>(pub(super) W);
 
@@ -49,7 +49,7 @@ impl<W: Watch> Replica for Watcher<W> {
     }
 }
 
-/// The members, once all of them have joined.
+/// Returns the members once all of them have joined.
 pub(super) fn joined<O: Object>(
     joining: impl Iterator<Item = Pending<'static, Member<O>>>,
 ) -> Result<Vec<Member<O>>> {

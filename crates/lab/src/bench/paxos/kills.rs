@@ -1,9 +1,9 @@
-//! All routers are killed at once under load, again and again, and go on from their disks.
+//! Kills all routers at once under load, repeatedly, and lets them recover from their disks.
 //!
-//! Their files hand bytes to the system only at a sync, and in pieces (`Late`): a kill then loses what was not durable and
-//! tears what was being made durable, as a power cut does. The bench outlives them and remembers which values were
-//! acknowledged. At the end one byte of one journal is changed: that router must find it and come back as another
-//! process, which the others let in.
+//! Their files pass bytes to the system only at a sync, and in pieces (`UnsyncedFiles`). So a kill loses
+//! everything that was not durable and tears the record that was being written, like a power cut. The bench
+//! outlives the routers and remembers the acknowledged values. At the end it changes one byte of one journal:
+//! that router must notice it and come back as another process, which the others admit.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,24 +20,24 @@ use serde_json::json;
 
 use super::{
     ROUTERS, Spawned, addresses,
-    process::{Begun, DiskSpec, Line, RouterSpec, Spec},
+    process::{Begun, DiskSpec, RouterLine, RouterSpec, Spec},
     replica::Report,
     wait_until,
 };
 
 const IN_FLIGHT: usize = 256;
-/// Little, so that segments end, and checkpoints are made, within each life.
+/// Small, so that segments end and checkpoints are written within each life.
 const SEGMENT_BYTES: u64 = 64 << 10;
 const CHECKPOINT_BYTES: usize = 256 << 10;
 
-/// The routers and what was acknowledged.
+/// The routers, and the acknowledged values.
 struct Cluster<'a> {
     domain: DomainId,
     addresses: Vec<String>,
     place: &'a Path,
     routers: Vec<Spawned>,
     begun: Vec<Begun>,
-    /// How many values of each author were acknowledged.
+    /// Number of acknowledged values of each author.
     acknowledged: BTreeMap<u64, u64>,
 }
 
@@ -54,7 +54,7 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     cluster.settled()?;
     for kill in 0..kills {
         cluster.load(IN_FLIGHT)?;
-        // Now and then before they have done anything.
+        // In some rounds the routers are killed before they have done anything.
         if kill % 5 != 4 {
             cluster.acknowledges().with_context(|| format!("after {kill} kills"))?;
             cluster.check().with_context(|| format!("after {kill} kills"))?;
@@ -140,16 +140,18 @@ impl Cluster<'_> {
         self.routers.iter_mut().try_for_each(|router| router.tell(&format!("load {in_flight}")))
     }
 
-    /// Kills all at once; what they had said before counts.
+    /// Kills all routers at once. The lines that they had printed before still count.
     fn kill(&mut self) -> Result<()> {
         self.routers.iter_mut().try_for_each(|router| router.child.kill())?;
         for (mut router, begun) in self.routers.drain(..).zip(&self.begun) {
             router.child.wait()?;
             for line in router.lines.iter() {
                 match serde_json::from_str(&line) {
-                    Ok(Line::Acknowledged(number)) => raise(&mut self.acknowledged, begun.author, number),
-                    Ok(Line::Report(..)) => {}
-                    // The kill cut it off.
+                    Ok(RouterLine::Acknowledged(number)) => {
+                        raise(&mut self.acknowledged, begun.author, number)
+                    }
+                    Ok(RouterLine::Report(..)) => {}
+                    // The kill cut off this line.
                     Err(_) => break,
                 }
             }
@@ -166,7 +168,7 @@ impl Cluster<'_> {
         reports.collect()
     }
 
-    /// Waits until each router has something acknowledged in this life: then it has learned all that was before it.
+    /// Waits until each router has an acknowledged value of this life: then it has learned all earlier ones.
     fn acknowledges(&mut self) -> Result<()> {
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
         wait_until("every router has something acknowledged", || {
@@ -175,7 +177,7 @@ impl Cluster<'_> {
         })
     }
 
-    /// Waits until all are members, and know the same: everything that any of them holds.
+    /// Waits until all routers are members and have learned the same log, to its end.
     fn settled(&mut self) -> Result<()> {
         let mut last = Vec::new();
         let met = wait_until("all routers are members and know the same", || {
@@ -194,9 +196,10 @@ impl Cluster<'_> {
         met.with_context(|| format!("{last:?}"))
     }
 
-    /// Everything that was acknowledged is in the log, as each router knows it.
+    /// Checks that the log of each router contains every acknowledged value.
     fn check(&mut self) -> Result<()> {
-        // As it was before the routers are asked: they may lack what others are told meanwhile.
+        // Copied before the routers are asked, because a router may lack values that others get acknowledged
+        // meanwhile.
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
         let mut before = self.acknowledged.clone();
         before.retain(|author, _| !authors.contains(author));
@@ -227,12 +230,12 @@ fn rot(directory: &Path) -> Result<()> {
     segments.sort();
     let oldest = segments.first().context("there is a journal")?;
     let mut bytes = fs::read(oldest)?;
-    // Behind the header, which has 80 bytes, and the head of the record.
+    // The byte lies after the segment's header of 80 bytes and the record's head.
     bytes[80 + 33] ^= 1;
     Ok(fs::write(oldest, bytes)?)
 }
 
-/// A random number below `limit`.
+/// Returns a random number below `limit`.
 fn below(limit: u64) -> u64 {
     chance::incarnation().0 as u64 % limit
 }

@@ -1,12 +1,12 @@
 //! `quorate bench paxos`: the log of the routers alone, in memory and on disk.
 //!
-//! Three routers, each an operating-system process on loopback, and a user inside the leader's that keeps values under way.
-//! A figure of a disk means nothing alone. So the same run measures what the disk takes: how long a sync takes while three
-//! files are synced at once, and how many bytes a second three bare journals write, with as much at a time as the routers
-//! have under way.
+//! Three routers, each an operating-system process on loopback, and a user in the leader's process that keeps
+//! values in flight. A figure of a disk means nothing alone. So the same run measures the disk itself: the
+//! time of a sync while three files are synced at once, and the bytes per second of three bare journals that
+//! write the size of the routers' values in flight at a time.
 //!
-//! With `--kills` nothing is measured: all routers are killed at once under load, again and again, and go on from their
-//! disks; nothing that was acknowledged may be lost (`kills`).
+//! With `--kills` nothing is measured: all routers are killed at once under load, repeatedly, and recover
+//! from their disks. No acknowledged value may be lost (`kills`).
 
 mod kills;
 mod process;
@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use serde_json::json;
 
 use self::{
-    process::{Bare, Begun, DiskSpec, Line, RouterSpec, Spec, Work},
+    process::{Bare, Begun, DiskSpec, RouterLine, RouterSpec, RouterWork, Spec},
     replica::Report,
 };
 
@@ -37,30 +37,30 @@ pub(crate) struct Args {
     /// Bytes of each value.
     #[arg(long, default_value_t = 100)]
     bytes: usize,
-    /// Values under way: a run for each.
+    /// Values in flight: a run for each.
     #[arg(long, value_delimiter = ',', default_values_t = [8192, 1])]
     in_flight: Vec<usize>,
     /// Seconds of each run, after a warm-up of one second.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// A directory on the disk to measure; a new one in it is used, and removed.
+    /// Directory on the disk to measure; a new directory in it is used and then removed.
     #[arg(long)]
     directory: Option<PathBuf>,
-    /// Kill all routers at once so many times, instead of measuring.
+    /// Kill all routers at once this number of times, instead of measuring.
     #[arg(long)]
     kills: Option<usize>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 const ROUTERS: u64 = 3;
-/// Little, so that segments are written over, as in a long run, before the measuring begins.
+/// Small, so that segments are overwritten before the measurement begins, as in a long run.
 const SEGMENT_BYTES: u64 = 16 << 20;
-/// About what passes between two syncs of a router that has one value under way. A disk that is never left alone answers
-/// up to several times as fast as one that rests in between.
+/// About the time between two syncs of a router with one value in flight. A disk without rest answers up to
+/// several times as fast as one that rests between syncs.
 const REST: Duration = Duration::from_micros(100);
-/// A disk that syncs faster is none.
+/// Shortest sync of a real disk, in microseconds.
 pub(super) const SYNC_LEAST_US: f64 = 50.0;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// A directory that goes with the bench.
+/// A temporary directory, removed with this value.
 pub(super) struct Scratch(pub(super) PathBuf);
 
 impl Scratch {
@@ -119,23 +119,23 @@ fn measure(args: &Args, place: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A run in memory, one on disk, and what the disk can do.
+/// A run in memory, one on disk, and the limits of the disk.
 struct Pair {
     in_flight: usize,
-    memory: Run,
-    disk: Run,
-    /// Bytes a second of the slowest of three bare journals.
+    memory: PaxosRun,
+    disk: PaxosRun,
+    /// Bytes per second of the slowest of three bare journals.
     bare_rate: f64,
     sync_p50: f64,
 }
 
-/// One run: what the leader's user measured, and what each router's threads did, the leader first.
-struct Run {
+/// One run: the measurements of the leader's user, and the work of each router's threads, the leader first.
+struct PaxosRun {
     report: Report,
-    work: Vec<Work>,
+    work: Vec<RouterWork>,
 }
 
-impl Run {
+impl PaxosRun {
     fn rate(&self) -> f64 {
         self.report.measured as f64 / self.report.seconds
     }
@@ -177,12 +177,12 @@ impl Run {
 }
 
 impl Pair {
-    /// Values a second that three bare journals would take.
+    /// Returns the values per second that three bare journals could write.
     fn bare_values(&self) -> f64 {
         self.bare_rate / self.disk.bytes_per_value()
     }
 
-    /// What the run is judged by, and whether it holds; `None`: there is no disk to judge by.
+    /// Returns the judgement of the run and whether it holds; `None` if the directory is on no disk.
     fn verdict(&self) -> (String, Option<bool>) {
         if self.sync_p50 < SYNC_LEAST_US {
             let why =
@@ -232,7 +232,7 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// A process of the bench, killed when it is dropped.
+/// A process of the bench; dropping it kills the process.
 struct Spawned {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -257,7 +257,7 @@ impl Spawned {
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().context("no pipe")?);
         let (tell, lines) = unbounded();
-        // What a process has said is read to its end, also after it was killed.
+        // The thread reads the output to its end, also after the process was killed.
         thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
                 if tell.send(line).is_err() {
@@ -282,30 +282,31 @@ impl Spawned {
         }
     }
 
-    /// What it knows; the acknowledgements that came before go to `acknowledged`.
-    fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(Report, Work)> {
+    /// Returns the router's report. Passes earlier acknowledgements to `acknowledged`.
+    fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(Report, RouterWork)> {
         self.tell("report")?;
         loop {
             match serde_json::from_str(&self.line()?)? {
-                Line::Acknowledged(number) => acknowledged(number),
-                Line::Report(report, work) => return Ok((*report, work)),
+                RouterLine::Acknowledged(number) => acknowledged(number),
+                RouterLine::Report(report, work) => return Ok((*report, work)),
             }
         }
     }
 }
 
-/// How long a sync takes while three files are synced at once, in microseconds.
+/// Returns the median time of a sync while three files are synced at once, in microseconds.
 pub(super) fn sync_p50(place: &Path, seconds: f64) -> Result<f64> {
     Ok(median(bare(place, 256, REST, seconds)?.iter().map(|one| one.p50_us).collect()))
 }
 
-/// Bytes a second of the slowest of three bare journals that write so many bytes at a time, all at once.
+/// Returns the bytes per second of the slowest of three bare journals that write `bytes` at a time,
+/// concurrently.
 pub(super) fn bare_rate(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<f64> {
     let journals = bare(place, bytes, rest, seconds)?;
     Ok(journals.iter().map(|one| one.bytes as f64 / one.seconds).fold(f64::INFINITY, f64::min))
 }
 
-/// Three bare journals that write so many bytes at a time, all at once.
+/// Runs three bare journals that write `bytes` at a time, concurrently.
 fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<Bare>> {
     let mut journals = Vec::new();
     for number in 0..ROUTERS {
@@ -319,14 +320,14 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
     journals.iter().map(|journal| Ok(serde_json::from_str(&journal.line()?)?)).collect()
 }
 
-/// Ports that are free, each for one router and its later lives.
+/// Returns free addresses, each for one router and its later lives.
 fn addresses() -> Result<Vec<String>> {
     let held: Vec<TcpListener> =
         (0..ROUTERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     held.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
 }
 
-/// Waits until something is so that `look` sees.
+/// Waits until `look` finds its result.
 fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let limit = Instant::now() + PATIENCE;
     loop {
@@ -338,7 +339,7 @@ fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Res
     }
 }
 
-fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<Run> {
+fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRun> {
     let (domain, addresses) = (quorate_runtime::chance::domain(), addresses()?);
     let mut routers = Vec::new();
     for node in 1..=ROUTERS {
@@ -379,13 +380,13 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<Run> {
             std::fs::remove_dir_all(place.join(format!("router-{node}")))?;
         }
     }
-    Ok(Run { report, work: reports.into_iter().map(|(_, work)| work).collect() })
+    Ok(PaxosRun { report, work: reports.into_iter().map(|(_, work)| work).collect() })
 }
 
-/// One process of the bench; started by the bench.
+/// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// What it is, as JSON.
+    /// The part of the process, as JSON.
     spec: String,
 }
 

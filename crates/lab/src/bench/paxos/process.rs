@@ -22,21 +22,21 @@ use quorate_runtime::{
     Config, Disk, Host, Reactor, chance, clock,
     counters::Counters,
     discover::discover,
-    disk::{self, Directory, DiskError, Files, Opened, faults::Late},
+    disk::{self, Directory, DiskError, Files, Opened, faults::UnsyncedFiles},
 };
 use serde::{Deserialize, Serialize};
 
-use super::replica::{Ask, Replica, Report, Told};
+use super::replica::{Replica, ReplicaCommand, ReplicaEvent, Report};
 
-/// What a process of the bench is.
+/// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Spec {
     Router(RouterSpec),
-    /// A journal with nothing around it: writes of so many bytes, each made durable before the next.
+    /// A bare journal: writes of `bytes` bytes, each made durable before the next.
     Journal {
         directory: PathBuf,
         bytes: usize,
-        /// How long it rests between one and the next.
+        /// Rest between two writes.
         rest: Duration,
         seconds: f64,
     },
@@ -46,41 +46,41 @@ pub(super) enum Spec {
 pub(super) struct RouterSpec {
     pub(super) domain: u128,
     pub(super) node: u64,
-    /// Its address.
+    /// The router's address.
     pub(super) address: String,
     /// Addresses of the others.
     pub(super) routers: Vec<String>,
-    /// Whether it founds the domain if its disk says nothing else.
+    /// Whether the router founds the domain if its disk contains no log.
     pub(super) founds: bool,
     pub(super) disk: Option<DiskSpec>,
     pub(super) value_bytes: usize,
-    /// Whether to tell which own values are acknowledged, as they are.
+    /// Whether to print the numbers of own acknowledged values at once.
     pub(super) tells: bool,
 }
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct DiskSpec {
     pub(super) directory: PathBuf,
-    /// Bytes reach the system at a sync only, so that a kill loses the others.
+    /// Whether bytes reach the system at a sync only, so that a kill loses the others.
     pub(super) late: bool,
     pub(super) segment_bytes: u64,
     pub(super) checkpoint_bytes: usize,
 }
 
-/// What a router says first.
+/// The first line of a router.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Begun {
     pub(super) process: String,
     pub(super) author: u64,
-    /// Whether it goes on from its disk.
+    /// Whether the router recovered from its disk.
     pub(super) recovered: bool,
-    /// The damage of the journal.
+    /// The damage of the journal, if any.
     pub(super) damage: Option<String>,
 }
 
-/// What a router's threads have done since it was told to measure.
+/// The work of a router's threads since the measurement began.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
-pub(super) struct Work {
+pub(super) struct RouterWork {
     pub(super) disk_bytes: u64,
     pub(super) disk_syncs: u64,
     pub(super) disk_seconds: f64,
@@ -88,7 +88,7 @@ pub(super) struct Work {
     pub(super) turns: u64,
 }
 
-/// Figures of a bare journal.
+/// The measurements of a bare journal.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Bare {
     pub(super) bytes: u64,
@@ -104,13 +104,13 @@ pub(super) fn run(spec: Spec) -> Result<()> {
 }
 
 struct Ear {
-    tell: Sender<Told>,
+    tell: Sender<ReplicaEvent>,
     tells: bool,
 }
 
 impl Host<Replica> for Ear {
-    fn event(&mut self, event: Told, _now: Time) {
-        if self.tells || matches!(event, Told::Report(_)) {
+    fn event(&mut self, event: ReplicaEvent, _now: Time) {
+        if self.tells || matches!(event, ReplicaEvent::Report(_)) {
             let _ = self.tell.send(event);
         }
     }
@@ -125,7 +125,7 @@ fn router(spec: RouterSpec) -> Result<()> {
     let domain = DomainId(spec.domain);
     let listener = TcpListener::bind(&spec.address)?;
     let fresh = ProcessId { node: spec.node, incarnation: chance::incarnation() };
-    // A router that starts slowly on a busy machine is not given up.
+    // The others do not remove a router that starts slowly on a busy machine.
     let settings = |checkpoint_bytes| paxos::Settings {
         wanted: 3,
         remove_after: Duration::from_secs(30),
@@ -141,16 +141,18 @@ fn router(spec: RouterSpec) -> Result<()> {
     let (mut disk, mut recovered) = (None, None);
     if let Some(Opened { disk: opened, records, found }) = opened {
         match found {
-            disk::Found::Nothing | disk::Found::Records { .. } => {}
-            disk::Found::Damaged(damage) => begun.damage = Some(damage.to_string()),
-            disk::Found::Abandoned => begun.damage = Some(String::from("nobody goes on from this journal")),
+            disk::DirectoryState::Nothing | disk::DirectoryState::Records { .. } => {}
+            disk::DirectoryState::Damaged(damage) => begun.damage = Some(damage.to_string()),
+            disk::DirectoryState::Abandoned => {
+                begun.damage = Some(String::from("nobody goes on from this journal"))
+            }
         }
         let records: Vec<_> = records.into_iter().map(|(_, record)| record).collect();
         recovered = Paxos::recover(peer.clone(), settings(checkpoint_bytes), records, clock::now())?;
         disk = Some(opened);
     }
     begun.recovered = recovered.is_some();
-    // A damaged founder joins what it has founded.
+    // A founder with a damaged journal joins the domain that it founded.
     let founds = spec.founds && begun.damage.is_none();
     let paxos = match recovered {
         Some(paxos) => paxos,
@@ -172,10 +174,10 @@ fn router(spec: RouterSpec) -> Result<()> {
     thread::spawn(move || {
         for told in told {
             let said = match told {
-                Told::Acknowledged(number) => say(&Line::Acknowledged(number)),
-                Told::Report(report) => {
+                ReplicaEvent::Acknowledged(number) => say(&RouterLine::Acknowledged(number)),
+                ReplicaEvent::Report(report) => {
                     let zero = *zero.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    say(&Line::Report(report, since(zero, work(&counters))))
+                    say(&RouterLine::Report(report, since(zero, work(&counters))))
                 }
             };
             if said.is_err() {
@@ -186,14 +188,14 @@ fn router(spec: RouterSpec) -> Result<()> {
     let seeker = handle.clone();
     let (others, mine) = (spec.routers.clone(), me);
     thread::spawn(move || {
-        // As every process does that knows no leader; who has one ignores it.
+        // Every process without a leader looks for routers; a process with one ignores the result.
         loop {
             for address in &others {
                 if let Ok(met) = discover(address, domain, Duration::from_secs(1))
                     && met.process != mine
                 {
                     let peer = Peer { id: met.process, address: address.clone() };
-                    let _ = seeker.try_command(Ask::Seeds(vec![peer]));
+                    let _ = seeker.try_command(ReplicaCommand::Seeds(vec![peer]));
                 }
             }
             thread::sleep(Duration::from_millis(200));
@@ -202,11 +204,11 @@ fn router(spec: RouterSpec) -> Result<()> {
     for line in std::io::stdin().lock().lines() {
         let line = line?;
         let ask = match line.split_once(' ') {
-            Some(("load", in_flight)) => Ask::Load(in_flight.parse()?),
-            None if line == "report" => Ask::Report,
+            Some(("load", in_flight)) => ReplicaCommand::Load(in_flight.parse()?),
+            None if line == "report" => ReplicaCommand::Report,
             None if line == "reset" => {
                 *begin.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = work(handle.counters());
-                Ask::Reset
+                ReplicaCommand::Reset
             }
             _ => bail!("{line}: no such word"),
         };
@@ -218,9 +220,9 @@ fn router(spec: RouterSpec) -> Result<()> {
 
 /// A line that a router prints.
 #[derive(Debug, Deserialize, Serialize)]
-pub(super) enum Line {
+pub(super) enum RouterLine {
     Acknowledged(u64),
-    Report(Box<Report>, Work),
+    Report(Box<Report>, RouterWork),
 }
 
 fn open(spec: &DiskSpec, domain: DomainId, node: u64) -> Result<Opened> {
@@ -230,15 +232,15 @@ fn open(spec: &DiskSpec, domain: DomainId, node: u64) -> Result<Opened> {
     };
     let files = |files| -> Box<dyn Files> {
         match spec.late {
-            true => Box::new(Late::new(files)),
+            true => Box::new(UnsyncedFiles::new(files)),
             false => Box::new(files),
         }
     };
     Ok(Disk::open_on(&spec.directory, files, domain, node, settings)?)
 }
 
-fn work(counters: &Counters) -> Work {
-    Work {
+fn work(counters: &Counters) -> RouterWork {
+    RouterWork {
         disk_bytes: counters.disk_bytes.get(),
         disk_syncs: counters.disk_syncs.get(),
         disk_seconds: counters.disk_busy_nanoseconds.get() as f64 / 1e9,
@@ -247,8 +249,8 @@ fn work(counters: &Counters) -> Work {
     }
 }
 
-fn since(zero: Work, now: Work) -> Work {
-    Work {
+fn since(zero: RouterWork, now: RouterWork) -> RouterWork {
+    RouterWork {
         disk_bytes: now.disk_bytes - zero.disk_bytes,
         disk_syncs: now.disk_syncs - zero.disk_syncs,
         disk_seconds: now.disk_seconds - zero.disk_seconds,
@@ -263,7 +265,8 @@ fn say(line: &impl Serialize) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Writes as a journal does, in files of 64 MiB that are there before they are needed, and waits for a word to begin.
+/// Writes like a journal, in files of 64 MiB that exist before they are needed. Waits for a line before it
+/// begins.
 fn bare(directory: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<()> {
     const SEGMENT_BYTES: u64 = 64 << 20;
     ensure!((bytes as u64) < SEGMENT_BYTES, "a write fits into a segment");

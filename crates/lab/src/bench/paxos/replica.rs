@@ -1,7 +1,8 @@
-//! A router and its user, who keeps a number of own values under way.
+//! A router and its user, which keeps a number of own values in flight.
 //!
-//! Values are numbered by their author, and one counts iff it is the next of its author (rule S3). An author is one life of
-//! an operating-system process: a router that goes on from its disk is the same member and another author.
+//! Values are numbered by their author, and a value counts iff it is the next of its author (rule S3). An
+//! author is one life of an operating-system process: a router that recovers from its disk is the same member
+//! and another author.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,14 +15,14 @@ use quorate_protocol::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Author and number.
+/// Minimum length of a value in bytes: author and number.
 pub(super) const VALUE_BYTES_MIN: usize = 16;
 
 pub(super) struct Replica {
     paxos: Paxos,
     author: u64,
     state: State,
-    /// Own values that are not learned yet: number, when it was proposed, and the value.
+    /// Own values that are not learned yet: number, time of the proposal, and value.
     own: VecDeque<(u64, Time, Bytes)>,
     own_next: u64,
     in_flight: usize,
@@ -30,7 +31,7 @@ pub(super) struct Replica {
     since: Time,
     measured: u64,
     latency: Histogram<u64>,
-    /// The user has heard of own values up to this number.
+    /// The number up to which own values were reported to the user.
     told: u64,
 }
 
@@ -38,37 +39,37 @@ pub(super) struct Replica {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct State {
     slot: u64,
-    /// How many values of each author are in.
+    /// Number of values of each author in the log.
     values: BTreeMap<u64, u64>,
 }
 
-pub(super) enum Ask {
+pub(super) enum ReplicaCommand {
     Seeds(Vec<Peer>),
-    /// Keep so many own values under way.
+    /// Keep this number of own values in flight.
     Load(usize),
-    /// Measure from now on.
+    /// Start measuring.
     Reset,
     Report,
 }
 
-pub(super) enum Told {
+pub(super) enum ReplicaEvent {
     /// All own values below this number are in the log, and learned.
     Acknowledged(u64),
     Report(Box<Report>),
 }
 
-/// What a router knows, and has measured.
+/// The knowledge of a router, and its measurements.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Report {
     pub(super) process: String,
     pub(super) author: u64,
     pub(super) leads: bool,
     pub(super) members: Vec<String>,
-    /// The last slot learned.
+    /// The last learned slot.
     pub(super) slot: u64,
     /// The last slot of the log, chosen or not.
     pub(super) last: u64,
-    /// How many values of each author are in the log.
+    /// Number of values of each author in the log.
     pub(super) values: BTreeMap<u64, u64>,
     pub(super) measured: u64,
     pub(super) seconds: f64,
@@ -128,7 +129,8 @@ impl Replica {
                     self.own.retain(|(number, ..)| *number >= known);
                 }
                 Event::Removed => std::process::exit(3),
-                // Nothing else concerns a user that proposes anywhere and gives its state whole.
+                // Other events do not concern a user that may propose at any router, and that hands out
+                // its state whole.
                 _ => {}
             }
         }
@@ -185,24 +187,24 @@ impl Replica {
 impl Protocol for Replica {
     type Message = paxos::Message;
     type Record = paxos::Record;
-    type Command = Ask;
-    type Event = Told;
+    type Command = ReplicaCommand;
+    type Event = ReplicaEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let input = match input {
-            Input::Command(Ask::Load(in_flight)) => {
+            Input::Command(ReplicaCommand::Load(in_flight)) => {
                 self.in_flight = in_flight;
                 return;
             }
-            Input::Command(Ask::Reset) => {
+            Input::Command(ReplicaCommand::Reset) => {
                 (self.since, self.measured) = (cx.now, 0);
                 return self.latency.reset();
             }
-            Input::Command(Ask::Report) => {
-                return out.emit(Told::Report(Box::new(self.report(cx.now))));
+            Input::Command(ReplicaCommand::Report) => {
+                return out.emit(ReplicaEvent::Report(Box::new(self.report(cx.now))));
             }
             input => input.map(std::convert::identity, |ask| match ask {
-                Ask::Seeds(seeds) => Command::Seeds(seeds),
+                ReplicaCommand::Seeds(seeds) => Command::Seeds(seeds),
                 _ => unreachable!("answered above"),
             }),
         };
@@ -214,7 +216,7 @@ impl Protocol for Replica {
         let acknowledged = self.own.front().map_or(self.own_next, |(number, ..)| *number);
         if acknowledged > self.told {
             self.told = acknowledged;
-            out.emit(Told::Acknowledged(acknowledged));
+            out.emit(ReplicaEvent::Acknowledged(acknowledged));
         }
     }
 

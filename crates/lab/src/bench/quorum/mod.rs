@@ -1,9 +1,10 @@
 //! `quorate bench quorum`: consistency against latency, dialled and measured (004).
 //!
-//! Cells and routers are processes on loopback, and clients are threads of the bench, each with a connection to one of the
-//! cells; or the store runs already, and may be Cassandra. For each setting of the dial there is a fresh map: all keys are written once, then clients read and write for a
-//! while, and the history that they recorded is judged. A setting is a pair of levels, the probabilities of the
-//! strong ones, and delays; lists make one run for each of their members.
+//! Cells and routers are processes on loopback, and clients are threads of the bench, each with a connection
+//! to one of the cells; or the store runs already, and may be Cassandra. Each setting of the dial gets a
+//! fresh map. All keys are written once, clients read and write for a while, and their recorded history is
+//! judged. A setting is a pair of levels, the probabilities of the strong ones, and delays; lists make one
+//! run for each of their members.
 
 pub(crate) mod rig;
 
@@ -12,28 +13,30 @@ use std::{fs::File, io::BufWriter, path::PathBuf, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use quorate::maps::Level;
 use quorate_history::format::json;
-use quorate_tune::{Choice, Dial, Dials, Distribution, Figures, Others, Workload, figures::Latencies};
+use quorate_tune::{Choice, Dial, Dials, Distribution, Others, SettingResults, Workload, figures::Latencies};
 use serde_json::json;
 
 use self::rig::{Done, Experiment, Rig, Running};
-use crate::store::{COPIES, Kept, Place};
+use crate::store::{COPIES, Replication, StoreAddress};
 
-/// Measures what clients of a map get at levels, probabilities and delays: rates, latencies, and how consistent their history is.
+/// Measures clients of a map at given levels, probabilities and delays: rates, latencies, and the consistency
+/// of their history.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     running: Running,
-    /// Cells of the cluster that is started.
+    /// Cells of the cluster that the bench starts.
     #[arg(long, default_value_t = 3, conflicts_with = "store")]
     cells: u16,
     /// Copies of each key; 3 unless the store says otherwise.
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
     copies: Option<u8>,
-    /// The strategy of the map: quorum, ordered, group or service. Levels, p and delays are of partial quorums; ordered maps and groups
-    /// need cells that know of a cluster of tables (--store).
+    /// The strategy of the map: quorum, ordered, group or service. Levels, p and delays belong to partial
+    /// quorums; ordered maps and groups need cells that know a cluster of tables (--store).
     #[arg(long, default_value = "quorum", value_parser = ["quorum", "ordered", "group", "service"])]
     strategy: String,
-    /// How reads deal with replicas that differ: none, blocking, or how many of a million repair in the background.
+    /// The reaction of reads to replicas that differ: none, blocking, or the number of reads in a million
+    /// that repair in the background.
     #[arg(long, default_value = "none")]
     repair: String,
     /// The strong level of reads.
@@ -45,19 +48,21 @@ pub(crate) struct Args {
     /// The weak level of both.
     #[arg(long, default_value = "one", value_parser = level)]
     weak: Level,
-    /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas: one run each.
+    /// The probability of the strong level: of reads and writes, or as `read/write`. Several, with commas:
+    /// one run each.
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = probabilities)]
     p: Vec<(f64, f64)>,
     /// Chooses the strong operations by the heat of their keys, not by chance.
     #[arg(long)]
     by_heat: bool,
-    /// Milliseconds before each read and after each write, or as `read/write`. Several, with commas: one run each.
+    /// Milliseconds before each read and after each write, or as `read/write`. Several, with commas: one run
+    /// each.
     #[arg(long, default_value = "0", value_delimiter = ',', value_parser = delays)]
     delay: Vec<(Duration, Duration)>,
     /// Clients, spread over the cells.
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=4096))]
     clients: u64,
-    /// Operations a second of all clients together; 0: as many as they can.
+    /// Operations per second of all clients together; 0 means no limit.
     #[arg(long, default_value_t = 0.0)]
     rate: f64,
     /// Seconds of each run.
@@ -66,7 +71,7 @@ pub(crate) struct Args {
     /// Keys.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     keys: u64,
-    /// How often keys are chosen.
+    /// The distribution of keys.
     #[arg(long, default_value = "zipfian", value_parser = distribution)]
     distribution: Distribution,
     /// The share of reads.
@@ -75,19 +80,20 @@ pub(crate) struct Args {
     /// Bytes of a value.
     #[arg(long, default_value_t = 128)]
     value_bytes: usize,
-    /// Milliseconds for which each cell in turn stands still, as if it collected garbage; 0: none does.
+    /// Milliseconds for which each cell in turn stands still, as if it collected garbage; 0 for no pauses.
     #[arg(long, default_value_t = 0)]
     pause_ms: u64,
     /// Milliseconds in which each cell stands still once.
     #[arg(long, default_value_t = 2_000)]
     pause_every_ms: u64,
-    /// Measures instead how much of the throughput recording and checking take, in so many turns of this long, with and without.
+    /// Instead, measures the share of the throughput that recording and checking take, in this number of
+    /// turns, with and without.
     #[arg(long, value_name = "TURNS", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "record")]
     recording_cost: Option<u16>,
     /// Writes the history of the last run to this file, for `quorate check`.
     #[arg(long)]
     record: Option<PathBuf>,
-    /// One JSON object a run.
+    /// Print one JSON object a run.
     #[arg(long)]
     json: bool,
 }
@@ -101,7 +107,7 @@ fn distribution(name: &str) -> Result<Distribution, String> {
     Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
 }
 
-/// One number, or two with a stroke between them.
+/// Parses one number, or two separated by a slash.
 fn pair(text: &str) -> Result<(f64, f64), String> {
     let number = |text: &str| text.parse::<f64>().map_err(|_| format!("'{text}' is no number"));
     match text.split_once('/') {
@@ -140,13 +146,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Duration::from_millis(args.pause_every_ms / u64::from(args.cells.max(1))),
         )
     });
-    let copies = args.copies.unwrap_or(args.running.store.as_ref().map_or(COPIES, Place::copies));
+    let copies = args.copies.unwrap_or(args.running.store.as_ref().map_or(COPIES, StoreAddress::copies));
     let mut rig = Rig::of(&args.running, &["--cells", &args.cells.to_string()])?;
     let (store, nodes) = rig.store();
     let experiment = Experiment {
-        kept: match args.strategy.as_str() {
-            "quorum" => Kept::quorum(copies.to_string(), &*args.repair),
-            strategy => Kept::Otherwise(strategy.to_owned()),
+        replication: match args.strategy.as_str() {
+            "quorum" => Replication::quorum(copies.to_string(), &*args.repair),
+            strategy => Replication::Otherwise(strategy.to_owned()),
         },
         clients: args.clients,
         rate: args.rate,
@@ -184,14 +190,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let all: Vec<_> = before.operations.iter().chain(&tape.operations).collect();
             record(path, &all).with_context(|| path.display().to_string())?;
         }
-        let figures = Figures::of(before, tape, took);
+        let figures = SettingResults::of(before, tape, took);
         if args.json {
             println!("{}", object(args, (store, nodes, copies), &dials, &figures));
         } else {
             print(&args.strategy, &dials, &figures);
         }
     }
-    rig.passed();
+    rig.succeeded();
     Ok(())
 }
 
@@ -204,12 +210,12 @@ fn record(path: &std::path::Path, operations: &[&quorate_history::Operation]) ->
     Ok(std::io::Write::flush(&mut out)?)
 }
 
-/// The store by name, nodes and copies, what was asked of it, and what came of it.
+/// Builds the JSON object of a run: the store with its nodes and copies, the dials, and the figures.
 fn object(
     args: &Args,
     (store, cells, copies): (&str, usize, u8),
     dials: &Dials,
-    figures: &Figures,
+    figures: &SettingResults,
 ) -> serde_json::Value {
     let Dials { reads, writes, choice } = dials;
     let mut told = json!({
@@ -226,7 +232,7 @@ fn object(
     told
 }
 
-fn print(strategy: &str, dials: &Dials, figures: &Figures) {
+fn print(strategy: &str, dials: &Dials, figures: &SettingResults) {
     let Dials { reads, writes, choice } = dials;
     let choice = if *choice == Choice::Heat { ", by heat" } else { "" };
     match strategy {

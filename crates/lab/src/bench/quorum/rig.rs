@@ -1,4 +1,4 @@
-//! One setting of the dial after another, each on a fresh map of one store.
+//! A series of dial settings, each on a fresh map of one store.
 
 use std::{
     num::NonZeroU32,
@@ -8,48 +8,50 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use quorate_tune::{Connect, Dials, Figures, Load, Tape, Workload};
+use quorate_tune::{Connect, Dials, Load, SettingResults, Tape, Workload};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 use crate::{
     bench::spawned::Spawned,
     forwarder,
-    store::{CELLS, Doors, Kept, Maps, Place},
+    store::{CELLS, Doors, Maps, Replication, StoreAddress},
 };
 
-/// A store.
+/// A store under measurement.
 pub(crate) struct Rig {
     store: Box<dyn Maps>,
-    /// The cluster of its cells, if it was started for this.
+    /// The cluster of the rig's cells, if the bench started it.
     spawned: Option<Spawned>,
-    /// The nodes that can be made to stand still.
+    /// The nodes that the bench can stop and resume.
     nodes: Vec<Pid>,
     maps: u32,
 }
 
-/// A store that runs already, as the command line names it.
+/// A running store, given on the command line.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Running {
-    /// A store that runs already, instead of cells that are started: `quorate://HOST:PORT[,HOST:PORT…]` or
+    /// A running store, instead of cells that the bench starts: `quorate://HOST:PORT[,HOST:PORT…]` or
     /// `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]`.
     #[arg(long)]
-    pub store: Option<Place>,
-    /// Process ids of its nodes, separated by commas, if they run on this machine and may be made to stand still.
+    pub store: Option<StoreAddress>,
+    /// Process ids of its nodes, separated by commas, if they run on this machine and may be stopped for a
+    /// while.
     #[arg(long, value_name = "PIDS", value_delimiter = ',', requires = "store")]
     node_pids: Vec<NonZeroU32>,
-    /// The door of the forwarder between its nodes (`quorate lab forward`), which makes their sites as far from each other as the experiment has
-    /// them.
+    /// The door of the forwarder between its nodes (`quorate lab forward`), which sets the distances of the
+    /// experiment between their sites.
     #[arg(long, value_name = "HOST:PORT", requires = "store")]
     forwarder: Option<String>,
 }
 
 impl Running {
-    /// Makes the sites of a store that runs already that far from each other, if it has a forwarder.
+    /// Sets the distances between the sites of a running store, if it has a forwarder.
     pub(crate) fn place(&self, distances: &str) -> Result<()> {
         self.forwarder.iter().try_for_each(|door| forwarder::tell(door, distances))
     }
 
-    /// Whether there can be sites with distances, each with clients at its node; the error says why not.
+    /// Whether the sites can have distances, each with clients at its node; the error gives the reason if
+    /// not.
     pub(crate) fn takes_distances(&self) -> Result<(), &'static str> {
         match &self.store {
             None => Ok(()),
@@ -65,22 +67,22 @@ impl Running {
     }
 }
 
-/// The clients' work, apart from the dials.
+/// The clients' work, without the dials.
 #[derive(Clone, Debug)]
 pub(crate) struct Experiment {
-    pub(crate) kept: Kept,
+    pub(crate) replication: Replication,
     pub(crate) clients: u64,
-    /// Operations a second of all clients together; zero: as many as they can.
+    /// Operations per second of all clients together; zero means no limit.
     pub(crate) rate: f64,
     pub(crate) span: Duration,
     pub(crate) workload: Workload,
-    /// Each cell in turn stands still for so long, and so long passes until the next one does.
+    /// The pause of each cell in turn, and the time until the next cell pauses.
     pub(crate) pauses: Option<(Duration, Duration)>,
 }
 
 /// The clients' operations.
 pub(crate) struct Done {
-    /// Writing the keys at first.
+    /// The first writes of the keys.
     pub(crate) before: Tape,
     pub(crate) tape: Tape,
     pub(crate) took: Duration,
@@ -96,7 +98,7 @@ impl Rig {
         Ok(Rig { store: Box::new(doors), spawned: Some(spawned), nodes, maps: 0 })
     }
 
-    /// Takes the store that runs already, or starts cells if there is none.
+    /// Takes the running store, or starts cells if there is none.
     pub(crate) fn of(running: &Running, flags: &[&str]) -> Result<Rig> {
         let Some(place) = &running.store else { return Rig::start(flags) };
         let node = |pid: &NonZeroU32| i32::try_from(pid.get()).ok().and_then(Pid::from_raw);
@@ -108,50 +110,51 @@ impl Rig {
         Ok(Rig { store: place.open()?, spawned: None, nodes, maps: 0 })
     }
 
-    /// Whether there are nodes that can be made to stand still.
+    /// Whether there are nodes that the bench can stop.
     pub(crate) fn can_pause(&self) -> bool {
         !self.nodes.is_empty()
     }
 
-    /// The store's name, and how many nodes it has.
+    /// Returns the store's name, and the number of its nodes.
     pub(crate) fn store(&self) -> (&'static str, usize) {
         (self.store.name(), self.store.nodes())
     }
 
-    /// Has clients work on a fresh map.
+    /// Lets clients work on a fresh map.
     pub(crate) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
         ensure!(
             experiment.pauses.is_none() || self.can_pause(),
             "--node-pids: to make the nodes of a store that runs already stand still, their process ids are needed"
         );
-        self.on_a_map(&experiment.kept, |rig, connect| rig.work(connect, experiment, dials))
+        self.on_a_map(&experiment.replication, |rig, connect| rig.work(connect, experiment, dials))
     }
 
-    /// Makes a fresh map, and drops it in the end.
+    /// Creates a fresh map, and drops it at the end.
     pub(crate) fn on_a_map<T>(
         &mut self,
-        kept: &Kept,
+        replication: &Replication,
         work: impl FnOnce(&Rig, &Connect<'_>) -> Result<T>,
     ) -> Result<T> {
         self.maps += 1;
-        // A store that runs already may have maps of another bench.
+        // A running store may have maps of another bench.
         let map = format!("bench_{}_{}", std::process::id(), self.maps);
-        self.store.create(&map, kept)?;
+        self.store.create(&map, replication)?;
         let done = self.store.clients(&map).and_then(|connect| work(self, &*connect));
         let dropped = self.store.drop_map(&map);
         let done = done?;
         dropped.map(|()| done)
     }
 
-    /// The share of the throughput that recording and checking take: in turns clients record what they do, while what they recorded the turn before
-    /// is checked, and record nothing. The median of these turns.
+    /// Returns the share of the throughput that recording and checking take. In half of the turns clients
+    /// record their operations, while the records of the turn before are checked; in the other half they
+    /// record nothing. The result is the median over the turns.
     pub(crate) fn recording_cost(
         &mut self,
         experiment: &Experiment,
         dials: Dials,
         turns: usize,
     ) -> Result<f64> {
-        self.on_a_map(&experiment.kept, |_, connect| {
+        self.on_a_map(&experiment.replication, |_, connect| {
             let load = || Load::new(connect, experiment.clients, &experiment.workload, dials, 0.0);
             let (recorded, unrecorded) = (load(), load().unrecorded());
             let rate = |(tape, took): (&Tape, Duration)| {
@@ -163,7 +166,9 @@ impl Rig {
                 let (tape, took) = unrecorded.run(experiment.span)?;
                 let without = rate((&tape, took));
                 let (tape, took) = thread::scope(|scope| {
-                    scope.spawn(|| Figures::of(Tape::default(), std::mem::take(&mut last), experiment.span));
+                    scope.spawn(|| {
+                        SettingResults::of(Tape::default(), std::mem::take(&mut last), experiment.span)
+                    });
                     recorded.run(experiment.span)
                 })?;
                 costs.push(1.0 - rate((&tape, took)) / without);
@@ -187,16 +192,16 @@ impl Rig {
         Ok(Done { before, tape, took })
     }
 
-    /// The rig has done what was wanted: nobody will ask for its logs.
-    pub(crate) fn passed(&self) {
-        self.spawned.iter().for_each(Spawned::passed);
+    /// Notes that the measurement succeeded, so the logs are not needed.
+    pub(crate) fn succeeded(&self) {
+        self.spawned.iter().for_each(Spawned::succeeded);
     }
 
-    /// Stops the nodes in turn, as a collector of garbage stops the world, and lets each go on.
+    /// Stops the nodes in turn, like a garbage collector that stops the world, and resumes each.
     pub(crate) fn pause(&self, pause: Duration, between: Duration, ends: &AtomicBool) {
         for node in self.nodes.iter().cycle().take_while(|_| !ends.load(Relaxed)) {
             thread::sleep(between);
-            // One that has ended cannot be paused, and its clients tell that it has.
+            // A process that has ended cannot be stopped; its clients report its end.
             if kill_process(*node, Signal::STOP).is_ok() {
                 thread::sleep(pause);
                 let _ = kill_process(*node, Signal::CONT);

@@ -1,14 +1,14 @@
-//! `quorate bench scan`: the scan engine alone, on one core unless told otherwise, on the ticket table of 002 §2.
+//! `quorate bench scan`: the scan engine alone, on one core by default, on the ticket table of 002 §2.
 //!
-//! A pass is one call of the engine with all queries: filters are compiled, the rows of every query gathered, and
-//! nothing is kept from one pass to the next. Constants come from rows that are there. Before anything is measured, all
-//! queries (and the batch that mixes them with updates) are answered by both engines on a smaller table, and some of them
-//! are asked row by row on the full one.
+//! A pass is one call of the engine with all queries. It compiles filters, gathers the rows of every query,
+//! and keeps nothing for the next pass. Constants come from existing rows. Before the measurement, both
+//! engines answer all queries (and the batch that mixes them with updates) on a smaller table, and some
+//! queries are checked row by row on the full one.
 
 use std::{io::Write, time::Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use quorate::crew::{Crew, Muster};
+use quorate::scan_threads::{ScanThreadOptions, ScanThreads};
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     expr::{Aggregate, AggregateFunction, Expr},
@@ -28,66 +28,66 @@ mod updates;
 /// Measures the scan engine alone.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// How many tickets.
+    /// Tickets in the table.
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
-    /// How many queries in one pass; several numbers, one measurement each.
+    /// Queries in one pass; several numbers, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "1,1024,4096,10000")]
     queries: Vec<usize>,
-    /// Passes to take the median of.
+    /// Passes; the result is the median.
     #[arg(long, default_value_t = 9)]
     passes: usize,
     /// Partition by range of the departure date instead of by hash of the record locator.
     #[arg(long)]
     clustered: bool,
-    /// Ask for single bookings, by the partition column.
+    /// Query single bookings, by the partition column.
     #[arg(long)]
     keys: bool,
     /// Gather all columns of a row instead of four.
     #[arg(long)]
     all_columns: bool,
-    /// Measure updates, too: what publishing one costs, and how many reads are left where updates are this part of what
-    /// comes.
+    /// Measure updates, too: the cost of publishing one, and the rate of reads when updates are this share of
+    /// all operations.
     #[arg(long, value_name = "SHARE", num_args = 0..=1, default_missing_value = "0.1")]
     updates: Option<f64>,
-    /// Make so many updates more, and look at the memory before and after.
+    /// Make this number of additional updates, and compare the memory before and after.
     #[arg(long, default_value_t = 0)]
     more_updates: usize,
-    /// How many tickets both engines are compared on.
+    /// Tickets on which both engines are compared.
     #[arg(long, default_value_t = 5_000)]
     compared_rows: usize,
-    /// Where the generator starts.
+    /// Seed of the generator.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The core to run on, of several threads that of the first; the others take those behind it.
+    /// The core to run on. With several threads, the first thread's core; the others take the next ones.
     #[arg(long, default_value_t = 1)]
     core: usize,
-    /// How many threads look at the rows in one pass, each bound to a core.
+    /// Threads that scan the rows in one pass, each bound to a core.
     #[arg(long, default_value_t = 1)]
     threads: usize,
 }
 
-/// How many queries tell what one costs.
+/// Number of queries from which the cost of a single one is computed.
 const ALONE: usize = 256;
 
 /// One measurement.
 #[derive(Serialize)]
-struct Line {
+struct ScanResult {
     rows: usize,
     queries: usize,
     queries_per_second: f64,
     pass_ms: f64,
     threads: usize,
-    /// The processor's time of the same, of the first thread; it is less where others use the core.
+    /// Processor time of the first thread for the same; smaller if others use the core.
     pass_cpu_ms: f64,
     slowest_pass_ms: f64,
     bytes_per_row: f64,
     part_of_fixed_width: f64,
     rows_per_query: f64,
-    /// Queries and result rows of each template.
+    /// Number of queries and of result rows of each template.
     templates: Vec<(usize, usize)>,
     /// The sum of the hashes of all rows of all queries.
     checksum: String,
@@ -100,8 +100,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!((0.0..=0.9).contains(&share), "--updates is a part of what comes, from 0 to 0.9, not {share}");
     ensure!(args.threads > 0, "--threads: at least one thread looks at the rows");
     let cores = (args.core..).take(args.threads).collect();
-    let crew = Crew::start(Muster { threads: args.threads, cores }).context("the cores to run on")?;
-    crew.join();
+    let scan_threads = ScanThreads::start(ScanThreadOptions { threads: args.threads, cores })
+        .context("the cores to run on")?;
+    scan_threads.join();
     let most = args.queries.iter().copied().max().unwrap_or(0);
     compare(args, most.min(4096))?;
     let begin = Instant::now();
@@ -113,10 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         eprintln!("{} tickets loaded in {:.1} s; {costs:.1?}", args.rows, begin.elapsed().as_secs_f64());
     }
     for &count in &args.queries {
-        // A single query says little: many of them, each with passes of its own.
+        // A single query proves little, so the bench measures a number of queries, each with its own passes.
         let asked = if count == 1 { ALONE } else { count };
         let filters = filters(&mut engine, &mut tickets, epoch, asked, args.keys)?;
-        let line = measure(args, &mut engine, &crew, &mut tickets, &mut epoch, &filters, count)?;
+        let line = measure(args, &mut engine, &scan_threads, &mut tickets, &mut epoch, &filters, count)?;
         let mut out = std::io::stdout().lock();
         if args.json {
             writeln!(out, "{}", serde_json::to_string(&line)?)?;
@@ -182,7 +183,7 @@ fn one(engine: &mut impl Engine, job: Job) -> Result<Answer> {
     }
 }
 
-/// Makes the table; the epoch of the last write.
+/// Creates the table. Returns the epoch of the last write.
 fn load(engine: &mut impl Engine, tickets: &mut Tickets, rows: usize, clustered: bool) -> Result<u64> {
     let mut epoch = 1;
     one(engine, job(epoch, Operation::CreateTable { table: TABLE, schema: tickets::schema(clustered) }))?;
@@ -196,7 +197,7 @@ fn load(engine: &mut impl Engine, tickets: &mut Tickets, rows: usize, clustered:
     Ok(epoch)
 }
 
-/// Filters and their templates, each with 1 to 200 rows.
+/// Returns filters with their templates, each with 1 to 200 rows.
 fn filters(
     engine: &mut impl Engine,
     tickets: &mut Tickets,
@@ -238,7 +239,7 @@ fn rows_of(answer: &Answer) -> Result<&[Row]> {
     }
 }
 
-/// The same for the same rows of the same query, in whatever order.
+/// Returns a checksum that is independent of the order of each query's rows.
 fn checksum(answers: &[Answer]) -> Result<u64> {
     let mut sum = 0u64;
     for (number, answer) in answers.iter().enumerate() {
@@ -252,7 +253,7 @@ fn checksum(answers: &[Answer]) -> Result<u64> {
     Ok(sum)
 }
 
-/// Both engines on a small table.
+/// Compares both engines on a small table.
 fn compare(args: &Args, count: usize) -> Result<()> {
     let (mut plain, mut scan) = (PlainEngine::default(), ScanEngine::default());
     let mut tickets = Tickets::new(args.seed, 6 * count.max(1000));
@@ -272,7 +273,7 @@ fn compare(args: &Args, count: usize) -> Result<()> {
     }
 }
 
-/// Reads row by row, which no pass is part of, answer as the pass did for the first query of each template.
+/// Compares the pass with row-by-row reads, for the first query of each template.
 fn verify(
     engine: &mut ScanEngine,
     epoch: u64,
@@ -294,12 +295,12 @@ fn verify(
 fn measure(
     args: &Args,
     engine: &mut ScanEngine,
-    crew: &Crew,
+    scan_threads: &ScanThreads,
     tickets: &mut Tickets,
     epoch: &mut u64,
     filters: &[(usize, Expr)],
     together: usize,
-) -> Result<Line> {
+) -> Result<ScanResult> {
     let jobs = jobs_of(*epoch, filters, args.all_columns);
     let answers = engine.apply(&jobs);
     verify(engine, *epoch, filters, &answers, args.all_columns)?;
@@ -313,14 +314,14 @@ fn measure(
         results += rows;
     }
     drop(answers);
-    let (seconds, processor) = passes(engine, crew, &jobs, together, args.passes.max(1), sum)?;
+    let (seconds, processor) = passes(engine, scan_threads, &jobs, together, args.passes.max(1), sum)?;
     let updates = match args.updates {
         Some(share) => Some(update(engine, tickets, epoch, filters, (share, args.passes.max(1)))?),
         None => None,
     };
     let bytes: u64 = engine.usage().iter().map(|usage| usage.bytes).sum();
     let median = seconds[seconds.len() / 2];
-    Ok(Line {
+    Ok(ScanResult {
         rows: args.rows,
         queries: together,
         queries_per_second: together as f64 / median,
@@ -337,10 +338,10 @@ fn measure(
     })
 }
 
-/// The seconds, and those of the processor, that passes took with so many of the jobs together; sorted.
+/// Returns the wall and processor seconds of passes with `together` jobs each; sorted.
 fn passes(
     engine: &mut ScanEngine,
-    crew: &Crew,
+    scan_threads: &ScanThreads,
     jobs: &[Job],
     together: usize,
     count: usize,
@@ -351,7 +352,7 @@ fn passes(
         let mut answers = Vec::new();
         for jobs in jobs.chunks(together) {
             let (begin, busy) = (Instant::now(), processor_seconds());
-            answers.extend(engine.apply_keeping(jobs, &mut |_, _| false, crew));
+            answers.extend(engine.apply_keeping(jobs, &mut |_, _| false, scan_threads));
             seconds.push(begin.elapsed().as_secs_f64());
             processor.push(processor_seconds() - busy);
         }
@@ -362,13 +363,13 @@ fn passes(
     Ok((seconds, processor))
 }
 
-/// How long this thread has run.
+/// Returns the processor time of this thread, in seconds.
 fn processor_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// What comes of something, and the seconds of this thread that it took.
+/// Returns the result of `work`, and the seconds of this thread that it took.
 fn processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let busy = processor_seconds();
     let result = work();

@@ -1,4 +1,4 @@
-//! What updates cost: to publish one, to find its rows, and what reads lose beside them.
+//! The cost of updates: publishing one, finding its rows, and slowing concurrent reads.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use quorate_table::{
     engine::{Answer, Engine, Epoch, Holder, Job},
     expr::Expr,
-    host::Alone,
+    host::SingleThread,
     operation::Operation,
     plain::PlainEngine,
     scan::ScanEngine,
@@ -20,40 +20,40 @@ use super::{
 };
 
 const HUNDREDS: usize = 21;
-/// How many reads of a batch with updates are asked row by row, too.
+/// Number of reads of a batch with updates that are checked row by row.
 const VERIFIED: usize = 24;
 
 #[derive(Serialize)]
 pub(super) struct Updates {
-    /// Making an update visible, a hundred to an epoch that is pinned.
+    /// Time to make an update visible, a hundred to a pinned epoch.
     pub(super) publish_us: f64,
-    /// The same where every pinned epoch is read, too, behind its hundred updates.
+    /// Microseconds as in the field before, if every pinned epoch is also read after its hundred updates.
     pub(super) publish_read_us: f64,
-    /// Rows changed by an update.
+    /// Number of rows that an update changes.
     pub(super) rows_per_update: f64,
-    /// Finding the rows, too.
+    /// Time to find the rows and make the update visible.
     pub(super) update_us: f64,
-    /// Which part of what comes is updates in the following.
+    /// The share of updates in the batches below.
     pub(super) share: f64,
-    /// Queries a second of the processor without updates, and among them.
+    /// Queries per processor second, without updates and with them.
     pub(super) queries_per_cpu_second: f64,
     pub(super) mixed_queries_per_cpu_second: f64,
-    /// The second by the first.
+    /// The second rate divided by the first.
     pub(super) kept: f64,
 }
 
-/// What many updates left behind.
+/// The memory after many updates.
 #[derive(Serialize)]
 pub(super) struct Growth {
     pub(super) updates: usize,
     pub(super) update_us: f64,
-    /// What the engine says that it takes, before and after.
+    /// Memory according to the engine, before and after, in bytes.
     pub(super) bytes: (u64, u64),
-    /// What the process takes.
+    /// Resident memory of the process, before and after, in bytes.
     pub(super) resident: (u64, u64),
 }
 
-/// Updates one by one; then batches with and without, by turns.
+/// Measures single updates, then batches with and without updates in turns.
 pub(super) fn update(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,
@@ -83,7 +83,7 @@ pub(super) fn update(
     })
 }
 
-/// A batch of these reads and, spread evenly among them, updates that are such a share of it all.
+/// Returns a batch of these reads, with updates spread evenly among them as this share of the whole.
 fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], share: f64) -> Vec<Job> {
     let (mut jobs, mut due) = (Vec::new(), 0.0);
     for (_, filter) in filters {
@@ -98,7 +98,8 @@ fn mixed(tickets: &mut Tickets, epoch: &mut u64, filters: &[(usize, Expr)], shar
     jobs
 }
 
-/// Both engines, which hold the same rows, answer one batch of reads and updates alike, and hold the same afterwards.
+/// Checks that both engines, with the same rows, answer one batch of reads and updates alike, and hold the
+/// same afterwards.
 pub(super) fn compare(
     (plain, scan): (&mut PlainEngine, &mut ScanEngine),
     tickets: &mut Tickets,
@@ -116,11 +117,11 @@ pub(super) fn compare(
     Ok(())
 }
 
-/// Some reads of a batch answer what a look at every row of the version that each saw finds.
+/// Checks some reads of a batch against a look at every row of the version that each read saw.
 fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     let step = (jobs.len() / VERIFIED).max(1);
     let is_kept = |number: usize| number % step == step - 1 && !jobs[number].operation.is_write();
-    let answers = engine.apply_keeping(jobs, &mut |number, _| is_kept(number), &Alone);
+    let answers = engine.apply_keeping(jobs, &mut |number, _| is_kept(number), &SingleThread);
     for (job, answer) in
         jobs.iter().zip(&answers).enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, one)| one)
     {
@@ -132,8 +133,9 @@ fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     Ok(())
 }
 
-/// A hundred updates to an epoch, again and again: microseconds to publish one, and to find its rows, too (the median of
-/// the hundreds, as others may use the core); and how many rows it changed.
+/// Makes a hundred updates to an epoch, repeatedly. Returns the microseconds to publish one, and with finding
+/// its rows (the median of the hundreds, because others may use the core), and the number of rows that it
+/// changes.
 fn published(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,
@@ -175,7 +177,7 @@ fn published(
     Ok((median(publishing), median(whole), changed as f64 / (100 * HUNDREDS) as f64))
 }
 
-/// Many updates, a thousand to a batch, a pinned epoch behind each hundred batches.
+/// Makes many updates, a thousand to a batch, with a pinned epoch after each hundred batches.
 pub(super) fn grow(
     engine: &mut ScanEngine,
     tickets: &mut Tickets,
@@ -207,7 +209,7 @@ pub(super) fn grow(
     Ok(Growth { updates, update_us, bytes: (before.0, now), resident: (before.1, held) })
 }
 
-/// Bytes of this process in memory.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident part")?;

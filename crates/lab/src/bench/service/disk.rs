@@ -1,7 +1,7 @@
-//! Services on disk, beside what the disk gives and beside the same services in memory.
+//! Services on disk, compared with the bare disk and with the same services in memory.
 //!
-//! A disk is judged by itself: how long a sync takes while three files are synced at once, and how many bytes a second three bare
-//! journals write, with as much at a time as calls are in flight. Both are measured in the same run.
+//! The bare disk is measured in the same run: the time of a sync while three files are synced at once, and
+//! the bytes per second of three bare journals that write the size of the calls in flight at a time.
 
 use std::{path::Path, time::Duration};
 
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     super::paxos::{self, SYNC_LEAST_US, Scratch},
-    Args, Measurement, Stage, Work,
+    Args, Measurement, ServiceBench, ServiceWork,
 };
 
-/// The run of services on disk.
+/// Runs the bench of services on disk.
 pub(super) fn run(args: &Args) -> Result<()> {
     let base = args.directory.clone().unwrap_or_else(std::env::temp_dir);
     let place = Scratch::new(&base, "service")?;
@@ -23,7 +23,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let bare_per_second = paxos::bare_rate(&place.0, bytes, Duration::ZERO, span)?;
     let (memory, _) = measure(args, None)?;
     let (disk, written) = measure(args, Some(&place.0))?;
-    let figures = Figures { sync_p50_us, bare_per_second, memory, disk, written };
+    let figures = DiskMeasurement { sync_p50_us, bare_per_second, memory, disk, written };
     if args.json {
         println!("{}", figures.json(args));
     } else {
@@ -32,34 +32,35 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Writes in flight and one alone, and the bytes that the disk of the busiest host was given for each of the first.
+/// Measures writes in flight and single writes. Also returns the bytes that the busiest host wrote to its
+/// disk for each write in flight.
 fn measure(args: &Args, place: Option<&Path>) -> Result<([Measurement; 2], f64)> {
-    let mut stage = Stage::start(args, place)?;
+    let mut stage = ServiceBench::start(args, place)?;
     let before = stage.disk_bytes()?;
-    let many = stage.measure(super::ECHO, Work::EchoWrites, 1, args.in_flight, args.together)?;
+    let many = stage.measure(super::ECHO, ServiceWork::EchoWrites, 1, args.in_flight, args.together)?;
     let written = (stage.disk_bytes()? - before) as f64 / stage.written[0].max(1) as f64;
-    let alone = stage.measure(super::WRITE_ALONE, Work::EchoWrites, 1, 1, 1)?;
+    let alone = stage.measure(super::WRITE_ALONE, ServiceWork::EchoWrites, 1, 1, 1)?;
     stage.compare()?;
     Ok(([many, alone], written))
 }
 
-struct Figures {
+struct DiskMeasurement {
     sync_p50_us: f64,
-    /// Bytes a second of the slowest of three bare journals.
+    /// Bytes per second of the slowest of three bare journals.
     bare_per_second: f64,
     memory: [Measurement; 2],
     disk: [Measurement; 2],
-    /// Bytes on disk of each write.
+    /// Bytes on disk per write.
     written: f64,
 }
 
-impl Figures {
-    /// Writes a second that three bare journals would take.
+impl DiskMeasurement {
+    /// Returns the writes per second that three bare journals could write.
     fn bare_writes(&self) -> f64 {
         self.bare_per_second / self.written
     }
 
-    /// The judgements of the disk, and whether all hold; none if there is no disk to judge by.
+    /// Returns the judgements of the disk, and whether all hold; `None` if the directory is on no disk.
     fn verdict(&self) -> (Vec<String>, Option<bool>) {
         if self.sync_p50_us < SYNC_LEAST_US {
             let why =
@@ -108,5 +109,5 @@ impl Figures {
     }
 }
 
-/// The time of a write alone beside its sync, in microseconds.
+/// Allowed time of a single write in addition to its sync, in microseconds.
 const ALONE_US: f64 = 120.0;

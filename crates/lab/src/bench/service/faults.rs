@@ -1,8 +1,9 @@
-//! Leaders that are killed at full load, or stopped at half of it: how long no call is answered.
+//! Kills leaders at full load, or stops them at half load, and measures how long no call is answered.
 //!
-//! One client keeps its calls in flight. Again and again the host that leads is killed, and another one is started in its place once calls are
-//! answered again; or it is stopped, goes on later, and must find its way back. In the end every replica must have applied each write that was
-//! answered, and no other: a call that was under way when its leader was gone took effect once.
+//! One client keeps its calls in flight. The bench repeatedly kills the leading host, and starts another one
+//! in its place once calls are answered again; or it stops the leader, which resumes later and must rejoin.
+//! At the end every replica must have applied exactly the answered writes: a call that was in flight when its
+//! leader was lost took effect once.
 
 use std::{thread, time::Duration};
 
@@ -10,46 +11,47 @@ use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Args, REPLICAS, Stage, Work, median, process::Calls};
+use super::{Args, REPLICAS, ServiceBench, ServiceWork, median, process::Calls};
 
-/// The fate of leaders.
+/// The fault of the leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// They are killed, at full load.
+pub(super) enum ServiceFault {
+    /// Killed, at full load.
     Kill,
-    /// They stand still for a while, at half load.
+    /// Stopped for a while, at half load.
     Stop,
 }
 
-impl Fault {
+impl ServiceFault {
     fn plural(self) -> &'static str {
         match self {
-            Fault::Kill => "kills",
-            Fault::Stop => "stops",
+            ServiceFault::Kill => "kills",
+            ServiceFault::Stop => "stops",
         }
     }
 
-    /// The longest silence until a successor answers.
+    /// Returns the limit of the silence until a successor answers, in milliseconds.
     fn silence_most_ms(self) -> f64 {
         match self {
-            Fault::Kill => 300.0,
-            Fault::Stop => 1500.0,
+            ServiceFault::Kill => 300.0,
+            ServiceFault::Stop => 1500.0,
         }
     }
 
-    /// So long after one the longest silence is asked for. A leader stands still meanwhile.
+    /// Returns the time after a fault at which the bench asks for the longest silence. A stopped leader
+    /// stands still during that time.
     fn looked_at(self) -> Duration {
         match self {
-            Fault::Kill => Duration::from_millis(1500),
-            Fault::Stop => Duration::from_secs(4),
+            ServiceFault::Kill => Duration::from_millis(1500),
+            ServiceFault::Stop => Duration::from_secs(4),
         }
     }
 }
 
-pub(super) fn run(args: &Args, fault: Fault, count: usize) -> Result<()> {
-    let mut stage = Stage::start(args, None)?;
-    stage.stops = fault == Fault::Stop;
-    let work = Work::EchoWritesOn { at_half: fault == Fault::Stop };
+pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> {
+    let mut stage = ServiceBench::start(args, None)?;
+    stage.stops = fault == ServiceFault::Stop;
+    let work = ServiceWork::EchoWritesOn { at_half: fault == ServiceFault::Stop };
     let mut client = stage.client(work, args.in_flight, args.together, args.seconds, 0)?;
     client.tell("go")?;
     thread::sleep(Duration::from_secs(2));
@@ -59,8 +61,8 @@ pub(super) fn run(args: &Args, fault: Fault, count: usize) -> Result<()> {
         let leader = standings.iter().position(|standing| standing.leads).context("nobody leads")?;
         client.ask("mark")?;
         match fault {
-            Fault::Kill => stage.end_host(leader),
-            Fault::Stop => stage.hosts[leader].signal(Signal::STOP)?,
+            ServiceFault::Kill => stage.end_host(leader),
+            ServiceFault::Stop => stage.hosts[leader].signal(Signal::STOP)?,
         }
         thread::sleep(fault.looked_at());
         let silence: f64 = client.ask("silence")?.parse()?;
@@ -69,8 +71,8 @@ pub(super) fn run(args: &Args, fault: Fault, count: usize) -> Result<()> {
         }
         silences.push(silence);
         match fault {
-            Fault::Kill => stage.begin_host(None, (REPLICAS, false))?,
-            Fault::Stop => stage.hosts[leader].signal(Signal::CONT)?,
+            ServiceFault::Kill => stage.begin_host(None, (REPLICAS, false))?,
+            ServiceFault::Stop => stage.hosts[leader].signal(Signal::CONT)?,
         }
         stage.wait_until("it is made up for", |standings| {
             standings.iter().all(|standing| standing.replicas == usize::from(REPLICAS))

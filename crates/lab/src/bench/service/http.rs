@@ -1,7 +1,8 @@
-//! Writes over HTTP: connections that are kept, each with one call under way.
+//! Writes over HTTP: persistent connections, each with one call in flight.
 //!
-//! The service is the ready-made store of keys and values, for its requests are text. Each connection has a key of its own and is answered the
-//! value that it put before: so each write took effect once, in its order.
+//! The service is the ready-made store of keys and values, because its requests are text. Each connection has
+//! its own key, and each answer contains the value that it put before: so each write took effect once, in its
+//! order.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +14,11 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::process::{Calls, ClientSpec, WARM_UP, hear, say};
+use super::process::{Calls, ClientSpec, WARM_UP, read_line, say};
 
 pub(super) const NAME: &str = "key-value";
 
-/// A client with so many connections to a door as there are calls in flight.
+/// Runs a client with one connection to a door per call in flight.
 pub(super) fn client(spec: &ClientSpec) -> Result<()> {
     let door = spec.hosts.first().context("a door")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -30,7 +31,7 @@ pub(super) fn client(spec: &ClientSpec) -> Result<()> {
         connections.push(connection);
     }
     say("ready")?;
-    ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
     let begun = Instant::now() + WARM_UP;
     let end = begun + Duration::from_secs_f64(spec.seconds);
     let working: Vec<_> =
@@ -57,7 +58,7 @@ struct Connection {
     stream: TcpStream,
     key: u64,
     bytes: usize,
-    /// Writes so far.
+    /// Number of writes so far.
     count: u64,
     answer: Vec<u8>,
 }
@@ -73,7 +74,7 @@ impl Connection {
         format!("{number:0>width$}", width = self.bytes)
     }
 
-    /// Writes the next value, and looks at the one before.
+    /// Writes the next value, and checks the answer for the one before.
     async fn put(&mut self) -> Result<()> {
         self.count += 1;
         let body = format!(r#"{{"put":["{}","{}"]}}"#, self.key, self.value(self.count));
@@ -91,7 +92,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The body of the next answer.
+    /// Returns the body of the next answer.
     async fn reply(&mut self) -> Result<String> {
         self.answer.clear();
         loop {
@@ -110,7 +111,8 @@ impl Connection {
         }
     }
 
-    /// Writes until the end, and tells the times of those that ended in the measured time, and how many there were in all.
+    /// Writes until the end. Returns the times of the writes that ended in the measured time, and the number
+    /// of all.
     async fn measure(mut self, begun: Instant, end: Instant) -> Result<(Histogram<u64>, u64)> {
         let (mut spans, first) = (Histogram::new(3)?, self.count);
         loop {

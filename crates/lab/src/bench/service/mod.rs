@@ -1,12 +1,14 @@
 //! `quorate bench service`: replicated services in the library, on real processes.
 //!
-//! Three hosts, each with a replica of two services, and clients, every one an operating-system process on loopback. A write's
-//! request, reply and delta have so many bytes each; clients compare what they are answered, and at the end every replica
-//! must have applied as many changes as were answered, with the same print of all of them in their order.
+//! Three hosts, each with a replica of two services, and clients, each an operating-system process on
+//! loopback. A write's request, reply and delta have the same number of bytes. Clients check their answers.
+//! At the end every replica must have applied as many changes as were answered, with the same print of all
+//! changes in their order.
 //!
-//! The same run measures, before and after, what the machine gives (`machine`), by which figures are scaled.
+//! The same run measures the machine before and after (`machine`), and scales the figures by that.
 //!
-//! With `--kills` leaders are killed, with `--stops` they stand still (`faults`). With `--disk` the hosts have disks, and are judged by what those give (`disk`).
+//! With `--kills` the bench kills leaders, with `--stops` it stops them (`faults`). With `--disk` the hosts
+//! have disks, and are judged by the bare disks (`disk`).
 
 mod disk;
 mod faults;
@@ -26,12 +28,12 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Map, Value, json};
 
 use self::{
-    faults::Fault,
-    process::{Calls, ClientSpec, Spec, Standing, Work},
+    faults::ServiceFault,
+    process::{Calls, ClientSpec, HostReport, ServiceWork, Spec},
 };
 use super::{child::Child, machine::Machine};
 
-/// Measures replicated services: writes and reads, many in flight and one alone.
+/// Measures replicated services: writes and reads, many in flight and single ones.
 #[derive(Clone, clap::Args)]
 pub(crate) struct Args {
     /// Bytes of each request, reply and delta.
@@ -49,31 +51,33 @@ pub(crate) struct Args {
     /// Seconds of each measurement, after a warm-up of one second.
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// Runs; the medians are told.
+    /// Runs; the results are the medians.
     #[arg(long, default_value_t = 3)]
     runs: usize,
-    /// Measures writes with hosts that have disks, beside the same in memory and beside what the disk gives.
+    /// Measures writes with hosts on disk, compared with the same in memory and with the bare disk.
     #[arg(long)]
     disk: bool,
-    /// A directory on the disk to measure; a new one in it is used, and removed.
+    /// Directory on the disk to measure; a new directory in it is used and then removed.
     #[arg(long, requires = "disk")]
     directory: Option<PathBuf>,
-    /// Measures transactions instead: with T-Paxos, as reads and writes, and as writes alone, of 1 to 16 clients.
+    /// Measures transactions instead: with T-Paxos, as reads and writes, and as writes alone, for 1 to 16
+    /// clients.
     #[arg(long, conflicts_with = "disk")]
     transactions: bool,
-    /// Kills the leader so often instead, at full load, and measures how long no call is answered.
+    /// Instead, kills the leader this number of times at full load, and measures how long no call is
+    /// answered.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions"])]
     kills: Option<usize>,
-    /// Stops the leader so often instead, for 4 s each time, at half load.
+    /// Instead, stops the leader this number of times at half load, for 4 s each time.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["disk", "transactions", "kills"])]
     stops: Option<usize>,
-    /// One JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
 impl Args {
-    /// Nothing but the time of each measurement is said.
+    /// Returns the default arguments with this time for each measurement.
     fn plain(seconds: f64) -> Args {
         Args {
             bytes: 100,
@@ -110,10 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return transactions::run(args);
     }
     if let Some(kills) = args.kills {
-        return faults::run(args, Fault::Kill, kills);
+        return faults::run(args, ServiceFault::Kill, kills);
     }
     if let Some(stops) = args.stops {
-        return faults::run(args, Fault::Stop, stops);
+        return faults::run(args, ServiceFault::Stop, stops);
     }
     let before = Machine::measure(args.seconds)?;
     let mut runs = Vec::with_capacity(args.runs);
@@ -156,7 +160,7 @@ fn told(args: &Args, machine: &Machine, figures: &[Figure], runs: &[Vec<Measurem
     Value::Object(told)
 }
 
-/// The goal of a figure, on the machine that is meant.
+/// The limit of a figure, on the machine for which limits are set.
 struct Limit {
     name: &'static str,
     measurement: &'static str,
@@ -177,7 +181,7 @@ const LIMITS: [Limit; 6] = [
     Limit { name: "read_p50_us", measurement: READ_ALONE, of: Bound::LatencyMost(70.0) },
 ];
 
-/// A limit, and what came of it.
+/// A limit, with the measured value.
 struct Figure {
     limit: &'static Limit,
     raw: f64,
@@ -234,7 +238,7 @@ const ORIGINAL: &str = "original writes";
 const ORIGINAL_ALONE: &str = "original write alone";
 const ONE_AT_A_TIME: &str = "one-at-a-time writes";
 
-/// One measurement: what all clients together were answered, and what each process took of the processors meanwhile.
+/// One measurement: the answers of all clients together, and the processors that each process used.
 struct Measurement {
     name: &'static str,
     calls: Calls,
@@ -246,7 +250,8 @@ impl Measurement {
         self.calls.measured as f64 / self.calls.seconds
     }
 
-    /// Several measurements of one name as one: the sums of what was answered, the median of medians, the worst tail.
+    /// Combines several measurements of one name: the sums of the answers, the median of the medians, the
+    /// worst tail.
     fn of_turns(turns: Vec<Measurement>) -> Measurement {
         let (name, count) = (turns[0].name, turns.len() as f64);
         let calls: Vec<Calls> = turns.iter().map(|turn| turn.calls.clone()).collect();
@@ -258,7 +263,7 @@ impl Measurement {
         Measurement { name, calls, cores }
     }
 
-    /// The processors' time of all processes for one call, in microseconds.
+    /// Returns the processor time of all processes per call, in microseconds.
     fn processor_us(&self) -> f64 {
         self.cores.iter().map(|(_, cores)| cores).sum::<f64>() * 1e6 / self.rate()
     }
@@ -286,73 +291,79 @@ impl Measurement {
 }
 
 fn one_run(args: &Args) -> Result<Vec<Measurement>> {
-    let mut stage = Stage::start(args, None)?;
+    let mut stage = ServiceBench::start(args, None)?;
     let readers = args.readers;
     let measurements = vec![
-        stage.measure(ECHO, Work::EchoWrites, 1, args.in_flight, args.together)?,
-        stage.measure(STORE, Work::StoreWrites, 1, args.in_flight, args.together)?,
-        stage.measure(READS, Work::StoreReads, readers, args.in_flight / readers, args.together)?,
-        stage.measure(WRITE_ALONE, Work::EchoWrites, 1, 1, 1)?,
-        stage.measure(READ_ALONE, Work::StoreReads, 1, 1, 1)?,
+        stage.measure(ECHO, ServiceWork::EchoWrites, 1, args.in_flight, args.together)?,
+        stage.measure(STORE, ServiceWork::StoreWrites, 1, args.in_flight, args.together)?,
+        stage.measure(READS, ServiceWork::StoreReads, readers, args.in_flight / readers, args.together)?,
+        stage.measure(WRITE_ALONE, ServiceWork::EchoWrites, 1, 1, 1)?,
+        stage.measure(READ_ALONE, ServiceWork::StoreReads, 1, 1, 1)?,
     ];
     stage.compare()?;
     drop(stage);
-    // What replication costs, and what it costs without pipelining.
-    let mut original = Stage::begin(args, None, (1, false))?;
+    // The cost of replication, and of replication without pipelining.
+    let mut original = ServiceBench::begin(args, None, (1, false))?;
     let mut measurements = measurements;
-    measurements.push(original.measure(ORIGINAL, Work::EchoWrites, 1, args.in_flight, args.together)?);
-    measurements.push(original.measure(ORIGINAL_ALONE, Work::EchoWrites, 1, 1, 1)?);
+    measurements.push(original.measure(
+        ORIGINAL,
+        ServiceWork::EchoWrites,
+        1,
+        args.in_flight,
+        args.together,
+    )?);
+    measurements.push(original.measure(ORIGINAL_ALONE, ServiceWork::EchoWrites, 1, 1, 1)?);
     original.compare()?;
     drop(original);
-    let mut one_at_a_time = Stage::begin(args, None, (REPLICAS, true))?;
+    let mut one_at_a_time = ServiceBench::begin(args, None, (REPLICAS, true))?;
     measurements.push(one_at_a_time.measure(
         ONE_AT_A_TIME,
-        Work::EchoWrites,
+        ServiceWork::EchoWrites,
         1,
         args.in_flight,
         args.together,
     )?);
     one_at_a_time.compare()?;
     drop(one_at_a_time);
-    let mut doors = Stage::with_doors(args)?;
-    measurements.push(doors.measure(HTTP, Work::HttpWrites, 1, CONNECTIONS, 1)?);
+    let mut doors = ServiceBench::with_doors(args)?;
+    measurements.push(doors.measure(HTTP, ServiceWork::HttpWrites, 1, CONNECTIONS, 1)?);
     Ok(measurements)
 }
 
-/// Connections to an HTTP door, each with one call under way.
+/// Number of connections to an HTTP door, each with one call in flight.
 const CONNECTIONS: usize = 64;
 
-/// The hosts, and what clients were answered by them.
-struct Stage<'a> {
+/// The hosts, and the answers that clients got from them.
+struct ServiceBench<'a> {
     args: &'a Args,
     domain: String,
     hosts: Vec<Child>,
     addresses: Vec<String>,
-    /// Where they serve HTTP; none if they do not.
+    /// The HTTP addresses of the hosts; empty if they serve no HTTP.
     doors: Vec<String>,
-    /// Hosts that were started.
+    /// Number of hosts that were started.
     begun: usize,
-    /// Writes of each service that were answered.
+    /// Number of answered writes of each service.
     written: [u64; 3],
     /// The number of the next write.
     number: u64,
-    /// Hosts are stopped: the others may take one for failed, which then joins anew.
+    /// Whether hosts are stopped: the others may remove a stopped one, which then joins as a new replica.
     stops: bool,
 }
 
-impl<'a> Stage<'a> {
-    /// Starts the hosts, with directories in `place` if there is one.
-    fn start(args: &'a Args, place: Option<&Path>) -> Result<Stage<'a>> {
-        Stage::begin(args, place, (REPLICAS, false))
+impl<'a> ServiceBench<'a> {
+    /// Starts the hosts, with directories in `place` if given.
+    fn start(args: &'a Args, place: Option<&Path>) -> Result<ServiceBench<'a>> {
+        ServiceBench::begin(args, place, (REPLICAS, false))
     }
 
-    /// So many hosts, whose leader pipelines writes or executes one at a time.
+    /// Starts this number of hosts, whose leader pipelines writes or executes one at a time.
     fn begin(
         args: &'a Args,
         place: Option<&Path>,
         (replicas, one_at_a_time): (u8, bool),
-    ) -> Result<Stage<'a>> {
-        let mut stage = Stage::empty(args);
+    ) -> Result<ServiceBench<'a>> {
+        let mut stage = ServiceBench::empty(args);
         for _ in 0..replicas {
             stage.begin_host(place, (replicas, one_at_a_time))?;
         }
@@ -360,9 +371,9 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    /// Three hosts that serve HTTP.
-    fn with_doors(args: &'a Args) -> Result<Stage<'a>> {
-        let mut stage = Stage::empty(args);
+    /// Starts three hosts that serve HTTP.
+    fn with_doors(args: &'a Args) -> Result<ServiceBench<'a>> {
+        let mut stage = ServiceBench::empty(args);
         for _ in 0..REPLICAS {
             let mut host = stage.spawn((REPLICAS, false), None, true)?;
             stage.addresses.push(host.line()?);
@@ -373,10 +384,20 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    fn empty(args: &'a Args) -> Stage<'a> {
+    fn empty(args: &'a Args) -> ServiceBench<'a> {
         let domain = format!("bench {:032x}", quorate_runtime::chance::domain().0);
         let (hosts, addresses, doors) = (Vec::new(), Vec::new(), Vec::new());
-        Stage { args, domain, hosts, addresses, doors, begun: 0, written: [0; 3], number: 0, stops: false }
+        ServiceBench {
+            args,
+            domain,
+            hosts,
+            addresses,
+            doors,
+            begun: 0,
+            written: [0; 3],
+            number: 0,
+            stops: false,
+        }
     }
 
     fn are_replicas(&mut self, replicas: u8) -> Result<()> {
@@ -385,7 +406,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Starts another host; the first one founds.
+    /// Starts another host; the first one founds the services.
     fn begin_host(&mut self, place: Option<&Path>, terms: (u8, bool)) -> Result<()> {
         let mut host = self.spawn(terms, place, false)?;
         self.addresses.push(host.line()?);
@@ -412,16 +433,16 @@ impl<'a> Stage<'a> {
         self.addresses.remove(index);
     }
 
-    /// Starts a client, which is ready.
+    /// Starts a client, and waits until it is ready.
     fn client(
         &self,
-        work: Work,
+        work: ServiceWork,
         in_flight: usize,
         together: usize,
         seconds: f64,
         index: usize,
     ) -> Result<Child> {
-        let hosts = if work == Work::HttpWrites { &self.doors } else { &self.addresses };
+        let hosts = if work == ServiceWork::HttpWrites { &self.doors } else { &self.addresses };
         let spec = ClientSpec {
             domain: self.domain.clone(),
             hosts: hosts.clone(),
@@ -438,16 +459,16 @@ impl<'a> Stage<'a> {
         Ok(client)
     }
 
-    fn standings(&mut self) -> Result<Vec<Standing>> {
+    fn standings(&mut self) -> Result<Vec<HostReport>> {
         let standings = self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?));
-        let standings: Vec<Standing> = standings.collect::<Result<_>>()?;
+        let standings: Vec<HostReport> = standings.collect::<Result<_>>()?;
         if let Some(why) = standings.iter().find_map(|it| it.ended.as_ref()).filter(|_| !self.stops) {
             bail!("a replica has ended: {why}");
         }
         Ok(standings)
     }
 
-    fn wait_until(&mut self, what: &str, is: impl Fn(&[Standing]) -> bool) -> Result<()> {
+    fn wait_until(&mut self, what: &str, is: impl Fn(&[HostReport]) -> bool) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
             let standings = self.standings()?;
@@ -462,7 +483,7 @@ impl<'a> Stage<'a> {
     fn measure(
         &mut self,
         name: &'static str,
-        work: Work,
+        work: ServiceWork,
         clients: usize,
         in_flight: usize,
         together: usize,
@@ -486,28 +507,28 @@ impl<'a> Stage<'a> {
         let all = together_of(&calls);
         self.number += all.answered;
         match work {
-            Work::EchoWrites | Work::EchoWritesOn { .. } => self.written[0] += all.answered,
-            Work::StoreWrites => self.written[1] += all.answered,
-            // The client itself looks that each took effect once.
-            Work::StoreReads | Work::HttpWrites => {}
-            Work::Transactions(transact) => self.written[2] += all.answered * transact.changes(),
+            ServiceWork::EchoWrites | ServiceWork::EchoWritesOn { .. } => self.written[0] += all.answered,
+            ServiceWork::StoreWrites => self.written[1] += all.answered,
+            // The client itself checks that each call took effect once.
+            ServiceWork::StoreReads | ServiceWork::HttpWrites => {}
+            ServiceWork::Transactions(transact) => self.written[2] += all.answered * transact.changes(),
         }
         Ok(Measurement { name, calls: all, cores })
     }
 
-    /// Processor time of every process so far.
+    /// Returns the processor time that every process has used.
     fn work(&self, clients: &[Child]) -> Result<Vec<(String, Duration)>> {
         let time = |it: &Child| Ok((it.name.clone(), it.cpu()?));
         self.hosts.iter().chain(clients).map(time).collect()
     }
 
-    /// Bytes that the disk of the busiest host was given so far.
+    /// Returns the bytes that the busiest host's disk has got.
     fn disk_bytes(&self) -> Result<u64> {
         let bytes = self.hosts.iter().map(Child::disk_bytes).collect::<Result<Vec<_>>>()?;
         Ok(bytes.into_iter().max().unwrap_or(0))
     }
 
-    /// Every replica has applied what was answered, in one order.
+    /// Checks that every replica has applied the answered writes, in one order.
     fn compare(&mut self) -> Result<()> {
         let written = self.written;
         self.wait_until("every replica has applied what was answered", |standings| {
@@ -520,7 +541,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// The answers of all clients together.
+/// Combines the answers of all clients.
 fn together_of(calls: &[Calls]) -> Calls {
     let most = |of: fn(&Calls) -> f64| calls.iter().map(of).fold(0.0, f64::max);
     Calls {
@@ -532,10 +553,10 @@ fn together_of(calls: &[Calls]) -> Calls {
     }
 }
 
-/// One process of the bench; started by the bench.
+/// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// Its part, as JSON.
+    /// The part of the process, as JSON.
     spec: String,
 }
 

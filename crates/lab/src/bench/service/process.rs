@@ -24,49 +24,50 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     http,
-    services::{Accounts, Ask, Echo, Measured, Store},
+    services::{Accounts, Echo, Measured, Store, StoreRequest},
 };
 
 /// The part of a process of the bench.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) enum Spec {
-    /// Hosts a replica of each service.
+    /// A host with a replica of each service.
     Host {
         domain: String,
-        /// How many replicas there should be.
+        /// The wanted number of replicas.
         replicas: u8,
-        /// One write is executed when the one before is chosen (003 §VI.A.2).
+        /// Whether a write is executed only when the one before is chosen (003 §VI.A.2).
         one_at_a_time: bool,
-        /// Other hosts; the first has none, and founds.
+        /// The addresses of other hosts; the first host has none, and founds the services.
         seeds: Vec<String>,
-        /// With a disk.
+        /// The directory on disk, if the host has one.
         directory: Option<PathBuf>,
-        /// With an HTTP door, and a service for it.
+        /// Whether the host has an HTTP door, and a service for it.
         http: bool,
     },
     Client(ClientSpec),
 }
 
-/// Calls of a client.
+/// The calls of a client.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct ClientSpec {
     pub(super) domain: String,
-    /// Where they listen, or their doors.
+    /// The addresses of the hosts, or of their HTTP doors.
     pub(super) hosts: Vec<String>,
-    pub(super) work: Work,
-    /// The client's first number.
+    pub(super) work: ServiceWork,
+    /// The number of the client's first call.
     pub(super) first: u64,
     pub(super) bytes: usize,
     pub(super) in_flight: usize,
-    /// Calls made and told together.
+    /// Number of calls that are sent and awaited together.
     pub(super) together: usize,
     pub(super) seconds: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum Work {
+pub(super) enum ServiceWork {
     EchoWrites,
-    /// The same until the bench says that it is enough: as many as they can, or after a second half as many.
+    /// Writes to the echo service until the bench ends them: without a limit, or after the first second at
+    /// half the rate.
     EchoWritesOn {
         at_half: bool,
     },
@@ -77,33 +78,33 @@ pub(super) enum Work {
     Transactions(Transact),
 }
 
-/// Transactions of a client.
+/// The transactions of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Transact {
     pub(super) requests: usize,
-    /// How many of them write, unless all do.
+    /// Number of requests that write, unless all do.
     pub(super) writes: usize,
     pub(super) mode: Mode,
 }
 
-/// How transactions are coordinated.
+/// The coordination of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) enum Mode {
-    /// The commit alone is agreed on.
+    /// Only the commit is agreed on.
     Optimised,
-    /// Each request for itself, and the commit as one more write.
+    /// Each request by itself, and the commit as one more write.
     ReadWrite,
-    /// The same, and all requests are writes.
+    /// The same, with all requests as writes.
     WriteOnly,
 }
 
 impl Transact {
-    /// The requests of transaction `number`; outside of T-Paxos the commit is the last of them.
-    fn asks(self, number: u64, bytes: usize) -> Vec<Ask> {
+    /// Returns the requests of transaction `number`; without T-Paxos the last one stands for the commit.
+    fn asks(self, number: u64, bytes: usize) -> Vec<StoreRequest> {
         let Transact { requests, writes, mode } = self;
         let total = requests + usize::from(mode != Mode::Optimised);
         let reads = if mode == Mode::WriteOnly { 0 } else { requests - writes };
-        // Each transaction has keys of its own.
+        // Each transaction has its own keys.
         let key = |place: usize| number.wrapping_mul(8).wrapping_add(place as u64);
         let ask = |place| match place < reads {
             true => Accounts::look(key(place)),
@@ -112,7 +113,7 @@ impl Transact {
         (0..total).map(ask).collect()
     }
 
-    /// Changes that a transaction comes to.
+    /// Returns the number of changes that a transaction makes.
     pub(super) fn changes(self) -> u64 {
         let Transact { requests, writes, mode } = self;
         (match mode {
@@ -123,29 +124,29 @@ impl Transact {
     }
 }
 
-/// A client's figures, at its end.
+/// The measurements of a client, at its end.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Calls {
-    /// Answered in the measured time.
+    /// Number of calls answered in the measured time.
     pub(super) measured: u64,
     pub(super) seconds: f64,
-    /// From calling to the answer, of calls that are made together: of the last.
+    /// Time from a call to its answer; of calls made together, to the last answer.
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
-    /// Answered in all.
+    /// Number of all answered calls.
     pub(super) answered: u64,
 }
 
-/// A host's word of itself.
+/// A host's report about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Standing {
-    /// Why a replica of this process ended last, if one did.
+pub(super) struct HostReport {
+    /// The reason for which a replica of this process ended last, if one did.
     pub(super) ended: Option<String>,
     pub(super) serving: bool,
-    /// Whether it leads the echo.
+    /// Whether the host leads the echo service.
     pub(super) leads: bool,
     pub(super) replicas: usize,
-    /// Count and print of the changes of each service.
+    /// The count and the print of the changes of each service.
     pub(super) applied: [(u64, u64); 3],
 }
 
@@ -157,11 +158,13 @@ pub(super) fn run(spec: Spec) -> Result<()> {
             host(domain, (replicas, one_at_a_time), seeds, (directory, http))
         }
         Spec::Client(spec) => match spec.work {
-            Work::EchoWrites => client::<Echo>(&spec, Load::call),
-            Work::EchoWritesOn { at_half } => endless(&spec, at_half),
-            Work::HttpWrites => http::client(&spec),
-            Work::StoreWrites | Work::StoreReads => client::<Store>(&spec, Load::call),
-            Work::Transactions(transact) => client::<Accounts>(&spec, move |load| load.transact(transact)),
+            ServiceWork::EchoWrites => client::<Echo>(&spec, Load::call),
+            ServiceWork::EchoWritesOn { at_half } => endless(&spec, at_half),
+            ServiceWork::HttpWrites => http::client(&spec),
+            ServiceWork::StoreWrites | ServiceWork::StoreReads => client::<Store>(&spec, Load::call),
+            ServiceWork::Transactions(transact) => {
+                client::<Accounts>(&spec, move |load| load.transact(transact))
+            }
         },
     }
 }
@@ -172,8 +175,8 @@ pub(super) fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// The next word of the bench; none once it has ended.
-pub(super) fn hear() -> Result<Option<String>> {
+/// Returns the next line of the bench; `None` once the bench has ended.
+pub(super) fn read_line() -> Result<Option<String>> {
     let mut word = String::new();
     let read = std::io::stdin().lock().read_line(&mut word)?;
     Ok((read > 0).then(|| word.trim().to_owned()))
@@ -204,18 +207,18 @@ fn host(
     if let Some(door) = host.http_address() {
         say(&door.to_string())?;
     }
-    while let Some(word) = hear()? {
+    while let Some(word) = read_line()? {
         ensure!(word == "stand", "no such word: {word}");
         let of = |name| host.standing(name).context("it serves both");
         let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
-        let standing = Standing {
+        let report = HostReport {
             ended: all.iter().find_map(|one| one.last_end.clone()),
             serving: all.iter().all(|one| one.serving),
             leads: all[0].serving,
             replicas: all.iter().map(|one| one.replicas.len()).min().unwrap_or(0),
             applied: [Echo::shown().now(), Store::shown().now(), Accounts::shown().now()],
         };
-        say(&serde_json::to_string(&standing)?)?;
+        say(&serde_json::to_string(&report)?)?;
     }
     Ok(())
 }
@@ -233,10 +236,10 @@ fn client<S: Measured>(
         measured: 0,
         spans: Histogram::new(3)?,
     };
-    // The service is found, and a session is open.
+    // This call finds the service and opens a session.
     load.answered += call(&mut load).wait()?.0;
     say("ready")?;
-    ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
     load.measure_until(Instant::now() + WARM_UP, &call)?;
     (load.measured, load.spans) = (0, Histogram::new(3)?);
     let begun = Instant::now();
@@ -252,7 +255,7 @@ fn client<S: Measured>(
     say(&serde_json::to_string(&calls)?)
 }
 
-/// A client that writes until it is told to end, and is asked meanwhile for the longest time without an answer.
+/// Runs a client that writes until the bench ends it, and that answers questions about the longest silence.
 fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
     let node = Node::builder().services(&spec.domain).seeds(&spec.hosts).start().wait()?;
     let stub = node.service(Echo::NAME)?;
@@ -260,10 +263,10 @@ fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
     let mut load = Load::<Echo> { stub, spec: spec.clone(), number, answered: 0, measured: 0, spans };
     load.answered += load.call().wait()?.0;
     say("ready")?;
-    ensure!(hear()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
     let silence = Arc::new(Silence::default());
     let heard = silence.clone();
-    // It ends with the process.
+    // The thread ends with the process.
     thread::spawn(move || heard.answer());
     let (begun, mut pace) = (Instant::now(), None);
     let mut flying = FuturesUnordered::new();
@@ -274,7 +277,8 @@ fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
         load.answered += ended?.0;
         silence.broken();
         if at_half && begun.elapsed() > WARM_UP {
-            let pace: &mut Pace = pace.get_or_insert_with(|| Pace::half_of(load.answered, begun.elapsed()));
+            let pace: &mut CallPace =
+                pace.get_or_insert_with(|| CallPace::half_of(load.answered, begun.elapsed()));
             thread::sleep(pace.ahead(load.answered));
         }
         if !silence.over.load(Ordering::Relaxed) {
@@ -288,19 +292,19 @@ fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
 
 /// A rate that calls keep from an instant on.
 #[derive(Clone, Copy)]
-struct Pace {
+struct CallPace {
     from: Instant,
     answered: u64,
     per_second: f64,
 }
 
-impl Pace {
-    /// Half of the rate so far, from now on.
-    fn half_of(answered: u64, took: Duration) -> Pace {
-        Pace { from: Instant::now(), answered, per_second: answered as f64 / took.as_secs_f64() / 2.0 }
+impl CallPace {
+    /// Starts a pace at half of the rate so far.
+    fn half_of(answered: u64, took: Duration) -> CallPace {
+        CallPace { from: Instant::now(), answered, per_second: answered as f64 / took.as_secs_f64() / 2.0 }
     }
 
-    /// The time until the next call is due. Those that were late are not made up for.
+    /// Returns the time until the next call is due. Late calls are not made up for.
     fn ahead(&mut self, answered: u64) -> Duration {
         let due = self.from + Duration::from_secs_f64((answered - self.answered) as f64 / self.per_second);
         let now = Instant::now();
@@ -311,9 +315,9 @@ impl Pace {
     }
 }
 
-/// The time without an answer.
+/// The measurement of times without an answer.
 struct Silence {
-    /// When the last answer came, and the longest time before one since the mark.
+    /// The time of the last answer, and the longest silence before an answer since the mark.
     last: Mutex<(Instant, Duration)>,
     over: AtomicBool,
 }
@@ -325,23 +329,23 @@ impl Default for Silence {
 }
 
 impl Silence {
-    /// An answer came.
+    /// Notes an answer.
     fn broken(&self) {
         let mut last = self.last.lock().expect("nobody panics with it");
         let now = Instant::now();
         *last = (now, last.1.max(now - last.0));
     }
 
-    /// Answers the bench until it says that it is enough.
+    /// Answers the bench until it ends the client.
     fn answer(&self) {
-        while let Ok(Some(word)) = hear() {
+        while let Ok(Some(word)) = read_line() {
             let mut last = self.last.lock().expect("nobody panics with it");
             let told = match word.as_str() {
                 "mark" => {
                     last.1 = Duration::ZERO;
                     say("marked")
                 }
-                // One that lasts counts, too.
+                // A silence that still lasts counts, too.
                 "silence" => say(&format!("{:.1}", last.1.max(last.0.elapsed()).as_secs_f64() * 1e3)),
                 _ => break,
             };
@@ -353,7 +357,7 @@ impl Silence {
     }
 }
 
-/// Keeps calls in flight, and compares what they are answered.
+/// A client that keeps calls in flight, and checks the answers.
 struct Load<S: Measured> {
     stub: Stub<S>,
     spec: ClientSpec,
@@ -363,20 +367,22 @@ struct Load<S: Measured> {
     spans: Histogram<u64>,
 }
 
-/// Calls that were made together: how many, and when.
+/// The end of calls that were made together: their number, and the time of their start.
 type Ended = Result<(u64, Instant)>;
 
 impl<S: Measured> Load<S> {
-    /// Some calls together.
+    /// Makes some calls together.
     fn call(&mut self) -> Pin<Box<dyn Future<Output = Ended>>> {
         let numbers = self.number..self.number + self.spec.together as u64;
         self.number = numbers.end;
         let requests: Vec<S::Request> = match self.spec.work {
-            Work::EchoWrites | Work::EchoWritesOn { .. } | Work::StoreWrites => {
+            ServiceWork::EchoWrites | ServiceWork::EchoWritesOn { .. } | ServiceWork::StoreWrites => {
                 numbers.map(|number| S::write(number, self.spec.bytes)).collect()
             }
-            Work::StoreReads => numbers.filter_map(S::read).collect(),
-            Work::HttpWrites | Work::Transactions(_) => unreachable!("they are not made of calls of a stub"),
+            ServiceWork::StoreReads => numbers.filter_map(S::read).collect(),
+            ServiceWork::HttpWrites | ServiceWork::Transactions(_) => {
+                unreachable!("they are not made of calls of a stub")
+            }
         };
         let (begun, calls) = (Instant::now(), self.stub.calls(&requests));
         Box::pin(async move {
@@ -388,7 +394,7 @@ impl<S: Measured> Load<S> {
         })
     }
 
-    /// Keeps calls in flight until then, and waits for their ends.
+    /// Keeps calls in flight until `end`, and waits for their ends.
     fn measure_until(
         &mut self,
         end: Instant,
@@ -413,7 +419,7 @@ impl<S: Measured> Load<S> {
 }
 
 impl Load<Accounts> {
-    /// A transaction.
+    /// Runs a transaction.
     fn transact(&mut self, transact: Transact) -> Pin<Box<dyn Future<Output = Ended>>> {
         let asks = transact.asks(self.number, self.spec.bytes);
         self.number += 1;

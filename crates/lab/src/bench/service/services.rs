@@ -1,7 +1,8 @@
-//! The services of the bench: one that says what it was told, and one of keys and values.
+//! The services of the bench: an echo, and one of keys and values.
 //!
-//! Each keeps a print of all changes that it applied: in their order, but for transactions, whose changes have none until they commit. It is shown outside of the state, for a replica whose
-//! state is replaced by a checkpoint is still to be asked for it.
+//! Each keeps a print of all changes that it applied, in their order. Changes of transactions have no order
+//! before the commit, so their print does not depend on it. The print is shown outside of the state, because
+//! the bench must still be able to read it when a checkpoint has replaced a replica's state.
 
 use std::{
     collections::HashMap,
@@ -13,36 +14,36 @@ use quorate::service::{Cx, Executed, Kind, Service};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A service that the bench can load and look at.
+/// A service that the bench can load and inspect.
 pub(super) trait Measured: Service<Request: Clone + Send + Sync, Reply: Send> + Default {
     const NAME: &'static str;
 
-    /// Changes that this process's replica has applied.
-    fn shown() -> &'static Shown;
+    /// Returns the changes that this process's replica has applied.
+    fn shown() -> &'static AppliedPrint;
 
-    /// A write, the number of which tells it from others, with so many bytes.
+    /// Returns a write of `bytes` bytes, identified by its number.
     fn write(number: u64, bytes: usize) -> Self::Request;
 
-    /// A read of what was written, if the service has any.
+    /// Returns a read of a written value, if the service has reads.
     fn read(number: u64) -> Option<Self::Request>;
 
-    /// Whether this is the answer.
+    /// Whether this is the right answer.
     fn answers(request: &Self::Request, reply: &Self::Reply) -> bool;
 }
 
-/// The changes that a replica has applied: how many, and a print of them in their order.
+/// The changes that a replica has applied: their number, and a print of them in their order.
 #[derive(Debug, Default)]
-pub(super) struct Shown {
+pub(super) struct AppliedPrint {
     count: AtomicU64,
     print: AtomicU64,
 }
 
-impl Shown {
-    const fn new() -> Shown {
-        Shown { count: AtomicU64::new(0), print: AtomicU64::new(0) }
+impl AppliedPrint {
+    const fn new() -> AppliedPrint {
+        AppliedPrint { count: AtomicU64::new(0), print: AtomicU64::new(0) }
     }
 
-    /// Count and print, while nothing is applied.
+    /// Returns count and print; call it while no change is being applied.
     pub(super) fn now(&self) -> (u64, u64) {
         (self.count.load(Ordering::Relaxed), self.print.load(Ordering::Relaxed))
     }
@@ -53,7 +54,7 @@ impl Shown {
     }
 }
 
-/// The same as a part of the state.
+/// The count and print of the applied changes, as a part of the state.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Applied {
     count: u64,
@@ -61,34 +62,35 @@ pub(super) struct Applied {
 }
 
 impl Applied {
-    /// One more, and what it was before.
-    fn add(&mut self, change: &[u8], shown: &Shown) -> Applied {
+    /// Adds a change, and returns the value before.
+    fn add(&mut self, change: &[u8], shown: &AppliedPrint) -> Applied {
         let before = *self;
         *self = Applied { count: before.count + 1, print: xxh3_64_with_seed(change, before.print) };
         shown.show(*self);
         before
     }
 
-    fn take_back(&mut self, before: Applied, shown: &Shown) {
+    fn take_back(&mut self, before: Applied, shown: &AppliedPrint) {
         *self = before;
         shown.show(before);
     }
 
-    /// One more, whose place among the others does not count: the leader makes the changes of a transaction before its commit has a place. Its print.
-    fn add_anywhere(&mut self, key: u64, change: &[u8], shown: &Shown) -> u64 {
+    /// Adds a change regardless of its order, because the leader makes the changes of a transaction before
+    /// its commit has a place. Returns its print.
+    fn add_anywhere(&mut self, key: u64, change: &[u8], shown: &AppliedPrint) -> u64 {
         let print = xxh3_64_with_seed(change, key);
         *self = Applied { count: self.count + 1, print: self.print.wrapping_add(print) };
         shown.show(*self);
         print
     }
 
-    fn take_from_anywhere(&mut self, print: u64, shown: &Shown) {
+    fn take_from_anywhere(&mut self, print: u64, shown: &AppliedPrint) {
         *self = Applied { count: self.count - 1, print: self.print.wrapping_sub(print) };
         shown.show(*self);
     }
 }
 
-/// So many bytes that begin with a number.
+/// Returns `bytes` bytes that begin with a number.
 fn numbered(number: u64, bytes: usize) -> Bytes {
     let mut body = BytesMut::with_capacity(bytes);
     body.put_u64_le(number);
@@ -96,14 +98,14 @@ fn numbered(number: u64, bytes: usize) -> Bytes {
     body.freeze()
 }
 
-/// The least bytes of a request.
+/// Minimum size of a request, in bytes.
 pub(super) const BYTES_MIN: usize = 8;
 
-/// Answers what it is told, and has a delta of the same bytes.
+/// A service that answers each request with the same bytes, which are also the delta.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Echo(Applied);
 
-static ECHO: Shown = Shown::new();
+static ECHO: AppliedPrint = AppliedPrint::new();
 
 impl Service for Echo {
     type Request = Bytes;
@@ -129,7 +131,7 @@ impl Service for Echo {
 impl Measured for Echo {
     const NAME: &'static str = "echo";
 
-    fn shown() -> &'static Shown {
+    fn shown() -> &'static AppliedPrint {
         &ECHO
     }
 
@@ -153,27 +155,27 @@ pub(super) struct Store {
     applied: Applied,
 }
 
-static STORE: Shown = Shown::new();
+static STORE: AppliedPrint = AppliedPrint::new();
 
 /// A request to [`Store`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) enum Ask {
+pub(super) enum StoreRequest {
     Put(u64, Bytes),
     Get(u64),
 }
 
 impl Service for Store {
-    type Request = Ask;
+    type Request = StoreRequest;
     type Reply = Bytes;
     type Delta = (u64, Bytes);
     type Undo = (u64, Option<Bytes>, Applied);
 
     const SHORT: bool = true;
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
-            Ask::Get(key) => match self.values.get(key) {
+    fn execute(&self, request: &StoreRequest, _: &mut Cx<'_>) -> Executed<Self> {
+        match request {
+            StoreRequest::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
+            StoreRequest::Get(key) => match self.values.get(key) {
                 Some(value) => Executed::Unchanged(value.clone()),
                 None => Executed::Rejected(format!("there is no key {key}")),
             },
@@ -193,43 +195,44 @@ impl Service for Store {
         self.applied.take_back(before, &STORE);
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Put(..) => Kind::Write,
-            Ask::Get(_) => Kind::Read,
+    fn kind(request: &StoreRequest) -> Kind {
+        match request {
+            StoreRequest::Put(..) => Kind::Write,
+            StoreRequest::Get(_) => Kind::Read,
         }
     }
 }
 
-/// Keys and values, of which each request touches one: transactions on different keys do not wait for each other.
+/// Keys and values, of which each request touches one, so that transactions on different keys do not wait for
+/// each other.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Accounts {
     values: HashMap<u64, Bytes>,
     applied: Applied,
 }
 
-static ACCOUNTS: Shown = Shown::new();
+static ACCOUNTS: AppliedPrint = AppliedPrint::new();
 
 impl Accounts {
-    /// A read.
-    pub(super) fn look(key: u64) -> Ask {
-        Ask::Get(key % KEYS)
+    /// Returns a read.
+    pub(super) fn look(key: u64) -> StoreRequest {
+        StoreRequest::Get(key % KEYS)
     }
 }
 
 impl Service for Accounts {
-    type Request = Ask;
+    type Request = StoreRequest;
     type Reply = Bytes;
     type Delta = (u64, Bytes);
-    /// A key, its value before, and the print of the change.
+    /// A key, its former value, and the print of the change.
     type Undo = (u64, Option<Bytes>, u64);
 
     const SHORT: bool = true;
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
-            Ask::Get(key) => Executed::Unchanged(self.values.get(key).cloned().unwrap_or_default()),
+    fn execute(&self, request: &StoreRequest, _: &mut Cx<'_>) -> Executed<Self> {
+        match request {
+            StoreRequest::Put(key, value) => Executed::Changed(value.clone(), (*key, value.clone())),
+            StoreRequest::Get(key) => Executed::Unchanged(self.values.get(key).cloned().unwrap_or_default()),
         }
     }
 
@@ -246,13 +249,13 @@ impl Service for Accounts {
         self.applied.take_from_anywhere(print, &ACCOUNTS);
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        Store::kind(ask)
+    fn kind(request: &StoreRequest) -> Kind {
+        Store::kind(request)
     }
 
-    fn keys(ask: &Ask) -> Vec<u64> {
-        match ask {
-            Ask::Put(key, _) | Ask::Get(key) => vec![*key],
+    fn keys(request: &StoreRequest) -> Vec<u64> {
+        match request {
+            StoreRequest::Put(key, _) | StoreRequest::Get(key) => vec![*key],
         }
     }
 }
@@ -260,49 +263,49 @@ impl Service for Accounts {
 impl Measured for Accounts {
     const NAME: &'static str = "accounts";
 
-    fn shown() -> &'static Shown {
+    fn shown() -> &'static AppliedPrint {
         &ACCOUNTS
     }
 
-    fn write(number: u64, bytes: usize) -> Ask {
+    fn write(number: u64, bytes: usize) -> StoreRequest {
         Store::write(number, bytes)
     }
 
-    fn read(number: u64) -> Option<Ask> {
+    fn read(number: u64) -> Option<StoreRequest> {
         Store::read(number)
     }
 
-    fn answers(ask: &Ask, reply: &Bytes) -> bool {
-        match ask {
-            Ask::Get(_) if reply.is_empty() => true,
-            ask => Store::answers(ask, reply),
+    fn answers(request: &StoreRequest, reply: &Bytes) -> bool {
+        match request {
+            StoreRequest::Get(_) if reply.is_empty() => true,
+            request => Store::answers(request, reply),
         }
     }
 }
 
-/// Keys of [`Store`]; all are written before the first read.
+/// Number of keys of [`Store`]; all are written before the first read.
 pub(super) const KEYS: u64 = 1 << 12;
 
 impl Measured for Store {
     const NAME: &'static str = "store";
 
-    fn shown() -> &'static Shown {
+    fn shown() -> &'static AppliedPrint {
         &STORE
     }
 
-    fn write(number: u64, bytes: usize) -> Ask {
-        Ask::Put(number % KEYS, numbered(number, bytes))
+    fn write(number: u64, bytes: usize) -> StoreRequest {
+        StoreRequest::Put(number % KEYS, numbered(number, bytes))
     }
 
-    fn read(number: u64) -> Option<Ask> {
+    fn read(number: u64) -> Option<StoreRequest> {
         // Far from the key before.
-        Some(Ask::Get(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS))
+        Some(StoreRequest::Get(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % KEYS))
     }
 
-    fn answers(ask: &Ask, reply: &Bytes) -> bool {
-        match ask {
-            Ask::Put(_, value) => value == reply,
-            Ask::Get(key) => {
+    fn answers(request: &StoreRequest, reply: &Bytes) -> bool {
+        match request {
+            StoreRequest::Put(_, value) => value == reply,
+            StoreRequest::Get(key) => {
                 let number = reply.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
                 number.is_some_and(|number| number % KEYS == *key)
             }

@@ -1,15 +1,17 @@
-//! Measurements as the source makes them (003 §VI.C): so many clients, each of which has one call or transaction under way.
+//! Measurements made in the source's way (003 §VI.C): clients that each have one call or transaction in
+//! flight.
 //!
-//! The source's clients are processes on eight machines. Here they are tasks of one process, for all of it shares one machine.
+//! The source's clients are processes on eight machines. Here they are tasks of one process, because
+//! everything shares one machine.
 
 use anyhow::Result;
 
-use super::{Args, Measurement, REPLICAS, Stage, Work, transactions};
+use super::{Args, Measurement, REPLICAS, ServiceBench, ServiceWork, transactions};
 
-/// Calls or transactions of so many clients.
+/// The rate of calls or transactions with this number of clients.
 pub(crate) struct Point {
     pub(crate) clients: usize,
-    /// Ended in a second, of all clients together.
+    /// Number of ends per second, of all clients together.
     pub(crate) per_second: f64,
 }
 
@@ -18,7 +20,7 @@ impl Point {
         Point { clients, per_second: measured.rate() }
     }
 
-    /// The mean time of one, in milliseconds: its client does nothing else.
+    /// Returns the mean time of a call, in milliseconds: its client does nothing else.
     pub(crate) fn mean_ms(&self) -> f64 {
         self.clients as f64 * 1e3 / self.per_second
     }
@@ -26,39 +28,39 @@ impl Point {
 
 /// The rates of calls by kind, one point for each number of clients.
 pub(crate) struct Calls {
-    /// Of a set of one replica.
+    /// Calls to a set of one replica.
     pub(crate) original: Vec<Point>,
     pub(crate) reads: Vec<Point>,
     pub(crate) writes: Vec<Point>,
-    /// Writes that were answered, each of which all replicas have applied once.
+    /// Number of answered writes, each of which all replicas have applied once.
     pub(crate) written: u64,
 }
 
-/// Measures calls of so many clients, each for so many seconds.
+/// Measures calls with each of these numbers of clients, for this number of seconds each.
 pub(crate) fn calls(clients: &[usize], seconds: f64) -> Result<Calls> {
     let args = Args::plain(seconds);
-    let mut original = Stage::begin(&args, None, (1, false))?;
+    let mut original = ServiceBench::begin(&args, None, (1, false))?;
     let mut of_one = Vec::new();
     for &count in clients {
-        of_one.push(Point::new(count, &original.measure("original", Work::StoreWrites, 1, count, 1)?));
+        of_one.push(Point::new(count, &original.measure("original", ServiceWork::StoreWrites, 1, count, 1)?));
     }
     original.compare()?;
     let mut written = original.written[1];
     drop(original);
-    let mut stage = Stage::begin(&args, None, (REPLICAS, false))?;
-    // Reads find what was written before.
-    stage.measure("first writes", Work::StoreWrites, 1, args.together, args.together)?;
+    let mut stage = ServiceBench::begin(&args, None, (REPLICAS, false))?;
+    // Reads find these values.
+    stage.measure("first writes", ServiceWork::StoreWrites, 1, args.together, args.together)?;
     let (mut reads, mut writes) = (Vec::new(), Vec::new());
     for &count in clients {
-        reads.push(Point::new(count, &stage.measure("reads", Work::StoreReads, 1, count, 1)?));
-        writes.push(Point::new(count, &stage.measure("writes", Work::StoreWrites, 1, count, 1)?));
+        reads.push(Point::new(count, &stage.measure("reads", ServiceWork::StoreReads, 1, count, 1)?));
+        writes.push(Point::new(count, &stage.measure("writes", ServiceWork::StoreWrites, 1, count, 1)?));
     }
     stage.compare()?;
     written += stage.written[1];
     Ok(Calls { original: of_one, reads, writes, written })
 }
 
-/// Transactions of one size, by the way in which they are coordinated.
+/// Transactions of one size, by their coordination.
 pub(crate) struct Transactions {
     pub(crate) requests: usize,
     pub(crate) optimised: Vec<Point>,
@@ -66,7 +68,8 @@ pub(crate) struct Transactions {
     pub(crate) write_only: Vec<Point>,
 }
 
-/// Measures transactions of so many clients, and says how many changes they came to.
+/// Measures transactions with each of these numbers of clients. Also returns the number of changes that they
+/// made.
 pub(crate) fn transactions(clients: &[usize], seconds: f64) -> Result<(Vec<Transactions>, u64)> {
     let args = Args::plain(seconds);
     let (rows, written) = transactions::rows(&args, clients)?;

@@ -1,48 +1,52 @@
-//! Transactions: what T-Paxos spares them (003 §VI.C.2, table VI.1 and figure VI.8).
+//! Transactions: the time that T-Paxos saves them (003 §VI.C.2, table VI.1 and figure VI.8).
 //!
-//! A client makes one transaction at a time, of three requests of which one writes, or of five of which two write, and commits it. There are
-//! three ways: *optimised*, where the commit alone is agreed on; *read/write*, where each request is a call of its own, reads are told, and the commit is
-//! one more write, as the source counts it; *write-only*, where every request is a write of its own. Clients are tasks of one process.
+//! A client makes one transaction at a time, of three requests of which one writes, or of five of which two
+//! write, and commits it. There are three coordinations. *Optimised*: only the commit is agreed on.
+//! *Read/write*: each request is a call of its own, reads are told, and the commit is one more write, as the
+//! source counts it. *Write-only*: every request is a write of its own. Clients are tasks of one process.
 //!
-//! The three ways are measured in turns, a part of the time each, because a shared machine's speed changes from second to second.
+//! The three are measured in turns, each for a part of the time, because a shared machine's speed changes
+//! from second to second.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Args, Measurement, Stage, Work,
+    Args, Measurement, ServiceBench, ServiceWork,
     process::{Mode, Transact},
 };
 
-/// Clients at once, as in figure VI.8.
+/// Numbers of concurrent clients, as in figure VI.8.
 const CLIENTS: [usize; 5] = [1, 2, 4, 8, 16];
-/// Requests of a transaction, and how many of them write.
+/// Number of requests of a transaction, and number of those that write.
 const SIZES: [(usize, usize); 2] = [(3, 1), (5, 2)];
 
-/// What hop counts spare the response of a transaction, beside read/write and beside write-only ones, in percent (`quorate sim latency`).
+/// The share of its response time that a transaction saves by hop counts, in percent: against read/write and
+/// against write-only transactions (`quorate sim latency`).
 const RESPONSE: [[f64; 2]; 2] = [[28.6, 37.5], [33.3, 41.7]];
 const RESPONSE_POINTS: f64 = 5.0;
-/// What throughput gains at least, in percent: the source's least, for 1 client with three requests beside read/write transactions.
+/// Minimum gain in throughput, in percent: the source's smallest, for 1 client with three requests, against
+/// read/write transactions.
 const GAIN_LEAST: f64 = 42.0;
-/// How often each way has its turn; a turn takes at least a second.
+/// Number of turns of each coordination; a turn takes at least a second.
 const TURNS: usize = 4;
 const TURN_SECONDS_LEAST: f64 = 1.0;
 
-/// One size with so many clients: optimised, read/write, write-only.
-pub(super) struct Row {
+/// One size with one number of clients: optimised, read/write, write-only.
+pub(super) struct TransactionSize {
     pub(super) requests: usize,
     pub(super) clients: usize,
     pub(super) of: [Measurement; 3],
 }
 
-impl Row {
-    /// The gain in throughput beside the other two ways, in percent.
+impl TransactionSize {
+    /// Returns the gain in throughput against the other two coordinations, in percent.
     fn gains(&self) -> [f64; 2] {
         let [optimised, plain @ ..] = &self.of;
         [&plain[0], &plain[1]].map(|plain| (optimised.rate() / plain.rate() - 1.0) * 100.0)
     }
 
-    /// How much sooner a transaction ends, at the median, in percent.
+    /// Returns the time that a transaction saves at the median, in percent.
     fn spared(&self) -> [f64; 2] {
         let [optimised, plain @ ..] = &self.of;
         [&plain[0], &plain[1]].map(|plain| (1.0 - optimised.calls.p50_us / plain.calls.p50_us) * 100.0)
@@ -62,21 +66,25 @@ impl Row {
     }
 }
 
-/// All sizes with each number of clients, and how many changes they came to.
-pub(super) fn rows(args: &Args, clients: &[usize]) -> Result<(Vec<Row>, u64)> {
+/// Measures all sizes with each number of clients. Also returns the number of changes that they made.
+pub(super) fn rows(args: &Args, clients: &[usize]) -> Result<(Vec<TransactionSize>, u64)> {
     let args = Args { seconds: (args.seconds / TURNS as f64).max(TURN_SECONDS_LEAST), ..args.clone() };
-    let mut stage = Stage::start(&args, None)?;
+    let mut stage = ServiceBench::start(&args, None)?;
     let mut rows = Vec::new();
     for (requests, writes) in SIZES {
         for &clients in clients {
             let mut of = [Mode::Optimised, Mode::ReadWrite, Mode::WriteOnly].map(|mode| (mode, Vec::new()));
             for _ in 0..TURNS {
                 for (mode, turns) in &mut of {
-                    let work = Work::Transactions(Transact { requests, writes, mode: *mode });
+                    let work = ServiceWork::Transactions(Transact { requests, writes, mode: *mode });
                     turns.push(stage.measure("transactions", work, 1, clients, 1)?);
                 }
             }
-            rows.push(Row { requests, clients, of: of.map(|(_, turns)| Measurement::of_turns(turns)) });
+            rows.push(TransactionSize {
+                requests,
+                clients,
+                of: of.map(|(_, turns)| Measurement::of_turns(turns)),
+            });
         }
     }
     stage.compare()?;
@@ -88,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (rows, _) = rows(args, &CLIENTS)?;
     let verdict = verdicts(&rows);
     if args.json {
-        let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+        let rows: Vec<Value> = rows.iter().map(TransactionSize::json).collect();
         let told = json!({
             "bench": "service", "transactions": rows, "seconds": args.seconds,
             "verdict": verdict.iter().map(|(_, words)| words).collect::<Vec<_>>(),
@@ -111,7 +119,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn verdicts(rows: &[Row]) -> Vec<(bool, String)> {
+fn verdicts(rows: &[TransactionSize]) -> Vec<(bool, String)> {
     let mut verdicts = Vec::new();
     for ((requests, _), expected) in SIZES.into_iter().zip(RESPONSE) {
         let Some(alone) = rows.iter().find(|row| row.requests == requests && row.clients == 1) else {
@@ -128,7 +136,7 @@ fn verdicts(rows: &[Row]) -> Vec<(bool, String)> {
             verdicts.push((holds, words));
         }
     }
-    let gains = rows.iter().flat_map(Row::gains);
+    let gains = rows.iter().flat_map(TransactionSize::gains);
     let (least, most) =
         gains.fold((f64::MAX, f64::MIN), |(least, most), gain| (least.min(gain), most.max(gain)));
     let holds = least >= GAIN_LEAST;

@@ -1,7 +1,8 @@
-//! The load: so many connections to one server, each asking its next question as soon as it has the rows of the last.
+//! The load: connections to one server, each of which sends its next question as soon as it has the rows of
+//! the last.
 //!
-//! All connections share one thread, so that the load takes as little as it can of the processors it measures on. It
-//! says `measuring` when its warm-up ends, and then what it saw, as one line of JSON.
+//! All connections share one thread, so that the load uses as little as possible of the processors on which
+//! it measures. It prints `measuring` when its warm-up ends, and then its results as one line of JSON.
 
 use std::{
     cell::RefCell,
@@ -28,46 +29,46 @@ use tokio_postgres::{
 use super::queries::{self, Question};
 use crate::sql;
 
-/// What the load is to do.
+/// The task of the load.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Spec {
     pub(super) address: String,
-    /// What each connection sets first.
+    /// The statement with which each connection begins.
     pub(super) begin: Option<String>,
     pub(super) clients: usize,
     pub(super) warm_up: f64,
     pub(super) seconds: f64,
     pub(super) questions: PathBuf,
     pub(super) seed: u64,
-    /// Seconds between two draws of what is asked; `None` asks everything evenly.
+    /// Seconds between two draws of questions; `None` asks all questions evenly.
     pub(super) redraw: Option<f64>,
 }
 
-/// What it saw while it measured.
+/// The results of the measurement.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Run {
+pub(super) struct LoadRun {
     pub(super) executions: u64,
     pub(super) rows: u64,
     pub(super) seconds: f64,
-    /// Answers with another number of rows than the question has.
+    /// Number of answers with a wrong number of rows.
     pub(super) wrong: u64,
     pub(super) failed: u64,
     pub(super) failure: Option<String>,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     pub(super) max_ms: f64,
-    /// Executions and the median latency of each template.
+    /// Number of executions, and median latency, of each template.
     pub(super) templates: Vec<(u64, f64)>,
-    /// Every half second.
-    pub(super) slots: Vec<Slot>,
+    /// The results of every half second.
+    pub(super) slots: Vec<LoadSlot>,
 }
 
-/// Half a second.
+/// The results of half a second.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Slot {
-    /// When it began.
+pub(super) struct LoadSlot {
+    /// The start of the slot.
     pub(super) at: f64,
-    /// Which draw was asked.
+    /// The number of the draw.
     pub(super) draw: u64,
     pub(super) executions: u64,
     pub(super) p50_ms: f64,
@@ -75,13 +76,13 @@ pub(super) struct Slot {
 }
 
 const SLOT: Duration = Duration::from_millis(500);
-/// Questions in a draw.
+/// Number of questions in a draw.
 const DRAWN: usize = 256;
 
-/// Loads a server; started by `quorate bench wire`.
+/// Loads a server; `quorate bench wire` starts it.
 #[derive(clap::Args)]
 pub(crate) struct LoadArgs {
-    /// What to do, as JSON.
+    /// The task, as JSON.
     spec: String,
 }
 
@@ -99,12 +100,12 @@ fn say(line: &str) -> Result<()> {
     Ok(out.flush()?)
 }
 
-async fn load(spec: Spec, questions: Vec<Question>) -> Result<Run> {
+async fn load(spec: Spec, questions: Vec<Question>) -> Result<LoadRun> {
     let mut connections = Vec::with_capacity(spec.clients);
     for _ in 0..spec.clients {
         connections.push(connect(&spec).await?);
     }
-    let shared = Rc::new(RefCell::new(Shared::new(&spec, questions)));
+    let shared = Rc::new(RefCell::new(LoadShared::new(&spec, questions)));
     let clients: Vec<_> = connections
         .into_iter()
         .map(|(client, statements)| tokio::task::spawn_local(ask(client, statements, shared.clone())))
@@ -141,13 +142,13 @@ async fn connect(spec: &Spec) -> Result<(Client, Vec<Statement>)> {
     Ok((client, statements))
 }
 
-/// What the clients share.
-struct Shared {
+/// The shared state of the clients.
+struct LoadShared {
     questions: Vec<Rc<Question>>,
-    /// Which of them are of each template.
+    /// The indexes of the questions of each template.
     by_template: Vec<Vec<usize>>,
     random: Pcg64,
-    /// What is asked at present: which questions.
+    /// The indexes of the questions that are asked at present.
     drawn: Vec<usize>,
     draw: u64,
     redraws: bool,
@@ -156,21 +157,21 @@ struct Shared {
     all: Histogram<u64>,
     templates: Vec<Histogram<u64>>,
     slot: Histogram<u64>,
-    slots: Vec<Slot>,
+    slots: Vec<LoadSlot>,
     rows: u64,
     wrong: u64,
     failed: u64,
     failure: Option<String>,
 }
 
-impl Shared {
-    fn new(spec: &Spec, questions: Vec<Question>) -> Shared {
+impl LoadShared {
+    fn new(spec: &Spec, questions: Vec<Question>) -> LoadShared {
         let histogram = || Histogram::new_with_bounds(1, 600_000_000, 3).expect("sound bounds");
         let mut by_template = vec![Vec::new(); 8];
         for (number, question) in questions.iter().enumerate() {
             by_template[question.template].push(number);
         }
-        let mut shared = Shared {
+        let mut shared = LoadShared {
             by_template,
             drawn: (0..questions.len()).collect(),
             questions: questions.into_iter().map(Rc::new).collect(),
@@ -194,7 +195,7 @@ impl Shared {
         shared
     }
 
-    /// Another mixture of templates, each as likely as chance has it, and other constants.
+    /// Draws another random mixture of templates, and other constants.
     fn draw(&mut self) {
         let mut sum = 0.0;
         let weighted = self.by_template.iter().filter(|questions| !questions.is_empty()).map(|questions| {
@@ -236,7 +237,7 @@ impl Shared {
     }
 
     fn close_slot(&mut self) {
-        self.slots.push(Slot {
+        self.slots.push(LoadSlot {
             at: (SLOT * self.slots.len() as u32).as_secs_f64(),
             draw: self.draw,
             executions: self.slot.len(),
@@ -246,9 +247,9 @@ impl Shared {
         self.slot.reset();
     }
 
-    fn end(&mut self) -> Run {
+    fn end(&mut self) -> LoadRun {
         self.over = true;
-        Run {
+        LoadRun {
             executions: self.all.len(),
             rows: self.rows,
             seconds: self.since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
@@ -272,8 +273,8 @@ fn milliseconds(micros: u64) -> f64 {
     micros as f64 / 1000.0
 }
 
-/// One client.
-async fn ask(client: Client, statements: Vec<Statement>, shared: Rc<RefCell<Shared>>) {
+/// Runs one client.
+async fn ask(client: Client, statements: Vec<Statement>, shared: Rc<RefCell<LoadShared>>) {
     loop {
         let Some(question) = shared.borrow_mut().next() else { return };
         let began = Instant::now();
@@ -305,7 +306,7 @@ async fn count(
     Ok(count)
 }
 
-/// A value on its way to a server, in binary.
+/// A value that is sent to a server in binary.
 #[derive(Debug)]
 struct Parameter<'a>(&'a Value);
 

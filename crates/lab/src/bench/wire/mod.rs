@@ -1,8 +1,9 @@
 //! `quorate bench wire`: the ticket queries through the SQL door of a cluster of real processes.
 //!
-//! A load process of its own keeps so many connections busy with prepared statements of eight templates, their constants
-//! taken from rows that are there, and counts the rows of every answer against what the scan engine found beforehand.
-//! With `--address` the same load asks another server that speaks the protocol and holds the same rows.
+//! A separate load process keeps connections busy with prepared statements of eight templates. Their
+//! constants come from existing rows. It compares the number of rows in every answer with the scan engine's
+//! result. With `--address` the same load queries another server that speaks the protocol and has the same
+//! rows.
 
 mod load;
 mod queries;
@@ -25,7 +26,7 @@ use tokio_postgres::Client;
 
 pub(crate) use self::load::{LoadArgs, run_load};
 use self::{
-    load::{Run, Slot, Spec},
+    load::{LoadRun, LoadSlot, Spec},
     queries::Question,
 };
 use super::{
@@ -37,50 +38,51 @@ use crate::sql;
 /// Measures ticket queries over the PostgreSQL protocol.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Connections that ask at the same time.
+    /// Connections that query concurrently.
     #[arg(long, default_value_t = 256)]
     clients: usize,
-    /// How many tickets.
+    /// Tickets in the table.
     #[arg(long, default_value_t = 1_000_000)]
     rows: usize,
-    /// Different questions.
+    /// Number of different questions.
     #[arg(long, default_value_t = 4096)]
     questions: usize,
     /// Seconds of each measurement.
     #[arg(long, default_value_t = 10.0)]
     seconds: f64,
-    /// Seconds before each.
+    /// Warm-up seconds before each measurement.
     #[arg(long, default_value_t = 2.0)]
     warm_up: f64,
-    /// How fresh reads must be; several words, one measurement each.
+    /// The strength of reads; several words, one measurement each.
     #[arg(long, value_delimiter = ',', default_value = "snapshot")]
     read: Vec<Strength>,
-    /// Draw another mixture of templates and other constants every so many seconds, and tell every half second.
+    /// Draw another mixture of templates and other constants at this interval in seconds, and report every
+    /// half second.
     #[arg(long, value_name = "SECONDS")]
     redraw: Option<f64>,
-    /// Where the generator starts.
+    /// Seed of the generator.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Keep the rows and the questions in this folder, for other systems.
     #[arg(long, value_name = "FOLDER")]
     emit: Option<PathBuf>,
-    /// Ask a cluster on disk.
+    /// Query a cluster on disk.
     #[arg(long, conflicts_with = "address")]
     durable: bool,
-    /// Ask the server at host:port, which has the rows already, instead of a cluster.
+    /// Query the server at host:port, which has the rows already, instead of a cluster.
     #[arg(long, requires = "from")]
     address: Option<String>,
     /// Take the questions from this folder, where --emit put them.
     #[arg(long, value_name = "FOLDER", requires = "address")]
     from: Option<PathBuf>,
-    /// One JSON object for each measurement.
+    /// Print one JSON object for each measurement.
     #[arg(long)]
     json: bool,
 }
 
 /// One measurement.
 #[derive(Serialize)]
-struct Figures {
+struct WireMeasurement {
     bench: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<&'static str>,
@@ -96,22 +98,22 @@ struct Figures {
     latency_max_ms: f64,
     p99_to_p50: f64,
     rows_per_query: f64,
-    /// Executions and median latency of each template.
+    /// Number of executions, and median latency, of each template.
     templates: Vec<(u64, f64)>,
-    /// Figures of the gateway alone.
+    /// Processor time of the gateway per query, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     gateway_cpu_us_per_query: Option<f64>,
-    /// Queries in a pass, on average over the storage processes.
+    /// Mean number of queries in a pass, over the storage processes.
     #[serde(skip_serializing_if = "Option::is_none")]
     queries_per_pass: Option<f64>,
-    /// Milliseconds of a pass, likewise.
+    /// Mean duration of a pass, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pass_ms: Option<f64>,
     load_seconds: Option<f64>,
-    /// Every process: cores used, and processor time for each execution.
+    /// For every process, the cores used, and the processor time per execution.
     processes: BTreeMap<String, Used>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    slots: Vec<Slot>,
+    slots: Vec<LoadSlot>,
 }
 
 #[derive(Serialize)]
@@ -143,11 +145,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let after = passes(spawned.processes())?;
         tell(&args, Some(strength), run, used, Some((before, after)), Some(loading))?;
     }
-    spawned.passed();
+    spawned.succeeded();
     Ok(())
 }
 
-/// Makes the table, copies the tickets into it, and writes the questions; how long the copy took.
+/// Creates the table, copies the tickets into it, and writes the questions. Returns the duration of the copy
+/// in seconds.
 fn fill(args: &Args, address: &str, folder: &Path) -> Result<f64> {
     let runtime = sql::runtime()?;
     let client = runtime.block_on(sql::connect(address))?;
@@ -171,7 +174,7 @@ fn fill(args: &Args, address: &str, folder: &Path) -> Result<f64> {
     Ok(spent.as_secs_f64())
 }
 
-/// Makes the table, and copies so many tickets into it.
+/// Creates the table, and copies `rows` tickets into it.
 pub(super) fn load_tickets(address: &str, rows: usize) -> Result<()> {
     let runtime = sql::runtime()?;
     let client = runtime.block_on(sql::connect(address))?;
@@ -189,7 +192,7 @@ async fn copy(client: &Client, text: Vec<u8>) -> Result<u64> {
     Ok(copy.finish().await?)
 }
 
-/// What one message of a COPY carries.
+/// Size of one message of a COPY, in bytes.
 const PIECE_BYTES: usize = 256 << 10;
 
 async fn create(client: &Client) -> Result<()> {
@@ -197,14 +200,14 @@ async fn create(client: &Client) -> Result<()> {
     Ok(client.batch_execute(&statement).await?)
 }
 
-/// Runs the load; what it saw, and the processor time that each process used meanwhile.
+/// Runs the load. Returns its results, and the processor time that each process used during the measurement.
 fn measure(
     args: &Args,
     address: &str,
     strength: Option<Strength>,
     folder: &Path,
     processes: &[Process],
-) -> Result<(Run, Vec<(String, Duration)>)> {
+) -> Result<(LoadRun, Vec<(String, Duration)>)> {
     let spec = Spec {
         address: address.to_owned(),
         begin: strength.map(|strength| format!("set quorate.read = '{strength}'")),
@@ -224,7 +227,7 @@ fn measure(
     let before = times()?;
     let line = load.line()?;
     let after = times()?;
-    let run: Run = serde_json::from_str(&line).with_context(|| line.clone())?;
+    let run: LoadRun = serde_json::from_str(&line).with_context(|| line.clone())?;
     if run.failed > 0 {
         bail!("{} executions failed, the first so: {}", run.failed, run.failure.unwrap_or_default());
     }
@@ -233,7 +236,7 @@ fn measure(
     Ok((run, used.iter().map(|(name, _)| name.clone()).zip(spent).collect()))
 }
 
-/// The load process; killed when this is dropped.
+/// The load process; dropping it kills the process.
 struct Load {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -264,7 +267,7 @@ impl Drop for Load {
     }
 }
 
-/// What the storage processes have done so far.
+/// The work of the storage processes so far.
 #[derive(Clone, Copy, Default)]
 struct Passes {
     passes: f64,
@@ -291,7 +294,7 @@ fn passes(processes: &[Process]) -> Result<Passes> {
 fn tell(
     args: &Args,
     read: Option<Strength>,
-    run: Run,
+    run: LoadRun,
     used: Vec<(String, Duration)>,
     passes: Option<(Passes, Passes)>,
     load_seconds: Option<f64>,
@@ -304,7 +307,7 @@ fn tell(
         tasks: after.tasks - before.tasks,
         seconds: after.seconds - before.seconds,
     });
-    let figures = Figures {
+    let figures = WireMeasurement {
         bench: "wire",
         read: read.map(Strength::name),
         durable: args.durable,

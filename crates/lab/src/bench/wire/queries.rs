@@ -1,7 +1,7 @@
-//! The eight ticket templates as SQL with parameters, and questions by the example of rows that are there.
+//! The eight ticket templates as SQL with parameters, and questions by the example of existing rows.
 //!
-//! A folder holds the same for other systems, and for a later run: `schema.sql`, `tickets.tsv` (in PostgreSQL's text
-//! form), `indexes.sql`, `templates.json` and `questions.jsonl`.
+//! A folder contains the same for other systems, and for a later run: `schema.sql`, `tickets.tsv` (in
+//! PostgreSQL's text form), `indexes.sql`, `templates.json` and `questions.jsonl`.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ const TEMPLATES: [(&str, &[Type]); 8] = [
     ("agent_sign = $1 and booking_class = $2", &[Type::Text, Type::Text]),
 ];
 
-/// An index for each template: what someone who knows the questions would make in a system that has indexes.
+/// An index for each template, like a user would create who knows the questions.
 const INDEXES: [&str; 8] = [
     "airline, flight_no, dep_date",
     "last_name, dep_date",
@@ -54,18 +54,18 @@ const INDEXES: [&str; 8] = [
     "agent_sign, booking_class",
 ];
 
-/// Rows go to the engine, and to the cluster, in lots of this size: rows that are not published yet lie there as they
-/// came, which takes several times their room in the table.
+/// Number of rows in a lot. Rows go to the engine, and to the cluster, in lots, because unpublished rows take
+/// several times their size in the table.
 const LOT: usize = 1 << 18;
 
-/// The statement of each template.
+/// Returns the statement of each template.
 pub(super) fn statements() -> [String; 8] {
     TEMPLATES.map(|(condition, _)| {
         format!("select rloc, last_name, first_name, seat from tickets where {condition}")
     })
 }
 
-/// One question, and how many rows answer it.
+/// A question, and the number of rows that answer it.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) template: usize,
@@ -73,15 +73,15 @@ pub(super) struct Question {
     pub(super) rows: u64,
 }
 
-/// A line of the file.
+/// A line of the file of questions.
 #[derive(Deserialize, Serialize)]
-struct Line {
+struct QueryLine {
     template: usize,
     parameters: Vec<String>,
     rows: u64,
 }
 
-/// The table's definition, without what only we understand.
+/// Returns the definition of the table in portable SQL.
 pub(super) fn schema() -> String {
     let columns = tickets::schema(false).columns;
     let columns: Vec<String> =
@@ -89,7 +89,7 @@ pub(super) fn schema() -> String {
     format!("create table tickets (\n    {}\n)", columns.join(",\n    "))
 }
 
-/// Makes tickets, hands each lot over as text, and then makes questions by their example.
+/// Generates tickets, passes each lot on as text, and then makes questions by their example.
 pub(super) fn make(
     seed: u64,
     rows: usize,
@@ -142,7 +142,7 @@ fn apply(engine: &mut ScanEngine, epoch: u64, operations: Vec<Operation>) -> Res
     }
 }
 
-/// A row in PostgreSQL's text form. Nothing in a ticket needs escaping.
+/// Writes a row in PostgreSQL's text form. No value of a ticket needs escaping.
 fn write_row(row: &[Value], out: &mut Vec<u8>) {
     for (column, value) in row.iter().enumerate() {
         if column > 0 {
@@ -153,7 +153,7 @@ fn write_row(row: &[Value], out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// The constants of a filter, in the order of its terms.
+/// Collects the constants of a filter, in the order of its terms.
 fn constants(filter: &Expr, found: &mut Vec<Value>) {
     match filter {
         Expr::Constant(value, _) => found.push(value.clone()),
@@ -161,7 +161,7 @@ fn constants(filter: &Expr, found: &mut Vec<Value>) {
     }
 }
 
-/// Writes all but the tickets.
+/// Writes all files except the tickets.
 pub(super) fn write(folder: &Path, questions: &[Question]) -> Result<()> {
     let indexes = INDEXES.map(|columns| format!("create index on tickets ({columns});\n"));
     std::fs::write(folder.join("schema.sql"), schema())?;
@@ -175,23 +175,23 @@ pub(super) fn write(folder: &Path, questions: &[Question]) -> Result<()> {
     write_questions(&folder.join("questions.jsonl"), questions)
 }
 
-/// Writes questions, a line each.
+/// Writes questions, one a line.
 pub(super) fn write_questions(path: &Path, questions: &[Question]) -> Result<()> {
     let mut out = BufWriter::new(File::create(path)?);
     for question in questions {
         let parameters = question.parameters.iter().map(|value| value.text().unwrap_or_default()).collect();
-        let line = Line { template: question.template, parameters, rows: question.rows };
+        let line = QueryLine { template: question.template, parameters, rows: question.rows };
         writeln!(out, "{}", serde_json::to_string(&line)?)?;
     }
     Ok(out.flush()?)
 }
 
-/// Reads what [`write_questions`] wrote.
+/// Reads a file that [`write_questions`] wrote.
 pub(super) fn read_questions(path: &Path) -> Result<Vec<Question>> {
     let file = File::open(path).with_context(|| path.display().to_string())?;
     let mut questions = Vec::new();
     for line in BufReader::new(file).lines() {
-        let line: Line = serde_json::from_str(&line?)?;
+        let line: QueryLine = serde_json::from_str(&line?)?;
         let (_, types) = TEMPLATES.get(line.template).context("there are eight templates")?;
         ensure!(types.len() == line.parameters.len(), "a question of template {}", line.template);
         let parameters = line.parameters.iter().zip(*types).map(|(text, ty)| parse_text(*ty, text));

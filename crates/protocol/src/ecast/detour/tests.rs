@@ -1,4 +1,4 @@
-//! Members that the leader is not linked with, and what goes round for them.
+//! Members without a link to the leader, and the messages that other routers relay for them.
 
 use super::*;
 use crate::{
@@ -17,8 +17,8 @@ const MEMBER: u64 = 7;
 const A_WHILE: Duration = Duration::from_secs(3);
 
 impl Routers {
-    /// As text, all that this router told the member since the last call: deliveries, refusals, and which of its messages are
-    /// stable.
+    /// Formats everything that this router sent to the member since the last call: deliveries, refusals, and
+    /// stable messages.
     fn told(&mut self, by: ProcessId) -> Vec<String> {
         let mut told = Vec::new();
         for (_, _, message) in self.said.extract_if(.., |(from, to, _)| *from == by && *to == process(MEMBER))
@@ -48,7 +48,7 @@ impl Routers {
         self.say(process(MEMBER), router, Message::Inject { token, body: Bytes::from_static(b"read") });
     }
 
-    /// The members that one router told another it reaches, each time.
+    /// Returns the lists of reached members that one router sent to another.
     fn reach_told(&self, by: ProcessId, to: ProcessId) -> Vec<Vec<u64>> {
         let told = self.said.iter().filter(|(from, whom, _)| *from == by && *whom == to);
         let members = told.filter_map(|(_, _, message)| match message {
@@ -59,7 +59,7 @@ impl Routers {
     }
 }
 
-/// A domain with a member that joins through this router, and is heard by no other.
+/// Lets a member join through this router; no other router hears it.
 fn joined_through(domain: &mut Routers, router: ProcessId) {
     domain.link(router, process(MEMBER));
     domain.say(process(MEMBER), router, Message::Route(block(MEMBER, 1, &["*join"])));
@@ -183,28 +183,28 @@ fn whom_a_router_reaches_is_told_to_one_router_at_a_time() {
     let (leader, followers) = (domain.leader(), domain.followers());
     joined_through(&mut domain, followers[0]);
     domain.said.clear();
-    // Another member comes: the same router is told anew, and takes nothing back meanwhile.
+    // Another member comes: the router sends its list again, without withdrawing it meanwhile.
     domain.link(followers[0], process(8));
     domain.run(A_WHILE);
     assert_eq!(domain.reach_told(followers[0], leader), [[MEMBER, 8]]);
-    // A link to somebody else says nothing of the way to the leader.
+    // A link to a third router does not affect the way to the leader.
     domain.unlink(followers[0], followers[1]);
-    assert_eq!(domain.routers[&followers[0]].detours.told, Some(leader));
+    assert_eq!(domain.routers[&followers[0]].detours.reported_to, Some(leader));
     domain.link(followers[0], followers[1]);
     domain.run(A_WHILE);
-    // The way changes: the router that was told before hears that it does not count any more.
+    // The way changes: the router that got the list before learns that it no longer counts.
     domain.cut(followers[0], leader);
-    assert_eq!(domain.routers[&followers[0]].detours.told, None);
+    assert_eq!(domain.routers[&followers[0]].detours.reported_to, None);
     domain.run(A_WHILE);
-    assert_eq!(domain.routers[&followers[0]].detours.told, Some(followers[1]));
+    assert_eq!(domain.routers[&followers[0]].detours.reported_to, Some(followers[1]));
     assert_eq!(domain.reach_told(followers[0], followers[1]), [[MEMBER, 8]]);
     domain.said.clear();
     domain.silent = Some(leader);
-    domain.run_until(|it| it.routers[&followers[0]].detours.told != Some(followers[1]));
+    domain.run_until(|it| it.routers[&followers[0]].detours.reported_to != Some(followers[1]));
     assert_eq!(domain.reach_told(followers[0], followers[1]).last(), Some(&vec![]));
 }
 
-/// Members that the next router towards the leader reaches are no news to it.
+/// Members that the next router reaches itself are not in the list for it.
 #[test]
 fn a_router_is_not_told_of_those_that_it_reaches_itself() {
     let mut domain = Routers::founded();

@@ -1,7 +1,7 @@
-//! One destination: what is on its way to a member, in order, and how much of it was sent, confirmed, executed and durable.
+//! One destination: its queue of messages, and how much of it was sent, confirmed, executed and made durable.
 //!
-//! What is confirmed and not durable is kept, for a process that lost it in a crash: one that comes back confirms less than it
-//! did before, and is sent what is behind that once more.
+//! Messages that are confirmed but not durable are kept. A process that crashed and came back confirms less
+//! than before, and the later messages are sent to it again.
 
 use std::collections::VecDeque;
 
@@ -18,34 +18,35 @@ use crate::{
     id::ProcessId,
 };
 
-/// So many bytes count for a message beside its body.
+/// Bytes that count for a message in addition to its body.
 pub(super) const DELIVERY_HEAD_BYTES: usize = 48;
-/// Bytes that may be on their way to one destination, sent and not confirmed.
+/// Maximum number of bytes that are sent to a destination and not confirmed.
 const UNCONFIRMED_BYTES_MAX: usize = 8 << 20;
-/// A destination that catches up counts for nobody's credit until so many bytes wait there to be executed.
+/// A destination that catches up uses nobody's credit until this many bytes wait there for execution.
 const BEHIND_BYTES_MAX: u64 = 256 << 20;
-/// Injected reads that wait at one destination; further ones are refused.
+/// Maximum number of injected reads that wait for one destination; further ones are refused.
 const INJECTED_MAX: usize = 16_384;
 
 pub(super) struct Destination {
     pub(super) process: ProcessId,
     pub(super) linked: bool,
     gone: bool,
-    /// What it said last that it has; and the most it ever said, which a process that comes back may lack.
+    /// The last confirmed position, and the highest one so far, which a process that came back may no longer
+    /// have.
     reached: Position,
     confirmed: Position,
     executed: Position,
     durable: Position,
     /// The last position routed here.
     last: Position,
-    /// What is destined here and not confirmed, in order; the first `sent` have been sent on the present link.
+    /// Unconfirmed messages, in order; the first `sent` have been sent on the present link.
     queue: VecDeque<Item>,
-    /// What it has confirmed, and may lose.
-    kept: VecDeque<Ordered>,
+    /// Messages that the member has confirmed but may lose.
+    kept: VecDeque<QueuedMessage>,
     sent: usize,
     sent_bytes: usize,
     injected: usize,
-    /// Destined here and not executed, with the bytes of all of it.
+    /// Unexecuted messages, and their bytes in total.
     unexecuted: VecDeque<Unexecuted>,
     behind: u64,
     pace: Pace,
@@ -53,21 +54,21 @@ pub(super) struct Destination {
 }
 
 enum Item {
-    Ordered(Ordered),
+    Ordered(QueuedMessage),
     Injected { at: Position, previous: Position, sender: ProcessId, token: u64, body: Bytes },
 }
 
 #[derive(Clone, Copy)]
-struct Ordered {
+struct QueuedMessage {
     at: Position,
     previous: Position,
     bytes: u32,
-    /// Somebody waits for its confirmation.
+    /// Whether somebody waits for its confirmation.
     awaited: bool,
 }
 
 impl Item {
-    /// Its length as a delivery, or a little more.
+    /// Returns the item's size as a delivery in bytes, or slightly more.
     fn bytes(&self) -> usize {
         match self {
             Item::Ordered(ordered) => ordered.bytes as usize,
@@ -76,52 +77,52 @@ impl Item {
     }
 }
 
-/// How far a member is: all that was destined to it up to these positions.
+/// A member's progress: the positions up to which it has done something with all its messages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::ecast) struct Watermarks {
-    /// It has been delivered.
+    /// Delivered.
     pub(in crate::ecast) through: Position,
-    /// It has been executed.
+    /// Executed.
     pub(in crate::ecast) executed: Position,
-    /// It need not be sent again, not even after a crash.
+    /// Durable: need not be sent again, even after a crash.
     pub(in crate::ecast) durable: Position,
 }
 
 /// A message that a member has confirmed for the first time.
-pub(super) struct Settled {
+pub(super) struct ConfirmedMessage {
     pub(super) at: Position,
-    /// It is durable there, too.
+    /// Whether the message is durable there, too.
     pub(super) durable: bool,
 }
 
 struct Unexecuted {
     at: Position,
     bytes: u32,
-    /// It counts for its submitter's credit.
+    /// Whether the message uses its submitter's credit.
     counts: bool,
 }
 
-/// What a message that was routed to a destination still waits for there.
-pub(super) struct Awaited {
-    /// It has been confirmed already.
+/// The steps of a message that are still to be awaited at its destination.
+pub(super) struct AwaitedSteps {
+    /// Whether the message was confirmed before it was routed.
     pub(super) confirmed: bool,
     pub(super) confirmation: bool,
     pub(super) execution: bool,
     pub(super) durability: bool,
 }
 
-/// What is waited for no more because the member's pace has changed.
+/// Waits that end because the member's pace has changed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Waived {
+pub(super) struct WaivedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// What counted for credit until now.
+    /// Messages that used credit until now.
     pub(super) unexecuted: Vec<Position>,
 }
 
-/// What is waited for no more because the member has left.
-pub(super) struct Left {
+/// Waits that end because the member has left.
+pub(super) struct DepartedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// What counted for credit until now.
+    /// Messages that used credit until now.
     pub(super) unexecuted: Vec<Position>,
     pub(super) undurable: Vec<Position>,
 }
@@ -149,8 +150,8 @@ impl Destination {
         }
     }
 
-    /// A message of so many bytes goes here.
-    pub(super) fn route(&mut self, at: Position, bytes: u32) -> Awaited {
+    /// Adds a message of `bytes` bytes.
+    pub(super) fn route(&mut self, at: Position, bytes: u32) -> AwaitedSteps {
         let previous = std::mem::replace(&mut self.last, at);
         let counts = match self.pace {
             Pace::Executes => true,
@@ -164,28 +165,33 @@ impl Destination {
         }
         let (confirmed, durability) = (at <= self.confirmed, at > self.durable);
         let confirmation = !confirmed && self.pace != Pace::Away;
-        let item = Ordered { at, previous, bytes, awaited: confirmation };
+        let item = QueuedMessage { at, previous, bytes, awaited: confirmation };
         if at > self.reached {
             self.queue.push_back(Item::Ordered(item));
         } else if durability {
             self.kept.push_back(item);
         }
-        Awaited { confirmed, confirmation, execution: unexecuted && counts, durability }
+        AwaitedSteps { confirmed, confirmation, execution: unexecuted && counts, durability }
     }
 
-    /// Whether something without a position of its own may be put behind what goes here.
+    /// Whether an injected message may be added.
     pub(super) fn takes_injected(&self) -> bool {
         self.linked && self.injected < INJECTED_MAX
     }
 
-    /// Puts something without a position of its own behind what goes here; `at` is the last position of all.
+    /// Adds an injected message behind everything routed here; `at` is the last position of the order.
     pub(super) fn inject(&mut self, at: Position, sender: ProcessId, token: u64, body: Bytes) {
         self.queue.push_back(Item::Injected { at, previous: self.last, sender, token, body });
         self.injected += 1;
     }
 
-    /// The member has what goes here through this position. Tells what it had not confirmed before.
-    pub(super) fn confirm(&mut self, through: Position, durable: Position) -> SmallVec<[Settled; 64]> {
+    /// Notes that the member has everything through this position. Returns the messages that it had not
+    /// confirmed before.
+    pub(super) fn confirm(
+        &mut self,
+        through: Position,
+        durable: Position,
+    ) -> SmallVec<[ConfirmedMessage; 64]> {
         if through < self.reached {
             self.returned(through);
         }
@@ -194,7 +200,8 @@ impl Destination {
         self.confirmed = before.max(through);
         let mut settled = SmallVec::new();
         while let Some(item) = self.next_confirmed() {
-            // What was not sent on this link can not be confirmed by it, but an earlier leader may have sent it.
+            // A message that was not sent on this link may be confirmed nevertheless, because an earlier
+            // leader sent it.
             if self.sent > 0 {
                 self.sent -= 1;
                 self.sent_bytes -= item.bytes as usize;
@@ -202,10 +209,10 @@ impl Destination {
             let is_durable = item.at <= durable;
             let settles = item.at > before && item.awaited;
             if settles {
-                settled.push(Settled { at: item.at, durable: is_durable });
+                settled.push(ConfirmedMessage { at: item.at, durable: is_durable });
             }
-            // What nobody waited for, or what was confirmed before it was lost, is not settled now. `keep` is to tell that it is
-            // durable.
+            // A message that nobody waited for, or that was confirmed before the member lost it, is not
+            // settled now. `keep` will report that it is durable.
             let is_told = settles || item.at <= self.durable;
             if !is_durable || !is_told {
                 self.kept.push_back(item);
@@ -215,9 +222,9 @@ impl Destination {
         settled
     }
 
-    /// Takes the first ordered item off the queue if the member has it, and whatever was injected in front of it: the member is past
-    /// that place, and would not take it.
-    fn next_confirmed(&mut self) -> Option<Ordered> {
+    /// Takes the first ordered item off the queue if the member has reached it. Drops the injected items
+    /// before it, because the member is past their place and would not take them.
+    fn next_confirmed(&mut self) -> Option<QueuedMessage> {
         let is_ordered = |item: &Item| matches!(item, Item::Ordered(_));
         let place = self.queue.iter().position(is_ordered)?;
         let &Item::Ordered(item) = &self.queue[place] else { unreachable!("just seen") };
@@ -230,7 +237,8 @@ impl Destination {
         Some(item)
     }
 
-    /// The member has come back with what goes here through this position, and no more: the rest is to be sent again.
+    /// Notes that the member has come back with messages only through this position: later ones are sent
+    /// again.
     fn returned(&mut self, through: Position) {
         self.rewind();
         while let Some(item) = self.kept.pop_back_if(|item| item.at > through) {
@@ -238,7 +246,8 @@ impl Destination {
         }
     }
 
-    /// What goes here through this position is durable. Tells what was confirmed before, and is durable since.
+    /// Notes that everything through this position is durable. Returns the confirmed messages that have
+    /// become so.
     pub(super) fn keep(&mut self, durable: Position) -> SmallVec<[Position; 8]> {
         self.durable = self.durable.max(durable);
         let mut kept = SmallVec::new();
@@ -248,15 +257,15 @@ impl Destination {
         kept
     }
 
-    /// What it said last that it has.
+    /// Returns the last confirmed position.
     pub(super) fn reached(&self) -> Position {
         self.reached
     }
 
-    /// Its pace changes. Tells what counted and does not any more; what did not count is not counted later.
-    pub(super) fn change_pace(&mut self, pace: Pace) -> Waived {
+    /// Changes the pace. Returns waits that end. A message that does not count now will not count later.
+    pub(super) fn change_pace(&mut self, pace: Pace) -> WaivedWaits {
         self.pace = pace;
-        let mut waived = Waived::default();
+        let mut waived = WaivedWaits::default();
         if pace == Pace::Executes {
             return waived;
         }
@@ -279,7 +288,8 @@ impl Destination {
         self.pace
     }
 
-    /// The member has executed what goes here through this position. Tells what counted for credit until now.
+    /// Notes that the member has executed everything through this position. Returns the messages that used
+    /// credit until now.
     pub(super) fn execute(&mut self, through: Position) -> SmallVec<[Position; 64]> {
         self.executed = self.executed.max(through);
         let mut done = SmallVec::new();
@@ -291,7 +301,7 @@ impl Destination {
         done
     }
 
-    /// Injected items that were sent have no confirmation to wait for: they are done with once they reach the front.
+    /// Drops sent injected items at the front: they get no confirmation.
     fn drop_injected(&mut self) {
         while self.sent > 0 && matches!(self.queue.front(), Some(Item::Injected { .. })) {
             self.queue.pop_front();
@@ -300,17 +310,18 @@ impl Destination {
         }
     }
 
-    /// Whether something is here that was not sent on the present link.
+    /// Whether some item was not sent on the present link.
     pub(super) fn has_unsent(&self) -> bool {
         self.sent < self.queue.len()
     }
 
-    /// How much is destined here and not confirmed.
+    /// Returns the number of unconfirmed items, `None` if the member has left.
     pub(super) fn lag(&self) -> Option<usize> {
         (!self.gone).then_some(self.queue.len())
     }
 
-    /// Everything unconfirmed is to be sent again, and nothing injected. Says whether anything was sent.
+    /// Prepares to send everything unconfirmed again, without injected items. Returns whether anything had
+    /// been sent.
     pub(super) fn rewind(&mut self) -> bool {
         let sent = self.sent > 0;
         self.queue.retain(|item| matches!(item, Item::Ordered(_)));
@@ -318,18 +329,18 @@ impl Destination {
         sent
     }
 
-    /// The member has left. Tells what is waited for no more.
-    pub(super) fn leave(&mut self) -> Left {
+    /// Notes that the member has left. Returns the waits that end.
+    pub(super) fn leave(&mut self) -> DepartedWaits {
         self.gone = true;
         (self.sent, self.sent_bytes, self.injected) = (0, 0, 0);
         let queued = std::mem::take(&mut self.queue).into_iter().filter_map(|item| match item {
             Item::Ordered(item) => Some(item),
             Item::Injected { .. } => None,
         });
-        let queued: Vec<Ordered> = queued.collect();
+        let queued: Vec<QueuedMessage> = queued.collect();
         let kept = std::mem::take(&mut self.kept).into_iter().map(|item| item.at);
         let unexecuted = std::mem::take(&mut self.unexecuted).into_iter().filter(|item| item.counts);
-        Left {
+        DepartedWaits {
             unexecuted: unexecuted.map(|item| item.at).collect(),
             unconfirmed: queued
                 .iter()
@@ -343,7 +354,7 @@ impl Destination {
         }
     }
 
-    /// Sends as much as may be on its way.
+    /// Sends as much as the limit of unconfirmed bytes allows.
     pub(super) fn flush<R: Routing>(&mut self, order: &Order<R>, send: &mut impl FnMut(ProcessId, Message)) {
         self.dirty = false;
         if !self.linked || self.gone {
@@ -356,7 +367,7 @@ impl Destination {
                 block.reserve(unsent, UNCONFIRMED_BYTES_MAX - self.sent_bytes);
             }
             match &self.queue[self.sent] {
-                Item::Ordered(Ordered { at, previous, bytes, .. }) => {
+                Item::Ordered(QueuedMessage { at, previous, bytes, .. }) => {
                     let flight = order.flight(*at).expect("what is not confirmed is kept");
                     let kind = match flight.class {
                         Class::Data => DeliveryKind::Data,

@@ -1,4 +1,4 @@
-//! What became of messages, as the log is to know it.
+//! Outcomes of messages, to be written to the log.
 
 use std::collections::VecDeque;
 
@@ -9,15 +9,15 @@ use crate::ecast::{Outcome, Position, entry::LogEntry};
 /// Outcomes on their way into the log.
 #[derive(Default)]
 pub(super) struct Stability {
-    /// Stable since the last log entry about it: positions, and how many follow each other.
+    /// Positions that became stable since the last log entry, as runs `(first, count)`.
     runs: Vec<(u64, u32)>,
     others: Vec<(u64, Outcome)>,
-    /// Entries that were proposed and not learned yet, in order.
+    /// Proposed entries that are not learned yet, in order.
     proposed: VecDeque<Bytes>,
 }
 
 impl Stability {
-    /// The log is to know what became of the message at this position.
+    /// Notes the outcome of the message at this position.
     pub(super) fn note(&mut self, at: Position, outcome: Outcome) {
         match outcome {
             Outcome::Stable => match self.runs.last_mut() {
@@ -33,7 +33,7 @@ impl Stability {
         !self.runs.is_empty() || !self.others.is_empty()
     }
 
-    /// What has become of messages since the last call, as a log entry.
+    /// Returns the outcomes since the last call, as a log entry.
     pub(super) fn entry(&mut self) -> Option<Bytes> {
         if !self.has_news() {
             return None;
@@ -45,14 +45,14 @@ impl Stability {
         Some(entry)
     }
 
-    /// The log has chosen `entry`: if it was proposed here, it need not be proposed again.
+    /// Notes that the log has chosen `entry`, so that it is not proposed again.
     pub(super) fn logged(&mut self, entry: &Bytes) {
         if let Some(index) = self.proposed.iter().position(|proposed| proposed == entry) {
             self.proposed.remove(index);
         }
     }
 
-    /// Entries that may have been lost on their way into the log.
+    /// Returns entries that may have been lost on their way into the log.
     pub(super) fn unlogged(&self) -> &VecDeque<Bytes> {
         &self.proposed
     }

@@ -7,7 +7,7 @@ use crate::ecast::{
     toy::{Toy, block, process, stable},
 };
 
-/// An order with members 1 and 2, all of it stable.
+/// Builds an order with members 1 and 2, in which everything is stable.
 fn order() -> Order<Toy> {
     let mut order = Order::new(BTreeSet::new(), 4);
     for payload in [block(1, 1, &["*join"]), block(2, 1, &["*join"]), stable(&[(1, 2)])] {
@@ -16,7 +16,7 @@ fn order() -> Order<Toy> {
     order
 }
 
-/// A leader and what it is told.
+/// A leader: its order and its dispatch.
 struct Leader {
     order: Order<Toy>,
     dispatch: Dispatch,
@@ -42,19 +42,19 @@ impl Leader {
         }
     }
 
-    /// A member without a disk, or whose disk is as far as it.
+    /// Confirms for a member without a disk, or whose disk is up to date.
     fn confirm(&mut self, process: ProcessId, through: u64, executed: u64) {
         let (through, executed) = (Position(through), Position(executed));
         self.dispatch.confirm(process, Watermarks { through, executed, durable: through });
     }
 
-    /// A member whose disk is behind it.
+    /// Confirms for a member whose disk lags.
     fn keeps(&mut self, process: ProcessId, through: u64, durable: u64) {
         let (through, durable) = (Position(through), Position(durable));
         self.dispatch.confirm(process, Watermarks { through, executed: Position(0), durable });
     }
 
-    /// What is sent, as text: deliveries as position and what is before it, outcomes as numbers.
+    /// Formats everything sent: deliveries as position and previous position, outcomes as numbers.
     fn flush(&mut self) -> String {
         let mut sent = Vec::new();
         self.dispatch.flush(&self.order, &mut |to, message| match message {
@@ -106,7 +106,7 @@ fn deliveries_are_chained_and_sent_again_on_a_new_link() {
 fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
     let mut leader = Leader::new(order());
     leader.flush();
-    // One message was sent to it, and another comes when it is away.
+    // One message was sent to the member before it went away, and another comes while it is away.
     leader.learn(block(1, 2, &["a"]));
     leader.flush();
     leader.confirm(process(1), 3, 3);
@@ -119,7 +119,7 @@ fn one_that_is_away_holds_nobody_back_and_gets_what_it_missed() {
     leader.confirm(process(1), 5, 5);
     assert_eq!(leader.flush(), "1:3 stable, 1:4 stable");
     assert!(!leader.dispatch.has_stable(), "what is not durable at one that is away is not logged");
-    // It has no more than the first, and its disk less.
+    // The member has only the first message, and its disk has less.
     leader.dispatch.link(process(2), true);
     assert_eq!(leader.flush(), "2<-3(0), 2<-4(3), 2<-5(4)");
     leader.keeps(process(2), 5, 3);
@@ -164,7 +164,8 @@ fn what_is_not_durable_is_sent_again_to_one_that_comes_back() {
     leader.dispatch.answer(&leader.order, process(1), 2, 3);
     assert_eq!(leader.flush(), "1:3 stable", "who asks again is told at once");
 
-    // It lost what was not durable, hears of a new one first, and has less than it confirmed.
+    // The member lost everything that was not durable. It gets a new message first, and confirms less than
+    // before.
     leader.dispatch.link(process(2), false);
     leader.learn(block(1, 4, &["c"]));
     leader.dispatch.link(process(2), true);
@@ -197,7 +198,8 @@ fn what_was_lost_and_is_durable_when_it_is_confirmed_again_is_logged() {
     assert_eq!(leader.dispatch.stable_entry(), Some(stable(&[(3, 1)])));
 }
 
-/// A router that comes back from its disk in the middle of a reform learns in one piece what members have confirmed.
+/// A router that comes back from its disk during a reform learns at once several messages that members have
+/// confirmed.
 #[test]
 fn what_is_confirmed_before_it_is_routed_is_not_waited_for() {
     let mut leader = Leader::new(order());
@@ -220,7 +222,7 @@ fn what_is_injected_in_front_of_what_was_confirmed_holds_nothing_back() {
     leader.flush();
     assert!(leader.dispatch.inject(&leader.order, process(1), 9, &Bytes::new()));
     leader.learn(block(1, 2, &["a"]));
-    // An earlier leader had delivered it.
+    // An earlier leader had delivered the message.
     leader.confirm(process(1), 3, 3);
     leader.confirm(process(2), 3, 3);
     assert_eq!(leader.flush(), "1:2 stable", "the reads have no place any more");
@@ -245,7 +247,7 @@ fn one_that_leaves_need_not_have_it_durable() {
 fn what_an_earlier_leader_logged_as_stable_is_neither_sent_nor_missed() {
     let mut order = order();
     order.learn(block(1, 2, &["a", "b"]));
-    // A new leader; the entry of the one before is learned behind its election.
+    // A new leader learns its predecessor's entry after its own election.
     let mut leader = Leader::new(order);
     leader.learn(stable(&[(3, 2)]));
     assert_eq!(leader.order.base(), Position(4), "the history has forgotten them");
@@ -288,9 +290,9 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
         log_stability(&mut leader);
         leader.flush();
     }
-    assert!(leader.dispatch.routes.kept() <= 5 && leader.order.flights().kept() <= 5);
+    assert!(leader.dispatch.routes.kept() <= 5 && leader.order.live_messages().kept() <= 5);
     assert_eq!(leader.order.base(), Position(2), "position 3 is not stable");
-    // Another leader goes on from there, and counts for credit what the history has forgotten.
+    // Another leader continues from there, and counts credit for messages that the history has forgotten.
     let mut leader = Leader::new(leader.order);
     let submitter = &leader.dispatch.submitters[leader.dispatch.by_sender[&process(1)] as usize];
     assert_eq!((submitter.learned, submitter.outstanding), (499, 1));
@@ -300,12 +302,12 @@ fn a_silent_destination_keeps_its_own_messages_and_no_others() {
     }
     assert_eq!(leader.flush(), "1:2 stable");
     log_stability(&mut leader);
-    assert_eq!((leader.order.base(), leader.order.flights().kept()), (leader.order.last(), 0));
+    assert_eq!((leader.order.base(), leader.order.live_messages().kept()), (leader.order.last(), 0));
     assert_eq!(leader.dispatch.routes.kept(), 0);
 }
 
-/// S7: what an unreachable destination has not executed costs its submitters no credit, neither what was under way when
-/// that became known nor what comes; and back again, it counts for what comes then.
+/// S7: messages that an unreachable destination has not executed use no credit, whether they were routed
+/// before or after it became unreachable. Messages routed after its return count again.
 #[test]
 fn who_is_waited_for_costs_no_credit() {
     let mut leader = Leader::new(order());
@@ -352,7 +354,7 @@ fn whoever_asks_before_the_log_knows_is_told_when_it_does() {
         leader.confirm(process(member), 3, 3);
     }
     assert_eq!(leader.flush(), "1:2 stable");
-    // The notice was lost with its link; the member submits again.
+    // The notice was lost with its link, and the member submits again.
     leader.dispatch.answer(&leader.order, process(1), 2, 2);
     assert_eq!(leader.flush(), "");
     let entry = leader.dispatch.stable_entry().expect("it is to be logged");
@@ -386,7 +388,7 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
     let mut leader = Leader::new(order());
     let places = |leader: &Leader| (leader.dispatch.destinations.len(), leader.dispatch.submitters.len());
     leader.flush();
-    // What member 2 submitted waits for member 1 when 2 leaves.
+    // Member 2's message waits for member 1 when 2 leaves.
     leader.learn(block(2, 2, &["a"]));
     leader.learn(block(1, 2, &["*-\u{2}"]));
     leader.flush();
@@ -419,7 +421,7 @@ fn the_places_of_the_departed_are_taken_once_no_route_names_them() {
     assert_eq!(places(&leader), (4, 4), "a hundred that came and went took one place");
 }
 
-/// Messages that nobody is to execute are not under way.
+/// Messages that nobody has to execute use no credit.
 #[test]
 fn what_nobody_executes_costs_no_credit() {
     let mut leader = Leader::new(order());
@@ -441,7 +443,7 @@ fn so_much_is_under_way_to_one_destination() {
     leader.flush();
     let large = "x".repeat(5 << 20);
     leader.learn(block(1, 2, &[&large, &large, &large, &large]));
-    // The second begins within the bound, the third does not.
+    // The second message begins within the bound, the third does not.
     assert_eq!(leader.flush(), "1<-3(0), 1<-4(3), 2<-3(0), 2<-4(3)");
     leader.confirm(process(1), 3, 3);
     assert_eq!(leader.flush(), "1<-5(4)");
@@ -450,7 +452,7 @@ fn so_much_is_under_way_to_one_destination() {
     assert_eq!(leader.flush(), "1<-6(5)");
 }
 
-/// A new leader hears confirmations of what one before it has sent.
+/// A new leader receives confirmations of messages that its predecessor sent.
 #[test]
 fn what_is_injected_stays_behind_what_was_sent_by_an_earlier_leader() {
     let mut order = order();
@@ -469,7 +471,7 @@ fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
     assert!(route(&mut destination, 2, 1));
     destination.execute(Position(2));
     assert!(!route(&mut destination, 3, 1));
-    // The whole of it counts, whatever of it does.
+    // All bytes count as behind, even those of messages that use no credit.
     assert_eq!(destination.change_pace(Pace::Waits).unexecuted, []);
     assert!(!route(&mut destination, 4, 1));
     destination.change_pace(Pace::Executes);
@@ -477,7 +479,8 @@ fn one_that_catches_up_counts_for_credit_when_too_much_waits_there() {
     assert_eq!(destination.execute(Position(5))[..], [Position(5)]);
 }
 
-/// A new leader may hear what a member has before it learns of it: what is told is not waited for, what is behind it is.
+/// A new leader may receive a member's progress report before it learns the messages. It does not wait for
+/// messages that the report covers, only for later ones.
 #[test]
 fn what_a_member_has_told_of_what_comes_to_it_is_not_waited_for() {
     let mut destination = Destination::new(process(1), true, Pace::Executes);
@@ -485,7 +488,8 @@ fn what_a_member_has_told_of_what_comes_to_it_is_not_waited_for() {
     assert!(destination.keep(Position(1)).is_empty());
     assert!(destination.execute(Position(1)).is_empty());
     let told = [1, 2, 3].map(|at| {
-        let Awaited { confirmed, confirmation, execution, durability } = destination.route(Position(at), 1);
+        let AwaitedSteps { confirmed, confirmation, execution, durability } =
+            destination.route(Position(at), 1);
         (confirmed, confirmation, execution, durability)
     });
     assert_eq!(told, [(true, false, false, false), (true, false, true, true), (false, true, true, true)]);

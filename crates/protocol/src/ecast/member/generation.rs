@@ -1,4 +1,5 @@
-//! A member's part as a new generation begins: it says what it has delivered, and goes over (`reform`, `refound`).
+//! A member's part at the beginning of a generation: it reports its deliveries and enters the generation
+//! (`reform`, `refound`).
 
 use std::sync::Arc;
 
@@ -18,14 +19,16 @@ use crate::{
 };
 
 impl Member {
-    /// From now on only routers of this generation are listened to; which they are, they will tell.
+    /// Enters a generation: from now on the member listens only to its routers, which will announce
+    /// themselves.
     pub(super) fn enter(&mut self, generation: Generation, router: ProcessId, out: &mut dyn Sink<Self>) {
         assert!(generation.is_later(self.generation), "a member only goes on to a later generation");
         let before = std::mem::replace(&mut self.generation, generation);
         if !std::mem::take(&mut self.tail_unheard) {
             self.generation_before = before;
         }
-        // Routers of the new generation may lack what is between them and the window: they could not be learned there.
+        // Routers of the new generation may lack messages between these and the window, and so could not
+        // learn them.
         for number in self.window.aside() {
             self.answer(number, Outcome::MaybeApplied, out);
         }
@@ -46,8 +49,8 @@ impl Member {
         self.repair_from = None;
     }
 
-    /// Whether it goes along as a generation begins with this router. Until that router has heard what was delivered here,
-    /// nothing is submitted to it.
+    /// Enters the generation that begins with this router, unless it is an old one. Returns whether the
+    /// member goes along. It submits nothing to the router until that has received its report.
     fn begin(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) -> bool {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
@@ -55,13 +58,14 @@ impl Member {
             self.refused += 1;
             return false;
         }
-        // A member that has delivered nothing lacks nothing, whether it is heard or not: it joins, perhaps once more.
+        // A lost report does no harm to a member without deliveries: that member joins, perhaps a second
+        // time.
         self.tail_unheard = self.delivered > Position(0);
         true
     }
 
-    /// A generation begins with this router: it is told what was delivered here, which nobody of an earlier one adds to
-    /// any more.
+    /// Reports this member's deliveries to the router with which a generation begins. No router of an earlier
+    /// generation adds to them any longer.
     pub(super) fn on_gather(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
         if !self.begin(from, generation, out) {
             return;
@@ -83,7 +87,8 @@ impl Member {
         out.send(Destination::One(router), Message::Tail(self.tail(blocks)), None);
     }
 
-    /// An operator told a router that has just started to go on from members alone.
+    /// Answers a founder: a router that has just started and that an operator told to continue from members
+    /// alone.
     pub(super) fn on_call(&mut self, from: ProcessId, out: &mut dyn Sink<Self>) {
         let pledge = match (self.led_by(), self.pledged.filter(|founder| *founder != from)) {
             (Some(leader), _) => Pledge::Led(leader),
@@ -96,7 +101,7 @@ impl Member {
         out.send(Destination::One(from), Message::Pledge(pledge), None);
     }
 
-    /// A generation begins with a founder.
+    /// Enters the generation that begins with a founder.
     pub(super) fn on_refound(&mut self, from: ProcessId, generation: Generation, out: &mut dyn Sink<Self>) {
         if self.pledged != Some(from) {
             self.refused += 1;
@@ -108,8 +113,8 @@ impl Member {
         out.emit(MemberEvent::WitnessWanted { founder: from });
     }
 
-    /// What the founder that this process follows is told; `config` is the configuration at [`Member::delivered`], encoded,
-    /// or nothing if there is none.
+    /// Returns the report to the founder that this process follows. `config` is the encoded configuration at
+    /// [`Member::delivered`], or empty if there is none.
     pub fn witness(&self, config: Bytes) -> Message {
         let (told, ref counted) = self.counted;
         Message::Witness(Box::new(Witness {

@@ -1,4 +1,4 @@
-//! The routers as a member knows them: who routes, who leads, and to whom it sends.
+//! A member's knowledge of the routers: their set, the leader, and the router to which the member sends.
 
 use super::{Member, MemberEvent};
 use crate::{
@@ -11,29 +11,29 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct RouterLink {
     pub(super) address: String,
-    /// A link stands, and on it the router has said who leads in the generation that this process belongs to. What is sent to
-    /// one that has not may be ordered in a later generation.
+    /// Whether a link stands on which the router has named the leader of this process's generation. A message
+    /// to a router that has not may be ordered in a later generation.
     pub(super) heard: bool,
-    /// Who leads, by its last word. A leader says so of itself for as long as a majority follows it.
+    /// The leader, by the router's latest statement. A leader names itself as long as a majority follows it.
     pub(super) says: Option<ProcessId>,
-    /// That word is old: nothing came from it for a while that should have, and another router knows of no leader.
+    /// Whether that statement is old: expected news did not come, and another router knows of no leader.
     pub(super) stale: bool,
 }
 
 /// Whether a router leads, as far as this process hears.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Course {
-    /// Nobody has, yet.
+pub(super) enum LeaderKnowledge {
+    /// No router has led yet.
     Joining,
     Led,
-    /// Nobody does; that is told at this instant.
+    /// No router leads; at this instant the member reports that it is adrift.
     Drifting(Time),
-    /// It was told.
+    /// The member has reported that it is adrift.
     Adrift,
 }
 
 impl Member {
-    /// A router says who routes and who leads.
+    /// Handles a router's announcement of the routers and the leader.
     pub(super) fn on_lead(
         &mut self,
         cx: &mut Context<'_>,
@@ -45,7 +45,7 @@ impl Member {
         if generation.is_later(self.generation) {
             self.enter(generation, from, out);
             if self.delivered > Position(0) {
-                // The cut has been made, without what was delivered here.
+                // The cut was made without this member's deliveries.
                 return self.wedge(out);
             }
         } else if generation != self.generation {
@@ -56,7 +56,8 @@ impl Member {
             self.base = Position(0);
         }
         if self.tail_unheard {
-            // The cut has been made. Whoever it does not know, because what it had to say was lost, is told that it is out.
+            // The cut has been made. If this member's report was lost, the router answers that the member is
+            // out.
             self.tell_tail(from, Vec::new(), out);
         }
         if let Some(link) = self.routers.get_mut(&from) {
@@ -66,7 +67,8 @@ impl Member {
         let same = routers.len() == self.routers.len()
             && routers.iter().all(|router| self.routers.contains_key(&router.id));
         if !same && learned < self.routers_as_of {
-            // One that lags, or is no router any more, has old news; but it may be all that is in reach.
+            // A router that lags, or is a router no longer, has old news. But it may be the only one in
+            // reach.
             if self.target.is_none() {
                 let random = (cx.random)();
                 self.choose(None, random);
@@ -76,7 +78,7 @@ impl Member {
         }
         self.routers_as_of = self.routers_as_of.max(learned);
         self.adopt(&routers, from, leader, out);
-        // A router that led before the network took another shape may say that it leads no more after its successor spoke.
+        // A former leader may announce that it leads no longer after its successor has spoken.
         let stands = || self.leader.filter(|leader| self.leads(*leader));
         self.leader = leader.or_else(stands).or_else(|| self.led_by()).or(self.leader);
         if leader == Some(from) {
@@ -86,14 +88,14 @@ impl Member {
         let before = self.target;
         let random = (cx.random)();
         self.choose(None, random);
-        // A router that speaks up has a new leader, or a new way to it: what went through it may be lost.
+        // A router that speaks has a new leader, or a new way to it: messages through it may be lost.
         if self.target != before || self.target == Some(from) {
             self.resend();
         }
         out.emit(MemberEvent::Lead { leader, routers });
     }
 
-    /// These are the routers from now on, by the word of `from`, which names this leader.
+    /// Replaces the set of routers, as `from` announced it together with the leader.
     fn adopt(
         &mut self,
         routers: &[Peer],
@@ -123,42 +125,42 @@ impl Member {
         }
     }
 
-    /// The router that leads, if a router in reach knows of one.
+    /// Returns the leader, if a router in reach knows one.
     pub(super) fn led_by(&self) -> Option<ProcessId> {
         self.routers.values().filter(|link| link.heard).find_map(|link| self.believed(link))
     }
 
-    /// The leader that a router names: one that is in reach itself leads only if it says the same.
+    /// Returns the leader that a router names. If the named router is in reach itself, it must say the same.
     fn believed(&self, link: &RouterLink) -> Option<ProcessId> {
         link.says.filter(|leader| !self.hears(*leader) || self.leads(*leader))
     }
 
-    /// Whether a router is in reach and has said lately that it leads.
+    /// Whether a router is in reach and has recently said that it leads.
     fn leads(&self, router: ProcessId) -> bool {
         let link = self.routers.get(&router).filter(|link| link.heard && !link.stale);
         link.is_some_and(|link| link.says == Some(router))
     }
 
-    /// Looks whether a router in reach knows of a leader.
+    /// Updates whether a router in reach knows a leader, and reports changes.
     pub(super) fn look_for_leader(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let led = self.led_by().is_some();
         self.course = match self.course {
-            Course::Adrift if led => {
+            LeaderKnowledge::Adrift if led => {
                 out.emit(MemberEvent::Adrift(false));
-                Course::Led
+                LeaderKnowledge::Led
             }
-            _ if led => Course::Led,
-            Course::Led => Course::Drifting(now + self.settings.adrift_after),
-            Course::Drifting(at) if at <= now => {
+            _ if led => LeaderKnowledge::Led,
+            LeaderKnowledge::Led => LeaderKnowledge::Drifting(now + self.settings.adrift_after),
+            LeaderKnowledge::Drifting(at) if at <= now => {
                 out.emit(MemberEvent::Adrift(true));
-                Course::Adrift
+                LeaderKnowledge::Adrift
             }
             same => same,
         };
     }
 
-    /// There is no news of what was submitted. If another router knows of no leader, the leader's own word is old: its
-    /// process may be stopped, with its links standing.
+    /// Doubts the leader, because submitted messages have no news. If another router knows of no leader, the
+    /// leader's own statement is old: its process may be stopped while its links stand.
     pub(super) fn doubt_leader(&mut self) {
         let leaderless = self.routers.values().any(|link| link.heard && link.says.is_none());
         let leader = self.leader.and_then(|leader| self.routers.get_mut(&leader));
@@ -171,13 +173,13 @@ impl Member {
         self.routers.get(&router).is_some_and(|link| link.heard)
     }
 
-    /// The leader, or a router that hands on what is meant for it.
+    /// Returns the leader, or a router that passes messages on to it.
     pub(super) fn leader_or_way(&self) -> Option<ProcessId> {
         self.leader.filter(|&leader| self.hears(leader)).or(self.target)
     }
 
-    /// Chooses the router to send to: the leader where possible, else one that knows of a leader and hands on to it, else any that is
-    /// heard.
+    /// Chooses the router to send to: the leader if possible, else a router that knows a leader and passes
+    /// messages on, else any router in reach.
     pub(super) fn choose(&mut self, avoid: Option<ProcessId>, random: u64) {
         self.target =
             self.leader.filter(|leader| self.leads(*leader) && Some(*leader) != avoid).or_else(|| {

@@ -1,4 +1,4 @@
-//! What a member does when a generation begins, and while it waits for news.
+//! Tests of a member at the beginning of a generation, and while it waits for news.
 
 use super::*;
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Default)]
 struct Out {
     sent: Vec<Message>,
-    /// Messages that wait for this record.
+    /// Records that must be durable before messages are sent.
     waits: Vec<Ticket>,
     events: Vec<MemberEvent>,
     entered: Vec<Generation>,
@@ -86,7 +86,7 @@ fn block(at: u64, previous: u64) -> DeliverBlock {
     block.finish(Position(0))
 }
 
-/// A member of the first generation that has delivered one message.
+/// Builds a member of the first generation that has delivered one message.
 fn member() -> Member {
     let mut member = Member::new(process(MEMBER), MemberSettings::default());
     tell(&mut member, ROUTER, lead(ROUTER, Generation::FIRST));
@@ -107,7 +107,7 @@ fn who_hears_of_a_later_leader_and_was_not_asked_is_out() {
     let out = tell(&mut member, SURVIVOR, lead(SURVIVOR, later));
     assert_eq!((out.entered, out.events), (vec![later], vec![MemberEvent::Wedged]));
 
-    // One that had delivered nothing has nothing that the cut could lack.
+    // A member without deliveries cannot be ahead of the cut.
     let mut fresh = Member::new(process(MEMBER), MemberSettings::default());
     let out = tell(&mut fresh, SURVIVOR, lead(SURVIVOR, later));
     assert!(out.entered == [later] && !out.events.contains(&MemberEvent::Wedged), "{:?}", out.events);
@@ -139,7 +139,7 @@ fn submits(out: &Out) -> bool {
     out.sent.iter().any(|message| matches!(message, Message::Route(_)))
 }
 
-/// Its joining would be ordered once more, for a process that is told that it is out.
+/// Otherwise its joining would be ordered again, for a process that is out.
 #[test]
 fn who_may_be_out_submits_nothing() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -151,7 +151,7 @@ fn who_may_be_out_submits_nothing() {
     tell(&mut member, SURVIVOR, Message::Notice(Notice::default()));
     assert!(submits(&linked(&mut member)), "it was heard");
 
-    // Who has delivered nothing joins, heard or not.
+    // A process without deliveries joins, even if its report is lost.
     let mut fresh = Member::new(process(MEMBER), MemberSettings::default());
     fresh.submit(1, Class::Control, Bytes::from_static(b"join"));
     tell(&mut fresh, SURVIVOR, Message::Gather { generation: later });
@@ -159,8 +159,8 @@ fn who_may_be_out_submits_nothing() {
     assert!(tails(&out).is_empty() && submits(&linked(&mut fresh)));
 }
 
-/// One whose routers are gone finds one of the next generation, which does not know it: what it submits there before it
-/// knows that would be ordered, its joining too, for a process that is out.
+/// A member whose routers are gone may find routers of the next generation that do not know it. A submission
+/// there, even of its joining, would be ordered for a process that is out.
 #[test]
 fn nothing_is_submitted_to_a_router_that_has_not_said_who_leads() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -224,7 +224,8 @@ fn a_generation_beside_its_own_is_not_listened_to() {
     }
 }
 
-/// What a survivor behind position 1 makes of two who joined in what it lost: one at position 2, one at the position given.
+/// Reports of two processes that joined in the lost part to a survivor whose log ends at 1: one joined at
+/// position 2, the other at `joined`.
 #[test]
 fn who_joined_behind_what_nobody_knows_is_out() {
     let stays = |joined: u64| {
@@ -271,12 +272,12 @@ fn what_was_delivered_in_another_generation_does_not_count() {
     let other = Generation::FIRST.next(process(ROUTER));
     assert_eq!(recovered(Generation::FIRST, false), (1, true));
     assert_eq!(recovered(other, false), (0, false));
-    // What a member of the survivor's log delivered in earlier generations stands there too.
+    // Deliveries of a known member count, even from earlier generations.
     assert_eq!(recovered(other, true), (1, true));
 }
 
-/// A leader that found a new way to a member answered once more all that it knew, each time that another router told of the
-/// way. The member took that for news of a message that was lost on the way before, and never sent it again.
+/// Regression: a leader repeated all its answers each time that a router reported another way to the member.
+/// The member took them for news of a message that had been lost, and never sent it again.
 #[test]
 fn answers_that_were_known_do_not_put_off_sending_again() {
     let mut member = member();
@@ -290,14 +291,14 @@ fn answers_that_were_known_do_not_put_off_sending_again() {
     give(&mut member, before, Input::Receive { from: process(ROUTER), message: nothing });
     assert_eq!(member.deadline(), Some(Time::ZERO + patience));
     assert_eq!(routes(&give(&mut member, Time::ZERO + patience, Input::Deadline)), 1);
-    // Credit that grows, or an outcome, is news.
+    // More credit is news, and so is an outcome.
     let credit = Message::Notice(Notice { credit: 7, ..Notice::default() });
     let now = Time::ZERO + patience + patience / 2;
     give(&mut member, now, Input::Receive { from: process(ROUTER), message: credit });
     assert_eq!(member.deadline(), Some(now + patience));
 }
 
-/// What router `from` says: these route, as of a place in the log, and this one leads.
+/// Gives the member a router's announcement of the routers and the leader, as of `learned` log entries.
 fn word(member: &mut Member, from: u64, routers: &[u64], leader: Option<u64>, learned: u64) -> Out {
     let routers = routers.iter().map(|&it| Peer { id: process(it), address: String::new() }).collect();
     let leader = leader.map(process);
@@ -346,7 +347,8 @@ fn who_leads_no_more_is_left_for_its_successor() {
         (Some(process(2)), Some(process(2))),
         "the other says so still"
     );
-    // Without it, whoever knows of a leader out of reach hands on to that.
+    // Without it, the member prefers a router that knows a leader out of reach, and passes messages on to
+    // that.
     give(&mut member, Time::ZERO, Input::Unlinked { peer: process(2) });
     word(&mut member, 3, &[1, 2, 3], Some(2), 6);
     for random in 0..4 {
@@ -391,7 +393,7 @@ fn a_leader_of_whom_nothing_is_heard_is_doubted_once_another_knows_of_none() {
         let late = silent + member.settings.adrift_after;
         let told = give(&mut member, late, Input::Deadline).events;
         assert_eq!(told.contains(&MemberEvent::Adrift(true)), adrift, "{other_says:?}");
-        // Anything that it says makes its word new.
+        // Any message of the leader makes its statement current.
         let news = give(
             &mut member,
             late,
@@ -429,7 +431,7 @@ fn whoever_is_no_member_any_more_does_nothing() {
     assert_eq!(told, [MemberEvent::NotInjected { token: 4 }]);
     let refused = member.refused();
     let (asker, later) = (process(8), Generation::FIRST.next(process(SURVIVOR)));
-    let probe = Message::Probe { asker, hearing: 1 };
+    let probe = Message::Probe { asker, second_opinion: 1 };
     for message in [probe, Message::Call, Message::Refound { generation: later }] {
         let out = tell(&mut member, ROUTER, message);
         assert!(out.sent.is_empty() && out.entered.is_empty(), "{:?}", out.sent);
@@ -543,7 +545,7 @@ fn a_member_comes_back_with_its_numbers_and_with_what_it_has() {
     assert_eq!((route.first, route.count, route.acknowledged), (4, 3, 3));
     assert_eq!(out.waits, [Ticket(5)], "a number is used once it is written down");
 
-    // What comes is confirmed, and durable when that is said.
+    // A delivery is confirmed at once, and reported durable when the user says so.
     tell(&mut member, ROUTER, Message::Deliver(block(8, 7)));
     let confirms = |out: Out| out.sent.into_iter().find(|message| matches!(message, Message::Confirm { .. }));
     let confirm = |through, durable| Message::Confirm {
@@ -567,7 +569,7 @@ fn a_generation_begins_with_one_router() {
     assert_eq!(routers(&member), [SURVIVOR], "the others are of the generation before");
 }
 
-/// A member that follows a founder tells whose answers counted when its generation began, whatever others say of theirs.
+/// A member reports the counted members of its own generation only, even if it heard of other generations'.
 #[test]
 fn whose_answers_counted_is_told_of_the_own_generation() {
     let (own, next) = (Generation::FIRST.next(process(SURVIVOR)), process(ROUTER));
@@ -588,7 +590,8 @@ fn whose_answers_counted_is_told_of_the_own_generation() {
     assert_eq!((witness.tail.before, witness.counted), (own, vec![process(7)]));
 }
 
-/// The founder may not have heard what was delivered here. Before it has nothing is submitted to it, unless nothing was delivered.
+/// The founder may not have received this member's report. Until it has, the member submits nothing to it,
+/// unless it has no deliveries.
 #[test]
 fn a_founder_is_submitted_to_once_it_has_heard() {
     let later = Generation::FIRST.next(process(SURVIVOR));
@@ -602,7 +605,7 @@ fn a_founder_is_submitted_to_once_it_has_heard() {
         tell(&mut member, SURVIVOR, Message::Call);
         let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
         assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
-        // It may say so twice; a generation beside it is another's.
+        // The founder may ask twice. A different generation of the same number belongs to another founder.
         let out = tell(&mut member, SURVIVOR, Message::Refound { generation: later });
         assert_eq!(out.events, [MemberEvent::WitnessWanted { founder: process(SURVIVOR) }]);
         let beside = Generation::FIRST.next(process(ROUTER));
@@ -613,7 +616,8 @@ fn a_founder_is_submitted_to_once_it_has_heard() {
     }
 }
 
-/// What a survivor takes of these blocks, each of a position behind another, from one that has delivered up to 5.
+/// Returns the positions that a survivor takes from these blocks `(at, previous)`, and whether the report
+/// counts as complete. The member has delivered up to 5.
 fn taken(behind: u64, blocks: &[(u64, u64)]) -> (Vec<u64>, bool) {
     let (first, later) = (Generation::FIRST, Generation::FIRST.next(process(SURVIVOR)));
     let mut gathering = Gathering::new(first, later, Position(behind), Time::ZERO, Vec::new());

@@ -1,11 +1,12 @@
-//! What a member has numbered and has no outcome of, and what stands behind it.
+//! A member's window: numbered messages without an outcome, and later ones.
 //!
-//! A router learns a message only as its sender's next (S3), so the window is sent again from its first message that has
-//! no outcome, without gaps. One message may wait for very long: a destination is unreachable (S14). The messages behind
-//! it go on, are answered, and would fill the window. So a message that holds back too many answered ones is put *aside*:
-//! it still waits, is still sent again, and holds back nothing. Routers have learned everything between it and the
-//! window, since that is answered. Routers also keep outcomes for as long as a message before them is open, so nothing
-//! stands aside for longer than [`ASIDE_MAX`] messages: its outcome is then given up as not known.
+//! A router learns a message only as its sender's next (S3). So the member sends the window again from its
+//! first message without an outcome, without gaps. One message may wait for very long, for instance for an
+//! unreachable destination (S14). Later messages proceed, are answered, and would fill the window. So a
+//! message that holds back too many answered ones is put *aside*: it still waits, and is still sent again,
+//! but holds back nothing. Routers have learned every message between it and the window, because those are
+//! answered. They also keep outcomes for as long as an earlier message is open. So no message stays aside for
+//! longer than [`ASIDE_MAX`] further messages; then its outcome is given up as unknown.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,34 +21,34 @@ use crate::{
     id::ProcessId,
 };
 
-/// Bytes of one route block.
+/// Maximum size of a route block in bytes.
 const BLOCK_BYTES_MAX: usize = 128 << 10;
-/// Answered messages behind one that is not: beyond, that one is put aside.
+/// Maximum number of answered messages behind an open one; above it, the open one is put aside.
 const ANSWERED_MAX: usize = 65_536;
 
-/// A message stands aside until so many more were numbered.
+/// Number of later messages after which a message aside is given up.
 const ASIDE_MAX: u64 = 1 << 20;
 
-/// Numbered messages without an outcome, and those behind them.
+/// Numbered messages without an outcome, and later ones.
 #[derive(Default)]
 pub(super) struct Window {
     /// The last number given.
     number: u64,
-    /// Every message up to this number is answered or stands aside.
-    passed: u64,
-    /// The messages behind `passed`; the first `sent` are on their way.
-    recent: VecDeque<Pending>,
+    /// Every message up to this number is answered or aside.
+    answered_through: u64,
+    /// The messages behind `answered_through`; the first `sent` of them have been sent.
+    recent: VecDeque<PendingSubmission>,
     sent: usize,
     bytes: usize,
-    /// Those of `recent` that are answered, and their bytes.
+    /// Number of answered messages in `recent`, and their bytes.
     answered: usize,
     answered_bytes: usize,
-    /// Messages at or below `passed` that are not answered.
-    aside: BTreeMap<u64, Pending>,
+    /// Unanswered messages at or below `answered_through`.
+    aside: BTreeMap<u64, PendingSubmission>,
     aside_unsent: bool,
 }
 
-struct Pending {
+struct PendingSubmission {
     token: u64,
     class: Class,
     body: Bytes,
@@ -55,17 +56,18 @@ struct Pending {
 }
 
 impl Window {
-    /// A window behind messages that are answered.
-    pub(super) fn behind(passed: u64) -> Window {
-        Window { number: passed, passed, ..Window::default() }
+    /// Creates an empty window whose earlier messages are all answered.
+    pub(super) fn behind(answered_through: u64) -> Window {
+        Window { number: answered_through, answered_through, ..Window::default() }
     }
 
-    /// What may have to be sent again; `None` if something stands aside, or is no control message.
+    /// Returns the messages that may have to be sent again. Returns `None` if a message waits in `aside`, or
+    /// is a data message.
     pub(super) fn submissions(&self) -> Option<Submissions> {
         let plain =
             self.aside.is_empty() && self.recent.iter().all(|pending| pending.class == Class::Control);
         let messages = || self.recent.iter().map(|pending| (pending.token, pending.body.clone())).collect();
-        plain.then(|| Submissions { passed: self.passed, messages: messages() })
+        plain.then(|| Submissions { passed: self.answered_through, messages: messages() })
     }
 
     /// The last number given.
@@ -75,46 +77,55 @@ impl Window {
 
     /// Every message up to this number is answered.
     pub(super) fn acknowledged(&self) -> u64 {
-        self.aside.first_key_value().map_or(self.passed, |(first, _)| first - 1)
+        self.aside.first_key_value().map_or(self.answered_through, |(first, _)| first - 1)
     }
 
-    /// Messages without an outcome, and those behind them.
+    /// Number of messages without an outcome, and of later ones.
     pub(super) fn len(&self) -> usize {
         self.aside.len() + self.recent.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether the window has no messages.
     pub(super) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of what is kept, but for what stands aside.
+    /// Bytes of the messages, except those aside.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Gives a message its number.
+    /// Adds a message and gives it the next number.
     pub(super) fn push(&mut self, token: u64, class: Class, body: Bytes) {
         self.number += 1;
         self.bytes += body.len();
-        self.recent.push_back(Pending { token, class, body, answered: false });
-        assert_eq!(self.number, self.passed + self.recent.len() as u64, "numbers run without gaps");
+        self.recent.push_back(PendingSubmission { token, class, body, answered: false });
+        assert_eq!(self.number, self.answered_through + self.recent.len() as u64, "numbers run without gaps");
     }
 
-    /// The numbers of a run that are not behind the window. The run can not be longer than the window, whatever a peer
-    /// claims.
+    /// Returns the numbers of a run within the window. The result is no longer than the window, whatever a
+    /// peer claims.
     pub(super) fn recent_of(&self, first: u64, count: u64) -> Range<u64> {
-        first.max(self.passed + 1)..first.saturating_add(count).min(self.number + 1)
+        first.max(self.answered_through + 1)..first.saturating_add(count).min(self.number + 1)
     }
 
-    /// The numbers of a run that stand aside.
+    /// Returns the numbers of a run that are aside.
     pub(super) fn aside_of(&self, first: u64, count: u64) -> Vec<u64> {
         self.aside.range(first..first.saturating_add(count)).map(|(number, _)| *number).collect()
     }
 
-    /// The message has its outcome: its token, unless it had one before.
+    /// The token of the message of this number, while it is kept.
+    pub(super) fn token(&self, number: u64) -> Option<u64> {
+        let pending = match number.checked_sub(self.answered_through + 1) {
+            Some(index) => self.recent.get(usize::try_from(index).ok()?),
+            None => self.aside.get(&number),
+        };
+        pending.map(|pending| pending.token)
+    }
+
+    /// Marks a message as answered. Returns its token, `None` if it was answered before.
     pub(super) fn answer(&mut self, number: u64) -> Option<u64> {
-        let Some(index) = number.checked_sub(self.passed + 1) else {
+        let Some(index) = number.checked_sub(self.answered_through + 1) else {
             return self.aside.remove(&number).map(|pending| pending.token);
         };
         let pending = self.recent.get_mut(usize::try_from(index).ok()?)?;
@@ -126,8 +137,8 @@ impl Window {
         Some(pending.token)
     }
 
-    /// Lets go of what is answered, and puts aside what holds back too much. At most `bytes_max` are to be kept. Tells
-    /// which messages have stood aside for too long.
+    /// Drops answered messages, and puts aside those that hold back too much, so that at most `bytes_max`
+    /// remain. Returns the messages that have been aside for too long.
     pub(super) fn advance(&mut self, bytes_max: usize) -> Vec<u64> {
         while let Some(front) = self.recent.front() {
             let full = self.answered > ANSWERED_MAX || self.answered_bytes > bytes_max / 2;
@@ -135,7 +146,7 @@ impl Window {
                 break;
             }
             let pending = self.recent.pop_front().expect("just seen");
-            self.passed += 1;
+            self.answered_through += 1;
             self.bytes -= pending.body.len();
             self.aside_unsent |= self.sent == 0 && !pending.answered;
             self.sent = self.sent.saturating_sub(1);
@@ -143,13 +154,16 @@ impl Window {
                 self.answered -= 1;
                 self.answered_bytes -= pending.body.len();
             } else {
-                self.aside.insert(self.passed, pending);
+                self.aside.insert(self.answered_through, pending);
             }
         }
-        self.aside.range(..self.passed.saturating_sub(ASIDE_MAX)).map(|(number, _)| *number).collect()
+        self.aside
+            .range(..self.answered_through.saturating_sub(ASIDE_MAX))
+            .map(|(number, _)| *number)
+            .collect()
     }
 
-    /// Everything is to be sent again. Says whether anything was sent.
+    /// Prepares to send everything again. Returns whether anything had been sent.
     pub(super) fn resend(&mut self) -> bool {
         let sent = self.sent > 0 || !self.aside.is_empty() && !self.aside_unsent;
         self.sent = 0;
@@ -157,7 +171,7 @@ impl Window {
         sent
     }
 
-    /// What is to be sent, in blocks.
+    /// Sends all unsent messages, in blocks.
     pub(super) fn blocks(&mut self, me: ProcessId, mut send: impl FnMut(Bytes)) {
         let acknowledged = self.acknowledged();
         if std::mem::take(&mut self.aside_unsent) {
@@ -176,7 +190,7 @@ impl Window {
             }
         }
         while self.sent < self.recent.len() {
-            let first = self.passed + 1 + self.sent as u64;
+            let first = self.answered_through + 1 + self.sent as u64;
             let mut block = RouteBlockBuilder::new(me, acknowledged, first);
             while let Some(pending) = self.recent.get(self.sent) {
                 block.push(pending.class, &pending.body);
@@ -189,14 +203,14 @@ impl Window {
         }
     }
 
-    /// The numbers of what stands aside.
+    /// Returns the numbers of the messages aside.
     pub(super) fn aside(&self) -> Vec<u64> {
         self.aside.keys().copied().collect()
     }
 
-    /// The numbers of everything that lacks an outcome.
+    /// Returns the numbers of all messages without an outcome.
     pub(super) fn open(&self) -> Vec<u64> {
-        let recent = (self.passed + 1..).zip(&self.recent).filter(|(_, pending)| !pending.answered);
+        let recent = (self.answered_through + 1..).zip(&self.recent).filter(|(_, pending)| !pending.answered);
         self.aside.keys().copied().chain(recent.map(|(number, _)| number)).collect()
     }
 }
@@ -228,7 +242,7 @@ mod tests {
         for number in 1..=10_000 {
             window.push(number, Class::Data, Bytes::from_static(&[0; 100]));
             sent(&mut window);
-            // Two of them have a destination that does not answer.
+            // Messages 1, 2 and 500 have a destination that does not answer.
             if number == 1 || number == 2 || number == 500 {
                 waiting.push(number);
             } else {
@@ -239,7 +253,7 @@ mod tests {
         }
         assert_eq!(window.acknowledged(), 0);
         assert_eq!(window.open(), waiting);
-        // They are sent again, in blocks of their own, and answered as all others.
+        // The numbered messages are sent again, in blocks of their own, and answered like others.
         assert!(window.resend());
         let blocks = sent(&mut window);
         assert_eq!(blocks[..2], [(0, vec![1, 2]), (0, vec![500])]);
@@ -247,7 +261,7 @@ mod tests {
         assert_eq!((window.answer(1), window.answer(3)), (None, None));
         assert_eq!(window.acknowledged(), 1);
         assert_eq!(window.aside_of(1, u64::MAX), [2, 500]);
-        assert!(window.recent_of(1, u64::MAX).is_empty() && window.passed == 10_000);
+        assert!(window.recent_of(1, u64::MAX).is_empty() && window.answered_through == 10_000);
         assert_eq!((window.answer(2), window.answer(500)), (Some(2), Some(500)));
         assert!(window.advance(10_000).is_empty());
         assert_eq!((window.acknowledged(), window.is_empty()), (10_000, true));
@@ -271,7 +285,7 @@ mod tests {
             window
         };
         assert_eq!(sent(&mut window_of(true)), []);
-        // One that came back from its disk hears of some before it has sent any again.
+        // A member that came back from its disk gets outcomes before it has sent anything again.
         assert_eq!(sent(&mut window_of(false)), [(0, vec![1])]);
     }
 

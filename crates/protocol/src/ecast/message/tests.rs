@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares the byte form with what it was when other versions were told of it, and takes it back.
+/// Compares the byte form with the one that other versions use, and decodes it.
 fn check(message: &Message, expected: &str) {
     let mut bytes = BytesMut::new();
     message.encode(&mut bytes);
@@ -134,21 +134,21 @@ fn what_a_founder_hears_keeps_its_bytes() {
 #[test]
 fn questions_about_others_keep_their_bytes() {
     let whom = "0700000000000000 ab000000000000000700000000000000";
-    let (about, asker, hearing) = (process(7), process(7), 3);
+    let (about, asker, second_opinion) = (process(7), process(7), 3);
     for (opinion, byte) in [(Opinion::Unlinked, 0), (Opinion::Linked, 1), (Opinion::Heard, 2)] {
         let told = format!("0d {whom} 0300000000000000 0{byte}");
-        check(&Message::Opinion { about, hearing, opinion }, &told);
+        check(&Message::Opinion { about, second_opinion, opinion }, &told);
     }
-    check(&Message::AskOpinion { about, hearing }, &format!("0c {whom} 0300000000000000"));
-    check(&Message::Probe { asker, hearing }, &format!("0e {whom} 0300000000000000"));
-    check(&Message::Alive { asker, hearing }, &format!("0f {whom} 0300000000000000"));
+    check(&Message::AskOpinion { about, second_opinion }, &format!("0c {whom} 0300000000000000"));
+    check(&Message::Probe { asker, second_opinion }, &format!("0e {whom} 0300000000000000"));
+    check(&Message::Alive { asker, second_opinion }, &format!("0f {whom} 0300000000000000"));
     let mut unknown = BytesMut::new();
-    Message::Opinion { about, hearing, opinion: Opinion::Heard }.encode(&mut unknown);
+    Message::Opinion { about, second_opinion, opinion: Opinion::Heard }.encode(&mut unknown);
     *unknown.last_mut().expect("it has bytes") = 3;
     assert_eq!(Message::decode(&mut unknown.freeze()), Err(WireError::Tag(3)));
 }
 
-/// A chosen block can not be refused any more: whatever every router would stumble over is refused before.
+/// A chosen block cannot be refused, so a block that any router could not handle is refused before.
 #[test]
 fn poison_is_no_route_block() {
     let sound = |bytes: Bytes| match LogEntry::decode(bytes) {
@@ -168,7 +168,7 @@ fn poison_is_no_route_block() {
     assert!(!sound(whole.slice(..whole.len() - 1)), "a body is cut off");
 }
 
-/// The random bytes are half noise and half changed messages, so that decoders get far.
+/// Half of the bytes are noise and half are changed messages, so that decoders get far.
 #[test]
 fn random_bytes_never_panic() {
     let mut state = 1u64;

@@ -37,11 +37,11 @@ fn who_departed_does_not_come_back() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join"]), block(2, 1, &["*join", "a"])]);
     let learned = order.learn(block(2, 3, &["*leave", "behind"]));
-    assert_eq!((learned.departed, learned.strangers), (vec![process(2)], vec![process(2)]));
+    assert_eq!((learned.departed, learned.departed_senders), (vec![process(2)], vec![process(2)]));
     assert_eq!(order.last(), Position(4), "nothing of a sender behind its leaving");
     assert!(order.is_departed(process(2)) && !order.is_departed(process(1)));
     let learned = order.learn(block(2, 1, &["*join"]));
-    assert_eq!(learned.strangers, vec![process(2)], "a late copy of its join is answered");
+    assert_eq!(learned.departed_senders, vec![process(2)], "a late copy of its join is answered");
     assert!(learned.not_admitted.is_empty(), "and not refused");
     assert!(!order.config().contains(&process(2)), "and admits no ghost");
     learn(&mut order, &[block(1, 2, &["*-\u{2}", "*-\u{1}", "last"])]);
@@ -71,7 +71,7 @@ fn what_is_stable_behind_an_open_message_is_not_kept() {
     for number in 3..1000 {
         learn(&mut order, &[block(1, number, &["done"]), stable(&[(number, 1)])]);
     }
-    assert!(order.flights.kept() <= 5, "{} are kept", order.flights.kept());
+    assert!(order.live_messages.kept() <= 5, "{} are kept", order.live_messages.kept());
     assert!(order.snapshot().len() < 1000, "{} bytes", order.snapshot().len());
     assert_eq!((order.base(), order.last()), (Position(1), Position(999)));
     assert_eq!(order.sender(process(1)).map(|sender| sender.sparse.count()), Some(1));
@@ -80,7 +80,7 @@ fn what_is_stable_behind_an_open_message_is_not_kept() {
     assert_eq!(copy.install(&order.snapshot()), Ok(()));
     let learned = copy.learn(stable(&[(2, 1)]));
     assert_eq!(learned.settled.len(), 1);
-    assert_eq!((copy.base(), copy.flights.kept()), (Position(999), 0));
+    assert_eq!((copy.base(), copy.live_messages.kept()), (Position(999), 0));
 }
 
 #[test]
@@ -117,14 +117,14 @@ fn a_snapshot_goes_on_as_the_original() {
 fn a_sender_is_told_the_outcome_of_each_of_its_messages() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a", "b", "c"])]);
-    order.settle(&[(1, 2)], &[(4, Outcome::MaybeApplied)], &mut Learned::default());
+    order.settle(&[(1, 2)], &[(4, Outcome::MaybeApplied)], &mut EntryEffects::default());
     let outcomes = |order: &Order<Toy>| {
         let sender = order.sender(process(1)).expect("it has submitted");
         [1, 2, 3, 4, 5].map(|number| sender.outcome(number))
     };
     let stable = Some(Outcome::Stable);
     assert_eq!(outcomes(&order), [stable, stable, None, Some(Outcome::MaybeApplied), None]);
-    order.settle(&[(3, 1)], &[], &mut Learned::default());
+    order.settle(&[(3, 1)], &[], &mut EntryEffects::default());
     assert_eq!(outcomes(&order), [stable, stable, stable, Some(Outcome::MaybeApplied), None]);
 }
 
@@ -138,19 +138,19 @@ fn a_domain_is_founded_once() {
     };
     let mut order = order();
     assert!(!order.is_founded());
-    order.found(Bytes::from_static(&[0xff]), &mut Learned::default());
+    order.found(Bytes::from_static(&[0xff]), &mut EntryEffects::default());
     assert_eq!((order.is_founded(), order.malformed), (false, 1));
-    let mut learned = Learned::default();
+    let mut learned = EntryEffects::default();
     order.found(config(&[7]), &mut learned);
     assert!(order.is_founded() && learned.reconfigured && order.config().contains(&process(7)));
-    order.found(config(&[8]), &mut Learned::default());
+    order.found(config(&[8]), &mut EntryEffects::default());
     assert!(!order.config().contains(&process(8)), "the first word counts");
 
-    // A process that has ordered something is past it.
+    // A process that has ordered messages takes no founding configuration.
     let mut late = self::order();
     learn(&mut late, &[block(1, 1, &["*join"])]);
     assert!(late.is_founded());
-    late.found(config(&[8]), &mut Learned::default());
+    late.found(config(&[8]), &mut EntryEffects::default());
     assert!(late.config().contains(&process(1)) && !late.config().contains(&process(8)));
 }
 
@@ -170,7 +170,7 @@ fn a_recovered_number_lies_within_what_can_be_under_way() {
     }
 }
 
-/// What a generation began with.
+/// Builds the beginning of a generation.
 fn recovery(behind: u64, through: u64, messages: &[(u64, u64, u64)]) -> Recovery {
     let message = |&(at, sender, number): &(u64, u64, u64)| {
         let id = MessageId { sender: process(sender), number };
@@ -183,7 +183,7 @@ fn recovery(behind: u64, through: u64, messages: &[(u64, u64, u64)]) -> Recovery
         through: Position(through),
         messages: messages.iter().map(message).collect(),
         reported: BTreeMap::from([(process(1), 3)]),
-        ground: None,
+        earlier_history: None,
     }
 }
 
@@ -216,7 +216,7 @@ fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
     let sender = order.sender(process(1)).expect("it has submitted");
     let stable = Some(Outcome::Stable);
     assert_eq!([1, 2, 3, 4, 5].map(|number| sender.outcome(number)), [stable, stable, stable, None, None]);
-    // Settled again, it stays as it was.
+    // A settled number keeps its outcome.
     let again = |sender: &mut Sender, number| sender.settle(number, Outcome::MaybeApplied);
     let mut sender = sender.clone();
     again(&mut sender, 3);
@@ -225,8 +225,8 @@ fn what_a_sender_has_been_told_is_settled_in_the_next_generation() {
     assert_eq!(sender.outcome(4), Some(Outcome::MaybeApplied));
 }
 
-/// It knew the outcomes of what the new generation lacks before it heard that of an older message: until then it had told less, and
-/// nothing that it sent was ordered any more.
+/// Regression: a sender knew the outcomes of messages that the new generation lacked, but could not
+/// acknowledge them until an older outcome came. Until then none of its messages was ordered.
 #[test]
 fn what_a_sender_knows_the_outcomes_of_is_not_waited_for() {
     let mut order = order();
@@ -249,13 +249,13 @@ fn what_a_sender_knows_the_outcomes_of_is_not_waited_for() {
 fn numbers_that_a_recovery_leaves_out_are_used_up() {
     let mut order = order();
     learn(&mut order, &[block(1, 1, &["*join", "a"])]);
-    // 3 and 4 are lost, and 5 was delivered to somebody.
+    // 3 and 4 are lost, and some member delivered 5.
     order.learn(LogEntry::encode_recovered(&recovery(2, 3, &[(3, 1, 5)])));
     let outcome = |number| order.sender(process(1)).and_then(|sender| sender.outcome(number));
     let lost = Some(Outcome::MaybeApplied);
     assert_eq!([3, 4, 5].map(outcome), [Some(Outcome::Stable), lost, None], "it knew of 3");
     assert_eq!(order.expected(process(1)), 6);
-    // Of a stranger its first message is taken, and nothing above.
+    // From an unknown process, only its first message is accepted.
     for (number, known) in [(1, true), (5, false)] {
         let mut order = self::order();
         learn(&mut order, &[block(1, 1, &["*join", "a"])]);
@@ -269,8 +269,8 @@ fn numbers_that_a_recovery_leaves_out_are_used_up() {
 fn a_ground_that_does_not_decode_begins_nothing() {
     let mut order = order();
     let (config, firsts, sent) = (Bytes::from_static(&[0xff]), BTreeMap::new(), BTreeMap::new());
-    let ground = Some(Ground { before: Generation::FIRST, config, firsts, sent });
-    order.learn(LogEntry::encode_recovered(&Recovery { ground, ..recovery(7, 9, &[]) }));
+    let earlier_history = Some(EarlierHistory { before: Generation::FIRST, config, firsts, sent });
+    order.learn(LogEntry::encode_recovered(&Recovery { earlier_history, ..recovery(7, 9, &[]) }));
     assert_eq!((order.malformed, order.last()), (1, Position(0)));
     assert!(order.reformed().is_none() && !order.is_founded());
 }
@@ -285,7 +285,7 @@ fn a_refusal_is_told_to_strangers_and_kept_of_members() {
     assert_eq!(learned.not_admitted, [(process(2), NotAdmitted::Terms(Terms::default()))]);
     let learned = order.learn(block(2, 1, &["a"]));
     assert!(learned.not_admitted.is_empty(), "a stranger's data asks for nothing");
-    // A refused message has not been said: whoever can may say it.
+    // A refused message leaves no trace in the ledger, so the same body may be sent again.
     learn(&mut order, &[block(1, 5, &["what!"])]);
     assert!(live(&order).ends_with("5:1.5 what!"), "{}", live(&order));
 }

@@ -9,8 +9,8 @@ use crate::{
     wire::encode_body,
 };
 
-/// A member with a configuration of these nodes, which has delivered up to `delivered`, knows that everything up to `base`
-/// is stable and has kept what it delivered behind `kept`.
+/// Builds a report of a member with a configuration of these nodes. It has delivered up to `delivered`, knows
+/// that everything up to `base` is stable, and keeps its deliveries behind `kept`.
 fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
     let mut config = bytes::BytesMut::new();
     encode_body(&mut config, &nodes.iter().map(|node| process(*node)).collect::<BTreeSet<_>>());
@@ -30,23 +30,24 @@ fn witness(delivered: u64, base: u64, kept: u64, nodes: &[u64]) -> Witness {
     }
 }
 
-/// Where the history begins, whose configuration it begins with, by its members, and who stays.
+/// Returns the ground, the members of its configuration, and the members that stay.
 fn chosen(witnesses: &[(u64, Witness)]) -> Option<(u64, Vec<u64>, Vec<u64>)> {
     let witnesses = witnesses.iter().map(|(node, witness)| (process(*node), witness.clone())).collect();
-    let ground = ground::<Toy>(&witnesses)?;
-    let config = Toy::witnessed(&ground.config).expect("our own bytes");
+    let start = choose_start::<Toy>(&witnesses)?;
+    let config = Toy::witnessed(&start.config).expect("our own bytes");
     let nodes = |all: Vec<ProcessId>| all.into_iter().map(|process| process.node).collect();
-    Some((ground.behind.0, nodes(config.into_iter().collect()), nodes(ground.accounts.into_keys().collect())))
+    Some((start.behind.0, nodes(config.into_iter().collect()), nodes(start.accounts.into_keys().collect())))
 }
 
 #[test]
 fn the_history_begins_where_nobody_lacks_anything() {
-    // The third has delivered nothing since position 5. It lacks nothing up to 20 all the same: the first heard so.
+    // The third member has delivered nothing since position 5. It lacks nothing up to 20 nevertheless, as the
+    // first one's base says.
     let all = &[7, 8, 9];
     let witnesses =
         [(7, witness(30, 20, 10, all)), (8, witness(25, 18, 10, all)), (9, witness(5, 0, 0, all))];
     assert_eq!(chosen(&witnesses), Some((20, vec![7, 8, 9], vec![7, 8, 9])));
-    // Behind the ground a member joined, whom those that stand there do not have in their configuration.
+    // A member joined behind the ground; members at the ground do not have it in their configuration.
     let joined =
         [(7, witness(30, 20, 10, &[7, 8, 9])), (8, witness(5, 0, 0, &[7, 8])), (9, witness(28, 0, 0, all))];
     assert_eq!(chosen(&joined), Some((20, vec![7, 8], vec![7, 8, 9])));
@@ -71,7 +72,8 @@ fn one_that_kept_all_behind_the_ground_stays() {
 
 #[test]
 fn one_that_was_removed_and_does_not_know_has_no_say() {
-    // The eighth stands at 10, and was removed behind that. Everything up to 20 is stable, for those who are members.
+    // Process 8 stands at 10 and was removed later. Everything up to 20 is stable, but only for those who are
+    // members.
     let witnesses = [
         (7, witness(15, 20, 0, &[7, 9])),
         (8, witness(10, 0, 0, &[7, 8, 9])),
@@ -89,13 +91,13 @@ fn who_has_not_heard_of_the_last_beginning_stays_if_it_counted() {
         heard.counted = counted.iter().map(|node| process(*node)).collect();
         heard
     };
-    // What the other was told to be stable, 25, was so in the earlier generation.
+    // The other member's base, 25, was true in the earlier generation.
     let other = witness(10, 25, 0, &[7, 8]);
     assert_eq!(chosen(&[(7, heard(&[7])), (8, other.clone())]), Some((30, vec![7, 8], vec![7])));
     assert_eq!(chosen(&[(7, heard(&[7, 8])), (8, other)]), Some((20, vec![7, 8], vec![7, 8])));
 }
 
-/// Process 9 joined at position 6, behind the ground; only 7 was told.
+/// Process 9 joined at position 6, behind the ground; only 7 has the delivery.
 fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     let mut block = DeliverBlockBuilder::default();
     block.push(&Delivery {
@@ -110,7 +112,7 @@ fn joining_of_9() -> Vec<crate::ecast::block::DeliverBlock> {
     vec![block.finish(Position(5))]
 }
 
-/// A founder, and the generation that has begun with it.
+/// Builds a founder with which a generation has begun.
 fn begun() -> (Routers, ProcessId) {
     let patience = Duration::from_secs(3);
     let (mut domain, founder) = (Routers::fresh(2), process(2));
@@ -140,14 +142,15 @@ fn begun() -> (Routers, ProcessId) {
 fn one_that_has_delivered_nothing_stays_if_it_joined_behind_the_ground() {
     let (domain, founder) = begun();
     let began = domain.routers[&founder].reformed().expect("a generation has begun");
-    // What 8 was told when it joined, before the ground, is nowhere.
+    // Nobody has the messages that 8 got when it joined, before the ground.
     assert_eq!(
         (began.behind, began.through, &began.fenced[..]),
         (Position(5), Position(6), &[process(8)][..])
     );
 }
 
-/// With whatever it had written by then a founder that is killed goes on from the ground, or it ends. It begins no empty domain.
+/// A founder that is killed continues from the ground or ends, with any part of its records durable. It never
+/// begins an empty domain.
 #[test]
 fn a_founder_that_is_restarted_without_its_ground_ends() {
     let (mut ended, mut went_on) = (0, 0);

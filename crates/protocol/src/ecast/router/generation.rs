@@ -1,4 +1,5 @@
-//! How a router begins a new generation, and what it does once the log has said with what that begins ([`reform`](crate::ecast::reform)).
+//! The beginning of a new generation at a router, before and after the log records it
+//! ([`reform`](crate::ecast::reform)).
 
 use bytes::Bytes;
 
@@ -15,12 +16,13 @@ use crate::{
     time::Duration,
 };
 
-/// Members may take so long to answer a survivor that was restarted meanwhile: as long as they may be away for a restart of their own.
-/// The operator may have allowed less, which went with the life that was asked.
+/// Time that members have to answer a survivor that was restarted meanwhile. It equals the time that they may
+/// be away for a restart of their own. The operator may have allowed less, but that setting was lost with the
+/// former life.
 pub(super) const RESUME_PATIENCE: Duration = Duration::from_secs(30);
 
 impl<R: Routing> Router<R> {
-    /// An operator says that a majority of the routers is gone for good.
+    /// Begins a generation, because an operator says that a majority of the routers is gone for good.
     pub(super) fn reform(
         &mut self,
         cx: &mut Context<'_>,
@@ -44,12 +46,13 @@ impl<R: Routing> Router<R> {
         self.go_on_alone(cx, before, patience, out);
     }
 
-    /// A former life of this router entered a generation, and may have ended before its log said with what that begins.
+    /// Continues a generation that a former life of this router entered and may have left before its log
+    /// recorded the beginning.
     pub(super) fn resume(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.resumes = false;
-        // The log first tells what it knows to be chosen.
+        // The log first reports what it knows to be chosen.
         self.drive(cx, Input::Drained, out);
-        if self.knows_cut() {
+        if self.knows_beginning() {
             return;
         }
         let begins = |entry: Bytes| match LogEntry::decode(entry) {
@@ -57,19 +60,20 @@ impl<R: Routing> Router<R> {
             _ => false,
         };
         if self.paxos.unchosen().into_iter().any(begins) {
-            // Members may have heard of that beginning, so there is no other. It is learned once this router leads.
+            // Members may have heard of that beginning, so there must be no other. The entry is learned once
+            // this router leads.
             self.founding = true;
             return;
         }
         if !self.order.is_founded() || self.paxos.can_reform().is_err() {
-            // A founder's ground was in memory alone, and nobody has heard of it.
+            // A founder's ground was in memory only, and nobody has heard of it.
             return out.emit(RouterEvent::Removed);
         }
         let before = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
         self.go_on_alone(cx, before, RESUME_PATIENCE, out);
     }
 
-    /// The log goes on with this router alone, which asks members what they have.
+    /// Continues the log with this router alone, and asks members for their deliveries.
     fn go_on_alone(
         &mut self,
         cx: &mut Context<'_>,
@@ -85,7 +89,7 @@ impl<R: Routing> Router<R> {
         self.gather(self.linked.iter().copied().collect(), out);
     }
 
-    /// Asks members what they have.
+    /// Asks members for their deliveries.
     pub(super) fn gather(&mut self, members: Vec<ProcessId>, out: &mut dyn Sink<Self>) {
         if self.gathering.as_ref().is_some_and(|gathering| gathering.until().is_some()) && !members.is_empty()
         {
@@ -95,7 +99,7 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Proposes what the generation begins with, once all have answered or have had their time.
+    /// Proposes the beginning of the generation, once all have answered or the time is over.
     pub(super) fn finish_gathering(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(gathering) = &mut self.gathering else { return };
         let over = gathering.until().is_some_and(|until| until <= cx.now);
@@ -107,13 +111,13 @@ impl<R: Routing> Router<R> {
         }
     }
 
-    /// Whether the log has said here what this generation begins with.
-    pub(super) fn knows_cut(&self) -> bool {
+    /// Whether the log has recorded the beginning of this generation.
+    pub(super) fn knows_beginning(&self) -> bool {
         let known = self.order.reformed().map_or(Generation::FIRST, |reformed| reformed.generation);
         known == self.settings.generation
     }
 
-    /// The log has what this generation begins with.
+    /// Continues once the log has recorded the beginning of this generation.
     pub(super) fn begun(&mut self, out: &mut dyn Sink<Self>) {
         let began_here = self.gathering.take().is_some();
         if began_here {
@@ -121,22 +125,23 @@ impl<R: Routing> Router<R> {
             out.emit(RouterEvent::Reformed(reformed));
         }
         if began_here {
-            // Should no router live to tell the others, those that have heard of the beginning can.
+            // If no router survives to inform the others, members that have heard of the beginning can.
             let members = R::members(self.order.config()).into_iter();
             let members: Vec<ProcessId> = members.filter(|it| !self.order.is_fenced(*it)).collect();
             let told = members.iter().copied().filter(|it| self.linked.contains(it)).collect();
             let generation = self.settings.generation;
             out.send(Destination::Many(told), Message::Counted { generation, members }, None);
         }
-        // Those who are cut off hear who leads too: whom they do not know for a router they would not believe that. Where the
-        // generation began elsewhere all do: what they have they may have said before this router could judge it.
+        // Fenced members learn the leader, too, because they would not accept their removal from an unknown
+        // router. If the generation began elsewhere, all members do: they may have reported their deliveries
+        // before this router could judge them.
         let mut told = self.linked.clone();
         told.retain(|it| !began_here || self.order.is_fenced(*it));
         self.tell_lead(told.into_iter().collect(), out);
         self.linked = &self.linked - self.order.fenced();
         if began_here {
             self.lead(self.paxos.leader(), out);
-            // An operator asked for it, of this life or of a former one.
+            // An operator's command of this life waits for the generation. After a restart no command waits.
             if let Some(id) = self.commands.generation.take() {
                 out.emit(RouterEvent::Ended { id, result: Ok(()) });
             }

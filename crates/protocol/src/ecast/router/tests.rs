@@ -1,4 +1,4 @@
-//! A router takes some messages from some processes alone, and tells each what concerns it.
+//! Tests of a router: from which processes it accepts messages, and which process it informs of what.
 
 use super::*;
 use crate::{
@@ -14,12 +14,12 @@ use crate::{
 const A_WHILE: Duration = Duration::from_secs(3);
 
 impl Routers {
-    /// The messages that a process was told since the last call.
+    /// Takes the messages that were sent to a process since the last call.
     fn heard(&mut self, by: ProcessId) -> Vec<Message> {
         self.said.extract_if(.., |(_, whom, _)| *whom == by).map(|(.., message)| message).collect()
     }
 
-    /// These processes are linked with one router, join there and have what is delivered to them.
+    /// Links these processes to one router, lets them join there, and confirms their deliveries.
     fn join(&mut self, at: ProcessId, members: &[u64]) {
         for &member in members {
             self.link(at, process(member));
@@ -44,7 +44,7 @@ impl Routers {
     }
 }
 
-/// The runs of stable numbers in notices.
+/// Returns the runs of stable numbers in notices.
 fn stable(told: &[Message]) -> Vec<(u64, u32)> {
     let notices = told.iter().filter_map(|message| match message {
         Message::Notice(notice) => Some(notice.stable.clone()),
@@ -59,7 +59,7 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
     let (last, refused) = (domain.routers[&leader].position(), domain.refused(leader));
-    // In another's name; without a message; bytes of something else.
+    // A block in another's name, one without a message, and bytes that are no block.
     for (count, wrong) in (1..).zip([block(8, 2, &["a"]), block(7, 2, &[]), Bytes::from_static(b"a")]) {
         domain.say(process(7), leader, Message::Route(wrong));
         assert_eq!(domain.refused(leader), refused + count);
@@ -72,7 +72,7 @@ fn a_member_speaks_for_itself_and_of_what_was() {
     domain.heard(process(7));
     let (at, ahead) = (Position(last.0 + 1), Position(last.0 + 2));
     assert_eq!(domain.routers[&leader].position(), at);
-    // Both would have it, if these were believed.
+    // Each of these would count as confirmed by both, if the router believed it.
     let wrong = [(ahead, at, at), (at, ahead, at), (at, at, ahead)];
     for (count, has) in (4..).zip(wrong) {
         domain.has(7, leader, has);
@@ -101,7 +101,7 @@ fn every_router_answers_what_the_log_knows_of_a_senders_messages() {
         assert_eq!(stable(&told), [(1, 1)], "told by {router:?}: {told:?}");
         assert_eq!(domain.routers[&router].position(), Position(1), "it is ordered once");
     }
-    // A new message is ordered, and there is nothing to say of it yet.
+    // A new message is ordered, and has no outcome yet.
     domain.say(process(7), follower, Message::Route(block(7, 2, &["a"])));
     assert_eq!(domain.heard(process(7)), []);
     domain.run(A_WHILE);
@@ -125,18 +125,18 @@ fn opinions_are_for_members() {
     let mut domain = Routers::founded();
     let leader = domain.leader();
     domain.join(leader, &[7, 8]);
-    let ask = |about: u64| Message::AskOpinion { about: process(about), hearing: 3 };
-    let opinion = |opinion| Message::Opinion { about: process(8), hearing: 3, opinion };
+    let ask = |about: u64| Message::AskOpinion { about: process(about), second_opinion: 3 };
+    let opinion = |opinion| Message::Opinion { about: process(8), second_opinion: 3, opinion };
     domain.say(process(7), leader, ask(8));
     assert_eq!(domain.heard(process(7)), [opinion(Opinion::Linked)]);
-    assert_eq!(domain.heard(process(8)), [Message::Probe { asker: process(7), hearing: 3 }]);
-    domain.say(process(8), leader, Message::Alive { asker: process(7), hearing: 3 });
+    assert_eq!(domain.heard(process(8)), [Message::Probe { asker: process(7), second_opinion: 3 }]);
+    domain.say(process(8), leader, Message::Alive { asker: process(7), second_opinion: 3 });
     assert_eq!(domain.heard(process(7)), [opinion(Opinion::Heard)]);
-    // A stranger asks, and gets no sign of life from anybody.
+    // A process that is no member gets no answer, and its question causes no probe.
     domain.link(leader, process(9));
     domain.heard(process(9));
     domain.say(process(9), leader, ask(8));
-    domain.say(process(8), leader, Message::Alive { asker: process(9), hearing: 3 });
+    domain.say(process(8), leader, Message::Alive { asker: process(9), second_opinion: 3 });
     assert_eq!((domain.heard(process(9)), domain.heard(process(8))), (vec![], vec![]));
 }
 
@@ -169,7 +169,7 @@ fn all_begin_with_what_the_founder_began_with() {
     for (id, router) in &domain.routers {
         assert!(router.config().contains(&process(5)), "{id:?}");
     }
-    // A router that joins proposes nothing of its own, not even when it comes to lead.
+    // A joining router proposes no founding entry, even if it becomes leader.
     let mut joiner = router(2, 1, &[6]);
     let mut out = Nowhere::default();
     let mut random = || 7;
@@ -187,7 +187,7 @@ fn a_founder_says_once_what_the_domain_begins_with() {
     for _ in 0..20 {
         now = now + Duration::from_millis(100);
         let mut cx = Context { now, me: process(1), random: &mut random };
-        // Its disk is slow: what it proposed is not learned at once.
+        // The disk is slow: the founder does not learn its proposal at once.
         founder.handle(&mut cx, Input::Deadline, &mut out);
         for _ in 0..3 {
             founder.handle(&mut cx, Input::Drained, &mut out);
@@ -199,7 +199,8 @@ fn a_founder_says_once_what_the_domain_begins_with() {
     assert_eq!(out.recorded(&founded), 1);
 }
 
-/// The deliveries of member 7: that both joined, up to `last`, and something behind it that nobody else has.
+/// Builds the report of member 7: the joining of both members up to `last`, and a later delivery that nobody
+/// else has.
 fn ahead(generation: Generation, last: Position) -> Message {
     let mut block = DeliverBlockBuilder::default();
     let mut previous = Position(0);
@@ -216,8 +217,8 @@ fn ahead(generation: Generation, last: Position) -> Message {
     Message::Tail(Tail { generation, before, delivered: previous, acknowledged: 1, blocks })
 }
 
-/// The survivor is killed with so many of the records that the beginning of its generation wrote, and asks members anew. Says whether
-/// that was so.
+/// Begins a generation, then restarts the survivor with `durable` of its records. Returns whether it asked
+/// the members again.
 fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
     let (mut domain, survivor) = bereft();
     let (seven, eight) = (process(7), process(8));
@@ -258,14 +259,14 @@ fn restarted(durable: impl Fn(usize, usize) -> usize) -> bool {
     }
     domain.run(A_WHILE);
     let router = &domain.routers[&survivor];
-    assert!(router.is_leader() && router.knows_cut(), "it goes on");
+    assert!(router.is_leader() && router.knows_beginning(), "it goes on");
     let reformed = router.reformed().expect("a generation has begun");
     assert_eq!((reformed.generation, reformed.through), (generation, Position(last.0 + 1)));
     assert_eq!((reformed.missing, &reformed.fenced[..]), (0, &[][..]));
     asked
 }
 
-/// A position that a member alone had delivered is kept, however much of the beginning is durable.
+/// A position that only a member has delivered is kept, however much of the beginning is durable.
 #[test]
 fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
     let (mut without, mut with) = (0, 0);
@@ -283,12 +284,12 @@ fn a_survivor_that_is_restarted_before_the_cut_asks_members_anew() {
     assert!(without > 2 && with > 0, "{without} without the entry, {with} with it");
 }
 
-/// Nobody is there: records are kept.
+/// A sink that sends nowhere and keeps records.
 #[derive(Default)]
 struct Nowhere(Vec<paxos::Record>);
 
 impl Nowhere {
-    /// How often this was proposed.
+    /// Returns how often the payload was proposed.
     fn recorded(&self, payload: &Bytes) -> usize {
         let accepted = self.0.iter().filter_map(|record| match record {
             paxos::Record::Accepted { values, .. } => Some(values),
@@ -317,13 +318,13 @@ impl Sink<Router<Toy>> for Nowhere {
     fn adopt(&mut self, _: Arc<dyn Policy>) {}
 }
 
-/// The tail of a member that was delivered to up to `delivered`.
+/// Builds the report of a member that has delivered up to `delivered`.
 fn tail(generation: Generation, delivered: Position) -> Message {
     let before = Generation::FIRST;
     Message::Tail(Tail { generation, before, delivered, acknowledged: 1, blocks: Vec::new() })
 }
 
-/// One router is left, with members 7 and 8.
+/// Builds a domain with one router left, and members 7 and 8.
 fn bereft() -> (Routers, ProcessId) {
     let mut domain = Routers::founded();
     let survivor = domain.leader();
@@ -336,7 +337,7 @@ fn bereft() -> (Routers, ProcessId) {
     (domain, survivor)
 }
 
-/// It was told to go on, and waits for the members.
+/// Builds a domain whose survivor was told to continue, and waits for the members.
 fn gathering() -> (Routers, ProcessId) {
     let (mut domain, survivor) = bereft();
     let reform = RouterCommand::Reform { id: CommandId(1), patience: A_WHILE };
@@ -358,7 +359,7 @@ fn before_the_cut_nothing_is_ordered_and_nobody_taken_in() {
     domain.run(Duration::from_millis(500));
     assert!(domain.routers[&survivor].log().is_leader() && !domain.routers[&survivor].is_leader());
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
-    // Nor is a member heard that has said what it has, as long as others have not.
+    // The survivor ignores a member that has reported, too, as long as others have not.
     let generation = domain.routers[&survivor].generation();
     domain.say(process(7), survivor, tail(generation, last));
     domain.say(process(7), survivor, Message::Route(block(7, 2, &["a"])));
@@ -388,7 +389,7 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
     let late = [
         tail(generation, last),
         Message::Route(block(8, 2, &["a"])),
-        Message::AskOpinion { about: process(7), hearing: 1 },
+        Message::AskOpinion { about: process(7), second_opinion: 1 },
         Message::Inject { token: 1, body: Bytes::new() },
         Message::Repair,
     ];
@@ -400,7 +401,7 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         assert!(told.iter().all(out), "{message:?}: {told:?}");
     }
     assert_eq!(domain.routers[&survivor].position(), last, "nothing of it is ordered");
-    // A member that is in hears so, however late it says what it has. A process that has nothing may join.
+    // A member that is in gets a notice, however late its report. A process without deliveries may join.
     let witness = |delivered| {
         let Message::Tail(tail) = tail(generation, delivered) else { unreachable!("it was made so") };
         let (kept_behind, base, sent) = (Position(0), Position(0), 0);
@@ -419,13 +420,14 @@ fn whoever_did_not_follow_is_told_nothing_but_that() {
         domain.say(process(member), survivor, message);
         assert_eq!(domain.heard(process(member)), [Message::Notice(Notice::default())], "{member}");
     }
-    // A stranger that has delivered something has what nobody here knows.
+    // A process that is no member and has deliveries knows of messages that nobody here knows.
     domain.say(process(9), survivor, tail(generation, last));
     let wedged = Notice { wedged: true, ..Notice::default() };
     assert_eq!(domain.heard(process(9)), [Message::Notice(wedged)]);
 }
 
-/// A member that was cut off before is asked like any other as the next generation begins: so it hears that it is out.
+/// A member that was fenced off is asked like any other at the next generation, so that it learns that it is
+/// out.
 #[test]
 fn one_that_is_out_is_asked_too_while_members_are_heard() {
     let (mut domain, survivor) = gathering();

@@ -1,4 +1,4 @@
-//! The allocator: groups in, addresses out. Pure, and the same for the same input.
+//! The allocator: groups in, addresses out. It is pure: equal inputs have equal results.
 
 use std::collections::BTreeMap;
 
@@ -9,38 +9,38 @@ use crate::{group::GroupId, id::ProcessId};
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) group: GroupId,
-    /// In order.
+    /// The candidate's members, in order.
     pub(super) members: Vec<ProcessId>,
-    /// Messages a second.
+    /// The candidate's rate, in messages a second.
     pub(super) rate: u64,
-    /// The address that it has.
+    /// The candidate's present address.
     pub(super) before: Option<u16>,
 }
 
 /// Groups that share an address.
 #[derive(Default)]
-struct Cluster {
-    /// The processes that listen, in order.
+struct MemberCluster {
+    /// The listening processes, in order.
     members: Vec<u32>,
-    /// Messages a second of all groups.
+    /// Rate of all groups, in messages a second.
     rate: u64,
     wanted: u64,
     unwanted: u64,
     groups: Vec<usize>,
 }
 
-/// Clusters, and which of them each process is in.
+/// Clusters, and the clusters of each process.
 struct Placement<'a> {
     candidates: &'a [Candidate],
-    /// The address of each before, if there is such a one still.
+    /// The former address of each candidate, if it still exists.
     before: &'a [Option<u16>],
     /// The members of each candidate, as numbers.
     members: &'a [Vec<u32>],
-    clusters: Vec<Cluster>,
+    clusters: Vec<MemberCluster>,
     of_process: Vec<Vec<u32>>,
-    /// Clusters by who listens.
+    /// Clusters by their listeners.
     same: BTreeMap<Vec<u32>, u32>,
-    /// The number of a group's members in each cluster, reused; and the clusters that have any.
+    /// The number of a group's members in each cluster, a reused buffer; and the clusters that have any.
     shared: Vec<u64>,
     touched: Vec<u32>,
     left: Vec<usize>,
@@ -76,7 +76,7 @@ pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupI
         placement
     };
     let kept = place(true);
-    // A group keeps its address, unless that costs a tenth of what could be served.
+    // A group keeps its address, unless that costs a tenth of the deliveries that could be served.
     let served = |placement: &Placement<'_>| placement.clusters.iter().map(|it| it.wanted).sum::<u64>();
     let all: u64 = order.iter().map(weight).sum();
     let placement = if served(&kept) == all {
@@ -115,7 +115,7 @@ impl Placement<'_> {
                 None => self.left.push(index),
             }
         }
-        // Addresses that got more to do meanwhile may bear more that is unwanted.
+        // Busier addresses may now carry more unwanted traffic.
         for index in std::mem::take(&mut self.left) {
             if let Some(cluster) = self.cheapest(index) {
                 self.put(index, cluster);
@@ -123,7 +123,8 @@ impl Placement<'_> {
         }
     }
 
-    /// The unwanted deliveries that a group would add to a cluster that has so many of its members, if they are within the bound.
+    /// Returns the unwanted deliveries that a group would add to a cluster with `shared` of its members, if
+    /// they are within the bound.
     fn added(&self, index: usize, cluster: u32, shared: u64) -> Option<u64> {
         let (it, members) = (&self.clusters[cluster as usize], self.members[index].len() as u64);
         let rate = self.candidates[index].rate;
@@ -138,7 +139,8 @@ impl Placement<'_> {
         self.added(index, cluster, shared as u64).is_some()
     }
 
-    /// The cluster where a group adds the least that is unwanted, if there is one within the bound.
+    /// Returns the cluster in which a group adds the fewest unwanted deliveries, if there is one within the
+    /// bound.
     fn cheapest(&mut self, index: usize) -> Option<u32> {
         if let Some(cluster) = self.same.get(&self.members[index]) {
             return Some(*cluster);
@@ -165,7 +167,7 @@ impl Placement<'_> {
 
     fn open(&mut self, index: usize) -> u32 {
         let cluster = self.clusters.len() as u32;
-        self.clusters.push(Cluster::default());
+        self.clusters.push(MemberCluster::default());
         self.put(index, cluster);
         cluster
     }
@@ -188,14 +190,14 @@ impl Placement<'_> {
         }
         it.members.extend(&new);
         it.members.sort_unstable();
-        // One of a group's twins is as good as the other: the first stays.
+        // Either of two clusters with equal listeners serves, so the first stays.
         self.same.entry(it.members.clone()).or_insert(cluster);
         for process in new {
             self.of_process[process as usize].push(cluster);
         }
     }
 
-    /// Gives each cluster an address: that which most of it had, else one that is free.
+    /// Gives each cluster an address: the former one of most of its traffic, or else a free one.
     fn number(self) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
         let mut statistics =
             AddressStatistics { candidates: self.candidates.len() as u64, ..AddressStatistics::default() };

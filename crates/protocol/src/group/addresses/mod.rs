@@ -1,46 +1,56 @@
-//! Addresses: which groups have an IP multicast address, and which of them share one.
+//! Addresses: the groups that have an IP multicast address, and the groups that share one.
 //!
-//! **Promise.** A domain uses at most [`ADDRESSES_MAX`] addresses. The groups with the most members × rate have one, and groups whose members
-//! are nearly the same share it. Of what is delivered by an address no more than [`UNWANTED_PERCENT_MAX`] are meant for others than
-//! those whom it reaches, as of the last assignment.
+//! **Promise.** A domain uses at most [`ADDRESSES_MAX`] addresses. The groups with the largest product
+//! members × rate have one, and groups with nearly the same members share it. Of the deliveries by an
+//! address, at most [`UNWANTED_PERCENT_MAX`] percent reach processes outside the group, as of the last
+//! assignment.
 //!
-//! **Source.** 000 §6, which has it from Dr. Multicast: addresses are scarce, since switches and network cards filter few of them and let
-//! everything pass beyond that. "Allocate IPMC addresses to those groups with the largest membership and highest data rate, merging similar
-//! groups if the software filtering cost of doing so will be small enough."
+//! **Source.** 000 §6, which has it from Dr. Multicast: addresses are scarce, because switches and network
+//! cards filter few of them and let everything pass above that. "Allocate IPMC addresses to those groups with
+//! the largest membership and highest data rate, merging similar groups if the software filtering cost of
+//! doing so will be small enough."
 //!
-//! **Who assigns, and when.** The routers, as part of the order: what is assigned is a function of the control messages before it, so it is
-//! the same at all of them, and no router's death interrupts it.
-//! 1. *Rates.* The member of a group that has rank 0 counts the soft messages that it delivers. It says how many there are a second
-//!    ([`Control::Rates`](super::Control)), to the next power of two, when that has changed by two of them, began or ended: a group that goes on as
-//!    before says nothing. Where another member gets rank 0, it says so anew.
-//! 2. *Assignment.* The routers note rates, and what joins and leaves. Once a [sixteenth](DRIFT_SHARE) of all members × rates has changed, the next word of rates has
-//!    them assign anew ([`allocator`]). So the cost is that of one pass over all groups for so many changes.
-//!    Groups with an address keep it as long as it is fit.
-//! 3. *Telling.* The word of rates goes to the members of all groups whose address changes by it, each with its own changes. Who joins is told
-//!    with its admission.
+//! **Assignment.** The routers assign addresses, as part of the order: the assignment is a function of the
+//! earlier control messages. So it is the same at all routers, and no router's death interrupts it.
+//! 1. *Rates.* The member with rank 0 counts the soft messages that it delivers. It reports their number a
+//!    second ([`Control::Rates`](super::Control)), rounded up to a power of two, when that has changed by two
+//!    powers, begun or ended: a steady group sends no reports. A member that gets rank 0 reports again.
+//! 2. *Assignment.* The routers note rates, joins and leaves. Once a [sixteenth](DRIFT_SHARE) of all members
+//!    × rates has changed, the next report makes them assign again ([`allocator`]). So the cost is that of
+//!    one pass over all groups for that many changes. Groups keep their address while it is fit.
+//! 3. *Distribution.* The report goes to the members of all groups whose address it changes, each with its
+//!    own changes. A joining process gets the address with its admission.
 //!
-//! **Members.** A process listens to the addresses of its groups, as soon as it is told. It sends by one a little later, so that the others listen
-//! by then. The views of a group have nothing to do with its address, which stays through them: messages bear the group and the view, and
-//! those of an earlier view are ignored, and those of a later one wait, whichever way they come.
+//! **Members.** A process listens to the addresses of its groups as soon as it knows them. It begins to send
+//! by an address a little later, so that the others listen by then. A group's views are independent of its
+//! address, which stays through them: messages carry the group and the view. Those of an earlier view are
+//! ignored, and those of a later one wait, whichever way they come.
 //!
-//! **Who does not hear** is found out as it is with any cast, for each member by itself (`lanes`): what was multicast and had to be repaired
-//! was lost. Such a member gets its copies alone, or over the link, and multicast is tried anew after a while. What it hears all the same are doubles, known by
-//! their number. An address serves two members at least: with one, a copy to it alone costs the same.
+//! **Members that do not hear** are found as with any cast, each separately (`lanes`): a multicast message
+//! that had to be repaired was lost. Such a member gets copies of its own, or the link's, and multicast is
+//! tried again after a while. Messages that it hears all the same are doubles, recognized by their number. An
+//! address serves at least two members: for one, a single copy costs the same.
 //!
-//! **Unwanted.** Who listens to an address hears all groups that share it, other domains whose addresses happen to be the same, and
-//! itself. The host lets pass what is from a process to which a link stands; a process passes over messages of a group in which it is not. Both are counted.
+//! **Unwanted deliveries.** A listener of an address hears all groups that share it, other domains whose
+//! addresses happen to be the same, and itself. The host passes on only messages of processes with a standing
+//! link; a process ignores messages of a group in which it is not. Both are counted.
 //!
 //! **Attacks considered.**
-//! - *An address changes while messages are under way:* those to the former one are lost for those who stopped listening, and repaired. The new
-//!   one is unproven: one message is under way by it until it was confirmed.
-//! - *A member says that its group sends a million messages a second:* rates are counted up to [`LEVEL_MAX`], and its group takes one address.
-//! - *A process that was dropped goes on listening:* it hears what is said behind its end, and passes over it. A group's key seals it.
-//! - *A process that was dropped goes on sending:* no link to it stands, and the firewall is at the members.
-//! - *Two say different rates:* the last word counts, of a member.
-//! - *A group of two, or an idle one, had an address:* it loses it with the next assignment; one that nobody is in at once.
+//! - *An address changes while messages are on their way:* processes that stopped listening to the former one
+//!   lose them, and they are repaired. The new address is unproven: one message at a time uses it until one
+//!   was confirmed.
+//! - *A member claims that its group sends a million messages a second:* rates are capped at [`LEVEL_MAX`],
+//!   and its group takes one address.
+//! - *A dropped process goes on listening:* it hears messages that follow its end, and ignores them. A
+//!   group's key seals them.
+//! - *A dropped process goes on sending:* no link to it stands, and the firewall is at the members.
+//! - *Two members report different rates:* the last report of a member counts.
+//! - *A group of two, or an idle one, has an address:* it loses the address at the next assignment; an empty
+//!   group at once.
 //!
-//! **Where we differ.** Dr. Multicast clusters by k-means. Here groups are placed one by one, the most important first, at the address where that adds
-//! the least unwanted, within its bound: it is a pass over all members of all groups, and what is placed stays.
+//! **Where we differ.** Dr. Multicast clusters by k-means. Here groups are placed one by one, the most
+//! important first, at the address where they add the fewest unwanted deliveries, within its bound. That is
+//! one pass over all members of all groups, and placed groups stay.
 
 mod allocator;
 
@@ -58,26 +68,26 @@ use crate::{
     seam::{MULTICAST_ADDRESSES, MulticastAddress},
 };
 
-/// A domain uses no more addresses.
+/// Upper bound of the addresses of a domain.
 pub const ADDRESSES_MAX: usize = 256;
-/// Of so many deliveries in a hundred an address may bring this many to processes that are not in the group.
+/// Upper bound of an address's deliveries to processes outside the group, in percent.
 pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
-/// Groups of fewer processes have no address: a copy to each costs as little.
+/// Number of processes below which a group has no address, because separate copies cost as little.
 const MEMBERS_MIN: usize = 3;
-/// Groups whose rate is below this level have none: fewer than eight messages a second.
+/// Rate level below which a group has no address: fewer than eight messages a second.
 const LEVEL_MIN: u8 = 4;
-/// No rate is counted for more.
+/// Upper bound of a rate level.
 const LEVEL_MAX: u8 = 24;
-/// Assigned anew once this part of all members × rates has changed.
+/// Inverse of the share of all members × rates whose change causes a new assignment.
 const DRIFT_SHARE: u64 = 16;
-/// Domains begin at one of so many places, by chance.
+/// Number of address blocks, of which each domain uses a random one.
 const BLOCKS: u32 = MULTICAST_ADDRESSES / ADDRESSES_MAX as u32;
 
 /// Counts the soft messages of a group at one member.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     messages: u64,
-    /// The level that this member told last; none if another one tells.
+    /// The level that this member reported last; `None` if another member reports.
     told: Option<u8>,
 }
 
@@ -86,7 +96,8 @@ impl Meter {
         self.messages += messages as u64;
     }
 
-    /// The level to be told, if that is news, as of so many seconds. `members` has none where another member tells.
+    /// Returns the level to report, if it is news, for a span of `seconds`. `members` is `None` if another
+    /// member reports.
     pub(super) fn read(&mut self, seconds: f64, members: Option<usize>, has_address: bool) -> Option<u8> {
         let rate = (std::mem::take(&mut self.messages) as f64 / seconds) as u64;
         let Some(members) = members else {
@@ -96,7 +107,7 @@ impl Meter {
         let level = (u64::BITS - rate.leading_zeros()).min(LEVEL_MAX.into()) as u8;
         let is_fit = level >= LEVEL_MIN && members >= MEMBERS_MIN;
         let is_news = match self.told {
-            // Another member told before, and it was busy then.
+            // Another member reported before, and the group was busy then.
             None => is_fit || has_address,
             Some(0) => is_fit,
             Some(told) => told.abs_diff(level) >= 2 || members < MEMBERS_MIN,
@@ -105,16 +116,16 @@ impl Meter {
     }
 }
 
-/// Rates and addresses as the routers know them. A function of the order.
+/// The routers' rates and addresses, a function of the order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Addresses {
     groups: Shards<Assigned>,
-    /// The first address of the domain; none before there is any.
+    /// The first address of the domain; `None` before the first assignment.
     first: Option<u32>,
-    /// Members × rates of all groups at the last assignment, and how much of it has changed since.
+    /// Members × rates of all groups at the last assignment, and the part of it that has changed since.
     weight: u64,
     drift: u64,
-    /// The position of the last assignment, and the groups that have another address since.
+    /// The position of the last assignment, and the groups whose address it changed.
     moved_at: Position,
     moved: Shared<BTreeSet<GroupId>>,
     statistics: AddressStatistics,
@@ -124,27 +135,27 @@ pub(super) struct Addresses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Assigned {
     level: u8,
-    /// Its number among the domain's.
+    /// The group's index among the domain's addresses.
     address: Option<u16>,
 }
 
-/// The result of the last assignment, in messages a second as they were told, to the next power of two.
+/// The result of the last assignment, in messages a second as they were reported, in powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressStatistics {
     /// Groups that are large and busy enough.
     pub candidates: u64,
-    /// Those of them that have an address.
+    /// Candidates that have an address.
     pub served: u64,
     /// Addresses in use.
     pub addresses: u64,
-    /// Deliveries by addresses to members of the group.
+    /// Deliveries by addresses to members of the group, a second.
     pub wanted: u64,
-    /// Deliveries to others who listen to the same address.
+    /// Deliveries to other listeners of the same address, a second.
     pub unwanted: u64,
 }
 
 impl Addresses {
-    /// The address of a group.
+    /// Returns the address of a group.
     pub(super) fn of(&self, group: GroupId) -> Option<MulticastAddress> {
         let number = self.groups.get(group)?.address?;
         Some(MulticastAddress(self.first? + u32::from(number)))
@@ -154,7 +165,7 @@ impl Addresses {
         self.statistics
     }
 
-    /// A member tells a group's rate. Says whether that is news.
+    /// Takes a member's report of a group's rate. Returns whether it is news.
     pub(super) fn rate(&mut self, id: GroupId, group: &Group, level: u8) -> bool {
         let level = level.min(LEVEL_MAX);
         let before = self.groups.get(id).map_or(0, |it| it.level);
@@ -167,7 +178,7 @@ impl Addresses {
         true
     }
 
-    /// A view of a group begins.
+    /// Notes that a view of a group begins.
     pub(super) fn begins(&mut self, id: GroupId, group: &Group) {
         if let Some(Assigned { level, .. }) = self.groups.get(id) {
             let changed = group.view.joined.len() + group.view.left.len();
@@ -175,14 +186,14 @@ impl Addresses {
         }
     }
 
-    /// Nobody is in a group.
+    /// Forgets a group without members.
     pub(super) fn forget(&mut self, id: GroupId) {
         if self.groups.get(id).is_some() {
             self.groups.remove(id);
         }
     }
 
-    /// Assigns anew, at this position, if enough has changed.
+    /// Assigns addresses again, at this position, if enough has changed.
     pub(super) fn settle<'a>(
         &mut self,
         at: Position,
@@ -227,13 +238,13 @@ impl Addresses {
         (self.moved_at, self.moved) = (at, Shared::new(moved));
     }
 
-    /// The groups that have another address since the message at this position.
+    /// Returns the groups whose address the message at this position changed.
     pub(super) fn moved(&self, at: Position) -> impl Iterator<Item = GroupId> + '_ {
         self.moved.iter().copied().filter(move |_| self.moved_at == at)
     }
 }
 
-/// Members × rate. A group that sends nothing weighs nothing.
+/// Returns members × rate. A group that sends nothing weighs nothing.
 fn weight(members: usize, level: u8) -> u64 {
     if level == 0 { 0 } else { (members as u64) << level }
 }

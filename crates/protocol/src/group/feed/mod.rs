@@ -1,109 +1,164 @@
 //! The feed: a state on its way from a member that has it to one that joined.
 //!
-//! The joiner asks for one piece at a time, so that it sets the pace and nobody has to remember how far it is. It asks for no more
-//! in a second than [`Settings::state_bytes_per_second`](super::Settings::state_bytes_per_second): a large state at full speed takes the
-//! machines' time from those who go on meanwhile. It holds messages like any member and keeps what it would deliver until the
-//! state is here.
+//! The joiner requests one piece at a time, so it sets the pace and the giver need not remember its progress.
+//! It requests at most [`Settings::state_bytes_per_second`](super::Settings::state_bytes_per_second) in a
+//! second, because a large state at full speed takes processor time from the other members. It holds messages
+//! like any member, and keeps deliveries until the host has applied the state.
+//!
+//! **Stages** of a joiner.
+//! 1. *Awaits*: the state is on its way. Events wait in [`EventBacklog`].
+//! 2. *Hands over*: the host has the state, and gets the events step by step. Each step waits until the host
+//!    has applied the one before. So the host holds one step at most, and a state that takes long to restore
+//!    delays only the events. Later deliveries wait behind them.
+//! 3. *Live*: nothing waits, and events pass. The command to join is done.
+//!
+//! **Memory.** In the first two stages the events take at most
+//! [`Settings::behind_bytes_max`](super::Settings::behind_bytes_max), plus the events of one turn. A joiner
+//! that exceeds this does not keep up with the group, and gives up. The state itself is the group's data.
 
-mod behind;
+mod backlog;
 
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 
-use self::behind::Behind;
-use super::{Direct, Event};
+use self::backlog::EventBacklog;
+use super::{Backlog, Direct, Event};
 use crate::{
     ecast::Position,
     id::ProcessId,
     time::{Duration, Time},
 };
 
-/// A joiner sets memory aside at once for the whole state, but for no more than this. Memory that nothing is written to costs nothing; growing
-/// step by step would copy all of it each time.
+/// Upper bound of the memory that a joiner reserves at once for the state, in bytes. Untouched memory costs
+/// nothing, while growing step by step would copy all of it each time.
 const SET_ASIDE_MAX: u64 = 1 << 30;
 
-/// A piece that comes so much later than it was due is made up for, and none that is later still.
+/// Delay of a piece that the next request makes up for. A longer delay is not made up for.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
-/// Both ends of it, at one member.
+/// Both sides of the transfer, at one member.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    /// The state that is awaited.
-    awaited: Option<Awaited>,
-    /// Events that come behind the state.
-    behind: Behind,
-    /// States that others get from here, by view; none: the host has not handed it over.
+    stage: FeedStage,
+    /// Events that follow the state.
+    behind: EventBacklog,
+    /// Time of the first request for the state.
+    since: Time,
+    /// States that others get from here, by view; `None` until the host has provided the state.
     given: BTreeMap<Position, Option<Bytes>>,
 }
 
+#[derive(Debug, Default)]
+enum FeedStage {
+    /// Events pass.
+    #[default]
+    Live,
+    /// The state is on its way.
+    Awaits(AwaitedState),
+    /// The host has the state, and has not confirmed its last events.
+    HandsOver,
+}
+
 #[derive(Debug)]
-struct Awaited {
+struct AwaitedState {
     giver: ProcessId,
     since: Position,
     here: BytesMut,
-    /// Something came since it was asked for again.
+    /// Whether a piece came since the last repeated request.
     moving: bool,
-    /// By its pace the next piece may be asked for then.
+    /// Time from which the pace allows the next request.
     due: Time,
-    /// The next piece has not been asked for.
+    /// Whether the next piece has not been requested.
     paused: bool,
 }
 
-/// The reason for asking for a piece.
+/// The reason for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
-    /// It is the next.
+pub(super) enum RequestReason {
+    /// The next piece is needed.
     Next,
-    /// The last one that was asked for may be lost: only if nothing came since this was last the reason.
+    /// The last request may be lost. It is repeated only if no piece came since the last repetition.
     Again,
 }
 
-/// The next word for a state that is awaited, or its time.
+/// The next request for an awaited state, or its time.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// This, to this process, as of this view.
+    /// A request to this process, as of this view.
     Now(ProcessId, Position, Direct),
-    /// Nothing before this instant.
+    /// No request before this instant.
     At(Time),
 }
 
 impl Feed {
+    /// Whether the state is on its way.
     pub(super) fn is_awaited(&self) -> bool {
-        self.awaited.is_some()
+        matches!(self.stage, FeedStage::Awaits(_))
     }
 
-    /// A state is awaited from `giver`; what came before it is in it.
-    pub(super) fn begin(&mut self, giver: ProcessId, since: Position) {
+    /// Whether events pass: the host has the state, and everything after it.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.stage, FeedStage::Live)
+    }
+
+    /// Returns the memory of the waiting events, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.behind.bytes()
+    }
+
+    /// Begins to await a state from `giver`, which includes all earlier events.
+    pub(super) fn begin(&mut self, giver: ProcessId, since: Position, now: Time) {
         self.behind.clear();
         let (here, due) = (BytesMut::new(), Time::ZERO);
-        self.awaited = Some(Awaited { giver, since, here, moving: true, due, paused: false });
+        self.stage = FeedStage::Awaits(AwaitedState { giver, since, here, moving: true, due, paused: false });
+        self.since = now;
     }
 
-    /// No state is awaited any more: there is none.
+    /// Ends the wait for a state, because there is none.
     pub(super) fn give_up(&mut self) {
         self.behind.clear();
-        self.awaited = None;
+        self.stage = FeedStage::Live;
     }
 
-    /// An event passes, or is kept back.
+    /// Passes an event on, or keeps it.
     pub(super) fn pass(&mut self, event: Event) -> Option<Event> {
-        if self.awaited.is_none() {
+        if self.is_live() {
             return Some(event);
         }
         self.behind.push(event);
         None
     }
 
-    /// Whether a piece is left to be asked for.
-    pub(super) fn is_due(&self) -> bool {
-        self.awaited.as_ref().is_some_and(|awaited| awaited.paused)
+    /// Notes that the host has applied all its events. Returns the next ones, up to this memory; if there are
+    /// none, events pass from now on. `None` if the host had confirmed them before.
+    pub(super) fn hand_over(&mut self, bytes_max: usize) -> Option<Vec<Event>> {
+        if !matches!(self.stage, FeedStage::HandsOver) {
+            return None;
+        }
+        let events = self.behind.take(bytes_max);
+        if events.is_empty() {
+            self.stage = FeedStage::Live;
+        }
+        Some(events)
     }
 
-    /// The next piece to ask for, or the time to do so.
-    pub(super) fn wanted(&mut self, ask: Ask, now: Time) -> Option<Wanted> {
-        let awaited = self.awaited.as_mut()?;
-        if ask == Ask::Again && (std::mem::take(&mut awaited.moving) || awaited.paused) {
+    /// Returns the backlog of waiting events, if their memory exceeds this limit.
+    pub(super) fn overrun(&self, bytes_max: usize, now: Time) -> Option<Backlog> {
+        let backlog =
+            || Backlog { came: self.behind.came(), during: now.since(self.since), limit: bytes_max };
+        (self.behind.bytes() > bytes_max).then(backlog)
+    }
+
+    /// Whether a request for a piece is outstanding.
+    pub(super) fn is_due(&self) -> bool {
+        matches!(&self.stage, FeedStage::Awaits(awaited) if awaited.paused)
+    }
+
+    /// Returns the next request, or its time.
+    pub(super) fn wanted(&mut self, ask: RequestReason, now: Time) -> Option<Wanted> {
+        let FeedStage::Awaits(awaited) = &mut self.stage else { return None };
+        if ask == RequestReason::Again && (std::mem::take(&mut awaited.moving) || awaited.paused) {
             return None;
         }
         awaited.paused = now < awaited.due;
@@ -114,7 +169,7 @@ impl Feed {
         Some(Wanted::Now(awaited.giver, awaited.since, direct))
     }
 
-    /// A piece came. The whole state and the events behind it, if it was the last.
+    /// Takes a piece. Returns the whole state if it was the last one.
     pub(super) fn piece(
         &mut self,
         from: ProcessId,
@@ -122,8 +177,8 @@ impl Feed {
         (offset, total): (u64, u64),
         piece: &Bytes,
         (now, bytes_per_second): (Time, u64),
-    ) -> Option<(Bytes, Position, Vec<Event>)> {
-        let awaited = self.awaited.as_mut()?;
+    ) -> Option<(Bytes, Position)> {
+        let FeedStage::Awaits(awaited) = &mut self.stage else { return None };
         if (awaited.giver, awaited.since, awaited.here.len() as u64) != (from, view, offset) {
             return None;
         }
@@ -138,28 +193,29 @@ impl Feed {
         if (awaited.here.len() as u64) < total {
             return None;
         }
-        let done = self.awaited.take()?;
-        Some((done.here.freeze(), done.since, self.behind.take()))
+        let (state, since) = (std::mem::take(&mut awaited.here).freeze(), awaited.since);
+        self.stage = FeedStage::HandsOver;
+        Some((state, since))
     }
 
-    /// Others get the state as of `view` from here.
+    /// Notes that others get the state as of `view` from here.
     pub(super) fn promise(&mut self, view: Position) {
         self.given.insert(view, None);
     }
 
-    /// The host hands a state over.
+    /// Takes a state from the host.
     pub(super) fn give(&mut self, view: Position, state: Bytes) {
         if let Some(given) = self.given.get_mut(&view) {
             *given = Some(state);
         }
     }
 
-    /// States as of other views are wanted by nobody any more.
+    /// Drops the states of views that nobody wants.
     pub(super) fn keep(&mut self, wanted: impl Fn(Position) -> bool) {
         self.given.retain(|view, _| wanted(*view));
     }
 
-    /// The answer to who asks for a state.
+    /// Returns the answer to a request for a state.
     pub(super) fn answer(&self, view: Position, offset: u64, piece_bytes: usize) -> Option<Direct> {
         let state = self.given.get(&view)?.as_ref()?;
         let start = usize::try_from(offset).ok().filter(|start| *start <= state.len())?;
@@ -175,14 +231,15 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Takes the next hundred bytes, of so many, at this instant; a thousand come in a second.
+    /// Takes the next hundred bytes of a state of this length, at this instant; a thousand come in a second.
     fn take(feed: &mut Feed, giver: ProcessId, (offset, total): (u64, u64), now: u64) -> bool {
         let piece = Bytes::from_static(&[7; 100]);
         feed.piece(giver, Position(3), (offset, total), &piece, (Time(now * MS), 1_000)).is_some()
     }
 
-    /// The offset of the piece that is asked for at this instant, or the instant before which nothing is.
-    fn asks(feed: &mut Feed, ask: Ask, now: u64) -> Result<u64, Option<u64>> {
+    /// Returns the offset of the piece that is requested at this instant, or the instant before which none
+    /// is.
+    fn asks(feed: &mut Feed, ask: RequestReason, now: u64) -> Result<u64, Option<u64>> {
         match feed.wanted(ask, Time(now * MS)) {
             Some(Wanted::Now(_, _, Direct::StateWanted { offset })) => Ok(offset),
             Some(Wanted::At(due)) => Err(Some(due.0 / MS)),
@@ -195,24 +252,28 @@ mod tests {
     fn a_state_is_asked_for_at_its_pace() {
         let giver = ProcessId { node: 1, incarnation: Incarnation(1) };
         let mut feed = Feed::default();
-        feed.begin(giver, Position(3));
-        assert_eq!(asks(&mut feed, Ask::Next, 1_000), Ok(0), "the first piece is due at once");
+        feed.begin(giver, Position(3), Time::ZERO);
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_000), Ok(0), "the first piece is due at once");
         assert!(!take(&mut feed, giver, (0, 400), 1_000));
-        assert_eq!(asks(&mut feed, Ask::Next, 1_000), Err(Some(1_100)));
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_000), Err(Some(1_100)));
         assert!(feed.is_due());
-        assert_eq!(asks(&mut feed, Ask::Again, 1_050), Err(None), "nothing that was asked for is missing");
-        // A little late, which the next piece makes up for.
-        assert_eq!(asks(&mut feed, Ask::Next, 1_101), Ok(100));
+        assert_eq!(
+            asks(&mut feed, RequestReason::Again, 1_050),
+            Err(None),
+            "nothing that was asked for is missing"
+        );
+        // A piece is a little late, which the next request makes up for.
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_101), Ok(100));
         assert!(!feed.is_due());
         assert!(!take(&mut feed, giver, (100, 400), 1_105));
-        assert_eq!(asks(&mut feed, Ask::Next, 1_105), Err(Some(1_200)));
-        assert_eq!(asks(&mut feed, Ask::Next, 1_200), Ok(200));
-        // Much later: what it did not have meanwhile is not asked for at once.
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_105), Err(Some(1_200)));
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_200), Ok(200));
+        // A piece is much later, which no request makes up for.
         assert!(!take(&mut feed, giver, (200, 400), 1_900));
-        assert_eq!(asks(&mut feed, Ask::Next, 1_900), Err(Some(2_000)));
-        assert_eq!(asks(&mut feed, Ask::Next, 2_000), Ok(300));
-        assert_eq!(asks(&mut feed, Ask::Again, 2_050), Err(None), "something came since");
-        assert_eq!(asks(&mut feed, Ask::Again, 2_100), Ok(300), "it may be lost");
+        assert_eq!(asks(&mut feed, RequestReason::Next, 1_900), Err(Some(2_000)));
+        assert_eq!(asks(&mut feed, RequestReason::Next, 2_000), Ok(300));
+        assert_eq!(asks(&mut feed, RequestReason::Again, 2_050), Err(None), "something came since");
+        assert_eq!(asks(&mut feed, RequestReason::Again, 2_100), Ok(300), "it may be lost");
         assert!(take(&mut feed, giver, (300, 400), 2_101), "this is all of it");
     }
 }

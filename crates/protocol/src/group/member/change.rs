@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 
 use super::{
-    Control, Direct, Event, Failure, Mark, Member, Outcome, Peer, Record, Report, Scene, Standing, Streams,
+    Backlog, Control, Direct, Event, Failure, Mark, Member, Outcome, Peer, Record, Report, Scene, Standing,
+    Streams,
 };
 use crate::{
     ecast::Position,
     group::{
-        Step, Turn,
-        feed::{Ask, Wanted},
+        GroupStep, Turn,
+        feed::{RequestReason, Wanted},
+        member::exchange::early_bytes,
         routing::Admission,
     },
     id::ProcessId,
@@ -18,8 +20,8 @@ use crate::{
 };
 
 impl Member {
-    /// This process waits to be taken in, or is: the group is as routers have it. Or it was refused, because a newer checkpoint is known.
-    /// Says which.
+    /// Takes the answer to the join: the routers' state of the group, in which this process waits or is a
+    /// member, or a refusal because of a newer checkpoint. Returns whether it was admitted.
     pub(in crate::group) fn admitted(
         &mut self,
         scene: &mut Scene<'_>,
@@ -48,7 +50,7 @@ impl Member {
         !installed || self.install(scene)
     }
 
-    /// The command to join fails: a newer checkpoint than the host's is known.
+    /// Fails the command to join, because a newer checkpoint than the host's is known.
     fn refuse(&mut self, scene: &mut Scene<'_>, newest: Mark) {
         if let Some(id) = self.front.joined() {
             scene.effects.done(id, Err(Failure::Stale(newest)));
@@ -56,11 +58,12 @@ impl Member {
         self.wedge(scene.effects);
     }
 
-    /// Takes what the order says of this group. Says whether this process is in it, or about to be, still.
-    pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &Step) -> bool {
+    /// Takes a step of the order for this group. Returns whether this process is still in it, or about to
+    /// join.
+    pub(in crate::group) fn step(&mut self, scene: &mut Scene<'_>, at: Position, step: &GroupStep) -> bool {
         let Some(group) = &mut self.group else { return true };
         let turns = group.step(at, step).unwrap_or_default();
-        if let Step::Save { sender, by_all } = step
+        if let GroupStep::Save { sender, by_all } = step
             && self.is_member()
             && (*by_all || *sender == self.me)
         {
@@ -93,7 +96,7 @@ impl Member {
                 }
             }
         }
-        // A suspicion or a state that arrived changes what is waited for.
+        // After a suspicion, or the arrival of a state, fewer processes may be awaited.
         let (me, group) = (self.me, self.group.as_ref().expect("it was there"));
         let feeds = |view| {
             let feed = Standing::Fed { giver: me, since: view };
@@ -109,18 +112,19 @@ impl Member {
         if !self.is_member() || !survives {
             return;
         }
-        // Messages ahead of others are in no report. If one were held later, a later cut could reach further than an earlier one.
+        // No report includes messages after a gap. If one were held later, a later cut could reach further
+        // than an earlier one.
         self.streams.forget_ahead();
         let counts = self.streams.counts();
         let report = Report { change: at, held: counts.clone(), whole: !self.feed.is_awaited() };
         (self.limit, self.cut, self.repaired) = (Some(counts), None, false);
         (self.waiting_since, self.attempts) = (scene.now, 0);
-        // A suspicion during a change prepares it anew: what waits, waits on.
+        // A suspicion during a change prepares it again, and the wait continues.
         self.changing_since.get_or_insert(scene.now);
         scene.effects.reports.push((self.id, report));
     }
 
-    /// Asks for what is missing of the cut, or says that nothing is.
+    /// Requests missing messages of the cut, or confirms that none is missing.
     pub(super) fn repair(&mut self, scene: &mut Scene<'_>) {
         let (Some(cut), Some(change)) = (&self.cut, self.group.as_ref().and_then(|it| it.change.as_ref()))
         else {
@@ -155,7 +159,7 @@ impl Member {
         }
     }
 
-    /// A view begins. Says whether this process is in it.
+    /// Begins a view. Returns whether this process is in it.
     fn install(&mut self, scene: &mut Scene<'_>) -> bool {
         let was_member = self.is_member();
         if was_member {
@@ -189,7 +193,7 @@ impl Member {
                 if let Some(Record { newest, .. }) = self.record
                     && !Record::admits(self.record, self.offer)
                 {
-                    // All who had the state are gone. Another one may have the newest checkpoint.
+                    // All holders of the state are gone. Another process may have the newest checkpoint.
                     scene.effects.control(&Control::Quit { group: self.id });
                     self.refuse(scene, newest);
                     return false;
@@ -198,8 +202,8 @@ impl Member {
             }
             Standing::Fed { giver, since } if since == view.number => {
                 assert!(!was_member || self.feed.is_awaited(), "a member that has the state says so");
-                self.feed.begin(giver, since);
-                self.ask_state(scene, Ask::Next);
+                self.feed.begin(giver, since, scene.now);
+                self.ask_state(scene, RequestReason::Next);
             }
             Standing::Whole | Standing::Fed { .. } => {}
         }
@@ -219,10 +223,10 @@ impl Member {
         }
         self.mark(scene, number);
         self.end_join(scene);
-        let (now, later) =
+        let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.early).into_iter().partition(|(_, view, _)| *view <= number);
-        (self.early, self.early_bytes) = (later, 0);
-        let now: Vec<_> = now;
+        self.early_bytes = later.iter().map(|(_, _, direct)| early_bytes(direct)).sum();
+        self.early = later;
         for (from, view, direct) in now {
             self.on_direct(scene, from, view, direct);
         }
@@ -230,7 +234,7 @@ impl Member {
         true
     }
 
-    /// Has the state at the beginning of a view kept, if somebody wanted that.
+    /// Requests the saved state at the beginning of a view, if a member wants it.
     fn mark(&mut self, scene: &mut Scene<'_>, view: Position) {
         let Some(commands) = self.keeps.take() else { return };
         let checkpoint = Record::mark(self.record, view);
@@ -240,7 +244,7 @@ impl Member {
         }
     }
 
-    /// Delivers what is left of the view that ends.
+    /// Delivers the rest of the view that ends.
     fn end_view(&mut self, scene: &mut Scene<'_>) {
         self.installing = true;
         self.deliver(scene);
@@ -266,17 +270,17 @@ impl Member {
         }
     }
 
-    /// The state is here: the command to join is done.
+    /// Ends the command to join, once the host has the state and all events after it.
     fn end_join(&mut self, scene: &mut Scene<'_>) {
-        if !self.feed.is_awaited()
+        if self.feed.is_live()
             && let Some(id) = self.front.joined()
         {
             scene.effects.done(id, Ok(Outcome::Joined));
         }
     }
 
-    /// Asks for the next piece of the state, or once it is due.
-    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, ask: Ask) {
+    /// Requests the next piece of the state, now or when it is due.
+    pub(super) fn ask_state(&mut self, scene: &mut Scene<'_>, ask: RequestReason) {
         match self.feed.wanted(ask, scene.now) {
             Some(Wanted::Now(giver, since, direct)) => self.say(scene, vec![giver], since, direct),
             Some(Wanted::At(due)) => scene.effects.wake(due),
@@ -284,7 +288,7 @@ impl Member {
         }
     }
 
-    /// A piece of the state came.
+    /// Takes a piece of the state.
     pub(super) fn on_state(
         &mut self,
         scene: &mut Scene<'_>,
@@ -294,30 +298,65 @@ impl Member {
         piece: &bytes::Bytes,
     ) {
         if self.limit.is_some() {
-            // This process reported that it has no state: it asks again once the view is installed.
+            // This process reported that it has no state, so it requests the state again once the view is
+            // installed.
             return;
         }
         let pace = scene.settings.state_bytes_per_second;
         match self.feed.piece(from, view, span, piece, (scene.now, pace)) {
-            None => self.ask_state(scene, Ask::Next),
-            Some((state, since, behind)) => {
+            None => self.ask_state(scene, RequestReason::Next),
+            Some((state, since)) => {
                 scene.effects.events.push(Event::Restore { group: self.id, state: Some(state) });
-                scene.effects.events.extend(behind);
+                scene.effects.events.push(Event::ProgressWanted { group: self.id });
                 scene.effects.control(&Control::Whole { group: self.id, view: since });
-                self.end_join(scene);
-                self.pump(scene);
             }
         }
     }
 
-    /// Survivors that hold up a change for too long are suspected on that ground.
+    /// Passes the next events to the host, which has applied the state and all earlier events.
+    pub(in crate::group) fn progressed(&mut self, scene: &mut Scene<'_>) {
+        let Some(events) = self.feed.hand_over(scene.settings.hand_over_bytes) else { return };
+        if !events.is_empty() {
+            scene.effects.events.extend(events);
+            return scene.effects.events.push(Event::ProgressWanted { group: self.id });
+        }
+        self.end_join(scene);
+        self.deliver(scene);
+    }
+
+    /// Returns the reason to give up joining, if more events wait behind the state than allowed.
+    pub(in crate::group) fn overrun(&self, scene: &Scene<'_>) -> Option<Backlog> {
+        self.feed.overrun(scene.settings.behind_bytes_max, scene.now)
+    }
+
+    /// Gives up joining. The routers remove this process as if it had failed.
+    pub(in crate::group) fn abandon(&mut self, scene: &mut Scene<'_>, backlog: Backlog) {
+        scene.effects.control(&Control::Quit { group: self.id });
+        let id = self.front.joined().expect("events wait behind a state while the process joins");
+        scene.effects.done(id, Err(Failure::Behind(backlog)));
+        self.wedge(scene.effects);
+    }
+
+    /// Suspects survivors that delay a change for too long; survivors that do not delay it act. If each
+    /// survivor lacks messages that it cannot get from another, they suspect each other one by one, the
+    /// youngest first.
     pub(super) fn chase(&mut self, scene: &mut Scene<'_>) {
         let Some(group) = &self.group else { return };
         let Some(change) = &group.change else { return };
-        let late: BTreeSet<ProcessId> = group.late().into_iter().collect();
-        let Some(rank) = self.view.ids().filter(|id| !late.contains(id)).position(|id| id == self.me) else {
-            return;
+        let mut late: BTreeSet<ProcessId> = group.late().into_iter().collect();
+        let judges = |late: &BTreeSet<ProcessId>| {
+            group.survivors().filter(|id| !late.contains(id)).position(|id| id == self.me)
         };
+        let rank = if group.survivors().any(|id| !late.contains(&id)) {
+            judges(&late)
+        } else if change.cut.is_some() && !self.repaired {
+            late = group.survivors().filter(|id| *id != self.me).last().into_iter().collect();
+            group.survivors().position(|id| id == self.me)
+        } else {
+            // The own message is on its way through the order, and so may be the others'.
+            None
+        };
+        let Some(rank) = rank else { return };
         let turn = u32::try_from(rank + 1).unwrap_or(u32::MAX);
         if scene.now.since(self.waiting_since) < scene.settings.patience * turn {
             return;
@@ -329,12 +368,12 @@ impl Member {
         }
     }
 
-    /// This process slept: those it waits for may have answered meanwhile.
+    /// Restarts the wait after this process slept, because survivors may have answered meanwhile.
     pub(in crate::group) fn forgive(&mut self, scene: &Scene<'_>) {
         self.waiting_since = scene.now;
     }
 
-    /// Whether `process` is in the group as far as the order was delivered here, or waits to be.
+    /// Whether `process` is in the group, as of the order's last delivery here, or waits for admission.
     pub(super) fn knows(&self, process: ProcessId) -> bool {
         let waits = |peer: &Peer| peer.id == process;
         self.group.as_ref().is_some_and(|group| group.is_survivor(process) || group.joining.iter().any(waits))

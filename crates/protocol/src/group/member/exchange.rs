@@ -1,23 +1,32 @@
-//! What members say to each other directly: soft messages, receipts, repairs, pieces of a state.
+//! The direct messages of members: soft messages, receipts, repairs, pieces of a state.
 
 use super::{Destination, Direct, Event, Member, Message, Position, Scene};
 use crate::{
     group::{
         CAST_HEAD_BYTES,
-        feed::Ask,
-        lanes::{Lanes, Way},
+        feed::RequestReason,
+        lanes::{CastRoute, Lanes},
         message::Holders,
-        receipts::{Awaited, Sum, Tick, Tree, Waits},
-        stream::{Fit, Receipt, Run, Soft, Stream},
+        receipts::{SafeNews, Sum, Tick, Tree, WaitReason},
+        stream::{MessageRun, Receipt, Soft, Stream, TakeResult},
     },
     id::ProcessId,
 };
 
-/// So many holes in a stream are asked for at once.
+/// Upper bound of the gaps in a stream that are requested at once.
 const HOLES_MAX: usize = 16;
 
+/// Memory of a message of a later view, in bytes.
+pub(super) fn early_bytes(direct: &Direct) -> usize {
+    match direct {
+        Direct::Soft { messages, .. } => messages.iter().map(Soft::bytes).sum(),
+        Direct::Receipts { counts, ordered, .. } => 64 + counts.len() * 32 + ordered.len() * 8,
+        _ => 0,
+    }
+}
+
 impl Member {
-    /// Another member says something.
+    /// Takes a direct message of another member.
     pub(in crate::group) fn on_direct(
         &mut self,
         scene: &mut Scene<'_>,
@@ -28,14 +37,14 @@ impl Member {
         match direct {
             Direct::StateWanted { offset } => {
                 let piece = self.feed.answer(view, offset, scene.settings.piece_bytes);
-                // Where the host has not handed it over, the joiner asks again.
+                // If the host has not provided the state, the joiner asks again.
                 if let Some(piece) = piece.filter(|_| self.knows(from)) {
                     self.say(scene, vec![from], view, piece);
                 }
                 return;
             }
             Direct::Word { body } => {
-                // Past the views, so past the state that is awaited as well.
+                // The bytes do not wait for views, so they do not wait for an awaited state either.
                 let group = self.id;
                 scene.effects.events.extend(self.knows(from).then_some(Event::Said { group, from, body }));
                 return;
@@ -83,14 +92,13 @@ impl Member {
         }
     }
 
-    /// Keeps a message of a later view until that is installed here.
+    /// Keeps a message of a later view until that view is installed here.
     fn keep(&mut self, scene: &mut Scene<'_>, from: ProcessId, view: Position, direct: Direct) {
-        let bytes = match &direct {
-            Direct::Soft { messages, .. } => messages.iter().map(Soft::bytes).sum(),
-            Direct::Receipts { counts, .. } => 64 + counts.len() * 32,
-            // It is asked for again.
-            _ => return,
-        };
+        if !matches!(direct, Direct::Soft { .. } | Direct::Receipts { .. }) {
+            // The sender requests again.
+            return;
+        }
+        let bytes = early_bytes(&direct);
         if self.knows(from) && self.early_bytes + bytes <= scene.settings.window_bytes {
             self.early_bytes += bytes;
             self.early.push((from, view, direct));
@@ -98,9 +106,9 @@ impl Member {
     }
 
     fn on_soft(&mut self, scene: &mut Scene<'_>, (sender, first): (ProcessId, u64), messages: Vec<Soft>) {
-        // Behind its report it puts nothing aside.
+        // After its report a member puts nothing aside.
         let room = if self.limit.is_none() { scene.settings.ahead_bytes } else { 0 };
-        // This process knows best what it sent, and repairs of a stream come from members only.
+        // This process knows its own stream best, and only members have streams to repair.
         let Some(stream) = self.streams.get_mut(sender).filter(|_| sender != self.me) else {
             scene.effects.refused += 1;
             return;
@@ -109,8 +117,8 @@ impl Member {
         for soft in messages {
             let first = next;
             next = next.saturating_add(soft.count());
-            // Of what is known its sender may not know that it is here.
-            news |= stream.take(first, soft, room) != Fit::Gap;
+            // A repeated message counts, because its sender may not know that it is here.
+            news |= stream.take(first, soft, room) != TakeResult::Gap;
         }
         if news {
             self.receipts.owe();
@@ -124,14 +132,15 @@ impl Member {
         self.streams.receipt(from, &receipt.counts, receipt.ordered);
         let held = receipt.counts.get(&self.me).copied().unwrap_or(0);
         self.lanes.confirmed(from, held.min(self.sent));
-        // Its messages were sent before this, but casts may be lost, or late.
+        // The sender's messages left before this receipt, but casts may be lost, or late.
         if let (Some(sent), Some(stream)) = (receipt.counts.get(&from), self.streams.get_mut(from)) {
             stream.tell(*sent);
             self.note_gap(scene, from);
         }
-        // What its sender cannot bring here, others can: they show that they hold it.
+        // Other members can send what the sender's link cannot: their receipts show that they hold it.
         for (&sender, &count) in &receipt.counts {
-            let next = self.streams.received(sender) + 1;
+            // Only members have streams; a correct member sends no count of others.
+            let Some(next) = self.streams.get(sender).map(|stream| stream.received() + 1) else { continue };
             let reached = sender == from || scene.linked.contains(&sender);
             if sender != self.me && !reached && count >= next && self.asked.insert(sender, next) != Some(next)
             {
@@ -141,8 +150,8 @@ impl Member {
         self.deliver(scene);
     }
 
-    /// A word for several members comes through the tree: each of them holds this at least.
-    fn on_round(&mut self, scene: &mut Scene<'_>, from: ProcessId, of: Holders, sum: Sum) {
+    /// Takes a receipt for several members, through the tree: each of them holds at least this.
+    fn on_round(&mut self, scene: &mut Scene<'_>, from: ProcessId, of: Holders, mut sum: Sum) {
         let tree = self.tree(scene);
         let rank = self.view.ids().position(|id| id == from);
         let holders: Vec<ProcessId> = match (of, rank) {
@@ -163,20 +172,22 @@ impl Member {
             self.lanes.confirmed(id, confirmed);
         }
         if of == Holders::Everyone {
+            sum.counts.retain(|sender, _| self.streams.get(*sender).is_some());
             self.receipts.pass_down(sum);
         } else {
-            let awaited = self.ordered.front().map_or(Awaited::Nothing, |first| self.awaited(first));
+            let awaited = self.ordered.front().map_or(SafeNews::Nothing, |first| self.awaited(first));
             self.receipts.told_from_below(awaited);
         }
         self.deliver(scene);
     }
 
-    /// The members of these ranks.
+    /// Returns the members of these ranks.
     fn ranked(&self, ranks: impl Iterator<Item = usize>) -> Vec<ProcessId> {
         ranks.map(|rank| self.view.members[rank].peer.id).collect()
     }
 
-    /// A stream may have a gap now. It is asked for if it does not close soon: what is cast may be overtaken.
+    /// Notes that a stream may have a gap. The gap is requested if it does not close soon, because casts may
+    /// be overtaken.
     fn note_gap(&mut self, scene: &mut Scene<'_>, sender: ProcessId) {
         let Some(stream) = self.streams.get(sender).filter(|stream| stream.lacks()) else { return };
         if self.gaps_at.is_none() && self.asked.get(&sender) != Some(&(stream.received() + 1)) {
@@ -191,7 +202,7 @@ impl Member {
         self.others().into_iter().any(|id| self.streams.get(id).is_some_and(Stream::lacks))
     }
 
-    /// Asks for what is missing, if it was waited for long enough, and for the next piece of a state, if it is due.
+    /// Requests gaps that were open for long enough, and the next piece of a state, if it is due.
     pub(in crate::group) fn ask_for_due(&mut self, scene: &mut Scene<'_>) {
         match self.gaps_at {
             Some(at) if at <= scene.now => self.ask_for_gaps(scene),
@@ -199,15 +210,15 @@ impl Member {
             None => {}
         }
         if self.feed.is_due() {
-            self.ask_state(scene, Ask::Next);
+            self.ask_state(scene, RequestReason::Next);
         }
     }
 
-    /// Asks for what is missing.
+    /// Requests the gaps of all streams.
     fn ask_for_gaps(&mut self, scene: &mut Scene<'_>) {
         self.gaps_at = None;
         if self.cut.is_some() {
-            // Those are asked who have reported it.
+            // Repair requests them from members that reported them.
             return;
         }
         let (others, mut asks) = (self.others(), Vec::new());
@@ -218,7 +229,7 @@ impl Member {
                 let told = self.streams.receipt_of(**id).and_then(|receipt| receipt.counts.get(&sender));
                 scene.linked.contains(id) && (**id == sender || told.is_some_and(|count| *count >= next))
             };
-            // Nobody has it for sure but its sender.
+            // Only the sender of the missing message has it for sure.
             let holder = Some(&sender).filter(holds).or_else(|| others.iter().find(holds));
             if let Some(holder) = holder.filter(|_| self.asked.get(&sender) != Some(&next)) {
                 asks.push((sender, next, *holder, stream.holes(HOLES_MAX)));
@@ -233,14 +244,14 @@ impl Member {
         }
     }
 
-    /// Sends part of a stream once more.
+    /// Sends part of a stream again.
     fn repeat(&mut self, scene: &mut Scene<'_>, to: ProcessId, sender: ProcessId, (first, last): (u64, u64)) {
         let Some(stream) = self.streams.get(sender) else {
             scene.effects.refused += 1;
             return;
         };
         let Some(run) = stream.messages(first..=last, scene.settings.piece_bytes) else { return };
-        let Run { first, last, messages, .. } = run;
+        let MessageRun { first, last, messages, .. } = run;
         if sender == self.me {
             scene.effects.fallbacks += u64::from(self.lanes.repaired(to, (first, last), scene.now));
         }
@@ -248,7 +259,7 @@ impl Member {
         self.say(scene, vec![to], self.view.number, Direct::Soft { sender, first, messages });
     }
 
-    /// The end of a batch: what is new leaves.
+    /// Ends a batch: new messages leave.
     pub(in crate::group) fn drained(&mut self, scene: &mut Scene<'_>) {
         if !self.is_member() {
             return;
@@ -264,46 +275,50 @@ impl Member {
         }
     }
 
-    /// New messages of the own stream leave: by the group's address to those whom that reaches, as casts to those whom these reach, in small
-    /// pieces, and over links to the others.
+    /// Sends the new messages of the own stream. They go by the group's address to the members that it
+    /// reaches, as casts to those that casts reach, in small pieces, and over links to the others.
     fn send_own(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let (sender, view, now) = (self.me, self.view.number, scene.now);
         let window = scene.settings.cast_window_bytes;
         let room = scene.settings.cast_bytes.saturating_sub(CAST_HEAD_BYTES);
-        // Others may hear of it a little later, and begin to listen then.
+        // Other members may learn of the address a little later, and begin to listen then.
         let known = now.since(self.addressed) >= scene.settings.interval * 2;
         let address = self.address.filter(|_| known);
         while self.sent < self.own_stream().received() {
             let first = self.sent + 1;
             let takes = |lanes: &Lanes, id: &ProcessId, way, bytes| {
-                (way == Way::Alone || address.is_some())
+                (way == CastRoute::Alone || address.is_some())
                     && scene.linked.contains(id)
                     && lanes.is_open(*id, way, now, bytes, window)
             };
             let (mut heard, mut casts, mut links) = (Vec::new(), Vec::new(), others.to_vec());
             let mut run = None;
-            let passes = |id| [Way::Multicast, Way::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0));
+            let passes = |id| {
+                [CastRoute::Multicast, CastRoute::Alone].iter().any(|way| takes(&self.lanes, id, *way, 0))
+            };
             if window > 0 && others.iter().any(passes) {
                 run = self.own_stream().messages(first..=u64::MAX, room);
             }
-            if let Some(Run { last, bytes, .. }) = run
+            if let Some(MessageRun { last, bytes, .. }) = run
                 && bytes <= room
             {
-                (heard, links) = others.iter().partition(|id| takes(&self.lanes, id, Way::Multicast, bytes));
+                (heard, links) =
+                    others.iter().partition(|id| takes(&self.lanes, id, CastRoute::Multicast, bytes));
                 if heard.len() < 2 {
-                    // A copy to it alone costs the same.
+                    // A separate copy costs the same for one member.
                     (heard, links) = (Vec::new(), others.to_vec());
                 }
-                (casts, links) = links.into_iter().partition(|id| takes(&self.lanes, id, Way::Alone, bytes));
-                for (way, ids) in [(Way::Multicast, &heard), (Way::Alone, &casts)] {
+                (casts, links) =
+                    links.into_iter().partition(|id| takes(&self.lanes, id, CastRoute::Alone, bytes));
+                for (way, ids) in [(CastRoute::Multicast, &heard), (CastRoute::Alone, &casts)] {
                     ids.iter().for_each(|id| self.lanes.cast(*id, way, last, bytes));
                 }
             }
             if heard.is_empty() && casts.is_empty() {
                 run = self.own_stream().messages(first..=u64::MAX, scene.settings.piece_bytes);
             }
-            // With nobody else in the view they are let go before they could leave.
-            let Some(Run { first, last, messages, .. }) = run else { break };
+            // In a view without others the messages are freed before they can leave.
+            let Some(MessageRun { first, last, messages, .. }) = run else { break };
             self.sent = last;
             let direct = Direct::Soft { sender, first, messages };
             if heard.is_empty() && casts.is_empty() {
@@ -325,7 +340,7 @@ impl Member {
         }
     }
 
-    /// Tells what is held here to whom it is due.
+    /// Sends receipts that are due.
     fn tell_receipts(&mut self, scene: &mut Scene<'_>, others: &[ProcessId]) {
         let tree = self.tree(scene);
         if tree.is_large() && self.own_stream().bytes >= scene.settings.window_bytes / 2 {
@@ -341,7 +356,8 @@ impl Member {
         }
     }
 
-    /// Those who are told what all hold: members right below, and, by the root, those who asked, to whom nobody else may be able to tell it.
+    /// Returns the receivers of the common receipt: the members directly below, and, at the root, members
+    /// that asked, because nobody else may reach them.
     fn told_down(&self, tree: Tree) -> Vec<ProcessId> {
         let mut to = self.ranked(tree.below());
         if tree.above().is_none() {
@@ -351,14 +367,14 @@ impl Member {
         to
     }
 
-    /// The sum of the own branch, if it is to be told now.
+    /// Returns the sum of the own branch, if it has to be sent now.
     fn branch_told(&mut self, tree: Tree) -> Option<Sum> {
         if !self.receipts.may_tell_branch() {
             return None;
         }
         let Member { streams, receipts, confirmed_through, passed, .. } = self;
         let branch: Vec<ProcessId> = tree.branch().map(|rank| self.view.members[rank].peer.id).collect();
-        // It is the first of them itself.
+        // The first member of the branch is this one.
         let others = &branch[1..];
         let held =
             others.iter().map(|id| streams.receipt_of(*id).map_or(Position(0), |receipt| receipt.ordered));
@@ -367,7 +383,7 @@ impl Member {
         receipts.branch(ordered, passed, || streams.least(others.iter()))
     }
 
-    /// Tells up the tree what the own branch holds, and down what all do.
+    /// Sends the receipt of the own branch up the tree, and the receipt of all down.
     fn tell_round(&mut self, scene: &mut Scene<'_>, tree: Tree) {
         let told = self.branch_told(tree);
         let (up, down) = match tree.above() {
@@ -381,9 +397,9 @@ impl Member {
         }
     }
 
-    /// Time has passed: what got lost is said again.
+    /// Handles a tick: messages that may be lost are sent again.
     pub(in crate::group) fn tick(&mut self, scene: &mut Scene<'_>) {
-        self.ask_state(scene, Ask::Again);
+        self.ask_state(scene, RequestReason::Again);
         if !self.is_member() {
             return;
         }
@@ -392,10 +408,10 @@ impl Member {
         let (held, waiting) = self.held();
         let stands = std::mem::replace(&mut self.passed_before, self.passed) == self.passed;
         let waits = match waiting > 0 {
-            _ if !self.flushes.is_empty() => Waits::Flush,
-            true if stands => Waits::Stuck,
-            true => Waits::Moving,
-            false => Waits::Nothing,
+            _ if !self.flushes.is_empty() => WaitReason::Flush,
+            true if stands => WaitReason::Stuck,
+            true => WaitReason::Moving,
+            false => WaitReason::Nothing,
         };
         let tree = self.tree(scene);
         let is_apart =
@@ -408,7 +424,7 @@ impl Member {
         self.chase(scene);
     }
 
-    /// Sends to others what they have lacked of the own stream since the last tick.
+    /// Sends members the messages of the own stream that they have lacked since the last tick.
     fn push_on(&mut self, scene: &mut Scene<'_>) {
         let all = self.streams.received(self.me);
         for other in self.others() {

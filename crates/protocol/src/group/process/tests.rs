@@ -1,4 +1,4 @@
-//! When a process knows that it is cut off.
+//! The touch of a process: when it knows that it is cut off.
 
 use super::*;
 use crate::{
@@ -33,7 +33,7 @@ struct Alone {
 }
 
 impl Alone {
-    /// Time goes on by so many milliseconds. What the process says of being in touch.
+    /// Lets `millis` milliseconds pass. Returns the reports of touch.
     fn pass(&mut self, millis: u64) -> Vec<bool> {
         self.now = self.now + Duration::from_millis(millis);
         let (me, mut random, mut out) = (self.process.me.id, || 0, Out::default());
@@ -42,7 +42,7 @@ impl Alone {
         out.0
     }
 
-    /// The same in steps of 50 ms.
+    /// Lets time pass in steps of 50 ms.
     fn wait(&mut self, millis: u64) -> Vec<bool> {
         (0..millis / 50).flat_map(|_| self.pass(50)).collect()
     }
@@ -61,7 +61,7 @@ fn who_hears_no_router_is_out_of_touch_though_its_links_stand() {
     assert!(alone.wait(1_000).is_empty(), "it was told");
     alone.process.routers_heard(alone.now);
     assert_eq!(alone.wait(50), [true]);
-    // One that slept has what came meanwhile still to read.
+    // A process that slept has not read the messages that came meanwhile.
     assert!(alone.pass(5_000).is_empty() && alone.wait(1_400).is_empty());
     assert_eq!(alone.wait(100), [false]);
 }

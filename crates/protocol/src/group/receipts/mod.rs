@@ -1,8 +1,9 @@
-//! The moments at which a member tells others what it holds, and asks them: at once in a small view, up and down a tree in a large one.
+//! The schedule of receipts: at once in a small view, up and down a tree in a large one.
 //!
-//! Telling all at the end of every turn would cost more than the messages themselves where there are many. There a member tells the one
-//! above it in the tree what its whole branch holds, and the root tells down what all hold: at each tick while anything is held, and at
-//! once where a safe message waits for it. Those who asked lately are told at once, and past the tree.
+//! In a large view, receipts to all at the end of every turn would cost more than the messages themselves.
+//! There a member sends the receipt of its whole branch to the member above it in the tree, and the root
+//! sends the receipt of all down: at each tick while anything is held, and at once if a safe message waits
+//! for it. Members that asked recently get receipts at once, past the tree.
 
 mod tree;
 
@@ -11,72 +12,73 @@ use std::collections::BTreeMap;
 pub(super) use self::tree::Tree;
 use crate::{ecast::Position, id::ProcessId, time::Time};
 
-/// A member's debts of receipts, and its questions.
+/// A member's receipts to send, and its requests for receipts.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// The counts held here have changed since all were told.
+    /// Whether this member's counts have changed since all members got a receipt.
     due: bool,
-    /// It is needed soon: all are told at the end of the turn.
+    /// Whether all members get a receipt at the end of the turn.
     urgent: bool,
-    round: Round,
-    /// The counts held here have changed since those who asked were told.
+    round: BranchReceipts,
+    /// Whether this member's counts have changed since the asking members got a receipt.
     due_to_askers: bool,
-    /// Members that asked what is held here, and until when they are told of each change.
+    /// Members that asked, and the time until which they get a receipt of each change.
     askers: BTreeMap<ProcessId, Time>,
-    /// Others are to be asked what they hold.
+    /// Whether to request receipts of the others.
     asks: bool,
-    /// Ticks of this member, and at which of them it asked for room.
+    /// Number of ticks of this member, and the tick at which it last asked for room.
     ticks: usize,
     asked_for_room: Option<usize>,
-    /// The soft updates that it had let go when its turn came last.
+    /// Number of freed soft updates at its last turn.
     freed_at_turn: Option<u64>,
 }
 
 /// A member's part in the tree of a large view.
 #[derive(Debug, Default)]
-struct Round {
-    /// A tick has passed: what the branch holds is to be told, news or not, since it may have been lost.
+struct BranchReceipts {
+    /// Whether a tick has passed, so that the receipt of the branch is sent even without news, because the
+    /// last may be lost.
     due: bool,
-    /// A safe message may wait for this.
-    soon: Awaited,
-    /// The members of the branch had the order up to here when that was told last.
+    /// The news for which a safe message may wait.
+    soon: SafeNews,
+    /// The positions of the branch's members in the last receipt.
     told: Vec<Position>,
-    /// The order had been delivered here up to this position then.
+    /// The position of this member's last delivery when it sent the last receipt of the branch.
     passed: Position,
-    /// The sum of all, to be told to those below.
+    /// The receipt of all members, which has to go to the members below in the tree.
     down: Option<Sum>,
 }
 
-/// The holdings of the members of a branch.
+/// A receipt for a branch of the tree: the messages that its members hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sum {
-    /// Of each stream, each of them at least.
+    /// For each stream, the number up to which all members of the branch hold it.
     pub(super) counts: BTreeMap<ProcessId, u64>,
-    /// Each has the order up to here; they stand as [`Tree::branch`] has them.
+    /// The position up to which each member has the order, by the members' places in [`Tree::branch`].
     pub(super) ordered: Vec<Position>,
 }
 
-/// News of a branch for which a safe message may wait.
+/// The news of a branch for which a safe message may wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Awaited {
+pub(super) enum SafeNews {
     #[default]
     Nothing,
-    /// All have more of the order.
+    /// All members have more of the order.
     All,
-    /// Any of them has.
+    /// Any member has more of the order.
     Some,
 }
 
-/// Ticks from one look at what got lost to the next, in a large view: those that a round takes, with one more.
+/// Number of ticks between two checks for lost messages in a large view: the length of a round, and one more.
 const TICKS_OF_A_ROUND: usize = 4;
 
-/// The things for which a member waits until others have told what they hold.
+/// The reason why a member waits for receipts of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum WaitReason {
     Nothing,
-    /// Ordered messages, some of which went on since the last tick.
+    /// The member waits for ordered messages, and some proceeded since the last tick.
     Moving,
-    /// Ordered messages, none of which went on.
+    /// The member waits for ordered messages, and none proceeded since the last tick.
     Stuck,
     /// A flush.
     Flush,
@@ -86,61 +88,63 @@ pub(super) enum Waits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tick {
     Nothing,
-    /// Others are sent what they lack.
+    /// The member sends others the messages that they lack.
     PushOn,
 }
 
 impl Receipts {
-    /// The counts held here have changed: others are to be told.
+    /// Notes that this member's counts have changed, so that receipts are due.
     pub(super) fn owe(&mut self) {
         (self.due, self.due_to_askers) = (true, true);
     }
 
-    /// Says that all others have been told what is held here.
+    /// Whether all others have a receipt of the present counts.
     pub(super) fn are_told(&self) -> bool {
         !self.due
     }
 
-    /// More of the order is here, and a safe message may wait for that.
-    pub(super) fn hurry(&mut self, awaited: Awaited) {
+    /// Notes that more of the order is here, for which a safe message may wait.
+    pub(super) fn hurry(&mut self, awaited: SafeNews) {
         self.round.soon = self.round.soon.max(awaited);
     }
 
-    /// A branch below has told what it holds: the own branch may hold more now, for which a safe message may wait.
-    pub(super) fn told_from_below(&mut self, awaited: Awaited) {
+    /// Notes a receipt of a branch below: the own branch may hold more now, for which a safe message may
+    /// wait.
+    pub(super) fn told_from_below(&mut self, awaited: SafeNews) {
         self.due = true;
         self.hurry(awaited);
     }
 
-    /// All hold this: those below are to be told.
+    /// Queues `sum`, which all members hold, for the members below in the tree.
     pub(super) fn pass_down(&mut self, sum: Sum) {
         self.round.down = Some(sum);
     }
 
-    /// The sum that is to be passed down at the end of a turn.
+    /// Takes the receipt that goes down at the end of a turn.
     pub(super) fn passed_down(&mut self) -> Option<Sum> {
         self.round.down.take()
     }
 
-    /// Says that the sum of the branch may be told at the end of this turn.
+    /// Whether the receipt of the branch may be sent at the end of this turn.
     pub(super) fn may_tell_branch(&self) -> bool {
-        self.round.due || self.round.soon != Awaited::Nothing
+        self.round.due || self.round.soon != SafeNews::Nothing
     }
 
-    /// The sum of the branch, if it is to be told at the end of this turn: up, or down by the root. `ordered` says how far the members of the
-    /// branch have the order; `passed`, at the root alone, how far that was delivered here: what the root may deliver all may.
+    /// Returns the receipt of the branch, if it has to be sent at the end of this turn: up, or down from the
+    /// root. `ordered` has the positions of the branch's members. `passed`, at the root alone, is the
+    /// position of its last delivery: all may deliver what the root may.
     pub(super) fn branch(
         &mut self,
         ordered: Vec<Position>,
         passed: Option<Position>,
         counts: impl FnOnce() -> BTreeMap<ProcessId, u64>,
     ) -> Option<Sum> {
-        let Round { due, soon, told, passed: before, .. } = &mut self.round;
+        let BranchReceipts { due, soon, told, passed: before, .. } = &mut self.round;
         let further = match (std::mem::take(soon), passed) {
-            (Awaited::Nothing, _) => false,
+            (SafeNews::Nothing, _) => false,
             (_, Some(passed)) => passed > *before,
-            (Awaited::All, None) => ordered.iter().min() > told.iter().min(),
-            (Awaited::Some, None) => ordered != *told,
+            (SafeNews::All, None) => ordered.iter().min() > told.iter().min(),
+            (SafeNews::Some, None) => ordered != *told,
         };
         if !(*due || further) {
             return None;
@@ -150,35 +154,37 @@ impl Receipts {
         Some(Sum { counts: counts(), ordered })
     }
 
-    /// A view begins, in which numbers begin anew.
+    /// Begins a view. Message numbers start again in a new view.
     pub(super) fn begin(&mut self) {
-        self.round = Round::default();
+        self.round = BranchReceipts::default();
     }
 
-    /// A member asks, and is told of each change until then.
+    /// Notes that a member asks. That member gets a receipt of each change until `until`.
     pub(super) fn asked_by(&mut self, member: ProcessId, until: Time) {
         self.askers.insert(member, until);
         self.owe();
     }
 
-    /// Members that asked lately what is held here.
+    /// Returns the members that asked recently.
     pub(super) fn askers(&self) -> impl Iterator<Item = ProcessId> {
         self.askers.keys().copied()
     }
 
-    /// Others are asked what they hold.
+    /// Requests receipts of the others.
     pub(super) fn ask(&mut self) {
         self.asks = true;
     }
 
-    /// The own window is filling up, and cannot wait until each member has told by itself that it may be emptied. Asked for once a tick.
+    /// Requests receipts because the own window is filling up, and cannot wait for the tree. At most once a
+    /// tick.
     pub(super) fn ask_for_room(&mut self) {
         if self.asked_for_room != Some(self.ticks) {
             (self.asks, self.asked_for_room) = (true, Some(self.ticks));
         }
     }
 
-    /// The end of a turn: who is told what is held here, and whether they are asked as well. None: nobody.
+    /// Ends a turn. Returns the receivers of a receipt, and whether it requests theirs. `None` if nobody gets
+    /// one.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -200,24 +206,25 @@ impl Receipts {
         Some((to, std::mem::take(&mut self.asks)))
     }
 
-    /// Time has passed. `held` bytes of soft messages are here, `freed` were let go in this view. Something may wait for others, and this
-    /// member may be apart from the one above it.
+    /// Handles a tick. `held` are the bytes of held soft messages, `freed` is the number of updates freed in
+    /// this view. `waits` is the reason to wait for others. `is_apart` says whether the link to the member
+    /// above is missing.
     pub(super) fn tick(
         &mut self,
         tree: Tree,
         (held, freed): (usize, u64),
-        waits: Waits,
+        waits: WaitReason,
         is_apart: bool,
     ) -> Tick {
         let mut comes = Tick::Nothing;
-        let any = held > 0 || waits != Waits::Nothing;
+        let any = held > 0 || waits != WaitReason::Nothing;
         if any && !tree.is_large() {
             (self.due, self.asks) = (true, true);
             comes = Tick::PushOn;
         } else if any || self.due {
             self.round.due = true;
-            // All would hear from all at every tick: members take turns where they go past the tree, and ask only for what somebody waits
-            // for.
+            // If all members asked at every tick, each would get receipts from all. So members take turns to
+            // ask all others directly instead of through the tree, and do so only if a caller waits.
             let turns = tree.members.div_ceil(tree.width).max(TICKS_OF_A_ROUND);
             if (self.ticks + tree.rank).is_multiple_of(turns) {
                 comes = Tick::PushOn;
@@ -225,14 +232,15 @@ impl Receipts {
                     self.owe();
                     self.urgent = true;
                 }
-                // If none was let go since the last turn, those that are held may wait for a receipt that got lost. How many are held
-                // says nothing: as many come as go where members send at a steady pace.
+                // If nothing was freed since the last turn, the held messages may wait for a lost receipt.
+                // The number of held messages is no evidence, because it stays equal when members send at a
+                // steady pace.
                 let here = (held > 0).then_some(freed);
                 self.asks |= here.is_some() && self.freed_at_turn == here;
                 self.freed_at_turn = here;
-                self.asks |= waits == Waits::Stuck;
+                self.asks |= waits == WaitReason::Stuck;
             }
-            self.asks |= waits == Waits::Flush;
+            self.asks |= waits == WaitReason::Flush;
         }
         self.ticks += 1;
         comes
@@ -258,7 +266,7 @@ mod tests {
         receipts.owe();
         assert_eq!(receipts.settle(Time(1), &others, SMALL), Some((others.to_vec(), false)));
         assert!(receipts.are_told());
-        assert_eq!(receipts.tick(SMALL, (10, 0), Waits::Nothing, false), Tick::PushOn);
+        assert_eq!(receipts.tick(SMALL, (10, 0), WaitReason::Nothing, false), Tick::PushOn);
         assert_eq!(
             receipts.settle(Time(1), &others, SMALL),
             Some((others.to_vec(), true)),
@@ -266,7 +274,7 @@ mod tests {
         );
     }
 
-    /// A branch's word, if its members have the order up to here.
+    /// Returns the receipt of a branch whose members have the order up to these positions.
     fn branch(receipts: &mut Receipts, ordered: &[u64], passed: Option<u64>) -> Option<Vec<u64>> {
         let ordered = ordered.iter().copied().map(Position).collect();
         let sum = receipts.branch(ordered, passed.map(Position), BTreeMap::new)?;
@@ -277,11 +285,11 @@ mod tests {
     fn in_a_large_view_a_branch_tells_at_each_tick_while_anything_is_held() {
         let mut receipts = Receipts::default();
         assert_eq!(branch(&mut receipts, &[1], None), None);
-        receipts.tick(LARGE, (0, 0), Waits::Nothing, false);
+        receipts.tick(LARGE, (0, 0), WaitReason::Nothing, false);
         assert_eq!(branch(&mut receipts, &[1], None), None, "nothing is held");
         receipts.owe();
         for held in [0, 10, 10] {
-            receipts.tick(LARGE, (held, 0), Waits::Nothing, false);
+            receipts.tick(LARGE, (held, 0), WaitReason::Nothing, false);
             assert_eq!(branch(&mut receipts, &[1], None), Some(vec![1]), "it may have been lost");
             assert_eq!(branch(&mut receipts, &[2], None), None, "not before the next tick");
             assert!(receipts.are_told());
@@ -291,36 +299,36 @@ mod tests {
     #[test]
     fn a_branch_tells_at_once_what_a_safe_message_waits_for() {
         let mut receipts = Receipts::default();
-        receipts.hurry(Awaited::All);
+        receipts.hurry(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[5, 6], None), Some(vec![5, 6]));
-        receipts.hurry(Awaited::All);
+        receipts.hurry(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[5, 7], None), None, "all are no further");
         assert_eq!(branch(&mut receipts, &[6, 7], None), None, "nobody waits");
-        receipts.hurry(Awaited::All);
+        receipts.hurry(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[7, 7], None), Some(vec![7, 7]));
         receipts.begin();
-        receipts.hurry(Awaited::All);
+        receipts.hurry(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[7, 7], None), Some(vec![7, 7]), "a view begins");
     }
 
     #[test]
     fn a_branch_tells_of_each_member_where_some_are_enough() {
         let mut receipts = Receipts::default();
-        receipts.told_from_below(Awaited::Some);
-        receipts.told_from_below(Awaited::All);
+        receipts.told_from_below(SafeNews::Some);
+        receipts.told_from_below(SafeNews::All);
         assert_eq!(branch(&mut receipts, &[5, 6], None), Some(vec![5, 6]));
-        receipts.hurry(Awaited::Some);
+        receipts.hurry(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 6], None), None, "it is no news");
-        receipts.hurry(Awaited::Some);
+        receipts.hurry(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 7], None), Some(vec![5, 7]));
     }
 
     #[test]
     fn the_root_tells_at_once_what_lets_it_deliver() {
         let mut receipts = Receipts::default();
-        receipts.told_from_below(Awaited::Some);
+        receipts.told_from_below(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 4], Some(0)), None, "these are not enough");
-        receipts.told_from_below(Awaited::Some);
+        receipts.told_from_below(SafeNews::Some);
         assert_eq!(branch(&mut receipts, &[5, 5], Some(5)), Some(vec![5, 5]));
         assert_eq!(branch(&mut receipts, &[6, 6], Some(6)), None, "nobody waits");
     }
@@ -331,7 +339,7 @@ mod tests {
         let mut told = Vec::new();
         for tick in 0..8 {
             receipts.owe();
-            receipts.tick(LARGE, (0, 0), Waits::Nothing, true);
+            receipts.tick(LARGE, (0, 0), WaitReason::Nothing, true);
             if let Some((to, asks)) =
                 receipts.settle(Time(1), &others, LARGE).filter(|(to, _)| !to.is_empty())
             {
@@ -352,9 +360,9 @@ mod tests {
             });
             asks.collect::<Vec<_>>()
         };
-        assert_eq!(asks(Waits::Moving), [false; 4]);
-        assert_eq!(asks(Waits::Stuck), [false, false, false, true], "or all would ask all at once");
-        assert_eq!(asks(Waits::Flush), [true; 4]);
+        assert_eq!(asks(WaitReason::Moving), [false; 4]);
+        assert_eq!(asks(WaitReason::Stuck), [false, false, false, true], "or all would ask all at once");
+        assert_eq!(asks(WaitReason::Flush), [true; 4]);
     }
 
     #[test]
@@ -374,7 +382,7 @@ mod tests {
         let (mut receipts, others) = (Receipts::default(), [process(2), process(3)]);
         let turn = |receipts: &mut Receipts, held, freed| {
             let told = (0..4).filter_map(|_| {
-                receipts.tick(LARGE, (held, freed), Waits::Nothing, false);
+                receipts.tick(LARGE, (held, freed), WaitReason::Nothing, false);
                 receipts.settle(Time(1), &others, LARGE)
             });
             told.map(|(_, asks)| asks).collect::<Vec<_>>()
@@ -392,7 +400,7 @@ mod tests {
             receipts.settle(Time(1), &others, LARGE).is_some_and(|(_, asks)| asks)
         };
         assert_eq!([asked(&mut receipts), asked(&mut receipts)], [true, false]);
-        receipts.tick(LARGE, (0, 0), Waits::Nothing, false);
+        receipts.tick(LARGE, (0, 0), WaitReason::Nothing, false);
         assert!(asked(&mut receipts));
     }
 }

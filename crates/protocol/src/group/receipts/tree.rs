@@ -1,36 +1,36 @@
-//! The tree of a large view: members stand in it by rank, and each has so many below it at most.
+//! The tree of a large view: members are placed by rank, and each has a bounded number directly below it.
 
 use std::ops::Range;
 
 /// A member's place in the tree of its view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
-    /// Its rank. The first is the root.
+    /// The member's rank. The first is the root.
     pub(crate) rank: usize,
-    /// The members of the view.
+    /// Number of members of the view.
     pub(crate) members: usize,
-    /// No member has more right below it.
+    /// Upper bound of the members directly below one member.
     pub(crate) width: usize,
 }
 
 impl Tree {
-    /// Says that there are too many members for each to tell all others at the end of each turn.
+    /// Whether the view is too large for receipts to all others at the end of each turn.
     pub(crate) fn is_large(self) -> bool {
         self.members > self.width
     }
 
-    /// The rank of the one above it; none above the root.
+    /// Returns the rank of the member directly above this one; `None` for the root.
     pub(crate) fn above(self) -> Option<usize> {
         Some(self.rank.checked_sub(1)? / self.width)
     }
 
-    /// The ranks of those right below it.
+    /// Returns the ranks of the members directly below this one.
     pub(crate) fn below(self) -> Range<usize> {
         let first = (self.rank * self.width + 1).min(self.members);
         first..(first + self.width).min(self.members)
     }
 
-    /// The ranks of its branch: its own, and all below it.
+    /// Returns the ranks of the member's branch: its own, and all below it.
     pub(crate) fn branch(self) -> impl Iterator<Item = usize> {
         let mut floor = self.rank..self.rank + 1;
         std::iter::from_fn(move || {
@@ -45,7 +45,7 @@ impl Tree {
         .flatten()
     }
 
-    /// The place of another member.
+    /// Returns the place of another member.
     pub(crate) fn of(self, rank: usize) -> Tree {
         Tree { rank, ..self }
     }

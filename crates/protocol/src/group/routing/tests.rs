@@ -1,4 +1,4 @@
-//! Who is told what, and what is refused.
+//! The routing of groups: the receivers of messages, and refusals.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ impl Domain {
         domain
     }
 
-    /// Orders a control message. Tells who gets it.
+    /// Orders a control message. Returns its receivers.
     fn submit(&mut self, node: u64, control: &Control) -> Result<Vec<u64>, Refusal> {
         self.at += 1;
         let (sender, body) = (process(node), control.encode());
@@ -50,7 +50,7 @@ impl Domain {
         told
     }
 
-    /// All survivors hold nothing, and say so.
+    /// Makes all survivors report that they hold nothing.
     fn report(&mut self) -> Vec<Vec<u64>> {
         let group = self.roster.group(GROUP).expect("there is a group");
         let Some(prepared) = group.change.as_ref().map(|change| change.prepared) else { return Vec::new() };
@@ -78,7 +78,7 @@ fn control_goes_to_whom_it_concerns() {
     assert_eq!(domain.join(3), [1, 2, 3]);
     assert_eq!(domain.send(2), Ok(vec![1, 2, 3]));
     assert_eq!(domain.send(4), Err(NOT_MEMBER));
-    // A process that is in no group is told of no exit.
+    // The exit of a process without groups goes to nobody else.
     assert_eq!(domain.submit(3, &Control::Exit), Ok(vec![1, 2]));
     assert_eq!(domain.send(2), Ok(vec![1, 2]), "nobody waits for the confirmation of who was dropped");
     assert_eq!(domain.submit(3, &Control::Leave { group: GROUP }), Err(NOT_MEMBER));
@@ -93,7 +93,7 @@ fn who_leaves_hears_that_it_is_out() {
     domain.submit(2, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report().last(), Some(&vec![1, 2]));
     assert_eq!(domain.send(2), Err(NOT_MEMBER));
-    // The last one's group is forgotten behind the message by which it left.
+    // The group is forgotten after the message with which its last member left.
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     assert_eq!(domain.report(), [vec![1]]);
     assert!(domain.roster.group(GROUP).is_some_and(Group::is_empty));
@@ -141,7 +141,7 @@ fn comes(checkpoint: Option<Mark>, forced: bool) -> Control {
 }
 
 impl Domain {
-    /// The only process joins, and says whether it was taken in; if so it leaves again.
+    /// Lets the only process join. Returns whether it was admitted; if so, it leaves again.
     fn comes(&mut self, control: &Control) -> bool {
         self.comes_and_keeps(control, None)
     }
@@ -215,14 +215,14 @@ fn an_idle_group_has_a_name_as_long_as_its_checkpoint_is_known() {
     for _ in 0..2 {
         assert_eq!(idle(&domain), [(GROUP, String::from("seven"), mark(5))]);
         assert_eq!(domain.roster.groups().count(), 0, "nobody is in it");
-        // Others come and go meanwhile, and an older one is turned away.
+        // Other processes come and go meanwhile, and an older checkpoint is refused.
         assert!(!domain.comes(&comes(Some(mark(4)), false)));
     }
     let left = domain.roster.group(GROUP).expect("its name is left");
     assert_eq!(left, &Group { name: String::from("seven"), ..Group::default() });
     domain.submit(1, &comes(Some(mark(5)), false)).expect("it returns");
     assert!(idle(&domain).is_empty(), "somebody is in it");
-    // Without its record it is nothing at all.
+    // Without its record the group does not exist.
     domain.submit(1, &Control::Leave { group: GROUP }).expect("it leaves");
     domain.report();
     domain.roster.records.remove(GROUP);
@@ -266,7 +266,7 @@ fn rates(level: u8) -> Control {
 }
 
 impl Domain {
-    /// The moves that a process is told with the last control message.
+    /// Returns the moves that a process gets with the last control message.
     fn moves(&self, control: &Control, to: u64) -> Option<Moves> {
         let id = MessageId { sender: process(1), number: self.at };
         let told = Groups::attachment(&self.roster, id, &control.encode(), process(to));

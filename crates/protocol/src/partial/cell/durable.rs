@@ -1,4 +1,4 @@
-//! A cell with a disk: what it writes down, what waits for that, and how it comes back
+//! A cell with a disk: its records, the messages that wait for them, and how the cell comes back
 //! ([journal](crate::partial::journal)).
 
 use super::{Cell, Event};
@@ -10,32 +10,32 @@ use crate::{
         horizon::Horizons,
         journal::{Began, Journal, Past},
         layout::CellNumber,
-        message::{Demand, Message, Request},
+        message::{Answer, Demand, Message, Request, Round},
         routing::Roster,
     },
     seam::{Context, Sink, Ticket},
     time::Time,
 };
 
-/// The lane of an answer, or the record that it waits for.
+/// When an answer may leave, relative to the disk.
 pub(super) enum Wait {
-    /// It leaves behind what was sent before.
+    /// After everything that was sent earlier.
     Nothing,
-    /// It may overtake what waits for the disk.
+    /// At once: it may overtake messages that wait for the disk.
     Aside,
-    /// It leaves once this record is durable.
+    /// Once this record is durable.
     Record(Ticket),
 }
 
-/// Whether a message is a question that shows no write, and may overtake what waits for the disk: its answer counts for a read, and
-/// nothing rests on what came before it.
+/// Whether a message is a question that shows no write. It may overtake messages that wait for the disk: its
+/// answer counts for a read, and nothing rests on the order of the question and earlier messages.
 pub(super) fn shows_nothing(message: &Message) -> bool {
     let Message::Request(Request { demand, .. }) = message else { return false };
-    matches!(demand, Demand::Ask | Demand::Read | Demand::Digest)
+    matches!(demand, Demand::Ask | Demand::Read(_) | Demand::Digest)
 }
 
 impl Cell {
-    /// The cell that had this past goes on. The layout is still to come.
+    /// Returns the cell that continues from this past. It has no layout until its user hands one in.
     pub(in crate::partial) fn recovered(
         me: ProcessId,
         settings: Settings,
@@ -55,19 +55,20 @@ impl Cell {
         cell
     }
 
-    /// The record that covers the stamps that were issued, unless it is durable or there is no disk.
+    /// Returns the record that covers the stamps that this cell issued. `None` if that record is durable or
+    /// the cell has no disk.
     pub(super) fn cover(&self) -> Option<Ticket> {
         self.journal.as_ref()?.cover(self.clock.issued())
     }
 
-    /// Reserves stamps for those that may be issued next.
+    /// Reserves further stamps on the disk before they are needed.
     pub(super) fn reserve(&mut self, out: &mut dyn Sink<Cell>) {
         if let Some(journal) = &mut self.journal {
             journal.reserve(self.clock.issued(), out);
         }
     }
 
-    /// Writes down what has changed.
+    /// Writes down the replica's changes.
     pub(super) fn write_down(&mut self, out: &mut dyn Sink<Cell>) {
         if let Some(journal) = &mut self.journal {
             for change in self.replica.take_changes() {
@@ -76,12 +77,12 @@ impl Cell {
         }
     }
 
-    /// Whether so much has been written that a checkpoint should begin.
+    /// Whether enough bytes were written that a checkpoint should begin.
     pub(in crate::partial) fn is_checkpoint_due(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.is_due(self.replica.bytes()))
     }
 
-    /// Begins a checkpoint. What the process knows beside its entries is in it.
+    /// Begins a checkpoint. Its first record holds everything that the process knows except its entries.
     pub(in crate::partial) fn checkpoint(
         &mut self,
         (at, roster): (Position, Roster),
@@ -94,7 +95,8 @@ impl Cell {
         journal.begin(Began { at, roster, passed, submitted, reserved, horizon }, out);
     }
 
-    /// Everything up to this record is durable.
+    /// Releases the answers that waited for records up to `through`, which are durable now. Continues a
+    /// checkpoint.
     pub(super) fn persisted(&mut self, cx: &mut Context<'_>, through: Ticket, out: &mut dyn Sink<Cell>) {
         let me = self.number().filter(|_| self.arrival.is_some());
         let Some(journal) = &mut self.journal else { return };
@@ -102,6 +104,15 @@ impl Cell {
         journal.proceed(&self.replica, out);
         if let (Some(me), true) = (me, journal.has_arrived()) {
             out.emit(Event::Complete(me));
+        }
+        let is_scan = |(round, _): &(Round, Answer)| self.scans.has(*round);
+        let (listed, answers): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_scan);
+        if let (Some(me), false) = (self.number(), listed.is_empty()) {
+            self.scan(cx.now, out, |scans, _, context| {
+                for (round, answer) in listed {
+                    scans.answer(me, round, answer, context);
+                }
+            });
         }
         if !answers.is_empty() {
             self.coordinate(cx, out, |coordinator, turn| {
@@ -112,7 +123,7 @@ impl Cell {
         }
     }
 
-    /// Answers a request, and tells what the answer waits for.
+    /// Answers a request. Returns also when the answer may leave.
     pub(super) fn serve(
         &mut self,
         request: Request,
@@ -122,17 +133,19 @@ impl Cell {
     ) -> (Message, Wait) {
         let Some(journal) = &self.journal else { return (self.answer(request, from, now), Wait::Nothing) };
         let wait = match request.demand {
-            Demand::Read | Demand::Digest => {
+            Demand::Read(_) | Demand::Digest => {
                 journal.record_of(request.map, &request.key).map_or(Wait::Aside, Wait::Record)
             }
             Demand::Ask => Wait::Aside,
-            Demand::Write(_) => {
+            Demand::Write(_) | Demand::Repair(_) => {
                 let answer = self.answer(request, from, now);
                 self.write_down(out);
                 let last = self.journal.as_ref().and_then(Journal::unsynced);
                 return (answer, last.map_or(Wait::Nothing, Wait::Record));
             }
-            Demand::Copy { .. } | Demand::List { .. } | Demand::Compare { .. } | Demand::Fetch(_) => {
+            // A user sees these keys, so a power cut must not take them away.
+            Demand::List { .. } => journal.unsynced().map_or(Wait::Nothing, Wait::Record),
+            Demand::Copy { .. } | Demand::Compare { .. } | Demand::Fetch(_) => {
                 journal.cover(self.clock.issued()).map_or(Wait::Nothing, Wait::Record)
             }
         };

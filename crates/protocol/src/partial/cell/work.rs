@@ -1,4 +1,4 @@
-//! A cell at work: its coordinator and its scans, what they ask of the cell itself, and its answers.
+//! A cell at work: how it drives its coordinator and its scans, and how it answers requests.
 
 use super::{
     Cell, Event,
@@ -6,26 +6,27 @@ use super::{
 };
 use crate::{
     partial::{
-        coordinator::{Action, Coordinator, Operation, Turn},
+        coordinator::{Action, Coordinator, CoordinatorContext, Operation},
         journal::Journal,
         layout::{CellNumber, ReadRepair},
         level::Level,
         message::{Answer, Demand, Message, Refusal, Request, Round},
         operation::Outcome,
         ring::{Site, Token},
-        scan::{Around, Scans},
+        scan::{ScanContext, Scans},
     },
     seam::{Context, Destination, Sink},
     time::Time,
 };
 
 impl Cell {
-    /// Lets scans work; what they ask of this cell itself is answered at once. Nothing without a number.
+    /// Lets scans work. Answers their requests to this cell itself at once, unless an answer waits for the
+    /// disk. Does nothing while this process has no cell number.
     pub(super) fn scan(
         &mut self,
         now: Time,
         out: &mut dyn Sink<Cell>,
-        work: impl FnOnce(&mut Scans, Round, &mut Around<'_>),
+        work: impl FnOnce(&mut Scans, Round, &mut ScanContext<'_>),
     ) {
         let Some(me) = self.number() else { return };
         let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
@@ -34,9 +35,10 @@ impl Cell {
         let mut work = Some(work);
         let mut own: Vec<(Round, Answer)> = Vec::new();
         loop {
-            let mut around = Around {
+            let mut context = ScanContext {
                 now,
                 site,
+                wall: self.clock.wall(now),
                 layout: &self.layout,
                 rings: &self.rings,
                 reachable: &self.reachable,
@@ -44,16 +46,19 @@ impl Cell {
                 ended: &mut ended,
             };
             if let Some(work) = work.take() {
-                work(&mut self.scans, round, &mut around);
+                work(&mut self.scans, round, &mut context);
             }
             for (round, answer) in own.drain(..) {
-                self.scans.answer(me, round, answer, &mut around);
+                self.scans.answer(me, round, answer, &mut context);
             }
             for (to, request) in requests.drain(..) {
                 if to == me {
-                    // A listing waits for nothing.
-                    if let (Message::Answer { round, answer }, _) = self.serve(request, me, now, out) {
-                        own.push((round, answer));
+                    let (Message::Answer { round, answer }, wait) = self.serve(request, me, now, out) else {
+                        unreachable!("a request is answered")
+                    };
+                    match (wait, &mut self.journal) {
+                        (Wait::Record(ticket), Some(journal)) => journal.hold(ticket, round, answer),
+                        _ => own.push((round, answer)),
                     }
                 } else {
                     let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
@@ -71,7 +76,7 @@ impl Cell {
 
     pub(super) fn answer(&mut self, request: Request, from: CellNumber, now: Time) -> Message {
         let round = request.round;
-        if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_)) {
+        if self.arrival.is_some() && !matches!(request.demand, Demand::Write(_) | Demand::Repair(_)) {
             return Message::Answer { round, answer: Answer::Refused(Refusal::Arriving) };
         }
         if let Demand::Compare { pace, .. } = request.demand
@@ -91,15 +96,16 @@ impl Cell {
         Message::Answer { round, answer: self.replica.answer(request, &self.layout, &mut self.clock, now) }
     }
 
-    /// The outcome of a read that is this cell's own affair: at level one of a key that it owns. No other is asked, nothing is to be
-    /// remembered, and the answer is that which the coordinator would get.
+    /// Answers a read that this cell can answer alone: a read at level one, without delay, of a key that it
+    /// owns. Returns the outcome that the coordinator would get, without the coordinator's bookkeeping.
+    /// Returns `None` for any other read.
     pub(super) fn read_here(&self, operation: &Operation, now: Time) -> Option<Outcome> {
         let Operation { map, key, level, delay, action, .. } = operation;
         let is_such = *action == Action::Read && *level == Level::One && delay.is_zero();
         if !is_such || self.arrival.is_some() || key.len() > self.settings.patience.key_bytes_max {
             return None;
         }
-        // By chance a read may ask the others, too.
+        // Such a read may, by chance, have to ask the other owners too.
         if matches!(self.layout.map(*map)?.read_repair()?, ReadRepair::Background { .. }) {
             return None;
         }
@@ -111,15 +117,16 @@ impl Cell {
         }
         let (entry, wall) = (self.replica.entry(*map, key).unwrap_or_default(), self.clock.wall(now));
         let (value, expires, newest) = (entry.value(wall), entry.expires(wall), entry.newest());
-        Some(Outcome::Found { value, expires, newest, level: Level::One })
+        Some(Outcome::Found { value, expires, wall, newest, level: Level::One })
     }
 
-    /// Lets the coordinator work; what it asks of this cell itself is answered at once. Nothing without a number.
+    /// Lets the coordinator work. Answers its requests to this cell itself at once, unless an answer waits
+    /// for the disk. Does nothing while this process has no cell number.
     pub(super) fn coordinate(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut dyn Sink<Cell>,
-        work: impl FnOnce(&mut Coordinator, &mut Turn<'_>),
+        work: impl FnOnce(&mut Coordinator, &mut CoordinatorContext<'_>),
     ) {
         let Some(me) = self.number() else { return };
         let site = self.layout.cell(me).map_or(Site::default(), |member| member.site);
@@ -127,7 +134,7 @@ impl Cell {
         let mut own: Vec<Message> = Vec::new();
         let mut work = Some(work);
         loop {
-            let mut turn = Turn {
+            let mut turn = CoordinatorContext {
                 now: cx.now,
                 me,
                 site,

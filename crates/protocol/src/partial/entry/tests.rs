@@ -1,4 +1,4 @@
-//! Entries: merging has one outcome, and their bytes are pinned.
+//! Entries: merging has one outcome, and their byte form is pinned.
 
 use super::*;
 
@@ -76,7 +76,7 @@ fn counters_have_one_outcome_in_whatever_order() {
     let writes = [
         string(10, "5"),
         Entry::whole(stamp(3), None, None),
-        // It began before the string: all of it is gone, with what was added later.
+        // This tally began before the string, so all of it is gone, including later increments.
         tally(8, 8, 100),
         tally(8, 30, 300),
         tally(12, 12, 1),
@@ -84,7 +84,7 @@ fn counters_have_one_outcome_in_whatever_order() {
         other(15, -7),
         tally(22, 22, 20),
         tally(24, 24, 40),
-        // Those that began with 12 and 22 are taken in.
+        // The tallies that began at 12 and 22 are taken in.
         Entry::of_tally(stamp(24), Tally { stamp: stamp(30), sum: 63, firm: false, sole: true }),
     ];
     let whole = merged(&writes.iter().collect::<Vec<_>>());
@@ -129,7 +129,7 @@ fn tallies_end_with_the_base_that_expires() {
     assert!(entry.is_forgettable(common));
     assert_eq!(forgotten.forget(common), 2);
     assert_eq!(forgotten, tally(100, 101, 2));
-    // A copy of it that comes later brings nothing back, though the tally went on beyond the horizon.
+    // A copy of the tally that comes later brings nothing back, though the tally went on beyond the horizon.
     assert_eq!(entry.beyond(common), tally(100, 101, 2));
     let before = Horizon { time: 99, cell: CellNumber(1) };
     assert!(!entry.is_forgettable(before));
@@ -155,9 +155,9 @@ fn a_value_expires_by_the_wall_clock() {
 #[test]
 fn what_a_write_concerns() {
     let entry = merged(&[&string(10, "x"), &field(20, "a", Some("v"))]);
-    assert_eq!(entry.newest_beside(&string(5, "y")), stamp(20));
-    assert_eq!(entry.newest_beside(&field(5, "a", None)), stamp(20));
-    assert_eq!(entry.newest_beside(&field(5, "b", None)), stamp(10));
+    assert_eq!(entry.newest_competing(&string(5, "y")), stamp(20));
+    assert_eq!(entry.newest_competing(&field(5, "a", None)), stamp(20));
+    assert_eq!(entry.newest_competing(&field(5, "b", None)), stamp(10));
 }
 
 #[test]
@@ -213,7 +213,8 @@ fn a_record_has_one_byte_form() {
     assert_eq!(encoded(&[("b", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 6), ("a", 7)]), Err(WireError::Body));
     assert_eq!(encoded(&[("a", 5)]), Err(WireError::Body));
-    // Tallies that do not ascend, that end before they begin, that are below the base or taken in, and none where some are said to be.
+    // Malformed tallies: not ascending, ending before they begin, below the base, taken in, or missing in
+    // spite of the flag.
     let encoded = |tallies: &[(u64, u64)]| {
         let mut out = BytesMut::new();
         string(5, "s").base.put(HAS_TALLIES, &mut out);

@@ -1,13 +1,14 @@
-//! Journal: the records that a cell writes to its disk, and how it comes back from them.
+//! Journal: the records that a cell writes to its disk, and how the cell comes back from them.
 //!
-//! **Promise.** A cell with a disk that is killed, or loses power, comes back as the cell that it was: it holds every write that it
-//! acknowledged and every value that it showed, and issues no stamp that it issued before. So a write that was acknowledged
-//! at a quorum, and a value that a read at a quorum returned in a map with blocking repair, is there after all cells have lost
-//! power at once, in whatever order they come back.
+//! **Promise.** A cell with a disk that is killed, or loses power, comes back as the same cell. It holds
+//! every write that it acknowledged and every value that it showed, and issues no stamp that it issued
+//! before. So two things survive a power cut of all cells, in whatever order they come back: a write that was
+//! acknowledged at a quorum, and a value that a read at a quorum returned in a map with blocking repair.
 //!
-//! **Source.** DeCandia and others, *Dynamo* (2007), §4.4 and §5.2, has replicas on disk, and lets one of them acknowledge a write from its
-//! buffer for speed, at the price of durability. Lakshman and Malik, *Cassandra* (2010), §5.6, has a commit log and
-//! dumps of memory. Here a record is on disk before its acknowledgement leaves, and the sync is shared (group commit).
+//! **Source.** In DeCandia and others, *Dynamo* (2007), §4.4 and §5.2, replicas are on disk, and one of them
+//! may acknowledge a write from its buffer, for speed at the price of durability. Lakshman and Malik,
+//! *Cassandra* (2010), §5.6, has a commit log and dumps of memory. Here a record is on disk before its
+//! acknowledgement leaves, and writes share the sync (group commit).
 //!
 //! ```text
 //!   coordinator            replica                           disk
@@ -20,73 +21,91 @@
 //!
 //! **Records.**
 //!
-//! - *Merged:* a write that was taken, without what the horizon covered of it. *Forgot:* deletions that were forgotten. *Reached:* the cell's own horizon. They are in the
-//!   order in which the cell did it, so that executing them again leads to the same entries.
-//! - *Reserved:* the cell issues stamps, and tells how far it is, up to this time. A cell that comes back goes on above it.
-//! - *Layout:* the order's word of who is a cell and which maps there are. It takes effect here once it is durable.
-//! - *Submitted:* a message of the cell's own to the order, which is not sent before it is durable (S3).
-//! - *Began, Kept …, Ended:* a checkpoint. Each Kept has a stretch of a map as it was at that moment, and takes the place of all that
-//!   earlier records say of the stretch. Other records come between. Once Ended is durable, what is before Began is needed no
-//!   more.
+//! - *Merged:* a write that was taken, without the parts that the horizon covered. *Forgot:* deletions that
+//!   were forgotten. *Reached:* the cell's own horizon. These records have the order of the cell's actions,
+//!   so executing them again leads to the same entries.
+//! - *Reserved:* the cell issues stamps, and announces its progress, up to this time. A cell that comes back
+//!   goes on above it.
+//! - *Layout:* the order's decision on cells and maps. It takes effect here once it is durable.
+//! - *Submitted:* a message of this process to the order. It is sent only once the record is durable (S3).
+//! - *Began, Kept …, Ended:* a checkpoint. Each Kept has the content of a stretch of a map at that moment,
+//!   and replaces all that earlier records say of the stretch. Other records come between. Once Ended is
+//!   durable, the records before Began are no longer needed.
 //!
 //! **Invariants.**
 //!
-//! - *An acknowledgement leaves behind its record*, and one of a write that changed nothing behind the records that it
-//!   relies on. That of a cell to its own coordinator counts as late.
-//! - *An entry is shown behind its record.* Without this rule, two replicas might show a write that no disk has, and a
-//!   read return it; after a power cut the next read would return an older value, which an atomic key must not. Digests agree only
-//!   if both have been synced, and what a read writes back is acknowledged like any write. So what a read with blocking
-//!   repair has returned is durable at a quorum. Maps without blocking repair do not need it, and have it all the same.
-//!   A stamp that is only told (Told, newer) shows nothing: writes that go above it do no harm should it vanish.
-//! - *Nothing else waits.* Questions of reads, and answers about keys that are on disk, go aside: they overtake what waits.
-//! - *A stamp is covered before anybody else sees it.* No write with a stamp above the last durable reservation leaves, in whatever
-//!   message; nor does a word that says how far the cell is. Reservations go ahead by as much as a stamp may be ahead of the wall clock,
-//!   so that a cell that comes back at once can issue at once, and are renewed before they are used up.
-//! - *A horizon is told behind its record*, which is behind those of all entries that it rests on. Others forget deletions by it.
-//! - *A layout takes effect once it is durable.* Else a cell could copy its keys to one that arrives, come back under the layout
-//!   before, and acknowledge a write there that the copy lacks.
-//! - *As itself or not at all.* If not all that was durable can be read, the process is another one: it takes the place of the one
-//!   before as arriving, and copies what all others have.
+//! - *An acknowledgement leaves behind its record.* The acknowledgement of a write that changed nothing
+//!   leaves behind the records that it relies on. An acknowledgement of a cell to its own coordinator waits
+//!   just as long.
+//! - *An entry is shown behind its record.* Without this rule, two replicas might show a write that no disk
+//!   has, and a read might return it. After a power cut the next read would return an older value, which
+//!   atomicity forbids. With the rule, digests agree only if both entries have been synced, and the replicas
+//!   acknowledge a read's write-back like any write. So a value that a read with blocking repair has returned
+//!   is durable at a quorum. Maps without blocking repair do not need the rule, and have it all the same. A
+//!   replica that only tells a stamp (Told, newer) shows nothing: if that stamp vanishes, a write above it
+//!   does no harm.
+//! - *Nothing else waits.* Questions of reads, and answers about keys that are on disk, overtake messages
+//!   that wait.
+//! - *A stamp is covered before any other process sees it.* No message with a stamp above the last durable
+//!   reservation leaves, and no announcement of the cell's progress above it. A reservation goes ahead by as
+//!   much as a stamp may be ahead of the wall clock, so that a cell that comes back can issue at once. The
+//!   cell renews it before it is used up.
+//! - *A cell reports a horizon only after its record*, which is behind the records of all entries that it
+//!   rests on. Other cells forget deletions by it.
+//! - *A layout takes effect once it is durable.* Else a cell could copy its keys to an arriving cell, come
+//!   back under the earlier layout, and acknowledge a write there that the copy lacks.
+//! - *As itself or not at all.* If some durable record cannot be read, the process continues as another one:
+//!   it takes the place of the former one as arriving, and copies what all others have.
 //!
-//! **Coming back, when others wrote meanwhile.** The cell answers at once, at every level. It lacks writes that it never acknowledged,
-//! as any replica does that missed some: R + W > N counts acknowledgements, and it holds all of its own. Comparing brings the rest. It brings back no
-//! key that was deleted meanwhile: nobody forgets a deletion that the horizon of this cell does not cover, and its last word says
-//! how far that was.
+//! **Coming back when others wrote meanwhile.** The cell answers at once, at every level. It lacks writes
+//! that it never acknowledged, like any replica that missed some. R + W > N counts acknowledgements, and it
+//! holds all writes that it acknowledged. Comparing brings the rest. The cell does not bring back a key that
+//! was deleted meanwhile: no cell forgets a deletion that this cell's horizon does not cover, and its last
+//! announcement says how far that was.
 //!
-//! **An older disk**, put back, lacks what the cell has acknowledged. Such a cell must not answer: it is found by
-//! what others have heard of its journal ([`Hearsay`](crate::journal::Hearsay)), says nothing, and ends. With an empty
-//! directory it is a new life, which arrives. So it repairs before it answers.
+//! **An older disk**, put back, lacks writes that the cell has acknowledged. Such a cell must not answer. The
+//! other processes know from its earlier messages how long its journal was
+//! ([`RemoteDurability`](crate::journal::RemoteDurability)), so the cell finds out, says nothing, and ends.
+//! With an empty directory it is a new life, which arrives: it copies before it answers.
 //!
-//! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back writes none of its former
-//! tallies before all owners have their last states, which it does not know. Its next ones begin above what it had reserved ([`counter`](super::counter)).
+//! **Counters.** A tally's states are writes, and have records as all writes have. A cell that comes back
+//! does not know the last states of its former tallies. So it writes none of them before all owners have
+//! these states. Its next tallies begin above the stamps that it had reserved ([`counter`](super::counter)).
 //!
-//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not acknowledged; it shortens the
-//! time until replicas are equal, and no promise rests on it. On disk it would cost as much as the write itself, at a cell that
-//! may not even own the key. Hints end with the process, as they do without a disk; a cell that comes back says that they have
-//! ([`Status::resumed`](super::Status)), and comparing finds what they would have brought.
+//! **Hints** are not on disk. A hint is a copy of a write that some owner has, or of one that was not
+//! acknowledged. It shortens the time until replicas are equal, and no promise rests on it. On disk it would
+//! cost as much as the write itself, at a cell that may not even own the key. Hints end with the process, as
+//! they do without a disk. A cell that comes back reports that ([`Status::resumed`](super::Status)), and
+//! comparing finds the same writes.
 //!
-//! **Bounds.** A checkpoint begins when as many bytes have been written since the last one began as the cell keeps, and no less than
-//! [`Settings::checkpoint_bytes`](super::Settings). So the journal has at most about three times what the cell keeps, or twice that and
-//! `checkpoint_bytes`; and checkpoints write no more than the changes did. A piece has 256 KiB, or one entry; the next one is written when it is durable,
-//! so neither the protocol nor the disk waits for a checkpoint.
+//! **Bounds.** A checkpoint begins when the bytes written since the last one began reach the memory that the
+//! cell keeps, and at least [`Settings::checkpoint_bytes`](super::Settings). So the journal has at most about
+//! three times the bytes that the cell keeps, or twice these and `checkpoint_bytes`. Checkpoints write no
+//! more bytes than the changes did. A piece has 256 KiB, or one entry. The next piece is written when the
+//! previous one is durable, so neither the protocol nor the disk waits for a checkpoint.
 //!
 //! **Attacks considered.**
 //!
-//! - *A second copy of a write, while the record of the first is on its way.* It changes nothing, has no record, and its acknowledgement
-//!   waits all the same: for the last record that there is.
-//! - *A write that the horizon covers.* It is passed over, and acknowledged behind the record of the horizon.
-//! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation; if that is too far ahead, the cell
-//!   refuses to write until the clock comes near, as it does when a clock jumps back in its life.
-//! - *A cell that takes an entry of its own by comparing, whose stamp is not reserved.* Such an entry has left nowhere.
-//! - *A comparison with a cell that loses what it showed.* Who asked has it, and its horizon rests on its own disk. The other one's horizon
-//!   did not cover what was not on its disk.
-//! - *A deletion that was forgotten, and comes back with the disk.* It is a deletion still, and is forgotten once more.
-//! - *A cell that arrives, and loses power behind its last copy.* It says that it has arrived once all copies are durable. Before that it comes
-//!   back as arriving, and copies from the beginning.
-//! - *An answer to a request of before the power cut.* It came on a link that has ended. Numbers of requests go on behind
-//!   those of before, too.
-//! - *Rot in a stretch that a later checkpoint has again.* Rot is rot: another process.
-//! - *A place that was given away while the cell was down.* The routers tell it that it is out. Its host begins an empty journal.
+//! - *A second copy of a write, while the record of the first is on its way.* It changes nothing and has no
+//!   record. Its acknowledgement waits all the same: for the last record so far.
+//! - *A write that the horizon covers.* The replica ignores it, and acknowledges it behind the record of the
+//!   horizon.
+//! - *A clock that is set back while the cell is down.* Stamps go on above the last reservation. If that is
+//!   too far ahead, the cell refuses to write until the clock comes near, as after a jump back during its
+//!   life.
+//! - *A cell takes an entry of its own by comparing, whose stamp is not reserved.* No such entry has left the
+//!   cell.
+//! - *A comparison with a cell that loses what it showed.* The asking cell has the entry, and its horizon
+//!   rests on its own disk. The other cell's horizon did not cover entries that were not on its disk.
+//! - *A deletion that was forgotten, and comes back with the disk.* It is still a deletion, and is forgotten
+//!   again.
+//! - *An arriving cell loses power behind its last copy.* It announces the end of its arrival once all copies
+//!   are durable. Before that it comes back as arriving, and copies from the beginning.
+//! - *An answer to a request from before the power cut.* It was sent on a link that has ended. The numbers of
+//!   requests also go on behind the earlier ones.
+//! - *Rot in a stretch that a later checkpoint has again.* Any rot makes the process another one.
+//! - *A place that was given away while the cell was down.* The routers tell the cell that it is out. Its
+//!   host begins an empty journal.
 
 mod past;
 #[cfg(test)]
@@ -115,94 +134,95 @@ use crate::{
     },
 };
 
-/// What a process of a domain of maps writes to its disk.
+/// A record that a process of a domain of maps writes to its disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Record {
-    /// A router: of its log.
+    /// A record of a router's log.
     Log(paxos::Record),
-    /// This process submits this change, behind all before.
+    /// This process submits this change to the order, after all earlier ones.
     Submitted {
-        /// Its own name for it.
+        /// The number that this process gave the change.
         token: u64,
         /// The change.
         body: Bytes,
     },
-    /// The members, cells and maps from here on.
+    /// The members, cells and maps from this change on.
     Layout {
         /// The position of the change.
         at: Position,
-        /// What it led to.
+        /// The roster after the change.
         roster: Box<Roster>,
     },
-    /// The cell issues stamps up to this time.
+    /// The cell may issue stamps up to this time, in nanoseconds.
     Reserved(u64),
-    /// The cell took this write.
+    /// The replica took this write.
     Merged {
         /// The map.
         map: MapId,
         /// The key.
         key: Bytes,
-        /// The write, or all of it that the horizon did not cover.
+        /// The part of the write that the horizon did not cover.
         write: Entry,
     },
-    /// The cell forgot what was deleted or expired, of these keys.
+    /// The replica forgot the deleted and expired values of these keys.
     Forgot {
         /// The map.
         map: MapId,
-        /// All cells have everything up to here.
+        /// The horizon that all cells have reached.
         common: Horizon,
         /// The keys.
         keys: Vec<Bytes>,
     },
-    /// The cell has everything up to here.
+    /// The cell reached this horizon.
     Reached(Horizon),
     /// A checkpoint begins.
     Began(Box<Began>),
-    /// A stretch of a map, as it is.
+    /// The content of a stretch of a map.
     Kept {
         /// The map.
         map: MapId,
-        /// The stretch is behind this key, in the order of tokens; none: from the first one on.
+        /// The key behind which the stretch begins, in the order of tokens. `None`: it begins at the first
+        /// key.
         behind: Option<Bytes>,
-        /// It goes to the end of the map, and else to the last of these.
+        /// Whether the stretch goes to the end of the map. Else it goes to its last key.
         last: bool,
-        /// All its keys.
+        /// All keys of the stretch with their entries.
         entries: Vec<(Bytes, Entry)>,
     },
-    /// The checkpoint is whole.
+    /// The checkpoint is complete.
     Ended,
 }
 
-/// The first record of a checkpoint: all that a cell has, but for its entries.
+/// The first record of a checkpoint: the state of a process except its entries.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Began {
-    /// The last change that was delivered.
+    /// The position of the last change that was delivered.
     pub(super) at: Position,
-    /// The members, cells and maps behind it.
+    /// The members, cells and maps after that change.
     pub(super) roster: Roster,
-    /// Own messages to the order up to this number are over.
+    /// The process's messages to the order up to this number have ended.
     pub(super) passed: u64,
-    /// Own messages behind, with their tokens.
+    /// The process's messages after `passed`, with their tokens.
     pub(super) submitted: Vec<(u64, Bytes)>,
-    /// Stamps are issued up to this time.
+    /// The time up to which stamps may be issued, in nanoseconds.
     pub(super) reserved: u64,
     /// The cell's horizon.
     pub(super) horizon: Horizon,
 }
 
-/// Why no process can go on from a journal as the one that wrote it.
+/// Why no process can continue a journal as the process that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unrecoverable {
     /// A record does not decode.
     #[error("record {0} is malformed: {1}")]
     Malformed(usize, WireError),
-    /// One contradicts those before it.
+    /// A record contradicts the records before it.
     #[error("record {0} does not follow from those before it")]
     Disconnected(usize),
-    /// Neither the beginning is there nor a whole checkpoint.
+    /// Neither the beginning of the journal nor a complete checkpoint is there.
     #[error("a record that was durable is missing")]
     Missing,
-    /// The others know the process elsewhere.
+    /// The other members know the process under another address.
     #[error("the others know this process at {0}")]
     Moved(String),
 }
@@ -213,7 +233,7 @@ impl From<paxos::Record> for Record {
     }
 }
 
-// Tags of the log's records are below.
+// Smaller tags belong to records of the log.
 const SUBMITTED: u8 = 64;
 const LAYOUT: u8 = 65;
 const RESERVED: u8 = 66;
@@ -224,13 +244,13 @@ const BEGAN: u8 = 70;
 const KEPT: u8 = 71;
 const ENDED: u8 = 72;
 
-/// A length, a stamp, flags and a count of fields.
+/// The least bytes of an entry: a length, a stamp, flags and a count of fields.
 const ENTRY_BYTES_LEAST: usize = 21;
-/// A record takes so many bytes beside its contents.
+/// The approximate bytes of a record in addition to its contents.
 const RECORD_BYTES: u64 = 64;
 
 impl Record {
-    /// About how many bytes it takes.
+    /// Returns the approximate bytes of the record.
     fn bytes(&self) -> u64 {
         let content = match self {
             Record::Merged { key, write, .. } => key.len() + write.wire_bytes(),

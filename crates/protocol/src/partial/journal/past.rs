@@ -15,14 +15,21 @@ use crate::{
     wire::decode_all,
 };
 
-/// The past of a cell, as its records tell it.
+/// Whether this record is the message by which a process joins.
+fn joins(record: &Record) -> bool {
+    let Record::Submitted { body, .. } = record else { return false };
+    matches!(Change::decode(body), Some(Change::Join { .. }))
+}
+
+/// The past of a cell, reconstructed from its records.
 #[derive(Debug)]
 pub(in crate::partial) struct Past {
-    /// The last change that was delivered, and what it led to; none: it was never taken in.
+    /// The last change that was delivered, with its position and the resulting roster. `None` if the domain
+    /// never took this process in.
     pub(in crate::partial) roster: Option<(Position, Roster)>,
-    /// Own messages to the order that may have to be sent again.
+    /// This process's messages to the order that may have to be sent again.
     pub(in crate::partial) submissions: Submissions,
-    /// Stamps were issued up to this time.
+    /// The greatest time of a stamp that may have been issued, in nanoseconds.
     pub(in crate::partial) reserved: u64,
     pub(in crate::partial) horizon: Horizon,
     pub(in crate::partial) replica: Replica,
@@ -31,7 +38,7 @@ pub(in crate::partial) struct Past {
 }
 
 impl Past {
-    /// Executes records again. `None` if there are none.
+    /// Executes the records again. Returns `None` if there are no records.
     pub(in crate::partial) fn read(
         records: Vec<Bytes>,
         limits: Limits,
@@ -47,7 +54,9 @@ impl Past {
         let began = |records: &[Record]| records.iter().rposition(|it| matches!(it, Record::Began(_)));
         let first = match records.iter().rposition(|record| *record == Record::Ended) {
             Some(ended) => began(&records[..ended]).ok_or(Unrecoverable::Missing)?,
-            None if matches!(records[0], Record::Submitted { .. }) => 0,
+            // The first message of a process is the one by which it joins. A journal that lost its beginning
+            // starts with a later message.
+            None if joins(&records[0]) => 0,
             None => return Err(Unrecoverable::Missing),
         };
         let mut past = Past {
@@ -68,7 +77,7 @@ impl Past {
         Ok(Some(past))
     }
 
-    /// Where the others know this process to listen.
+    /// Returns the address at which the other members know this process.
     pub(in crate::partial) fn address(&self, me: ProcessId) -> Option<String> {
         if let Some((_, roster)) = &self.roster {
             return roster.members().find(|(id, _)| *id == me).map(|(_, seat)| seat.address.clone());
@@ -118,13 +127,13 @@ impl Past {
                 entries.iter().for_each(|(_, entry)| self.note(entry));
                 self.replica.restore_stretch(map, behind.as_ref(), last, entries);
             }
-            // Of a checkpoint that did not become whole.
+            // These belong to a checkpoint that did not become whole.
             Record::Began(_) | Record::Ended => {}
         }
         Some(())
     }
 
-    /// The clock does not fall behind what was seen.
+    /// Raises the reservation to an entry's newest stamp, so that the clock does not fall behind it.
     fn note(&mut self, entry: &Entry) {
         self.reserved = self.reserved.max(entry.newest().time);
     }

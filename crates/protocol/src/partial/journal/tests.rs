@@ -1,4 +1,4 @@
-//! The bytes of records, and what is made of journals that are not as they should be.
+//! The bytes of records, and the treatment of damaged journals.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -77,13 +77,22 @@ fn a_journal_that_does_not_follow_from_itself_is_refused() {
     assert_eq!(refused(&[join.clone(), log]), Some(Unrecoverable::Disconnected(1)));
     let layout = encoded(&Record::Layout { at: Position(3), roster: Box::new(Roster::default()) });
     assert_eq!(refused(&[join.clone(), layout.clone(), layout]), Some(Unrecoverable::Disconnected(2)));
+    // The first segment is gone, and the rest begins with a later message of the cell.
+    for change in [Change::Complete(CellNumber(1)), Change::DropMap { name: String::from("m") }] {
+        let later = encoded(&Record::Submitted { token: 7, body: change.encode() });
+        assert_eq!(refused(&[later]), Some(Unrecoverable::Missing), "{change:?}");
+    }
+    assert_eq!(
+        refused(&[encoded(&Record::Submitted { token: 7, body: Bytes::new() })]),
+        Some(Unrecoverable::Missing)
+    );
     let mut longer = BytesMut::from(&join[..]);
     longer.put_u8(0);
     let trailing = Unrecoverable::Malformed(1, WireError::Trailing(1));
     assert_eq!(refused(&[join, longer.freeze()]), Some(trailing));
 }
 
-/// Stretches stand for what is behind their beginning, even where a key is in no later record.
+/// A stretch replaces all earlier content behind its beginning, even keys that no later record has.
 #[test]
 fn a_stretch_takes_the_place_of_what_was_there() {
     let stamp = |time| Stamp { time, cell: CellNumber(1) };
@@ -114,7 +123,7 @@ fn a_stretch_takes_the_place_of_what_was_there() {
         encoded(&kept),
         merged(b"c", 5),
         encoded(&Record::Ended),
-        // A further one was not finished.
+        // A later checkpoint was not finished.
         began,
     ];
     let past = read(&records).unwrap().unwrap();

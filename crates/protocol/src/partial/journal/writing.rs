@@ -1,4 +1,4 @@
-//! Writing a cell's journal: what of it is durable, and what waits for that.
+//! Writing a cell's journal: which records are durable, and what waits for the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,33 +10,35 @@ use crate::{
         cell::Cell,
         layout::MapId,
         message::{Answer, Round},
-        replica::{Replica, Stretch},
+        replica::{EntryRun, Replica},
     },
     seam::{Sink, Ticket},
 };
 
-/// The records of a cell that are durable, and the answers that wait for others.
+/// The write side of a cell's journal: the records that are durable, and the answers that wait for other
+/// records.
 #[derive(Debug)]
 pub(in crate::partial) struct Journal {
     last: Ticket,
     durable: Ticket,
-    /// The keys whose newest records may not be durable, and these records.
+    /// The keys whose newest record may not be durable, with that record.
     fresh: BTreeMap<(MapId, Bytes), Ticket>,
-    /// The same, in the order of the records.
+    /// The same keys and records, in the order of the records.
     order: VecDeque<(Ticket, (MapId, Bytes))>,
-    /// Stamps up to this time are covered by a durable record.
+    /// The greatest time that a durable reservation covers, in nanoseconds. Stamps up to it may leave the
+    /// cell.
     covered: u64,
-    /// Further reservations, and their records.
+    /// Reservations that are not durable yet: record and time.
     reservations: VecDeque<(Ticket, u64)>,
-    /// By how much they go ahead.
+    /// How far a reservation goes beyond the last issued stamp, in nanoseconds.
     ahead: u64,
     /// Answers of the cell to its own coordinator, by the record that each waits for.
     answers: BTreeMap<Ticket, Vec<(Round, Answer)>>,
-    /// The record behind which a cell that was arriving has everything on its disk.
+    /// The record after which an arriving cell has all its copies on disk. `None` if nothing waits for it.
     arrived: Option<Ticket>,
     /// Bytes written since the last checkpoint began.
     bytes: u64,
-    /// A checkpoint begins when there are so many, or as many as the cell keeps.
+    /// The bytes after which a checkpoint begins, unless the cell keeps more than that.
     checkpoint_bytes: u64,
     checkpoint: Option<Checkpoint>,
 }
@@ -45,14 +47,14 @@ pub(in crate::partial) struct Journal {
 #[derive(Debug)]
 struct Checkpoint {
     began: Ticket,
-    /// The last record of it, which is waited for.
+    /// The checkpoint's last record so far. The next piece waits until this record is durable.
     written: Ticket,
-    /// Where the next stretch begins; none: it is whole.
+    /// The map and the key behind which the next stretch begins. `None` once all stretches are written.
     next: Option<(MapId, Option<Bytes>)>,
 }
 
 impl Journal {
-    /// The journal of a new cell, which reserves stamps by `ahead` beyond the last one.
+    /// Returns the journal of a new cell. Reservations go `ahead` nanoseconds beyond the last issued stamp.
     pub(in crate::partial) fn new(ahead: u64, checkpoint_bytes: u64) -> Journal {
         Journal {
             last: Ticket(0),
@@ -70,7 +72,8 @@ impl Journal {
         }
     }
 
-    /// The cell goes on: stamps up to `covered` were issued before, and so many bytes were written since the last checkpoint.
+    /// Continues an earlier journal: stamps up to `covered` may have been issued, and `bytes` were written
+    /// since the last checkpoint began.
     pub(in crate::partial) fn resume(&mut self, covered: u64, bytes: u64) {
         (self.covered, self.bytes) = (covered, bytes);
     }
@@ -89,7 +92,7 @@ impl Journal {
         }
     }
 
-    /// Everything up to this record is durable. Returns the answers that waited for it.
+    /// Records that everything up to `through` is durable. Returns the answers that waited for it.
     pub(in crate::partial) fn persisted(&mut self, through: Ticket) -> Vec<(Round, Answer)> {
         self.durable = self.durable.max(through);
         while let Some((ticket, at)) = self.order.pop_front_if(|(ticket, _)| *ticket <= through) {
@@ -104,12 +107,12 @@ impl Journal {
         std::mem::replace(&mut self.answers, later).into_values().flatten().collect()
     }
 
-    /// The last record, unless everything is durable.
+    /// Returns the last record, or `None` if everything is durable.
     pub(in crate::partial) fn unsynced(&self) -> Option<Ticket> {
         (self.last > self.durable).then_some(self.last)
     }
 
-    /// The record that has what is held of a key, unless it is durable.
+    /// Returns the newest record of a key, or `None` if that record is durable.
     pub(in crate::partial) fn record_of(&self, map: MapId, key: &Bytes) -> Option<Ticket> {
         if self.fresh.is_empty() {
             return None;
@@ -117,7 +120,8 @@ impl Journal {
         self.fresh.get(&(map, key.clone())).copied()
     }
 
-    /// Reserves further stamps if that is due: the last one issued is `issued`.
+    /// Reserves further stamps once half of the reserve is used. `issued` is the time of the last issued
+    /// stamp.
     pub(in crate::partial) fn reserve(&mut self, issued: u64, out: &mut dyn Sink<Cell>) {
         if issued > 0 && issued.saturating_add(self.ahead / 2) > self.reserved() {
             let through = issued.saturating_add(self.ahead);
@@ -126,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// The record that covers the stamps issued, unless it is durable.
+    /// Returns the record that covers the issued stamps, or `None` if it is durable.
     pub(in crate::partial) fn cover(&self, issued: u64) -> Option<Ticket> {
         if issued <= self.covered {
             return None;
@@ -135,34 +139,34 @@ impl Journal {
         Some(covers.expect("stamps are reserved as they are issued").0)
     }
 
-    /// The time up to which stamps are reserved, durably or not.
+    /// Returns the time up to which stamps are reserved, durably or not.
     pub(in crate::partial) fn reserved(&self) -> u64 {
         self.reservations.back().map_or(self.covered, |(_, time)| *time)
     }
 
-    /// An answer to the cell's own coordinator waits for a record.
+    /// Keeps an answer to the cell's own coordinator until a record is durable.
     pub(in crate::partial) fn hold(&mut self, ticket: Ticket, round: Round, answer: Answer) {
         self.answers.entry(ticket).or_default().push((round, answer));
     }
 
-    /// The cell has copied everything. Says whether all of it is durable.
+    /// Records that the cell has copied everything. Returns whether all copies are durable.
     pub(in crate::partial) fn arrive(&mut self) -> bool {
         let arrived = self.arrived.unwrap_or(self.last);
         self.arrived = (arrived > self.durable).then_some(arrived);
         self.arrived.is_none()
     }
 
-    /// Whether copies that were waited for are durable now.
+    /// Whether the copies that an arrival waited for have become durable. Returns true once.
     pub(in crate::partial) fn has_arrived(&mut self) -> bool {
         self.arrived.take_if(|arrived| *arrived <= self.durable).is_some()
     }
 
-    /// Whether a checkpoint should begin, of a cell that keeps so many bytes.
+    /// Whether a checkpoint should begin. `kept` is the memory of the cell's entries, in bytes.
     pub(in crate::partial) fn is_due(&self, kept: usize) -> bool {
         self.checkpoint.is_none() && self.bytes >= self.checkpoint_bytes.max(kept as u64)
     }
 
-    /// Begins a checkpoint.
+    /// Begins a checkpoint with its first record.
     pub(in crate::partial) fn begin(&mut self, began: Began, out: &mut dyn Sink<Cell>) {
         self.last = out.persist(Record::Began(Box::new(began)));
         self.bytes = 0;
@@ -170,7 +174,8 @@ impl Journal {
         self.checkpoint = Some(Checkpoint { began: self.last, written: self.last, next });
     }
 
-    /// Writes the next piece of a checkpoint once the one before is durable. What the last whole one makes needless is collected.
+    /// Writes the next piece of a checkpoint once the previous piece is durable. When the whole checkpoint is
+    /// durable, lets the disk drop the records before it.
     pub(in crate::partial) fn proceed(&mut self, replica: &Replica, out: &mut dyn Sink<Cell>) {
         let durable = self.durable;
         let Some(checkpoint) = self.checkpoint.as_mut().filter(|it| it.written <= durable) else { return };
@@ -181,7 +186,7 @@ impl Journal {
         };
         let record = match replica.stretch(from, behind) {
             None => Record::Ended,
-            Some(Stretch { map, behind, entries, next }) => {
+            Some(EntryRun { map, behind, entries, next }) => {
                 let last = next.is_none();
                 checkpoint.next = Some(if last { (MapId(map.0 + 1), None) } else { (map, next) });
                 Record::Kept { map, behind, last, entries }

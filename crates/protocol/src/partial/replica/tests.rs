@@ -1,15 +1,16 @@
-//! A replica: what it takes, passes over, forgets and refuses.
+//! A replica: the writes that it takes, ignores, forgets and refuses.
 
 use bytes::BytesMut;
 
 use super::{
     super::{
         counter::Tally,
+        entry::Value,
         journal::Past,
         layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, Strategy, tests::layout},
         message::Round,
         ring::Site,
-        routing::Roster,
+        routing::{Change, Roster},
     },
     *,
 };
@@ -38,10 +39,12 @@ impl Rig {
         self.replica.answer(request, &self.layout, &mut self.clock, Time(1_000))
     }
 
-    /// The replica as its records have it.
+    /// Returns the replica that its records lead to.
     fn recovered(&mut self) -> Replica {
         let roster = Box::new(Roster::of(self.layout.clone()));
-        let joined = Record::Submitted { token: 0, body: Bytes::new() };
+        let (name, address) = (String::from("cell"), String::from("h:1"));
+        let body = Change::Join { name, address, site: Site(0), tokens: Vec::new() }.encode();
+        let joined = Record::Submitted { token: 0, body };
         let before = [joined, Record::Layout { at: Position(1), roster }];
         let encoded = |record: Record| {
             let mut bytes = BytesMut::new();
@@ -63,7 +66,12 @@ fn stamp(time: u64) -> Stamp {
 }
 
 const TAKEN: Answer = Answer::Written { newer: Stamp::ZERO };
-const WIDE: Limits = Limits { entry_bytes_max: 1 << 20, store_bytes_max: 1 << 20 };
+const WIDE: Limits = small(1 << 20, 1 << 20);
+
+const fn small(entry_bytes_max: usize, store_bytes_max: usize) -> Limits {
+    let (entry_bytes_spare, store_bytes_spare, place_bytes_max) = (600, 100, 4 << 20);
+    Limits { entry_bytes_max, store_bytes_max, entry_bytes_spare, store_bytes_spare, place_bytes_max }
+}
 
 #[test]
 fn who_holds_a_newer_stamp_says_so() {
@@ -75,7 +83,7 @@ fn who_holds_a_newer_stamp_says_so() {
     assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(100)));
     let held = rig.replica.entry(MAP, &Bytes::from_static(b"k")).unwrap().clone();
     assert_eq!(rig.demand("k", Demand::Digest), Answer::Digest(held.digest()));
-    assert_eq!(rig.demand("k", Demand::Read), Answer::Entry(held));
+    assert_eq!(rig.demand("k", Demand::Read(u32::MAX)), Answer::Entry(held));
 }
 
 #[test]
@@ -92,14 +100,14 @@ fn copies_that_the_horizon_covers_are_passed_over() {
     assert_eq!(rig.put("k", 100, 1), Answer::Written { newer: stamp(300) });
     assert_eq!(rig.replica.keys(), 0);
     assert_eq!(rig.demand("k", Demand::Ask), Answer::Told(stamp(300)));
-    // A later life of a cell may have an older clock.
+    // The clock of a cell's later life may be behind.
     let late = Stamp { time: 250, cell: CellNumber(2) };
     let write = Entry::whole(late, Some(Bytes::from_static(b"v")), None);
     assert_eq!(rig.demand("k", Demand::Write(write)), Answer::Written { newer: stamp(300) });
     assert_eq!(rig.replica.keys(), 1);
 }
 
-/// This cell's clock says 1,000; the slowest one has come to the horizon's time.
+/// This cell's clock says 1,000. The slowest clock has reached the horizon's time.
 #[test]
 fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
     let mut rig = Rig::new(WIDE);
@@ -111,7 +119,8 @@ fn what_expires_is_forgotten_when_every_clock_has_come_to_its_end() {
     }
 }
 
-/// The tally went on before its coordinator heard of the deletion, which all have forgotten when this state comes.
+/// The tally went on before its coordinator heard of the deletion. All cells have forgotten the deletion when
+/// this state comes.
 #[test]
 fn a_tally_that_ended_is_passed_over_though_it_went_on() {
     let mut rig = Rig::new(WIDE);
@@ -135,13 +144,13 @@ fn a_tally_that_ended_is_passed_over_though_it_went_on() {
     assert_eq!(count(&rig), None, "it ended");
     rig.demand("k", Demand::Write(tally(221, 231)));
     assert_eq!(count(&rig), one, "another one began");
-    // A tally that another replica holds, as comparing tells, did not end everywhere.
+    // Comparing fetched this tally from another replica, which holds it. So it did not end everywhere.
     let copy = (Bytes::from_static(b"l"), tally(100, 230));
     rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).unwrap();
     assert_eq!(rig.replica.keys(), 2);
 }
 
-/// A copy has a tally that ended, and one that goes on. Only the second is written down.
+/// A copy has a tally that ended, and one that goes on. Only the second is written to the disk.
 #[test]
 fn a_tally_that_was_passed_over_does_not_come_back_from_disk() {
     let mut rig = Rig::new(WIDE);
@@ -182,7 +191,7 @@ fn another_layout_is_refused_and_a_dropped_map_is_forgotten() {
         layout: rig.layout.version(),
         map: MAP,
         key: key.clone(),
-        demand: Demand::Read,
+        demand: Demand::Read(u32::MAX),
     };
     rig.layout.apply(&LayoutOrder::DropMap(MAP)).unwrap();
     rig.replica.adopt(&rig.layout);
@@ -197,7 +206,7 @@ fn another_layout_is_refused_and_a_dropped_map_is_forgotten() {
 
 #[test]
 fn limits_hold_and_deletes_make_room() {
-    let mut rig = Rig::new(Limits { entry_bytes_max: 600, store_bytes_max: 900 });
+    let mut rig = Rig::new(small(600, 900));
     assert_eq!(rig.put("a", 1, 1_000), Answer::Refused(Refusal::TooLarge));
     assert_eq!(rig.put("a", 1, 400), TAKEN);
     assert_eq!(rig.put("b", 1, 400), Answer::Refused(Refusal::Full));
@@ -206,4 +215,66 @@ fn limits_hold_and_deletes_make_room() {
     assert_eq!(rig.put("b", 1, 400), TAKEN);
     let refused = rig.replica.refused();
     assert_eq!((refused.too_large, refused.full), (1, 1));
+}
+
+fn deletes_of(time: u64, names: impl Iterator<Item = u64>) -> Entry {
+    let field = |name: u64| (Bytes::from(format!("field {name:08}")), None);
+    Entry::of_fields(stamp(time), names.map(field))
+}
+
+/// Deletes of fields that never existed leave tombstones. Without a bound, a link could not carry the entry.
+#[test]
+fn deletes_of_fields_that_were_never_there_have_a_bound() {
+    let mut rig = Rig::new(small(600, 1 << 20));
+    let mut refused = None;
+    for at in 0..100 {
+        let answer = rig.demand("h", Demand::Write(deletes_of(at + 1, at * 4..at * 4 + 4)));
+        if answer != TAKEN {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let bytes = rig.replica.bytes();
+    assert_eq!(refused, Some(Answer::Refused(Refusal::TooLarge)), "an entry has {bytes} bytes");
+    assert!((600..=1_200).contains(&bytes), "{bytes}");
+    // The whole key can be deleted, because that makes the entry smaller.
+    assert_eq!(rig.demand("h", Demand::Write(Entry::whole(stamp(900), None, None))), TAKEN);
+    assert!(rig.replica.bytes() < 200);
+}
+
+#[test]
+fn deletes_of_keys_that_were_never_there_have_a_bound() {
+    let mut rig = Rig::new(small(600, 900));
+    let key = |at: u64| Bytes::from(format!("key {at:08}"));
+    let mut refused = None;
+    for at in 0..1_000 {
+        let demand = Demand::Write(Entry::whole(stamp(at + 1), None, None));
+        let request =
+            Request { round: Round(1), layout: rig.layout.version(), map: MAP, key: key(at), demand };
+        let answer = rig.replica.answer(request, &rig.layout, &mut rig.clock, Time(1_000));
+        if answer != TAKEN {
+            refused = Some(answer);
+            break;
+        }
+    }
+    let bytes = rig.replica.bytes();
+    assert_eq!(refused, Some(Answer::Refused(Refusal::Full)), "the store has {bytes} bytes");
+    assert!((900..=1_100).contains(&bytes), "{bytes}");
+}
+
+/// Another replica has accepted the copied entry. If this one refused it, both would differ for ever.
+#[test]
+fn a_copy_passes_the_limits_of_clients() {
+    let mut rig = Rig::new(small(600, 900));
+    let fields = |time: u64, name: &'static str| {
+        let value = Some(Bytes::from(vec![b'x'; 400]));
+        Entry::of_fields(stamp(time), [(Bytes::from_static(name.as_bytes()), value)])
+    };
+    assert_eq!(rig.demand("h", Demand::Write(fields(1, "a"))), TAKEN);
+    assert_eq!(rig.demand("h", Demand::Write(fields(2, "b"))), Answer::Refused(Refusal::TooLarge));
+    let copy = (Bytes::from_static(b"h"), fields(2, "b"));
+    assert!(rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).is_ok(), "too large");
+    let copy = (Bytes::from_static(b"i"), fields(3, "a"));
+    assert!(rig.replica.take(MAP, copy, &mut rig.clock, Time(1_000)).is_ok(), "no room");
+    assert_eq!(rig.replica.keys(), 2);
 }

@@ -1,4 +1,4 @@
-//! A process with a disk: what of the order takes effect, and when.
+//! A process with a disk: when changes of the order take effect.
 
 use super::{
     super::layout::{Copies, Map, ReadRepair, Strategy, tests::process},
@@ -43,11 +43,11 @@ fn me() -> Peer {
     Peer { id: process(1), address: String::from("h1:1") }
 }
 
-/// A process that asks to join, and the change that it asks for.
+/// Returns a process that asks to join, and the change that it asks for.
 fn newcomer() -> (Resident, Change) {
-    let place = Place { name: String::from("cell-1"), site: Site(0), tokens: vec![Token(1)] };
+    let place = JoinOptions { name: String::from("cell-1"), site: Site(0), tokens: vec![Token(1)] };
     let resident = Resident::new(me(), place.clone(), settings(), 0, Time::ZERO);
-    let Place { name, site, tokens } = place;
+    let JoinOptions { name, site, tokens } = place;
     (resident, Change::Join { name, address: me().address, site, tokens })
 }
 
@@ -61,7 +61,7 @@ fn deliver(resident: &mut Resident, number: u64, change: &Change, cx: &mut Conte
     resident.apply(cx, (at, id), &body, attachment.filter(|_| number == 1), out);
 }
 
-/// Else a cell could serve under a layout that it does not know when it comes back.
+/// Otherwise a cell could serve under a layout that it does not know when it comes back.
 #[test]
 fn a_layout_takes_effect_once_it_is_durable() {
     let (mut resident, join) = newcomer();
@@ -85,8 +85,9 @@ fn a_layout_takes_effect_once_it_is_durable() {
     assert_eq!(cells(&again), 1, "it goes on with the layout that it had");
 }
 
-/// The order may have the word that all have a change before the change is durable here, or after a change of routers before it was delivered.
-/// The one that asked for it is told when it takes effect: the next command meets it.
+/// The order may announce that all members have a change before the change is durable here, or after a change
+/// of routers before it was delivered. The user learns the end when the change takes effect, so that the next
+/// command meets it.
 #[test]
 fn a_change_ends_when_it_takes_effect_here() {
     let (mut resident, join) = newcomer();

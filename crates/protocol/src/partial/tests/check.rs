@@ -1,4 +1,4 @@
-//! Naive judges of one key's history. They share nothing with what they judge.
+//! Naive checkers of one key's history. They share no code with what they check.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) start: u64,
-    /// `None`: a write of unknown outcome.
+    /// The end. `None` for a write of unknown outcome.
     pub(super) end: Option<u64>,
     pub(super) what: What,
 }
 
-/// The deed of an operation. Values are written once; `None` is a deleted or unwritten key.
+/// The action of an operation. Values are written once. `None` is a deleted or unwritten key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Wrote(Option<u64>),
     Read(Option<u64>),
 }
 
-/// Whether some order of the operations explains all answers and contradicts no interval: by trying them all. Of any two
-/// attempts that have done the same operations and hold the same value, one is enough.
+/// Whether some order of the operations explains all answers and contradicts no interval. Tries all orders.
+/// Of two attempts that have done the same operations and hold the same value, it follows one.
 pub(super) fn is_atomic(history: &[Seen]) -> bool {
     assert!(history.len() <= 64, "too many operations to try all orders");
     let mut tried: BTreeSet<(u64, Option<u64>)> = BTreeSet::new();

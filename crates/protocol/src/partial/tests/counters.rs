@@ -16,7 +16,7 @@ fn add(net: &mut Net, node: u64, key: &'static str, added: i64, level: Level) ->
     net.act(node, key, Action::Add(added), level)
 }
 
-/// The count that an increment answered.
+/// Returns the count that an increment answered.
 fn count(outcome: &Outcome) -> i64 {
     match outcome {
         Outcome::Counted { count, .. } => *count,
@@ -24,7 +24,7 @@ fn count(outcome: &Outcome) -> i64 {
     }
 }
 
-/// The tallies of a counter at a cell.
+/// Returns the number of a counter's tallies at a cell.
 fn tallies(net: &Net, node: u64, key: &'static str) -> usize {
     let entry = net.cells[&node].replica().entry(net::MAP, &bytes(key));
     entry.map_or(0, |entry| entry.tallies().count())
@@ -45,7 +45,7 @@ fn increments_through_all_cells_are_counted_once() {
             let answer = net.read(2, "k", level);
             assert_eq!(found(&answer), Some(Value::String(Bytes::from(wanted.to_string()))));
         }
-        // One tally of each cell for smaller levels, and one for quorums.
+        // Each cell has one tally for smaller levels, and one for quorums.
         for owner in net.owners("k") {
             assert_eq!(tallies(&net, owner, "k"), 8);
         }
@@ -61,7 +61,7 @@ fn a_string_of_digits_is_counted_on() {
     net.put(1, "k", "-5", level);
     assert_eq!(count(&add(&mut net, 2, "k", 3, level)), -2);
     assert_eq!(count(&add(&mut net, 3, "k", 4, level)), 2);
-    // A string takes the place of base and tallies, and a deletion does.
+    // A string replaces base and tallies, and so does a deletion.
     net.put(1, "k", "100", level);
     assert_eq!(found(&net.read(2, "k", level)), string("100"));
     assert_eq!(count(&add(&mut net, 2, "k", -1, level)), 99);
@@ -81,7 +81,7 @@ fn a_string_of_digits_is_counted_on() {
     assert_eq!(count(&add(&mut net, 2, "k", 1, level)), i64::MAX);
     assert_eq!(refused(&mut net, 1), Rejection::Overflow);
     assert_eq!(count(&add(&mut net, 2, "k", i64::MIN, level)), -1);
-    // The sum of one tally is beyond 64 bits, and the count is not.
+    // The sum of one tally would exceed 64 bits, but the count does not.
     assert_eq!(count(&add(&mut net, 2, "k", i64::MIN + 1, level)), i64::MIN);
     assert_eq!(refused(&mut net, -1), Rejection::Overflow);
     net.act(1, "k", Action::Delete, level);
@@ -89,7 +89,8 @@ fn a_string_of_digits_is_counted_on() {
     assert_eq!(refused(&mut net, 1), Rejection::Hash);
 }
 
-/// Neither coordinator hears the other before both have begun: each answers 1, and both are counted.
+/// Neither coordinator hears the other before both have begun: each answers 1, and both increments are
+/// counted.
 #[test]
 fn increments_at_the_same_time_are_both_counted() {
     for repair in [ReadRepair::None, ReadRepair::Blocking] {
@@ -102,7 +103,7 @@ fn increments_at_the_same_time_are_both_counted() {
     }
 }
 
-/// Fifty clients increment through one cell at once: one tally, in which all are.
+/// Fifty clients increment through one cell at once. All increments go into one tally.
 #[test]
 fn a_crowd_at_one_cell_shares_a_tally() {
     for level in [Level::One, Level::Quorum] {
@@ -121,7 +122,8 @@ fn a_crowd_at_one_cell_shares_a_tally() {
     }
 }
 
-/// A life's tallies stay when it ends, and its successor begins another: it does not know what the last one had sent.
+/// A life's tallies stay when it ends. Its successor begins another one, because it does not know the last
+/// state that was sent.
 #[test]
 fn the_next_life_begins_another_tally() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::Blocking, 1);
@@ -142,8 +144,8 @@ fn the_next_life_begins_another_tally() {
     }
 }
 
-/// The cell's own disk has its tally's first state, and another owner has acknowledged the second. Were the first gone on with, the second
-/// would be lost.
+/// The cell's own disk has its tally's first state, and another owner has acknowledged the second. If the
+/// cell continued the first state, the second would be lost.
 #[test]
 fn a_cell_that_comes_back_begins_another_tally() {
     let mut net = Net::on_disks(3, ReadRepair::None, 1 << 30, 1);
@@ -168,11 +170,11 @@ fn a_cell_that_comes_back_begins_another_tally() {
         assert_eq!(tallies(&net, node, "k"), 2);
         assert_eq!(found(&net.read(node, "k", Level::One)), string("321"));
     }
-    // From now on it goes on with that one.
+    // From now on the cell continues that tally.
     assert_eq!(count(&add(&mut net, 1, "k", 4_000, Level::Quorum)), 4_321);
     assert_eq!(count(&add(&mut net, 1, "k", 50_000, Level::Quorum)), 54_321);
     assert_eq!(tallies(&net, 1, "k"), 3, "one more, at a quorum level");
-    // All owners have the first one, and everybody knows.
+    // All owners have the first tally, and all cells know it.
     net.run(Duration::from_secs(5));
     assert_eq!(count(&add(&mut net, 1, "k", 600_000, Level::One)), 654_321);
     net.run(MOMENT);
@@ -180,7 +182,8 @@ fn a_cell_that_comes_back_begins_another_tally() {
     assert_eq!(found(&net.read(2, "k", Level::Quorum)), string("654321"));
 }
 
-/// Each start begins a tally of a key that is incremented at once. It takes in those of before, or is gone on with at the next start.
+/// Each start begins a tally of a key that is incremented at once. That tally takes in the earlier ones, or
+/// the next start continues it.
 #[test]
 fn starts_of_a_cell_leave_no_tallies_behind() {
     for (repair, level) in [(ReadRepair::None, Level::One), (ReadRepair::Blocking, Level::Quorum)] {
@@ -211,7 +214,8 @@ fn starts_of_a_cell_leave_no_tallies_behind() {
     }
 }
 
-/// One owner has earlier tallies and another one the state that has taken them in, whatever reads, hints and comparing bring together.
+/// One owner has earlier tallies and another one the state that has taken them in. Reads, hints and comparing
+/// bring them together in any order.
 #[test]
 fn what_was_taken_in_does_not_count_again() {
     let mut net = Net::on_disks(3, ReadRepair::None, 2_000, 1);
@@ -243,7 +247,8 @@ fn what_was_taken_in_does_not_count_again() {
     }
 }
 
-/// At level one the first increment is at one replica, and the second goes to another. It holds both.
+/// At level one the first increment is at one replica, and the second goes to another one, with both
+/// increments in it.
 #[test]
 fn a_coordinator_remembers_what_not_all_owners_have() {
     let mut net = Net::without_comparing(4);
@@ -287,7 +292,7 @@ fn an_increment_that_is_not_acknowledged_may_be_counted() {
     assert_eq!(found(&net.read(2, "k", Level::All)), string("2"));
 }
 
-/// All replicas refuse, so that nothing was written; the next increment does not bring it in after all.
+/// All replicas refuse, so nothing was written. The next increment does not include the refused one.
 #[test]
 fn a_refused_increment_is_taken_back() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -312,7 +317,7 @@ fn an_increment_keeps_the_end_of_what_expires() {
     net.run(Duration::from_millis(600));
     assert_eq!(found(&net.read(2, "k", Level::Quorum)), Some(Value::Nothing));
     assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 1);
-    // Base and tally are forgotten, and what began since stays.
+    // Base and tally are forgotten, and a tally that began later stays.
     net.run(Duration::from_secs(10));
     for node in net.nodes() {
         assert_eq!(tallies(&net, node, "k"), 1);
@@ -321,7 +326,8 @@ fn an_increment_keeps_the_end_of_what_expires() {
     }
 }
 
-/// Deleted, forgotten and counted anew, over and over; a cell that was away for one of the deletions brings nothing back.
+/// A counter is deleted, forgotten and counted again, several times. A cell that was away for one of the
+/// deletions brings nothing back.
 #[test]
 fn a_deleted_counter_is_forgotten_and_begins_at_zero() {
     let mut net = Net::new(&[0, 0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
@@ -345,13 +351,13 @@ fn a_deleted_counter_is_forgotten_and_begins_at_zero() {
     }
 }
 
-/// A counter that has very many tallies takes no more, and a string makes one base of all.
+/// A counter with the most tallies takes no more, and a string makes one base of all.
 #[test]
 fn tallies_are_bounded() {
     let mut net = Net::new(&[0, 0, 0], &[(0, 3)], ReadRepair::None, 1);
     let mut refused = None;
     for turn in 0..200u64 {
-        // Each tally takes one increment: the second one would be beyond 64 bits.
+        // Each tally takes one increment: a second one would exceed 64 bits.
         let added = if turn % 2 == 0 { i64::MAX } else { -i64::MAX };
         let node = turn % 2 + 1;
         if let Outcome::Rejected(rejection) = add(&mut net, node, "k", added, Level::Quorum) {
@@ -364,17 +370,18 @@ fn tallies_are_bounded() {
     assert_eq!(count(&add(&mut net, 1, "k", 1, Level::Quorum)), 1);
 }
 
-/// An operation of a random schedule. Increments add powers of two, so that a count tells which of them are in it.
+/// An operation of a random schedule. Increments add powers of two, so a count shows which increments it
+/// includes.
 struct Begun {
     id: u64,
     node: u64,
     start: u64,
     end: Option<u64>,
-    /// Zero: a read.
+    /// The number to add. Zero for a read.
     added: i64,
 }
 
-/// The increments that somebody was told of.
+/// Returns the increments that an outcome shows.
 fn told(outcome: &Outcome) -> Option<i64> {
     match outcome {
         Outcome::Counted { count, .. } => Some(*count),
@@ -384,19 +391,20 @@ fn told(outcome: &Outcome) -> Option<i64> {
     }
 }
 
-/// Cells in memory, of which one dies.
+/// Cells in memory, one of which dies.
 fn in_memory(repair: ReadRepair, seed: u64) -> Net {
     Net::new(&[0, 0, 0, 0], &[(0, 3)], repair, seed)
 }
 
-/// Cells on disks that are slow and lose power, one of them or all at once.
+/// Cells on slow disks. They lose power, alone or all at once.
 fn on_disks(repair: ReadRepair, seed: u64) -> Net {
     let mut net = Net::on_disks(3, repair, 2_000, seed);
     net.slow_disks(true);
     net
 }
 
-/// Any message may be next, links break, cells pause and end, clocks differ and jump. Returns the net, and what was done.
+/// Runs a random schedule: any message may be next, links break, cells pause and end, clocks differ and jump.
+/// Returns the net and the operations.
 fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
     let has_disks = !net.disks.is_empty();
     let cells = net.nodes().len() as u64;
@@ -443,10 +451,10 @@ fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
                     net.restart(*node, offset);
                 }
                 net.slow_disks(true);
-                // The clocks pass what was reserved.
+                // The clocks pass the reserved stamps.
                 pass(&mut net, Duration::from_millis(600));
             }
-            // Everybody hears of everything, and tallies of before are gone on with and taken in.
+            // All messages arrive, so cells continue earlier tallies or take them in.
             24 if has_disks && net.below(8) == 0 => {
                 net.slow_disks(false);
                 net.release();
@@ -483,7 +491,7 @@ fn schedule(mut net: Net, levels: &[Level], seed: u64) -> (Net, Vec<Begun>) {
     (net, begun)
 }
 
-/// Nobody hears any more of what these cells had under way.
+/// Ends the open operations of these cells, whose outcome no user learns.
 fn give_up(net: &mut Net, begun: &[Begun], nodes: &[u64]) {
     for it in begun.iter().filter(|it| nodes.contains(&it.node)) {
         net.outcomes.entry(it.id).or_insert(Outcome::MaybeApplied);
@@ -495,7 +503,7 @@ fn pass(net: &mut Net, span: Duration) {
     net.fire();
 }
 
-/// The increments that took effect, and those that may have.
+/// Returns the increments that took effect, and those that may have.
 fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     begun.iter().fold((0, 0), |(done, perhaps), it| match &net.outcomes[&it.id] {
         Outcome::Counted { .. } => (done | it.added, perhaps),
@@ -504,7 +512,8 @@ fn effects(net: &Net, begun: &[Begun]) -> (i64, i64) {
     })
 }
 
-/// In each seed each count has what was acknowledged before, and nothing that was not asked for.
+/// For each seed, each count includes all increments acknowledged before it, and no increment that was not
+/// requested.
 fn quorums_count(seeds: u64, net: fn(ReadRepair, u64) -> Net) {
     let levels = [Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
     for seed in 0..seeds {
@@ -539,8 +548,8 @@ fn a_quorum_on_disk_counts_what_was_acknowledged_before() {
     quorums_count(150, on_disks);
 }
 
-/// At smaller levels too, all that was acknowledged is counted in the end, and no increment twice. Returns the tallies of the owner that
-/// has most.
+/// At smaller levels too, all acknowledged increments are counted in the end, and none twice. Returns the
+/// tallies of the owner that has most.
 fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     let (mut net, begun) = schedule(net, levels, seed);
     let (done, perhaps) = effects(&net, &begun);
@@ -562,7 +571,7 @@ fn all_is_counted(net: Net, levels: &[Level], seed: u64) -> Vec<Tally> {
     most
 }
 
-/// As long as no cell dies, as in every third schedule.
+/// The claim holds while no cell dies, as in every third schedule.
 #[test]
 fn replicas_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];
@@ -573,7 +582,7 @@ fn replicas_count_all_that_was_acknowledged() {
     }
 }
 
-/// On disk whatever dies.
+/// On disk the claim holds whatever cell dies.
 #[test]
 fn replicas_on_disk_count_all_that_was_acknowledged() {
     let levels = [Level::One, Level::Two, Level::Quorum];

@@ -1,4 +1,4 @@
-//! Cells on disks: claims of the essay of `journal` one by one, and recovery of whatever was written.
+//! Cells on disks: tests of the claims in the essay of `journal`, and recovery after random writes.
 
 use bytes::Bytes;
 
@@ -44,7 +44,27 @@ fn a_write_is_acknowledged_once_a_quorum_has_it_on_disk() {
     assert_eq!(found(&net.read(3, "k", Level::Quorum)), string("v"));
 }
 
-/// Stamps are reserved ahead: a write that follows another one soon waits for no sync but those of its replicas.
+/// A key that a scan lists survives a power cut.
+#[test]
+fn a_scan_shows_no_key_that_is_not_durable() {
+    for asked in [1, 2] {
+        let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
+        net.put(1, "other", "v", Level::All);
+        net.slow_disks(true);
+        net.begin(1, "k", Some("v"), Level::Quorum, None);
+        net.run(MOMENT);
+        assert_eq!(net.holders("k"), 3);
+        let scan = net.begin_scan(asked, Level::Quorum, None);
+        net.run(MOMENT);
+        assert_eq!(net.scanned(scan), None, "cell {asked} showed what no disk has");
+        net.slow_disks(false);
+        net.run(MOMENT);
+        let Some(Scanned::Piece { keys, .. }) = net.scanned(scan) else { panic!("the scan does not end") };
+        assert_eq!(keys.len(), 2);
+    }
+}
+
+/// Stamps are reserved ahead, so a write soon after another one waits only for the syncs of its replicas.
 #[test]
 fn a_write_leaves_at_once_when_its_stamp_is_covered() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -110,7 +130,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     net.run(Duration::from_millis(700));
     let after = stamp(&net.put(1, "other", "w", Level::Quorum));
     assert!(after > before && after.cell == before.cell, "{after:?} is issued after {before:?}");
-    // Further than a stamp may be ahead of the wall clock, it refuses.
+    // If its stamps would be too far ahead of the wall clock, the cell refuses.
     net.cut_power(1);
     net.restart(1, -5_000_000_000);
     net.run(Duration::from_millis(100));
@@ -119,7 +139,7 @@ fn stamps_go_on_above_those_of_before_though_the_clock_was_set_back() {
     assert!(stamp(&net.put(1, "k", "x", Level::Quorum)) > after);
 }
 
-/// The others keep a deletion for as long as a cell is away, however long, and it brings nothing back.
+/// The others keep a deletion while a cell is away, however long, so that the cell brings nothing back.
 #[test]
 fn a_cell_that_was_away_brings_no_deleted_key_back() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -150,7 +170,7 @@ fn a_cell_that_was_away_brings_no_deleted_key_back() {
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
 }
 
-/// A horizon is told once it is on disk: the others forget by it.
+/// A cell tells its horizon only once it is on disk, because the others forget deletions by it.
 #[test]
 fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -173,7 +193,7 @@ fn a_deletion_that_is_not_on_every_disk_is_forgotten_nowhere() {
     assert_eq!(found(&net.read(3, "k", Level::All)), Some(Value::Nothing));
 }
 
-/// A word says how far a cell is, and rests on all that the cell has taken and reserved.
+/// A word tells a cell's progress, and rests on everything that the cell has taken and reserved.
 #[test]
 fn a_word_leaves_behind_all_records_before_it() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -182,13 +202,13 @@ fn a_word_leaves_behind_all_records_before_it() {
     net.begin(1, "k", Some("w"), Level::One, None);
     net.hold(1, 2);
     net.run(Duration::from_millis(1_500));
-    let is_word = |message: &Message| matches!(message, Message::Word(_));
+    let is_word = |message: &Message| matches!(message, Message::HorizonReport(_));
     assert_eq!(net.count_queued(1, 2, is_word), 0, "a word was told that rests on what is on no disk");
     net.sync(1);
     assert_ne!(net.count_queued(1, 2, is_word), 0);
 }
 
-/// An answer with the number of a request of before the power cut is none to a request of after it.
+/// An answer to a request from before the power cut must not count for a later request.
 #[test]
 fn numbers_of_requests_go_on_behind_those_of_before() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -213,7 +233,7 @@ fn numbers_of_requests_go_on_behind_those_of_before() {
     assert!(matches!(net.outcome(at), Some(Outcome::Done { .. })));
 }
 
-/// A cell that arrives and loses power behind its last copy has not arrived.
+/// An arriving cell that loses power behind its last copy has not arrived.
 #[test]
 fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     let mut net = Net::on_disks(3, ReadRepair::None, LARGE, 1);
@@ -228,7 +248,7 @@ fn a_cell_has_arrived_once_its_copies_are_on_disk() {
     assert_eq!(net.status(7).arriving, None);
 }
 
-/// Power fails behind each step of a checkpoint.
+/// Power fails after each step of a checkpoint.
 #[test]
 fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
     for syncs in 0..5 {
@@ -253,8 +273,8 @@ fn a_checkpoint_takes_nothing_away_before_it_is_whole() {
     }
 }
 
-/// Whatever was written, deleted and forgotten, and wherever a checkpoint was when the power failed, a cell has what it had; and the
-/// journal does not grow with what was overwritten.
+/// A cell comes back with its content after random writes, deletions and forgetting, wherever a checkpoint
+/// was when the power failed. The journal does not grow with overwritten values.
 #[test]
 fn a_cell_comes_back_with_what_it_had() {
     const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];

@@ -1,4 +1,4 @@
-//! A few cells, their links, their disks, and a clock. Every message and every record goes through its bytes.
+//! A few cells, their links, their disks, and a clock. Every message and every record is encoded and decoded.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -28,7 +28,7 @@ struct Sent {
     to: ProcessId,
     message: Message,
     after: Option<Ticket>,
-    /// It may overtake those that wait.
+    /// Whether it may overtake messages that wait.
     aside: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Disk {
     pub(super) records: Vec<(Ticket, Bytes)>,
     last: Ticket,
     durable: Ticket,
-    /// It syncs only when it is told to.
+    /// Whether it syncs only on [`Net::sync`].
     slow: bool,
     held: Vec<Sent>,
 }
@@ -79,7 +79,7 @@ impl Sink<Cell> for Out {
     fn forget(&mut self, _: ProcessId) {}
 }
 
-/// The events of a cell that nobody is linked to.
+/// Returns the events of a cell without links.
 pub(super) fn alone(cell: &mut Cell, command: Command) -> Vec<Event> {
     let mut out = Out::default();
     let mut cx = Context { now: Time::ZERO, me: process(9), random: &mut || 0 };
@@ -119,22 +119,26 @@ pub(super) struct Net {
     operations: u64,
     pub(super) outcomes: BTreeMap<u64, Outcome>,
     scanned: BTreeMap<u64, Scanned>,
-    /// Cells that want the order to tell that they have arrived.
+    /// Cells that want the order to announce the end of their arrival.
     arrived: Vec<CellNumber>,
-    /// In a net with disks.
+    /// The disks, in a net with disks.
     pub(super) disks: BTreeMap<u64, Disk>,
+    /// The most bytes of a message on a link.
+    pub(super) frame_bytes_max: usize,
 }
 
 impl Disk {
-    /// A journal begins with the message by which its process joins.
+    /// Returns a disk whose journal begins with the message by which its process joins.
     fn new() -> Disk {
         let mut bytes = BytesMut::new();
-        Record::Submitted { token: 0, body: Bytes::new() }.encode(&mut bytes);
+        let (name, address) = (String::from("cell"), String::from("h:1"));
+        let body = Change::Join { name, address, site: Site(0), tokens: Vec::new() }.encode();
+        Record::Submitted { token: 0, body }.encode(&mut bytes);
         let (last, durable) = (Ticket(1), Ticket(1));
         Disk { records: vec![(last, bytes.freeze())], last, durable, ..Disk::default() }
     }
 
-    /// The messages that may leave, of those that waited and these.
+    /// Returns the messages that may leave, of the waiting ones and of `sends`.
     fn release(&mut self, sends: Vec<Sent>) -> Vec<Sent> {
         let mut leaving = Vec::new();
         for sent in std::mem::take(&mut self.held).into_iter().chain(sends) {
@@ -149,32 +153,33 @@ impl Disk {
         leaving
     }
 
-    /// How many bytes its records take.
+    /// Returns the bytes that its records take.
     pub(super) fn bytes(&self) -> usize {
         self.records.iter().map(|(_, record)| record.len() + 64).sum()
     }
 }
 
 impl Net {
-    /// Cells 1, 2 … at these sites, linked with each other, and one map.
+    /// Returns cells 1, 2 … at these sites, linked with each other, and one map.
     pub(super) fn new(sites: &[u16], copies: &[(u16, u8)], read_repair: ReadRepair, seed: u64) -> Net {
         Net::with(Settings::default(), sites, copies, read_repair, seed)
     }
 
-    /// Three or more cells at one site, three copies, and nobody compares: hints show what they do alone.
+    /// Returns three or more cells at one site, with three copies. They do not compare, so hints show their
+    /// effect alone.
     pub(super) fn without_comparing(cells: usize) -> Net {
         let usual = Settings::default();
         let repair = RepairSettings { every: Duration::from_secs(3_600), ..usual.repair };
         Net::with(Settings { repair, ..usual }, &vec![0; cells], &[(0, 3)], ReadRepair::None, 1)
     }
 
-    /// The same number of copies as cells, at one site, each with a disk.
+    /// Returns cells at one site, each with a disk, and as many copies as cells.
     pub(super) fn on_disks(cells: usize, read_repair: ReadRepair, checkpoint_bytes: u64, seed: u64) -> Net {
         let settings = Settings { checkpoint_bytes: Some(checkpoint_bytes), ..Settings::default() };
         Net::with(settings, &vec![0; cells], &[(0, cells as u8)], read_repair, seed)
     }
 
-    fn with(
+    pub(super) fn with(
         settings: Settings,
         sites: &[u16],
         copies: &[(u16, u8)],
@@ -196,6 +201,7 @@ impl Net {
             scanned: BTreeMap::new(),
             arrived: Vec::new(),
             disks: BTreeMap::new(),
+            frame_bytes_max: usize::MAX,
         };
         for node in 1..=sites.len() as u64 {
             if settings.checkpoint_bytes.is_some() {
@@ -251,7 +257,7 @@ impl Net {
         self.replace(old, new);
     }
 
-    /// The order tells of those that have arrived. Returns how many there were.
+    /// The order announces the arrivals that have ended. Returns their number.
     pub(super) fn order_arrivals(&mut self) -> usize {
         let arrived = std::mem::take(&mut self.arrived);
         for number in &arrived {
@@ -306,6 +312,7 @@ impl Net {
         for Sent { to, message, .. } in sends {
             let mut bytes = BytesMut::new();
             message.encode(&mut bytes);
+            assert!(bytes.len() <= self.frame_bytes_max, "no link carries {} bytes", bytes.len());
             let pair = (node, to.node);
             if self.cells.contains_key(&to.node) && !self.cuts.contains(&pair) {
                 self.queues.entry(pair).or_default().push_back(bytes.freeze());
@@ -330,7 +337,7 @@ impl Net {
         }
     }
 
-    /// Pairs that have a message which may be delivered now.
+    /// Returns the pairs of nodes with a message that may be delivered now.
     pub(super) fn ready(&self) -> Vec<(u64, u64)> {
         let ready =
             |(pair, queue): &(&(u64, u64), &VecDeque<Bytes>)| !queue.is_empty() && !self.held.contains(pair);
@@ -343,7 +350,7 @@ impl Net {
         self.input(to, Input::Receive { from: process(from), message });
     }
 
-    /// Fires the deadlines that have come.
+    /// Fires the deadlines that are due.
     pub(super) fn fire(&mut self) {
         for node in self.nodes() {
             if self.cells[&node].deadline().is_some_and(|deadline| deadline <= self.now) {
@@ -411,7 +418,7 @@ impl Net {
         }
     }
 
-    /// From now on disks sync only when they are told to, or at once again.
+    /// Sets whether disks sync only on [`Net::sync`], or at once.
     pub(super) fn slow_disks(&mut self, slow: bool) {
         for node in self.nodes() {
             self.disks.get_mut(&node).expect("each cell has a disk").slow = slow;
@@ -421,7 +428,7 @@ impl Net {
         }
     }
 
-    /// Everything that a cell has written becomes durable.
+    /// Makes everything durable that a cell has written.
     pub(super) fn sync(&mut self, node: u64) {
         let disk = self.disks.get_mut(&node).expect("the cell has a disk");
         disk.durable = disk.last;
@@ -430,7 +437,7 @@ impl Net {
         self.input(node, Input::Persisted(through));
     }
 
-    /// A cell loses power, and with it all that is not durable.
+    /// Cuts a cell's power: the cell loses everything that is not durable.
     pub(super) fn cut_power(&mut self, node: u64) {
         self.crash(node);
         let disk = self.disks.get_mut(&node).expect("the cell has a disk");
@@ -439,7 +446,7 @@ impl Net {
         disk.held.clear();
     }
 
-    /// A cell that lost power comes back, with its clock set so.
+    /// Restarts a cell that lost power, with this offset of its clock.
     pub(super) fn restart(&mut self, node: u64, offset: i64) {
         let disk = self.disks.get_mut(&node).expect("the cell has a disk");
         (disk.last, disk.slow) = (disk.durable, false);
@@ -454,7 +461,7 @@ impl Net {
         }
     }
 
-    /// Messages from one to the other wait.
+    /// Holds messages from one node to another back.
     pub(super) fn hold(&mut self, from: u64, to: u64) {
         self.held.insert((from, to));
     }
@@ -471,7 +478,7 @@ impl Net {
         self.cells[&node].status()
     }
 
-    /// Begins a write, or with no value a read.
+    /// Begins a write, or a read if there is no value.
     pub(super) fn begin(
         &mut self,
         node: u64,
@@ -505,7 +512,7 @@ impl Net {
         self.outcomes.get(&id)
     }
 
-    /// Begins something that takes so much longer.
+    /// Begins an operation with this artificial delay.
     pub(super) fn start_delayed(
         &mut self,
         node: u64,
@@ -519,7 +526,7 @@ impl Net {
         self.operations
     }
 
-    /// Does it, and lets time pass until it has ended.
+    /// Begins an operation, and lets time pass until it has ended.
     pub(super) fn act(&mut self, node: u64, key: &'static str, action: Action, level: Level) -> Outcome {
         let id = self.start(node, key, action, level, None);
         let end = self.now + TIMEOUT;
@@ -533,11 +540,32 @@ impl Net {
         self.outcomes[&id].clone()
     }
 
-    /// Asks for a piece of the keys, and lets time pass until it has ended.
-    pub(super) fn scan(&mut self, node: u64, level: Level, behind: Option<Token>) -> Scanned {
+    /// A replica takes this entry from another cell.
+    pub(super) fn inject(&mut self, node: u64, key: &'static str, entry: &Entry) {
+        let key = Bytes::from_static(key.as_bytes());
+        let (round, layout) = (Round(1 << 60), self.layout.version());
+        let demand = Demand::Write(entry.clone());
+        let message = Message::Request(Request { round, layout, map: MAP, key, demand });
+        let from = process(1 + node % self.cells.len() as u64);
+        self.input(node, Input::Receive { from, message });
+    }
+
+    /// Asks for the piece of the keys behind a token.
+    pub(super) fn begin_scan(&mut self, node: u64, level: Level, behind: Option<Token>) -> u64 {
         self.operations += 1;
         let id = self.operations;
         self.input(node, Input::Command(Command::Scan(Scan { id, map: MAP, level, behind })));
+        id
+    }
+
+    /// Returns the end of a scan, if the scan has ended.
+    pub(super) fn scanned(&self, id: u64) -> Option<&Scanned> {
+        self.scanned.get(&id)
+    }
+
+    /// Asks for a piece of the keys, and lets time pass until the scan has ended.
+    pub(super) fn scan(&mut self, node: u64, level: Level, behind: Option<Token>) -> Scanned {
+        let id = self.begin_scan(node, level, behind);
         let end = self.now + TIMEOUT;
         while !self.scanned.contains_key(&id) {
             assert!(self.now <= end, "scan {id} does not end");
@@ -558,13 +586,19 @@ impl Net {
         self.act(node, key, Action::Read, level)
     }
 
-    /// How many such messages are on their way from one cell to another.
+    /// Returns the bytes of all messages on their way to a cell.
+    pub(super) fn bytes_to(&self, node: u64) -> usize {
+        let queues = self.queues.iter().filter(|((_, to), _)| *to == node);
+        queues.flat_map(|(_, queue)| queue).map(Bytes::len).sum()
+    }
+
+    /// Returns the number of such messages on their way from one cell to another.
     pub(super) fn count_queued(&self, from: u64, to: u64, is: fn(&Message) -> bool) -> usize {
         let decoded = |bytes: &Bytes| Message::decode(&mut bytes.clone()).expect("our own bytes");
         self.queues.get(&(from, to)).into_iter().flatten().map(decoded).filter(is).count()
     }
 
-    /// Delivers until this cell has sent a write.
+    /// Delivers messages until this cell has sent a write.
     pub(super) fn run_until_writing(&mut self, node: u64) {
         let is_write =
             |message: &Message| matches!(message, Message::Request(Request { demand: Demand::Write(_), .. }));
@@ -574,7 +608,7 @@ impl Net {
         }
     }
 
-    /// The cells that own a key, by node.
+    /// Returns the nodes of the cells that own a key.
     pub(super) fn owners(&self, key: &str) -> Vec<u64> {
         let layout = self.cells.values().next().expect("there is a cell").layout();
         let ring = Ring::new(layout, &layout.map(MAP).expect("there is a map").copies);
@@ -582,13 +616,13 @@ impl Net {
         owners.iter().map(|owner| layout.cell(owner.cell).unwrap().peer.id.node).collect()
     }
 
-    /// A cell that does not own a key.
+    /// Returns a cell that does not own a key.
     pub(super) fn stranger(&self, key: &str) -> u64 {
         let owners = self.owners(key);
         *self.cells.keys().find(|node| !owners.contains(node)).expect("there are more cells than copies")
     }
 
-    /// How many cells hold something under a key.
+    /// Returns the number of cells that hold a value under a key.
     pub(super) fn holders(&self, key: &'static str) -> usize {
         let key = Bytes::from_static(key.as_bytes());
         self.cells.values().filter(|cell| cell.replica().entry(MAP, &key).is_some()).count()

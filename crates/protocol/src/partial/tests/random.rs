@@ -28,7 +28,7 @@ struct Begun {
     what: What,
 }
 
-/// A run, while it goes on.
+/// A run in progress.
 struct Run {
     net: Net,
     begun: Vec<Begun>,
@@ -41,7 +41,7 @@ fn run(plan: &Plan, seed: u64) -> Run {
     run_until_ended(plan, seed, false)
 }
 
-/// The same, in which no cell dies any more if one has `crashed` already.
+/// The same. No cell dies if `crashed` says that one has already.
 fn run_until_ended(plan: &Plan, seed: u64, crashed: bool) -> Run {
     let net = Net::new(&[0, 0, 0, 0], &[(0, 3)], plan.repair, seed);
     let mut run = Run { net, begun: Vec::new(), step: 0, crashed };
@@ -102,7 +102,7 @@ impl Run {
         self.net.fire();
     }
 
-    /// Clocks differ by up to 400 ms, of 500 that are allowed.
+    /// Sets a clock: clocks differ by up to 400 ms, and 500 ms are allowed.
     fn adjust(&mut self, node: u64) {
         let offset = self.net.below(400_000_000) as i64 - 200_000_000;
         self.net.adjust(node, offset);
@@ -127,7 +127,7 @@ impl Run {
         self.begun.push(Begun { id, node, key, start: self.step, end: None, what });
     }
 
-    /// A cell dies with its operations: nobody knows what became of its writes, and its reads told nobody anything.
+    /// A cell dies with its operations: its writes have unknown outcomes, and its reads return to no user.
     fn crash(&mut self) {
         self.crashed = true;
         let node = self.net.below(4) + 1;
@@ -139,7 +139,7 @@ impl Run {
         }
     }
 
-    /// The digests of a key at its living owners.
+    /// Returns the digests of a key at its living owners.
     fn digests(&self, key: &'static str) -> Vec<Digest> {
         let owners = self.net.owners(key);
         let key = Bytes::from_static(key.as_bytes());
@@ -147,7 +147,7 @@ impl Run {
         alive.map(|cell| cell.replica().entry(MapId(1), &key).unwrap_or_default().digest()).collect()
     }
 
-    /// The history of each key, as its clients saw it.
+    /// Returns the history of each key, as its clients saw it.
     fn histories(&self) -> [Vec<Seen>; 2] {
         let mut histories = [Vec::new(), Vec::new()];
         for it in &self.begun {
@@ -158,7 +158,7 @@ impl Run {
                 (What::Read(_), Outcome::Found { value, .. }) => (Some(end), What::Read(number(value))),
                 _ => continue,
             };
-            // An operation ends behind its own beginning, in the same step too.
+            // An operation ends after its own beginning, even within one step.
             histories[it.key].push(Seen { start: it.start * 2, end: end.map(|end| end * 2 + 1), what });
         }
         histories
@@ -200,7 +200,8 @@ fn quorums_are_atomic_with_blocking_repair() {
     }
 }
 
-/// The runs are hard enough that weaker levels and modes are caught: else the two tests above would say nothing.
+/// The runs are hard enough to catch weaker levels and modes. Otherwise the two tests above would prove
+/// nothing.
 #[test]
 fn what_is_not_promised_does_not_hold() {
     let one =
@@ -213,7 +214,7 @@ fn what_is_not_promised_does_not_hold() {
     assert!((0..400).any(not_atomic), "quorums without repair look atomic");
 }
 
-/// After healing one thorough read of each key is enough for all replicas to be equal.
+/// After healing, one thorough read of each key makes all replicas equal.
 #[test]
 fn replicas_converge_once_everything_is_read() {
     let levels: &[Level] = &[Level::One, Level::Quorum];

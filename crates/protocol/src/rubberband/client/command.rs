@@ -1,4 +1,4 @@
-//! What a client is asked, and what it tells.
+//! Commands and events of a client.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use crate::{
     ecast::{Position, Refusal},
     fate::Fate,
     id::{Peer, ProcessId, RequestId},
-    rubberband::{Config, Control, LeaveRefusal, Range, Spent, refusal},
+    rubberband::{Config, Control, LeaveRefusal, Range, ReadCost, refusal},
     seam::CommandId,
     strength::Strength,
 };
 
-/// What a client may be asked. Requests with a token end in exactly one [`ClientEvent::Done`] or [`ClientEvent::Failed`].
+/// Commands of a client. A request with a token ends in exactly one [`ClientEvent::Done`] or
+/// [`ClientEvent::Failed`].
 #[derive(Clone, Debug)]
 pub enum ClientCommand {
-    /// Write.
+    /// A write.
     Write {
-        /// The user's name for it.
+        /// The user's name of the request.
         token: u64,
-        /// An id given by the user (an earlier write's, to repeat it, or a new one of this client's session, not far
-        /// behind the newest); a new one when absent.
+        /// The write's id: that of an earlier write, to repeat it, or a new number of this client's session,
+        /// close to the newest. `None` lets the client choose.
         request: Option<RequestId>,
-        /// A hash of the statement: another one under a known id is refused.
+        /// Hash of the statement. The ranges refuse another statement under a known id.
         print: u64,
         /// Whether the id may have been used before.
         repeated: bool,
@@ -32,141 +33,142 @@ pub enum ClientCommand {
         table: u32,
         /// The ring keys concerned; disjoint.
         ranges: SmallVec<[Range; 2]>,
-        /// Whether it can fail at run time.
+        /// Whether the write can fail at run time.
         fallible: bool,
-        /// What to do, opaque here.
+        /// The operation, opaque here.
         operation: Bytes,
     },
-    /// Read.
+    /// A read.
     Read {
-        /// The user's name for it.
+        /// The user's name of the request.
         token: u64,
-        /// How fresh.
+        /// The strength, which says how fresh the rows must be.
         strength: Strength,
         /// The table.
         table: u32,
         /// The ring keys concerned; disjoint.
         ranges: SmallVec<[Range; 2]>,
-        /// What to read, opaque here.
+        /// The operation, opaque here.
         operation: Bytes,
     },
-    /// Change the configuration.
+    /// A change of the configuration.
     Control {
-        /// The user's name for it.
+        /// The user's name of the request.
         token: u64,
-        /// How.
+        /// The change.
         control: Control,
     },
-    /// So many bytes of one process's parts have been consumed in all.
+    /// The user has consumed more of one process's pieces.
     Consumed {
-        /// Of which request.
+        /// The request.
         token: u64,
-        /// Whose.
+        /// The process.
         from: ProcessId,
-        /// How many.
+        /// Bytes consumed since the answer's beginning.
         bytes: u64,
     },
-    /// Stop waiting. Ends the request at once: a write with [`ClientError::NotSent`] or [`ClientError::MaybeApplied`].
+    /// The user stops waiting. Ends the request at once: a write with [`ClientError::NotSent`] or
+    /// [`ClientError::MaybeApplied`].
     Cancel {
-        /// Which request.
+        /// The request.
         token: u64,
     },
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster. Ends in [`ClientEvent::Left`].
+    /// Leaves the cluster. Ends in [`ClientEvent::Left`].
     Leave {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
     },
 }
 
-/// What a client tells.
+/// Events of a client.
 #[derive(Clone, Debug)]
 pub enum ClientEvent {
-    /// Every process that answers the read has told its first pieces, no further ones will, and more pieces come
-    /// ([`ClientEvent::Part`]). Not told of a read that ends with its first pieces.
+    /// The read's answer has begun: first pieces have come from every process that answers it, and more
+    /// pieces follow as [`ClientEvent::Part`]. A read that ends with its first pieces has no such event.
     Begun {
-        /// Which request.
+        /// The request.
         token: u64,
-        /// What has come so far, in the order of the processes.
-        parts: Vec<Answered>,
+        /// The pieces so far, in the order of the processes.
+        parts: Vec<ProcessAnswer>,
     },
     /// A further piece of an answer that has begun.
     Part {
-        /// Of which request.
+        /// The request.
         token: u64,
-        /// Whose.
+        /// The process that sent the piece.
         from: ProcessId,
         /// The piece, opaque here.
         content: Bytes,
-        /// Whether it is that process's last one.
+        /// Whether it is that process's last piece.
         last: bool,
     },
     /// The request is answered in full.
     Done {
-        /// Which request.
+        /// The request.
         token: u64,
-        /// Its position, or stamp; 0 for control messages and basic reads.
+        /// The answer's position, or stamp; 0 for control messages and basic reads.
         at: Position,
-        /// The answer: of a read by process, in their order, of a write by range. Nothing of a read that has begun, whose pieces
-        /// are all told.
-        parts: Vec<Answered>,
+        /// The answer: of a read by process, in id order; of a write by range. Empty for a read that has
+        /// begun, whose pieces were all handed over.
+        parts: Vec<ProcessAnswer>,
     },
     /// The request failed.
     Failed {
-        /// Which request.
+        /// The request.
         token: u64,
-        /// Why.
+        /// The reason.
         error: ClientError,
     },
-    /// No router that is in reach has known a leader for a while (`true`), or one does again. Meanwhile nothing is ordered,
-    /// and every request that needs it fails at once.
+    /// No router in reach has known a leader for a while (`true`), or one knows a leader again (`false`).
+    /// Meanwhile nothing is ordered, and every request that needs the order fails at once.
     Adrift(bool),
     /// A new configuration.
     Config(Arc<Config>),
-    /// This storage process serves, and no link to it has come about for [`ClientSettings::unreached_after`]: reads that need
-    /// it fail until one does.
+    /// This serving storage process has had no link for [`ClientSettings::unreached_after`]. Reads that need
+    /// it fail until it has one.
     ///
     /// [`ClientSettings::unreached_after`]: super::ClientSettings::unreached_after
     Unreached {
-        /// Who.
+        /// The process.
         process: ProcessId,
-        /// What people call it.
+        /// The process's name, for people.
         name: String,
-        /// Where it is said to listen.
+        /// The address at which the process should listen.
         address: String,
     },
-    /// The end of the command to leave: this process is out, or the reason why not.
+    /// The end of the command to leave.
     Left {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The outcome.
+        /// The result: this process is out, or the reason why not.
         result: Result<(), LeaveRefusal>,
     },
-    /// This process is out and must stop; it may come back as a new one.
+    /// This process is no longer a member and must stop; it may come back under a new id.
     Wedged,
 }
 
 /// The answer of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answered {
-    /// Whose answer.
+pub struct ProcessAnswer {
+    /// The process.
     pub from: ProcessId,
-    /// Its cost there.
-    pub spent: Spent,
-    /// The answer, opaque here. Nearly always it is one piece.
+    /// The read's cost there.
+    pub spent: ReadCost,
+    /// The answer, opaque here; usually one piece.
     pub pieces: SmallVec<[Bytes; 1]>,
-    /// Whether all of it is here.
+    /// Whether all pieces of it are here.
     pub ended: bool,
 }
 
 impl ClientError {
-    /// What may have happened to the request, for its user. None if that is known: it was applied, and its answer is not
-    /// known any more.
+    /// Returns what may have happened to the request, for its user. `None` if that is known: the write was
+    /// applied, and only its answer was forgotten.
     pub fn fate(self) -> Option<Fate> {
         match self {
             ClientError::MaybeApplied { request } => Some(Fate::MaybeApplied { id: Some(request) }),
-            // It is founded any moment.
+            // Supers will found the ring at any moment.
             ClientError::Rejected(refusal::NO_RING) => Some(Fate::NotSent),
             ClientError::Rejected(_)
             | ClientError::OtherStatement
@@ -183,8 +185,9 @@ impl ClientError {
         }
     }
 
-    /// What it means if the write may have been sent before under its id. Only what the order or the ranges say of the id
-    /// itself is definite. All else is about this attempt: it says nothing of an earlier one, which may have been applied.
+    /// Returns the error to report if the write may have been sent under its id before. Only errors that the
+    /// order or the ranges derive from the id itself stay definite. Any other error concerns this attempt
+    /// alone, and an earlier one may have been applied.
     pub fn of_repetition(self, request: RequestId) -> ClientError {
         match self {
             ClientError::Expired | ClientError::OtherStatement | ClientError::Forgotten { .. } => self,
@@ -201,52 +204,57 @@ impl ClientError {
     }
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientError {
-    /// It was never sent: repeat it freely. Not said of a write whose id may have been used before.
+    /// The request was never sent, so it may be repeated freely. Never the error of a write whose id may have
+    /// been used before.
     NotSent,
-    /// It may have been applied, or still be: repeat it with this id.
+    /// The request may have been applied, or may still be. It must be repeated under this id.
     MaybeApplied {
-        /// Its name.
+        /// The request's id.
         request: RequestId,
     },
-    /// It was refused and applied nowhere. Not said of a write whose id may have been used before.
+    /// The request was refused and applied nowhere. Never the error of a write whose id may have been used
+    /// before.
     Rejected(Refusal),
-    /// Its id has expired; it was not executed. Whether it was before, under the same id, is not known.
+    /// The request's id has expired. This attempt was not executed; whether an earlier one was is unknown.
     Expired,
-    /// Its id is that of another statement; it was not executed.
+    /// The request's id belongs to another statement. The request was not executed.
     OtherStatement,
-    /// It was repeated, and what it answered is no longer known.
+    /// The request is a repetition, and the answer is no longer known.
     Forgotten {
-        /// Whether it took effect; otherwise it failed and changed nothing.
+        /// Whether the write took effect. If not, it failed and changed nothing.
         applied: bool,
     },
-    /// A read of which there was no news for too long: repeat it freely.
+    /// A read had no news for too long. It may be repeated freely.
     Unanswered,
-    /// A read whose answer had begun lost one of the processes that told it: repeat it freely.
+    /// A process that sent a part of an answer was lost after the answer had begun. The read may be repeated
+    /// freely.
     Broken,
-    /// A read needs a storage process that serves, and that this gateway cannot reach.
+    /// A read needs a storage process that serves, but that this gateway cannot reach.
     Unreached {
-        /// Who.
+        /// The process.
         process: ProcessId,
     },
-    /// Storage processes died while a read was there. It is not asked of another: that one might die of it, too.
+    /// Storage processes died while they executed a read. The client sends it to no further process, which
+    /// might die of it, too.
     Died {
-        /// The last of them.
+        /// The process that died last.
         process: ProcessId,
-        /// Whether it was the second. Otherwise it was the first, and if another one died some range would be left without a
-        /// complete replica.
+        /// Whether two processes died. If not, one died, and the death of another would leave some range
+        /// without a complete replica.
         again: bool,
     },
-    /// A storage process holds too much of other answers that their clients do not take to hold this read's as well.
+    /// A storage process had no memory left for this read's answer, because other clients take theirs too
+    /// slowly.
     NoRoom {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
-    /// A storage process dropped the rest of a read's answer, because it was not taken in time.
+    /// A storage process dropped the rest of a read's answer, because the client did not take it in time.
     Untaken {
-        /// Which.
+        /// The process.
         process: ProcessId,
     },
 }

@@ -1,14 +1,14 @@
-//! A client (a gateway): submits for users and collects the parts of their answers.
+//! A client (a gateway): submits requests for its users and collects the pieces of their answers.
 //!
-//! It alone tracks a request: its attempts, what has come of the answer, and how it ends, once. A host hands commands over, and
-//! each event to the user of its token.
+//! The client alone tracks a request: its attempts, the pieces that have arrived, and its end, which comes
+//! once. Its host hands over commands, and passes each event on to the user of the event's token.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `command` | what it is asked, and what it tells |
-//! | `request` | what is under way: attempts, deadlines, and how each request ends |
+//! | `command` | commands and events of a client |
+//! | `request` | requests in progress: attempts, deadlines, and how each request ends |
 //! | `read` | a read's attempts and the pieces of its answer |
-//! | `write` | a write's stability and answers, and what the ranges may forget of it |
+//! | `write` | a write's stability and answers, and the replies that the ranges may forget |
 
 mod command;
 mod read;
@@ -24,10 +24,10 @@ use std::{
 
 use rustc_hash::FxHashMap;
 
-pub use self::command::{Answered, ClientCommand, ClientError, ClientEvent};
+pub use self::command::{ClientCommand, ClientError, ClientEvent, ProcessAnswer};
 use self::{
     read::Read,
-    request::{Kind, Request},
+    request::{Kind, OpenRequest},
     write::Write,
 };
 use super::{
@@ -44,36 +44,37 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How a client behaves.
+/// Settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientSettings {
-    /// How often signs of life are sent.
+    /// Interval of signs of life.
     pub alive_every: Duration,
-    /// How long to wait before a read is tried again, or a missing answer is asked for.
+    /// Time before a read is tried again, or a missing answer is asked for.
     pub retry_after: Duration,
-    /// How long a read may go without news before those who were to answer are asked whether they are at it; and how long
-    /// they may take to say so before it is tried elsewhere.
+    /// Time without news of a read before the client asks the expected processes whether they still execute
+    /// it; also the time for their reply before the client tries elsewhere.
     pub patience: Duration,
-    /// How long a write, or a change of the configuration, may go without a place in the order before it is given up as by
-    /// [`ClientCommand::Cancel`]; none: until it is cancelled. One that has a place takes as long as it takes.
+    /// Time that a write or a control message may wait for its place in the order before the client gives it
+    /// up as by [`ClientCommand::Cancel`]; `None` for no limit. An ordered request has no limit.
     pub write_wait: Option<Duration>,
-    /// How long a read may go without any news, of all its attempts, before it is given up.
+    /// Time without news of any attempt before a read is given up.
     pub read_wait: Duration,
-    /// How long a storage process that serves may be without a link before reads that need it fail at once. Longer than the
-    /// supers take to remove one that is dead: who serves on is alive, and out of reach from here.
+    /// Time that a serving storage process may be without a link before reads that need it fail at once. It
+    /// must be longer than supers take to remove a dead process: a process that still serves after it is
+    /// alive, but out of reach from here.
     pub unreached_after: Duration,
-    /// How long a write that may have been applied can be asked about by its id.
+    /// Time for which the outcome of a write that may have been applied can be asked for by its id.
     pub retention: Duration,
-    /// So many of its writes under ids that applications made up are remembered at least; older ones expire.
+    /// Minimum number of the client's latest writes under made-up ids that are remembered; older ids expire.
     pub made_up_max: usize,
-    /// What it takes the domain to be founded with; none: whatever it is.
+    /// The terms with which the client assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Own writes between two messages that let the ranges forget.
+    /// Number of own writes between two messages that let the ranges forget.
     pub forget_every: u64,
-    /// Own writes that are remembered at least.
+    /// Minimum number of own writes that the ranges remember.
     pub remembered_min: u64,
-    /// A write of unknown fate is given up for good when so many have been made after it, sooner than `retention` if need
-    /// be: until then the ranges remember them all.
+    /// Number of later own writes after which the client gives up a write of unknown outcome, even before
+    /// `retention`. Until then the ranges remember all of them.
     pub remembered_max: u64,
 }
 
@@ -101,55 +102,55 @@ pub struct Client {
     settings: ClientSettings,
     membership: Membership,
     linked: BTreeSet<ProcessId>,
-    /// Storage processes that serve and to which no link stands, and since when.
+    /// Serving storage processes without a link.
     unreached: BTreeMap<ProcessId, Unreached>,
     /// The last number given to a request, and to an attempt.
     number: u64,
     attempt: u64,
-    requests: BTreeMap<u64, Request>,
-    /// Attempt → request.
+    requests: BTreeMap<u64, OpenRequest>,
+    /// Request of each attempt, by token.
     attempts: FxHashMap<u64, u64>,
-    /// When to look after requests again.
+    /// Times at which the client checks on requests.
     look: BTreeSet<(Time, u64)>,
-    /// When requests that need a place in the order are given up without one, the first first. Those that ended stay until
-    /// they are first.
+    /// Times at which requests that still wait for a place in the order are given up, earliest first. A
+    /// request that has ended stays here until it is first.
     unordered: VecDeque<(Time, u64)>,
-    /// Own writes whose fate was left open, with the instant of it.
+    /// Own writes of unknown outcome, with the time at which they ended.
     maybe: VecDeque<(Time, u64)>,
-    /// Own writes under way.
+    /// Numbers of own writes in progress.
     writes: BTreeSet<u64>,
-    /// How many own writes under made-up ids have ended.
+    /// Number of own writes under made-up ids that have ended.
     made_up: usize,
-    /// Positions up to which such ids expire one after another, as many later ones were used.
+    /// Positions up to which made-up ids will expire, one for each further step of own writes.
     expiries: VecDeque<Position>,
-    /// Below this number the ranges have been allowed to forget.
+    /// The ranges may forget numbers below this one.
     forgotten: u64,
-    /// Nobody leads the routers, as far as is heard.
+    /// Whether no router in reach knows a leader.
     adrift: bool,
-    /// At this number it is looked again whether they may forget more.
-    forget_at: u64,
+    /// The request number at which the client next checks whether the ranges may forget more.
+    forget_check_at: u64,
     refused: u64,
     retries: u64,
-    /// How long the first pieces of reads' answers took of late.
+    /// Moving average of the time to the first pieces of a read's answer.
     latency: Duration,
 }
 
-/// A storage process that serves, and to which no link stands.
+/// A serving storage process without a link.
 struct Unreached {
     since: Time,
-    /// The user knows.
+    /// Whether the user was informed.
     told: bool,
 }
 
-/// With so many requests under way, what their users wait for is throughput.
+/// Number of requests from which throughput matters more than latency.
 const REQUESTS_MANY: usize = 16;
-/// Input gathers then for this part of what an answer takes anyway, and no longer than so: turns are fewer, and batches
-/// larger all along the way of requests and answers, down to the queries that share a scan.
+/// With that many requests, input is gathered for 1/16 of the average latency, at most 2 ms. So turns are
+/// fewer and batches larger along the whole way, down to the queries that share a scan.
 const GATHERING_PART: u32 = 16;
 const GATHERING_MAX: Duration = Duration::from_millis(2);
 
 impl Client {
-    /// A client that joins.
+    /// Creates a client, which joins.
     pub fn new(me: Peer, name: String, settings: ClientSettings) -> Self {
         let member = MemberSettings::default();
         Client {
@@ -177,39 +178,40 @@ impl Client {
             expiries: VecDeque::new(),
             forgotten: 0,
             adrift: false,
-            forget_at: 0,
+            forget_check_at: 0,
             refused: 0,
             retries: 0,
             latency: Duration::ZERO,
         }
     }
 
-    /// The configuration at the last delivered position, once admitted.
+    /// The configuration at the last delivered position, `None` before admission.
     pub fn config(&self) -> Option<&Config> {
         self.membership.config()
     }
 
-    /// The order's end in this process.
+    /// The process's end of the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
 
-    /// Requests under way.
+    /// Number of requests in progress.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
     }
 
-    /// Storage processes that serve, and that this gateway has not reached for so long that reads which need them fail.
+    /// Serving storage processes that this gateway has not reached for `unreached_after`. Reads that need
+    /// them fail.
     pub fn unreached(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.unreached.iter().filter(|(_, unreached)| unreached.told).map(|(&process, _)| process)
     }
 
-    /// How often reads were tried again.
+    /// Number of repeated attempts at reads.
     pub fn retries(&self) -> u64 {
         self.retries
     }
 
-    /// Messages from peers that were refused.
+    /// Number of messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused + self.membership.refused()
     }
@@ -273,7 +275,7 @@ impl Client {
         }
     }
 
-    /// Notes who serves and has no link, as of a new configuration.
+    /// Updates the list of serving processes without a link, for a new configuration.
     fn note_unreached(&mut self, now: Time, config: &Config) {
         let serves = |process: &ProcessId| {
             matches!(config.storage.get(process), Some(StorageState::Active | StorageState::Receiving { .. }))
@@ -286,7 +288,7 @@ impl Client {
         }
     }
 
-    /// Tells of those who have been without a link for too long.
+    /// Informs the user of processes that have been without a link for too long.
     fn tell_unreached(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         for (&process, unreached) in &mut self.unreached {
             if !unreached.told && now.since(unreached.since) >= self.settings.unreached_after {
@@ -323,7 +325,8 @@ impl Client {
 
     fn on_reply(&mut self, cx: &mut Context<'_>, from: ProcessId, reply: Reply, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&reply.token).copied() else {
-            // Answers to attempts that were given up are no surprise; but the rest of one is not to wait there for us.
+            // An answer to an abandoned attempt is normal. But its remaining pieces must not wait there for
+            // this client.
             if !reply.last {
                 let cancel = Direct::Cancel { token: reply.token };
                 out.send(Destination::One(from), Message::Direct(cancel), None);
@@ -346,22 +349,25 @@ impl Client {
                 let offset = (cx.random)() as u32;
                 let header = DataHeader { kind, token: attempt, name, offset, table, ranges: ranges.clone() };
                 let mut write = Write::new(name, ranges);
-                // Whoever answers for a range may be out of reach: others are asked sooner.
+                // The replica that answers a range may be out of reach, so the client asks the others sooner.
                 write.doubted = !self.unreached.is_empty();
-                self.insert(token, Request { attempt, kind: Kind::Write(write), look_at: None });
+                self.insert(token, OpenRequest { attempt, kind: Kind::Write(write), look_at: None });
                 self.membership.submit(cx, attempt, Class::Data, header.encode(&operation), out);
                 self.await_order(cx.now, token);
                 self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Read { token, strength, table, ranges, operation } => {
                 let read = Read::new(strength, table, ranges, operation, cx.now);
-                self.insert(token, Request { attempt: 0, kind: Kind::Read(Box::new(read)), look_at: None });
+                self.insert(
+                    token,
+                    OpenRequest { attempt: 0, kind: Kind::Read(Box::new(read)), look_at: None },
+                );
                 self.start_read(cx, token, out);
                 self.refuse_if_out(cx, token, out);
             }
             ClientCommand::Control { token, control } => {
                 let attempt = self.new_attempt(token);
-                self.insert(token, Request { attempt, kind: Kind::Control, look_at: None });
+                self.insert(token, OpenRequest { attempt, kind: Kind::Control, look_at: None });
                 self.membership.submit(cx, attempt, Class::Control, control.encode(), out);
                 self.await_order(cx.now, token);
                 self.refuse_if_out(cx, token, out);
@@ -391,7 +397,7 @@ impl Client {
     }
 }
 
-/// Whether a storage process stopped of its own will, and so has not died of what it was asked.
+/// Whether a storage process stopped of its own will: then the request there did not kill it.
 fn is_away(config: &Config, process: ProcessId) -> bool {
     matches!(config.storage.get(&process), Some(StorageState::Away { .. }))
 }

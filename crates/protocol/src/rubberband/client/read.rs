@@ -1,31 +1,35 @@
 //! A read: its attempts, and the pieces of its answer.
 //!
-//! An attempt goes to processes that together hold what is asked for, and one answer is made of what they say of one position.
-//! It may take as long as those who are at it say that they are; whoever is silent is passed over in the next attempt, and a
-//! read that nobody is heard to be at is given up.
+//! An attempt goes to processes that together hold the ranges. One answer is made of their pieces, all of one
+//! position. The attempt may take as long as the processes say that they execute it. The next attempt avoids
+//! a process that stays silent. The client gives up a read that no process says it executes.
 //!
-//! **A read at which processes die** may be the reason. A process has died if it was removed while the read was there, or
-//! its link was lost and has not come back: a cut is no death. After the first death the read is asked once more, and only
-//! of processes without which every range of theirs would keep a complete replica. At the second death, or where none would
-//! remain, it fails ([`ClientError::Died`]), once it is certain that nobody was merely cut off. A read of many ranges is at
-//! many processes at once; the one that died may have been the one with the row that kills. Whoever has told the answer of some
-//! ranges is *proven* for them, and not expected to die of them; of others that it holds it may still die. Where too many are not
-//! proven, some are *probed* first: those at which it has been already, or else one alone, begin to answer what they are to read,
-//! and their answers are thrown away.
+//! **A read that kills processes.** If processes die while they execute a read, the read may be the reason. A
+//! process has died if it was removed during the read, or if its link was lost and has not come back; a cut
+//! link is no death. After the first death the client sends the read once more, and only to processes without
+//! which each of their ranges would keep a complete replica. The read fails ([`ClientError::Died`]) at the
+//! second death, or if no complete replica would remain, once it is certain that no process was merely cut
+//! off.
+//!
+//! A read of many ranges runs at many processes at once, and only one range may hold the row that kills. A
+//! process that has sent the answer for some ranges is *proven* for them: these do not kill it, but its other
+//! ranges still may. If too many processes are unproven, the client first *probes*: some of them begin to
+//! answer, and the client drops their answers. It probes processes that the read has reached already, or else
+//! a single further one.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Answered, Client, ClientError, ClientEvent, ClientSettings,
+    Client, ClientError, ClientEvent, ClientSettings, ProcessAnswer,
     request::{Kind, TRIES_MAX},
 };
 use crate::{
     ecast::{Class, MemberCommand, Position},
     id::{ProcessId, RequestId},
     rubberband::{
-        Assignment, DataHeader, DataKind, Direct, Message, Range, Reply, ReplyContent, Spent, StorageState,
-        WriteName, placement::covers, refusal,
+        Assignment, DataHeader, DataKind, Direct, Message, Range, ReadCost, Reply, ReplyContent,
+        StorageState, WriteName, placement::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
     strength::Strength,
@@ -38,71 +42,72 @@ pub(super) struct Read {
     table: u32,
     ranges: SmallVec<[Range; 2]>,
     operation: Bytes,
-    parts: SmallVec<[Part; 4]>,
-    /// What the first pieces of answers are about.
+    parts: SmallVec<[ReadPart; 4]>,
+    /// Ranges whose first piece has arrived.
     begun: SmallVec<[Range; 5]>,
     covered: SmallVec<[Range; 5]>,
     at: Option<Position>,
-    /// Whom the attempt probably went to.
+    /// Processes to which the attempt probably went.
     expected: SmallVec<[ProcessId; 4]>,
-    /// The user has the beginning of the answer: it is given the rest of this one, or of none.
-    is_told: bool,
-    /// How many attempts there were.
+    /// Whether the user has the beginning of the answer. It gets the rest of this answer, or an error.
+    user_has_begun: bool,
+    /// Number of attempts.
     pub(super) tries: u32,
-    /// How many of them nothing was heard of: the next is given more time. Those that were refused say nothing about it.
-    silences: u32,
-    /// Who was asked whether they are at it, and has not said so.
+    /// Number of attempts without any news, after each of which the next gets more time. Refused attempts do
+    /// not count.
+    silent_attempts: u32,
+    /// Processes that were asked whether they execute the read, and have not replied.
     asked: Vec<ProcessId>,
-    /// Who never did in earlier attempts: others are asked if there are any.
+    /// Processes that did not reply in earlier attempts. The client prefers others.
     silent: Vec<ProcessId>,
-    /// Processes that died while it was there, as far as is known.
+    /// Processes that seem to have died while they executed the read.
     died: SmallVec<[ProcessId; 2]>,
-    /// Processes that have told the answer of ranges.
+    /// Processes that have sent the answer for a range.
     proven: SmallVec<[(ProcessId, Range); 4]>,
-    /// The attempt is only to see who lives through it.
+    /// Whether the attempt only tests which processes survive it.
     probing: bool,
-    /// The attempt has failed: no answer to it counts any more.
+    /// Whether the attempt has failed, so that its answers no longer count.
     pub(super) void: bool,
-    /// The attempt has its place in the order.
+    /// Whether the attempt has its place in the order.
     pub(super) ordered: bool,
-    /// When there was news of the attempt last.
+    /// Time of the last news of this attempt.
     heard: Time,
-    /// When there was news of any, or the user was waited for.
+    /// Time of the last news of any attempt, or of the last wait for the user.
     news: Time,
-    /// When the attempt began.
+    /// Start of the attempt.
     begun_at: Time,
 }
 
-/// The answer of one process, as far as it has come.
-struct Part {
+/// The pieces of one process's answer.
+struct ReadPart {
     from: ProcessId,
     pieces: u32,
     received: u64,
-    /// What of it the user has taken.
+    /// Bytes that the user has consumed.
     consumed: u64,
     ended: bool,
-    spent: Spent,
+    spent: ReadCost,
     /// Pieces that the user does not have yet.
     held: SmallVec<[Bytes; 1]>,
 }
 
-/// Where the next attempt at a read goes.
-enum Plan {
-    /// To those who answer with this offset, which are probably these.
+/// The destination of a read's next attempt.
+enum NextAttempt {
+    /// The processes that this offset selects, probably `expected`.
     Ask { offset: u32, expected: SmallVec<[ProcessId; 4]> },
-    /// To these, to see whether they live through it.
+    /// These processes, to test whether they survive.
     Probe(Vec<Assignment>),
-    /// Nowhere yet: those who are to be asked are out of reach, or it is not certain who has died.
+    /// No destination yet: needed processes are out of reach, or a death is not certain.
     Wait,
-    /// Nowhere.
+    /// No destination at all.
     Fail(ClientError),
 }
 
-/// How much of the latency that is remembered the newest read makes up.
+/// The newest read contributes 1/64 to the average latency.
 const LATENCY_PART: u32 = 64;
 
 impl Read {
-    /// One that has not been attempted yet.
+    /// Creates a read without an attempt.
     pub(super) fn new(
         strength: Strength,
         table: u32,
@@ -120,9 +125,9 @@ impl Read {
             covered: SmallVec::new(),
             at: None,
             expected: SmallVec::new(),
-            is_told: false,
+            user_has_begun: false,
             tries: 0,
-            silences: 0,
+            silent_attempts: 0,
             asked: Vec::new(),
             silent: Vec::new(),
             died: SmallVec::new(),
@@ -136,23 +141,23 @@ impl Read {
         }
     }
 
-    /// Whether `process` is to answer it, or does.
+    /// Whether `process` should answer the read, or has begun to.
     pub(super) fn concerns(&self, process: ProcessId) -> bool {
         self.expected.contains(&process) || self.parts.iter().any(|part| part.from == process)
     }
 
-    /// Whether its attempt may be answered by `process`, of which nothing has come.
+    /// Whether `process` may still begin to answer the current attempt.
     pub(super) fn may_await(&self, process: ProcessId) -> bool {
         let expected = self.expected.is_empty() || self.expected.contains(&process);
         !self.void && expected && self.parts.iter().all(|part| part.from != process)
     }
 
-    /// Whether `process` may be at it.
+    /// Whether `process` may still be executing this read.
     fn is_at(&self, process: ProcessId) -> bool {
         self.concerns(process) && !self.has_ended(process) || self.silent.contains(&process)
     }
 
-    /// A process is out of reach, or removed: it has died, unless it `left`.
+    /// Notes that a process is out of reach or removed. It counts as dead unless it `left`.
     pub(super) fn lost(&mut self, process: ProcessId, left: bool) {
         if left {
             self.died.retain(|died| *died != process);
@@ -161,12 +166,12 @@ impl Read {
         }
     }
 
-    /// Those who live have not died.
+    /// Withdraws the deaths of processes that are alive.
     pub(super) fn revive(&mut self, lives: impl Fn(&ProcessId) -> bool) {
         self.died.retain(|died| !lives(died));
     }
 
-    /// Those who have not been seen to live through what is assigned to them.
+    /// Returns the processes that have not been seen to survive their share.
     fn unproven(&self, assigned: &[Assignment]) -> Vec<ProcessId> {
         assigned.iter().filter(|it| !self.is_proven(it)).map(|it| it.process).collect()
     }
@@ -177,16 +182,16 @@ impl Read {
         assigned.held.iter().all(|range| covers(&told, *range))
     }
 
-    /// What `process` has answered; it begins with nothing.
-    fn part(&mut self, process: ProcessId) -> &mut Part {
+    /// Returns the pieces of `process`, at first none.
+    fn part(&mut self, process: ProcessId) -> &mut ReadPart {
         let place = self.parts.iter().position(|part| part.from == process).unwrap_or_else(|| {
-            self.parts.push(Part {
+            self.parts.push(ReadPart {
                 from: process,
                 pieces: 0,
                 received: 0,
                 consumed: 0,
                 ended: false,
-                spent: Spent::default(),
+                spent: ReadCost::default(),
                 held: SmallVec::new(),
             });
             self.parts.len() - 1
@@ -194,16 +199,16 @@ impl Read {
         &mut self.parts[place]
     }
 
-    /// The pieces that the user does not have yet, by process.
-    pub(super) fn hand_over(&mut self) -> Vec<Answered> {
+    /// Takes the pieces that the user does not have yet, by process.
+    pub(super) fn hand_over(&mut self) -> Vec<ProcessAnswer> {
         let untold = self.parts.iter_mut().filter(|part| !part.held.is_empty());
-        let answered = untold.map(|part| Answered {
+        let answered = untold.map(|part| ProcessAnswer {
             from: part.from,
             spent: part.spent,
             pieces: std::mem::take(&mut part.held),
             ended: part.ended,
         });
-        let mut answered: Vec<Answered> = answered.collect();
+        let mut answered: Vec<ProcessAnswer> = answered.collect();
         answered.sort_unstable_by_key(|part| part.from);
         answered
     }
@@ -212,40 +217,40 @@ impl Read {
         self.parts.iter().any(|part| part.from == process && part.ended)
     }
 
-    /// The user has taken so many bytes of one process's pieces in all.
+    /// Notes how many bytes of one process's pieces the user has consumed.
     pub(super) fn consumed(&mut self, from: ProcessId, bytes: u64) {
         if let Some(part) = self.parts.iter_mut().find(|part| part.from == from) {
             part.consumed = part.consumed.max(bytes);
         }
     }
 
-    /// How long it may go without news. However often nothing was heard, the next who are asked have time to say that they
-    /// are at it before the read is given up.
+    /// Returns how long the attempt may go without news. It is at most a quarter of `read_wait`, so that each
+    /// further process has time to reply before the read is given up.
     fn patience(&self, settings: &ClientSettings) -> Duration {
-        let longer = settings.patience * (1 << self.silences.min(TRIES_MAX));
+        let longer = settings.patience * (1 << self.silent_attempts.min(TRIES_MAX));
         longer.min(settings.read_wait / 4).max(settings.patience)
     }
 
-    /// Who has not told all that is expected of them.
+    /// Returns the expected processes that have not sent their last piece.
     fn owing(&self) -> Vec<ProcessId> {
         self.expected.iter().copied().filter(|process| !self.has_ended(*process)).collect()
     }
 
-    /// Whether it needs a place in the order, or the leader's stamp, and nothing has come of that yet.
+    /// Whether the read still waits for its place in the order, or for the leader's stamp.
     pub(super) fn waits_for_order(&self) -> bool {
         self.strength != Strength::Basic && !self.ordered && self.parts.is_empty()
     }
 
-    /// Whether it goes on when the user takes more, and only then.
+    /// Whether the read continues only when the user takes more pieces.
     fn waits_for_user(&self) -> bool {
         let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
-        let untaken = |part: &Part| part.ended || part.consumed < part.received;
+        let untaken = |part: &ReadPart| part.ended || part.consumed < part.received;
         !self.void && begun && self.parts.iter().all(untaken)
     }
 }
 
 impl Client {
-    /// Begins another attempt; what came of the one before is void.
+    /// Begins another attempt and drops the pieces of the previous one.
     pub(super) fn start_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if let Some(process) = self.out_of_reach(cx.now, token) {
             return self.fail(cx.now, token, ClientError::Unreached { process }, out);
@@ -257,13 +262,13 @@ impl Client {
         let request = &self.requests[&token];
         let Kind::Read(read) = &request.kind else { unreachable!("just seen") };
         let (offset, expected, probes) = match self.plan(read, random) {
-            Plan::Ask { offset, expected } => (offset, expected, Vec::new()),
-            Plan::Probe(probes) => (0, probes.iter().map(|probe| probe.process).collect(), probes),
-            Plan::Wait => return self.retry_soon(cx, request.attempt),
-            Plan::Fail(error) => return self.fail(cx.now, token, error, out),
+            NextAttempt::Ask { offset, expected } => (offset, expected, Vec::new()),
+            NextAttempt::Probe(probes) => (0, probes.iter().map(|probe| probe.process).collect(), probes),
+            NextAttempt::Wait => return self.retry_soon(cx, request.attempt),
+            NextAttempt::Fail(error) => return self.fail(cx.now, token, error, out),
         };
-        if read.is_told {
-            // Another attempt would tell the user again what it has.
+        if read.user_has_begun {
+            // Another attempt would give the user the beginning of the answer again.
             return self.fail(cx.now, token, ClientError::Broken, out);
         }
         let attempt = self.new_attempt(token);
@@ -298,13 +303,13 @@ impl Client {
             ranges: read.ranges.clone(),
         };
         let (strength, operation) = (read.strength, read.operation.clone());
-        // Whoever has not been reached when its time is over is waited for no longer.
+        // A process that is still unreached when its time ends is waited for no longer.
         let reached = read.expected.iter().filter_map(|process| self.unreached.get(process));
         let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);
         self.look_after_read_at(token, look);
         if strength == Strength::Sequential {
-            // An attempt that still waits to be sent would only be one read more.
+            // An earlier attempt that has not been sent would only be one more read.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: before }), out);
         }
         match strength {
@@ -320,16 +325,17 @@ impl Client {
         }
     }
 
-    /// Where the next attempt at a read goes.
-    fn plan(&self, read: &Read, random: u32) -> Plan {
+    /// Decides where the next attempt goes.
+    fn plan(&self, read: &Read, random: u32) -> NextAttempt {
         let Some(config) = self.membership.config() else {
-            return Plan::Ask { offset: random, expected: SmallVec::new() };
+            return NextAttempt::Ask { offset: random, expected: SmallVec::new() };
         };
-        // Reads of one place take turns among its replicas. Those of many are all divided alike, so that a process scans
-        // the same rows for all of them; another division is tried when that one came to nothing.
+        // Reads of a single segment take turns among its replicas. Reads of many segments all use the same
+        // division at first, so that a process scans the same rows for all of them. Later attempts use other
+        // divisions.
         let wide = || read.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let first = if read.tries == 0 && wide() { 0 } else { random };
-        // A process that is not heard cannot answer.
+        // A process without a link, or silent before, cannot answer.
         let heard = |process: &ProcessId| self.linked.contains(process) && !read.silent.contains(process);
         let readers = |offset: u32| config.readers(&read.ranges, offset).unwrap_or_default();
         let offsets = (0..u32::from(config.replicas)).map(|turn| first.wrapping_add(turn));
@@ -337,13 +343,14 @@ impl Client {
             let mut divisions = offsets.map(|offset| (offset, readers(offset)));
             let audible = divisions.find(|(_, expected)| expected.iter().all(heard));
             let (offset, expected) = audible.unwrap_or_else(|| (first, readers(first)));
-            return Plan::Ask { offset, expected };
+            return NextAttempt::Ask { offset, expected };
         };
         let again = read.died.len() > 1;
-        // Of those who are left, each may die, for all that is known, and nothing would be lost.
+        // Whether a process may be asked: even if it died of the read, no range would lose its last complete
+        // replica.
         let expendable = |assigned: &Assignment| {
             !read.died.contains(&assigned.process)
-                && (read.is_proven(assigned) || config.can_spare(&[assigned.process], &read.died))
+                && (read.is_proven(assigned) || config.survives_loss_of(&[assigned.process], &read.died))
         };
         let assigned = |offset: u32| config.assign_read(&read.ranges, offset).unwrap_or_default();
         let divisions: Vec<(u32, Vec<Assignment>)> = offsets
@@ -354,27 +361,27 @@ impl Client {
             let state = |process| config.storage.get(process);
             let certain = |process| state(process).is_none_or(|it| *it == StorageState::Unreachable);
             return match read.died.iter().all(certain) {
-                true => Plan::Fail(ClientError::Died { process, again }),
-                false => Plan::Wait,
+                true => NextAttempt::Fail(ClientError::Died { process, again }),
+                false => NextAttempt::Wait,
             };
         }
         let audible = |parts: &[Assignment]| parts.iter().all(|part| heard(&part.process));
         let mut audible = divisions.into_iter().filter(|(_, parts)| audible(parts)).peekable();
-        let Some((_, probed)) = audible.peek().cloned() else { return Plan::Wait };
-        let harmless = |parts: &[Assignment]| config.can_spare(&read.unproven(parts), &read.died);
+        let Some((_, probed)) = audible.peek().cloned() else { return NextAttempt::Wait };
+        let harmless = |parts: &[Assignment]| config.survives_loss_of(&read.unproven(parts), &read.died);
         if let Some((offset, parts)) = audible.find(|(_, parts)| harmless(parts)) {
-            return Plan::Ask { offset, expected: parts.iter().map(|part| part.process).collect() };
+            return NextAttempt::Ask { offset, expected: parts.iter().map(|part| part.process).collect() };
         }
-        // To those at which it has been already no risk is added.
+        // Probing a process that the read has reached already adds no risk.
         let (mut risked, others): (Vec<_>, Vec<_>) =
             read.unproven(&probed).into_iter().partition(|process| read.is_at(*process));
         if risked.is_empty() {
             risked.extend(others.first());
         }
-        Plan::Probe(probed.into_iter().filter(|part| risked.contains(&part.process)).collect())
+        NextAttempt::Probe(probed.into_iter().filter(|part| risked.contains(&part.process)).collect())
     }
 
-    /// Asks these directly, each for what it holds.
+    /// Sends the operation to these processes directly, each with its ranges.
     fn send_parts(
         &self,
         attempt: u64,
@@ -421,7 +428,8 @@ impl Client {
         }
     }
 
-    /// The leader is not known, or there is nobody to deliver to: as far as we know for good, or for now.
+    /// Handles an injection that no router accepted: the leader is unknown, or no destination exists. Fails
+    /// the read if the configuration explains this for good; otherwise tries again.
     pub(super) fn not_injected(&mut self, cx: &mut Context<'_>, attempt: u64, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let Kind::Read(read) = &self.requests[&token].kind else { return };
@@ -440,7 +448,7 @@ impl Client {
         }
     }
 
-    /// Something came of an attempt.
+    /// Handles a piece of an answer, or another reply to an attempt.
     pub(super) fn read_answered(
         &mut self,
         cx: &mut Context<'_>,
@@ -456,7 +464,7 @@ impl Client {
             read.proven.extend(reply.ranges.iter().map(|range| (from, *range)));
         }
         match reply.content {
-            // What came before it came to nothing.
+            // The attempt had failed before this reply came.
             content if read.void => {
                 let part = read.part(from);
                 part.ended |= reply.last && matches!(content, ReplyContent::Answer(_));
@@ -483,7 +491,7 @@ impl Client {
                 if one_cut && *read.at.get_or_insert(reply.at) != reply.at {
                     return self.retry_soon(cx, attempt);
                 }
-                let is_told = read.is_told;
+                let user_has_begun = read.user_has_begun;
                 let part = read.part(from);
                 if part.pieces != reply.piece {
                     return self.retry_soon(cx, attempt);
@@ -495,7 +503,7 @@ impl Client {
                 if first {
                     part.spent = reply.spent;
                 }
-                match is_told {
+                match user_has_begun {
                     true => out.emit(ClientEvent::Part { token, from, content, last: reply.last }),
                     false => part.held.push(content),
                 }
@@ -513,7 +521,7 @@ impl Client {
                 let at = if one_cut { reply.at } else { Position(0) };
                 if gathered {
                     if !complete {
-                        read.is_told = true;
+                        read.user_has_begun = true;
                         out.emit(ClientEvent::Begun { token, parts: read.hand_over() });
                     }
                     let took = cx.now.since(read.begun_at);
@@ -529,7 +537,7 @@ impl Client {
         }
     }
 
-    /// Looks after a read at that time, or when it would have to be given up.
+    /// Schedules a check at `at`, or at the time when the read would have to be given up.
     fn look_after_read_at(&mut self, token: u64, at: Time) {
         let request = self.requests.get(&token).expect("a live request");
         let Kind::Read(read) = &request.kind else { panic!("only reads are looked after so") };
@@ -537,7 +545,7 @@ impl Client {
         self.look_later(token, at.min(end));
     }
 
-    /// A process that this read needs, however it is divided, and that has been out of reach for too long.
+    /// Returns a process that this read needs in every division and that has been out of reach for too long.
     fn out_of_reach(&self, now: Time, token: u64) -> Option<ProcessId> {
         if self.unreached.is_empty() {
             return None;
@@ -556,7 +564,7 @@ impl Client {
         lacking
     }
 
-    /// Looks after a read whose time has come.
+    /// Checks on a read whose time has come.
     pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let lacking = self.out_of_reach(cx.now, token);
         let request = self.requests.get_mut(&token).expect("a live request");
@@ -570,26 +578,27 @@ impl Client {
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if cx.now >= read.news + self.settings.read_wait {
             self.fail(cx.now, token, ClientError::Unanswered, out);
-            // If it still waits to be sent, nobody need do it any more. What the member says of that concerns nobody.
+            // If the read still waits to be sent, nobody needs it. The member's reply concerns nobody.
             self.member_input(cx, Input::Command(MemberCommand::Withdraw { token: attempt }), out);
         } else if !read.void && cx.now < read.heard + self.settings.patience {
             let at = read.heard + self.settings.patience;
             self.look_after_read_at(token, at);
         } else if !read.void && read.asked.is_empty() && !read.owing().is_empty() {
-            // It may just take long. Who is at it says so, and is waited for; who is not, or is silent, is not.
+            // The read may just take long. A process that executes it replies, and the client goes on
+            // waiting; otherwise the client tries elsewhere.
             read.asked = read.owing();
             let ask = Direct::AskRead { token: attempt };
             out.send(Destination::Many(read.asked.clone()), Message::Direct(ask), None);
             let after = read.patience(&self.settings);
             self.look_after_read_at(token, cx.now + after);
         } else {
-            read.silences += u32::from(!read.void);
+            read.silent_attempts += u32::from(!read.void);
             self.start_read(cx, token, out);
         }
     }
 }
 
-/// Has those who work on an attempt's answer, or still hold parts of it, give it up.
+/// Cancels an attempt at the processes that execute it or still hold pieces of its answer.
 pub(super) fn cancel_parts(attempt: u64, read: &Read, out: &mut dyn Sink<Client>) {
     let answering = read.parts.iter().map(|part| part.from);
     let mut readers: Vec<ProcessId> = answering.chain(read.expected.iter().copied()).collect();

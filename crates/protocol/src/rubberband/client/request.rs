@@ -1,7 +1,7 @@
-//! What is under way: a request, the attempt at it, when it is looked after, and how it ends, once.
+//! Requests in progress: each request, its attempt, when the client checks on it, and its single end.
 //!
-//! The user names a request by a token; each attempt at it has a number of its own, so that answers to an attempt that was
-//! given up are told apart.
+//! The user names a request by a token. Each attempt at it has its own number, so that the client recognises
+//! answers to abandoned attempts.
 
 use super::{
     Client, ClientError, ClientEvent,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// A request that has not ended.
-pub(super) struct Request {
+pub(super) struct OpenRequest {
     pub(super) attempt: u64,
     pub(super) kind: Kind,
     pub(super) look_at: Option<Time>,
@@ -29,16 +29,16 @@ pub(super) enum Kind {
     Control,
 }
 
-/// Attempts of a read are spaced by doubling, so often.
+/// Maximum number of doublings of the pause between a read's attempts.
 pub(super) const TRIES_MAX: u32 = 5;
 
 impl Client {
-    pub(super) fn insert(&mut self, token: u64, request: Request) {
+    pub(super) fn insert(&mut self, token: u64, request: OpenRequest) {
         let before = self.requests.insert(token, request);
         assert!(before.is_none(), "token {token} names two requests");
     }
 
-    /// Ends a new request if this process is out, or nobody leads the routers.
+    /// Ends a new request if this process is out, or if no router in reach knows a leader.
     pub(super) fn refuse_if_out(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if self.membership.is_wedged() {
             self.fail(cx.now, token, ClientError::NotSent, out);
@@ -47,7 +47,7 @@ impl Client {
         }
     }
 
-    /// Takes a request back, if it has not been sent.
+    /// Takes a request back if it has not been sent.
     pub(super) fn withdraw(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         if let Some(request) = self.requests.get(&token) {
             let withdraw = MemberCommand::Withdraw { token: request.attempt };
@@ -55,7 +55,7 @@ impl Client {
         }
     }
 
-    /// Notes until when a new request may go without a place in the order.
+    /// Notes until when a new request may wait for a place in the order.
     pub(super) fn await_order(&mut self, now: Time, token: u64) {
         if let Some(wait) = self.settings.write_wait {
             self.unordered.push_back((now + wait, token));
@@ -70,8 +70,8 @@ impl Client {
         }
     }
 
-    /// Nobody leads the routers: ends a request that needs an order and has none. One that has a place in it is answered
-    /// by the ranges, and a basic read needs none.
+    /// Ends a request that needs a place in the order and has none, because nobody leads the routers. The
+    /// ranges answer an ordered request, and a basic read needs no order.
     pub(super) fn end_unordered(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let Some(request) = self.requests.get(&token) else { return };
         let waits = match &request.kind {
@@ -99,7 +99,7 @@ impl Client {
         self.look.insert((at, token));
     }
 
-    fn remove(&mut self, token: u64) -> Option<Request> {
+    fn remove(&mut self, token: u64) -> Option<OpenRequest> {
         let request = self.requests.remove(&token)?;
         self.attempts.remove(&request.attempt);
         while self.unordered.front().is_some_and(|(_, token)| !self.requests.contains_key(token)) {
@@ -121,7 +121,7 @@ impl Client {
             if let Kind::Write(write) = &request.kind
                 && write.name.request.session == self.session()
             {
-                // Repeated, and now its fate is known.
+                // A repeated write whose outcome is now known.
                 self.maybe.retain(|(_, number)| *number != write.name.request.number);
             }
             let parts = match &mut request.kind {
@@ -164,7 +164,7 @@ impl Client {
         out.emit(ClientEvent::Failed { token, error });
     }
 
-    /// The request ends without an answer.
+    /// Ends the request without an answer.
     pub(super) fn give_up(&mut self, now: Time, token: u64, out: &mut dyn Sink<Self>) {
         let Some(request) = self.requests.get(&token) else { return };
         let error = match &request.kind {
@@ -177,7 +177,7 @@ impl Client {
         self.fail(now, token, error, out);
     }
 
-    /// The attempt came to nothing: another one, a little later, and later each time.
+    /// Schedules another attempt after one has failed, a little later each time.
     pub(super) fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
         let request = self.requests.get_mut(&token).expect("an attempt has its request");
@@ -190,8 +190,9 @@ impl Client {
         self.look_later(token, cx.now + after / 2 + spread);
     }
 
-    /// A storage process is gone, or its link is: a read that it was to answer is tried elsewhere, and what a write did
-    /// is asked of the others. It has died for all that is known, unless it `left` of its own will.
+    /// Notes that a storage process, or its link, is gone. Reads that it was to answer go elsewhere; the
+    /// other replicas are asked for the results of writes. The process counts as dead unless it `left` of its
+    /// own will.
     pub(super) fn lost(&mut self, cx: &mut Context<'_>, process: ProcessId, left: bool) {
         for request in self.requests.values_mut() {
             match &mut request.kind {
@@ -215,9 +216,9 @@ impl Client {
         }
     }
 
-    /// A link to a storage process stands from now on. What that said before was lost on the way, and is asked for soon: a
-    /// request may have been made, ordered and answered before. The first requests of a gateway that comes back as a new
-    /// process are: its users bind statements against what the former one knew.
+    /// Notes a new link to a storage process. Answers that it sent before were lost, so the client asks for
+    /// them soon. This matters for a gateway that comes back as a new process: its first requests may be
+    /// ordered and answered before its links exist.
     pub(super) fn reached(&mut self, now: Time, process: ProcessId) {
         if self.membership.config().is_some_and(|config| !config.storage.contains_key(&process)) {
             return;
@@ -233,7 +234,7 @@ impl Client {
                 Kind::Read(read) => read.may_await(process),
                 Kind::Control => false,
             };
-            // Those that are not looked after have no place in the order yet.
+            // A request without a time to check has no place in the order yet.
             if concerned && request.look_at.is_some_and(|at| at > soon) {
                 sooner.push(token);
             }
@@ -243,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Takes back that processes have died which are linked, and serve: links to them were cut.
+    /// Withdraws deaths of processes that serve and have a link: only their link had been cut.
     pub(super) fn revive(&mut self, config: &Config) {
         let lives = |process: &ProcessId| {
             let state = config.storage.get(process);
@@ -256,7 +257,7 @@ impl Client {
         }
     }
 
-    /// Looks after a request whose time has come.
+    /// Checks on a request whose time has come.
     pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("a live request");
         request.look_at = None;

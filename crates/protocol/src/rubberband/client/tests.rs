@@ -1,4 +1,4 @@
-//! What a client does alone: how long its requests wait for an order that nobody gives.
+//! Tests of a client alone: how long its requests wait for an order when nobody leads.
 
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
@@ -8,9 +8,9 @@ use crate::{
     ecast,
     id::{Generation, Incarnation, RequestId},
     rubberband::{
-        Range, ReplyContent, Spent, TableEntry,
+        Range, ReadCost, ReplyContent, TableEntry,
         config::State,
-        sample::{Said, process, town},
+        sample::{RecordingSink, process, town},
     },
     strength::Strength,
     wire::Wire,
@@ -28,22 +28,26 @@ fn give(client: &mut Client, now: Time, input: Input<Client>) -> Vec<ClientEvent
     said(client, now, input).events
 }
 
-/// Gives the client an input, and returns all that it says.
-pub(super) fn said(client: &mut Client, now: Time, input: Input<Client>) -> Said<Client> {
+/// Gives the client an input, and returns all its output.
+pub(super) fn said(client: &mut Client, now: Time, input: Input<Client>) -> RecordingSink<Client> {
     within(now, |cx, out| client.handle(cx, input, out))
 }
 
-/// Does something at `now`, and returns all that the client says.
-pub(super) fn within(now: Time, act: impl FnOnce(&mut Context<'_>, &mut Said<Client>)) -> Said<Client> {
-    let (mut said, mut random) = (Said::default(), || 7);
+/// Acts on the client at `now`, and returns all its output.
+pub(super) fn within(
+    now: Time,
+    act: impl FnOnce(&mut Context<'_>, &mut RecordingSink<Client>),
+) -> RecordingSink<Client> {
+    let (mut said, mut random) = (RecordingSink::default(), || 7);
     act(&mut Context { now, me: ME, random: &mut random }, &mut said);
     said
 }
 
-/// Long after the clock began.
+/// An instant long after the clock began.
 pub(super) const START: Time = Time(1_000_000_000_000);
 
-/// A gateway of a town with so many replicas, linked with all of its storage processes. There is a table 1.
+/// Builds a gateway of a ring with this number of replicas, linked to all its storage processes. Table 1
+/// exists.
 pub(super) fn gateway(replicas: u8, keys: &[u64], states: &str, settings: ClientSettings) -> Client {
     let mut client =
         Client::new(Peer { id: ME, address: String::new() }, String::from("gateway-1"), settings);
@@ -61,13 +65,13 @@ pub(super) fn gateway(replicas: u8, keys: &[u64], states: &str, settings: Client
     client
 }
 
-/// A router speaks to the gateway.
-pub(super) fn order(client: &mut Client, message: ecast::Message) -> Said<Client> {
+/// Gives the gateway a router's message.
+pub(super) fn order(client: &mut Client, message: ecast::Message) -> RecordingSink<Client> {
     let from = process(ROUTER);
     said(client, START, Input::Receive { from, message: Message::Order(message) })
 }
 
-/// The gateway hears who leads.
+/// Tells the gateway who leads.
 pub(super) fn led(client: &mut Client) {
     let routers = vec![Peer { id: process(ROUTER), address: String::new() }];
     let leader = Some(process(ROUTER));
@@ -94,21 +98,29 @@ pub(super) fn write(token: u64, request: Option<RequestId>, repeated: bool, rang
     })
 }
 
-/// A piece of an answer to the attempt at the request of this name.
+/// Returns a piece of the answer to the current attempt at this request.
 pub(super) fn piece(client: &Client, token: u64, piece: u32, last: bool, covers: Range) -> Reply {
     let token = client.requests[&token].attempt;
     let content = ReplyContent::Answer(Bytes::from_static(b"rows"));
-    Reply { token, at: Position(5), ranges: smallvec![covers], piece, last, spent: Spent::default(), content }
+    Reply {
+        token,
+        at: Position(5),
+        ranges: smallvec![covers],
+        piece,
+        last,
+        spent: ReadCost::default(),
+        content,
+    }
 }
 
-/// A storage process answers.
-pub(super) fn reply(client: &mut Client, now: Time, from: u64, reply: Reply) -> Said<Client> {
+/// Gives the client a reply of a storage process.
+pub(super) fn reply(client: &mut Client, now: Time, from: u64, reply: Reply) -> RecordingSink<Client> {
     let message = Message::Direct(Direct::Reply(reply));
     said(client, now, Input::Receive { from: process(from), message })
 }
 
-/// The direct messages that were sent, each with its node; signs of life are left out.
-pub(super) fn direct(said: &Said<Client>) -> Vec<(u64, Direct)> {
+/// Returns the direct messages that were sent, with the receivers' nodes, without signs of life.
+pub(super) fn direct(said: &RecordingSink<Client>) -> Vec<(u64, Direct)> {
     let sent = said.sent.iter().filter_map(|(to, message)| match message {
         Message::Direct(Direct::Alive { .. }) | Message::Order(_) => None,
         Message::Direct(direct) => Some((to.node, direct.clone())),
@@ -120,7 +132,7 @@ fn control(token: u64) -> Input<Client> {
     Input::Command(ClientCommand::Control { token, control: Control::DropTable { table: 1 } })
 }
 
-/// Which of these have failed, and how.
+/// Returns the requests that have failed, with their errors.
 pub(super) fn failed(told: &[ClientEvent]) -> Vec<(u64, ClientError)> {
     let failed = |event: &ClientEvent| match event {
         ClientEvent::Failed { token, error } => Some((*token, *error)),
@@ -153,7 +165,7 @@ fn one_that_ended_before_leaves_no_deadline_behind() {
     let told = give(&mut client, start, Input::Command(ClientCommand::Cancel { token: 1 }));
     assert_eq!(failed(&told), [(1, ClientError::NotSent)]);
     assert_eq!(client.unordered, [(start + WAIT, 2)]);
-    // A read waits as long as its own settings say.
+    // A read does not wait by `write_wait`.
     let read = ClientCommand::Read {
         token: 3,
         strength: Strength::Sequential,
@@ -179,7 +191,7 @@ fn without_a_bound_it_waits_until_it_is_cancelled() {
 fn one_that_is_out_refuses_requests_at_once() {
     let mut client = gateway(1, &[0], "A", ClientSettings::default());
     led(&mut client);
-    // A notice without outcomes or credit, and that it is out.
+    // A notice without outcomes or credit, which says that the process is out.
     let out = [&[3], &[0; 16][..], &[1]].concat();
     let out = ecast::Message::decode(&mut Bytes::from(out)).expect("a notice");
     order(&mut client, out);

@@ -1,12 +1,13 @@
-//! A write: when it is done, who is asked about it, and what the ranges may forget.
+//! A write: when it is done, which processes the client asks about it, and when the ranges may forget it.
 //!
-//! A write is done when it is stable and an answer of every range has come. The ranges remember what it did (S6), so an
-//! answer that went astray is asked for again; what nobody will ask about any more they are told to forget.
+//! A write is done when it is stable and every range has answered. The ranges remember its result (S6), so
+//! the client can ask for a lost answer again. It tells the ranges to forget a write that nobody will ask
+//! about any longer.
 
 use smallvec::SmallVec;
 
 use super::{
-    Answered, Client, ClientError,
+    Client, ClientError, ProcessAnswer,
     request::{Kind, TRIES_MAX},
 };
 use crate::{
@@ -20,11 +21,11 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// Writes of unknown fate, or under way for long, that are remembered singly, while what was made after them is forgotten.
-/// If there are more, the ranges remember everything from the next one on.
+/// Maximum number of old writes, of unknown outcome or long in progress, that are remembered while later
+/// writes are forgotten. If there are more, the ranges remember everything from the next one on.
 const KEPT_MAX: usize = 1024;
 
-/// In so many steps made-up ids expire.
+/// Number of steps into which the retained writes under made-up ids are divided; ids expire a step at a time.
 const EXPIRIES: usize = 16;
 
 /// A write that has not been answered in full.
@@ -34,19 +35,20 @@ pub(super) struct Write {
     covered: Vec<Range>,
     pub(super) stable: bool,
     at: Position,
-    /// All replicas of one of its ranges were lost for good while it was under way, and how often it was asked about since.
+    /// Whether all replicas of one of its ranges were lost for good meanwhile; and how often the client has
+    /// asked about the write since it became stable.
     lost: bool,
     asked: u32,
-    /// A replica or a link was lost while it was under way.
+    /// Whether a replica or a link was lost meanwhile, and perhaps an answer with it.
     pub(super) doubted: bool,
-    /// Some range remembers that it took effect, and not what it answered.
+    /// Whether some range remembers only that the write took effect, not its answer.
     forgotten: bool,
     /// The ranges' answers so far.
-    pub(super) answers: Vec<Answered>,
+    pub(super) answers: Vec<ProcessAnswer>,
 }
 
 impl Write {
-    /// One that has not been sent yet.
+    /// Creates a write that has not been sent.
     pub(super) fn new(name: WriteName, ranges: SmallVec<[Range; 2]>) -> Self {
         Write {
             name,
@@ -64,21 +66,22 @@ impl Write {
 }
 
 impl Client {
-    /// The name of a write: the user's, or a new one.
+    /// Returns the id of a write: the user's, or a new one.
     pub(super) fn name_write(&mut self, given: Option<RequestId>) -> RequestId {
         let request = given.unwrap_or_else(|| {
             self.number += 1;
             RequestId { session: self.session(), number: self.number }
         });
         if request.session == self.session() {
-            // A number that the user made up is not given to another write.
+            // A number that the user chose must not be given to another write.
             self.number = self.number.max(request.number);
             self.writes.insert(request.number);
         }
         request
     }
 
-    /// The write is done if it is stable and answered for all its ranges; if not answered, it is looked after.
+    /// Ends the write if it is stable and answered for all its ranges. If an answer is missing, schedules a
+    /// check.
     pub(super) fn finish_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("asked about a live request");
         let Kind::Write(write) = &request.kind else { return };
@@ -97,8 +100,9 @@ impl Client {
         }
     }
 
-    /// How long to wait for an answer before the other replicas are asked, who remember. Mostly it is just slow; but if a
-    /// replica or a link was lost while the write was under way, its answer probably was, too.
+    /// Returns how long to wait for an answer before asking the other replicas, which remember it. An answer
+    /// is usually only slow. But if a replica or a link was lost meanwhile, the answer was probably lost,
+    /// too.
     fn ask_after(&self, token: u64) -> Duration {
         match &self.requests[&token].kind {
             Kind::Write(write) if write.doubted => {
@@ -109,7 +113,7 @@ impl Client {
         }
     }
 
-    /// Marks writes that concern a range nobody holds any more: whoever holds it later knows nothing of them.
+    /// Marks writes to lost ranges: a later holder of such a range knows nothing of them.
     pub(super) fn lose_ranges(&mut self, config: &Config) {
         for request in self.requests.values_mut() {
             if let Kind::Write(write) = &mut request.kind {
@@ -119,7 +123,7 @@ impl Client {
         }
     }
 
-    /// Something came of it.
+    /// Handles a reply to a write.
     pub(super) fn write_answered(
         &mut self,
         cx: &mut Context<'_>,
@@ -138,7 +142,7 @@ impl Client {
                 write.covered.extend_from_slice(&reply.ranges);
                 write.at = write.at.max(reply.at);
                 let pieces = SmallVec::from_buf([content]);
-                write.answers.push(Answered { from, spent: reply.spent, pieces, ended: true });
+                write.answers.push(ProcessAnswer { from, spent: reply.spent, pieces, ended: true });
                 self.finish_write(cx, token, out);
             }
             ReplyContent::Expired => self.fail(cx.now, token, ClientError::Expired, out),
@@ -152,13 +156,14 @@ impl Client {
                 write.forgotten = true;
                 self.finish_write(cx, token, out);
             }
-            // Asked about and not known there yet, or elsewhere in the order: it is asked about again.
+            // The replica does not know the write yet, or knows another position for it. The client asks
+            // again later.
             ReplyContent::Unknown | ReplyContent::Retry => {}
             ReplyContent::Underway | ReplyContent::NoRoom | ReplyContent::Untaken => self.refused += 1,
         }
     }
 
-    /// Looks after a write whose time has come.
+    /// Checks on a write whose time has come, and asks the replicas for missing answers.
     pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let request = self.requests.get_mut(&token).expect("a live request");
         let attempt = request.attempt;
@@ -168,7 +173,8 @@ impl Client {
         let Some(config) = self.membership.config() else { return };
         let forgotten = !write.name.request.is_made_up() && config.is_forgotten(write.name.request);
         if (write.lost || write.stable && forgotten) && write.asked > 0 {
-            // Nobody is left who could tell, or the ranges remember nothing under this id any more: its session is over.
+            // No replica is left that could answer, or the session is over and the ranges have forgotten the
+            // id.
             return self.give_up(cx.now, token, out);
         }
         let replicas = config.replicas_of(&missing);
@@ -178,7 +184,7 @@ impl Client {
                 .is_some_and(|it| cx.now.since(it.since) >= self.settings.unreached_after)
         };
         if write.stable && !replicas.is_empty() && replicas.iter().all(late) {
-            // It takes effect; but nobody who could tell what it did is in reach.
+            // The write takes effect, but no replica that could tell its result is in reach.
             return self.give_up(cx.now, token, out);
         }
         write.asked += u32::from(write.stable);
@@ -188,7 +194,8 @@ impl Client {
         self.look_later(token, cx.now + after);
     }
 
-    /// A write has ended, at `at` if it was done. Of writes under made-up ids it is noted how many there were, and by when.
+    /// Counts the end of a write under a made-up id, and notes the position that ids expire up to after
+    /// enough later writes. `at` is the write's position if it was done.
     pub(super) fn ended(&mut self, name: WriteName, at: Position) {
         if !name.request.is_made_up() {
             return;
@@ -196,13 +203,14 @@ impl Client {
         self.made_up += 1;
         let step = (self.settings.made_up_max / EXPIRIES).max(1);
         if self.made_up.is_multiple_of(step) {
-            // Its id was used first at or before its answer, and this one is not behind what ends later.
+            // The id was first used at or before its answer, and this position is no lower than the previous
+            // one.
             let last = self.expiries.back().copied().unwrap_or_default();
             self.expiries.push_back(at.max(last).max(self.membership.member.delivered()));
         }
     }
 
-    /// Has made-up ids expire behind which this gateway has used many others.
+    /// Expires made-up ids after which this gateway has used many others.
     pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.expiries.len() > EXPIRIES {
             let through = self.expiries.pop_front().expect("just counted");
@@ -210,7 +218,7 @@ impl Client {
         }
     }
 
-    /// Lets the ranges forget what nobody will ask about any more.
+    /// Lets the ranges forget writes that nobody will ask about any longer.
     pub(super) fn forget(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let over = |(since, number): &(Time, u64)| {
             cx.now.since(*since) > self.settings.retention
@@ -219,10 +227,10 @@ impl Client {
         while self.maybe.front().is_some_and(over) {
             self.maybe.pop_front();
         }
-        // Users may have drawn numbers that they have not used yet.
+        // Recent numbers stay: users may have drawn numbers that they have not used yet.
         let every = self.settings.forget_every;
         let mut below = self.number.saturating_sub(self.settings.remembered_min);
-        if below < self.forgotten + every || self.number < self.forget_at {
+        if below < self.forgotten + every || self.number < self.forget_check_at {
             return;
         }
         let stuck = self.maybe.iter().map(|(_, number)| *number).chain(self.writes.range(..below).copied());
@@ -234,7 +242,7 @@ impl Client {
             kept.truncate(KEPT_MAX);
         }
         if below < self.forgotten + every {
-            self.forget_at = self.number + every / 16;
+            self.forget_check_at = self.number + every / 16;
             return;
         }
         self.forgotten = below;

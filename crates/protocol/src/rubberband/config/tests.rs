@@ -3,7 +3,7 @@ use crate::rubberband::sample::{SUPER, process, range, town, write_header};
 
 const ROUTER: u64 = 8;
 
-/// Processes as text: `2!` is unreachable, `2~` away, `2?` suspected, and the dead are left out.
+/// Formats the storage processes that are members: `2!` is unreachable, `2~` away, `2?` suspected.
 fn standing(config: &Config) -> String {
     let one = |(&it, state): (&ProcessId, &StorageState)| {
         let mark = match state {
@@ -17,9 +17,10 @@ fn standing(config: &Config) -> String {
     config.storage.iter().map(one).collect::<Vec<_>>().join(" ")
 }
 
-/// What follows from messages, the first at 100: `?12` a super suspects 1 and 2, `-12@100` it removes those that are
-/// suspected since 100, `1@100` process 1 refutes that, `L1` process 1 leaves, `X1` it is declared lost, `A1` it goes away, `b1` it
-/// runs again, `B1` it has caught up.
+/// Applies messages, the first at position 100, and returns the resulting configuration. `?12`: a super
+/// suspects 1 and 2. `-12@100`: it removes those of them that are suspected since 100. `1@100`: process 1
+/// refutes that suspicion. `L1`: it leaves. `X1`: it is declared lost. `A1`: it goes away. `b1`: it runs
+/// again. `B1`: it has caught up.
 fn after(config: &Config, messages: &str) -> Config {
     let mut config = config.clone();
     for (at, message) in (100..).map(Position).zip(messages.split_whitespace()) {
@@ -55,16 +56,17 @@ fn after(config: &Config, messages: &str) -> Config {
 fn suspects_are_judged_together() {
     let pair = town(2, &[0, 10, 20, 30], "AAAA");
     for (messages, expected) in [
-        // One that dies is removed, by the second step and not by the first.
+        // The second step removes a dead process, not the first.
         ("?1", "1? 2 3 4"),
         ("?1 -1@100", "2 3 4"),
-        // Of two neighbours neither makes way for the other: in one message, in two, or in two removals.
+        // Two suspected neighbours both stay, whether one message removes them, or two, or two after separate
+        // suspicions.
         ("?12 -12@100", "1! 2! 3 4"),
         ("?12 -1@100", "1! 2? 3 4"),
         ("?1 ?2 -1@100 -2@101", "1! 2! 3 4"),
-        // Two that share no range are no ground for each other.
+        // Two suspects that share no range do not protect each other.
         ("?13 -13@100", "2 4"),
-        // The one that lives comes back, and only then the other is removed.
+        // The live suspect refutes, and only then can the other be removed.
         ("?12 -12@100 1@100", "1 2! 3 4"),
         ("?12 -12@100 1@100 -2@100", "1 3 4"),
     ] {
@@ -81,14 +83,15 @@ fn a_suspicion_that_was_refuted_is_void() {
     for (messages, expected) in [
         ("?1 1@100", "1 2 3 4"),
         ("?1 1@100 -1@100", "1 2 3 4"),
-        // An old removal does not carry out a new suspicion, nor an old refutation void one.
+        // An old removal does not act on a new suspicion, nor does an old refutation end one.
         ("?1 1@100 ?1 -1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 1@100", "1? 2 3 4"),
         ("?1 1@100 ?1 -1@102", "2 3 4"),
-        // Another super's suspicion of the same is the same, and without one nobody is removed.
+        // A second suspicion of the same process keeps the first one's position; without a suspicion, nobody
+        // is removed.
         ("?1 ?1 -1@101", "1? 2 3 4"),
         ("-1@0", "1 2 3 4"),
-        // Nobody refutes for another.
+        // A process can refute only for itself.
         ("?1 2@100", "1? 2 3 4"),
     ] {
         assert_eq!(standing(&after(&town, messages)), expected, "{messages}");
@@ -111,18 +114,19 @@ fn one_that_is_away_is_a_replica_and_no_ground() {
         (&pair, "A1 b1", "1~ 2 3 4"),
         (&pair, "A1 b1 B1", "1 2 3 4"),
         (&pair, "B1", "1 2 3 4"),
-        // A neighbour is needed, one that shares no range is not.
+        // A process whose neighbour is away must stay; one that shares no range with it may go away.
         (&pair, "A1 A2", "1~ 2 3 4"),
         (&pair, "A1 A3", "1~ 2 3~ 4"),
         (&pair, "?2 A1", "1 2? 3 4"),
         (&three, "A1 A2 A3", "1~ 2~ 3 4"),
-        // Nobody is removed in reliance on it; nor is it, while it may be the last.
+        // Nobody is removed in reliance on an away process, nor is the process itself while it may be the
+        // last one.
         (&pair, "A1 ?2 -2@101", "1~ 2! 3 4"),
         (&pair, "A1 ?2 -2@101 ?1 -1@103", "1! 2! 3 4"),
         (&pair, "A1 ?1 -1@101", "2 3 4"),
-        // Back, and the other can be removed.
+        // After it is back, the other process can be removed.
         (&pair, "A1 ?2 -2@101 B1 -2@101", "1 3 4"),
-        // It says that it lives, as anybody.
+        // An unreachable process that was away refutes like any other.
         (&pair, "A1 ?2 -2@101 ?1 -1@103 1@103", "1 2! 3 4"),
     ] {
         assert_eq!(standing(&after(town, messages)), expected, "{messages}");
@@ -187,14 +191,14 @@ fn nobody_is_removed_on_the_word_of_one() {
     }
 }
 
-/// The next life of a process.
+/// Returns a life of a node: its incarnation is `number`.
 fn life(node: u64, number: u128) -> ProcessId {
     ProcessId { node, incarnation: Incarnation(number) }
 }
 
-/// `process` joins at 200 with what its former life had of place `place`.
+/// Lets `process` join at 200 with the rows of place `place` that its former life had.
 fn keeping(config: &Config, process: ProcessId, former: ProcessId, place: u64, through: u64) -> Config {
-    let keeps = Keeps { former, place, through: Position(through) };
+    let keeps = KeptRows { former, place, through: Position(through) };
     let (role, name, address) = (Role::Storage, String::new(), String::new());
     let join = Control::Join { role, name, address, terms: None, keeps: Some(keeps) };
     let changed = Rubberband::apply(config, Position(200), process, &join.encode());
@@ -256,7 +260,7 @@ fn a_range_goes_on_from_the_keeper_that_knows_most() {
         assert_eq!(replace(&lost, 1, 5, refused), Err(refusal::range(0)), "{refused:?}");
     }
     let moving = replace(&lost, 1, 5, Some(late)).expect("it knows most").expect("it moves");
-    // Whatever becomes of that: as long as 5 receives the range, nobody else does.
+    // As long as 5 receives the range, no other process may, even if that import fails.
     assert_eq!(replace(&moving, 2, 6, Some(late)), Err(refusal::range(0)));
     assert_eq!(dismissed(&moving, late), Err(refusal::WRONG_STATE));
 }
@@ -296,7 +300,7 @@ fn only_supers_and_a_gateway_at_its_address_take_the_place_of_a_former_life() {
     }
 }
 
-/// A client joins at 200; its session is its node's number.
+/// Adds a client, which joins at 200; its session is its node's number.
 fn with_client(config: &Config, node: u64) -> (Config, ProcessId) {
     let client = life(node, u128::from(node));
     let (role, name, address) = (Role::Gateway, String::new(), String::new());
@@ -321,9 +325,10 @@ fn what_a_session_has_forgotten_is_not_given_back() {
     assert!(forgotten(&town).is_empty());
     assert_eq!(apply(&town, other, 10, &[]), Err(refusal::NOT_ALLOWED), "it is not its session");
     for (below, kept, remain, expected) in [
-        // Of what is kept only open numbers below count.
+        // Of `kept`, only open numbers below `below` count.
         (5, vec![3, 5, 7], Some(vec![3]), vec![0, 1, 2, 4]),
-        // What is forgotten is not given back, neither by a lower number nor by the same again.
+        // A forgotten number stays forgotten, even if a later message has a lower `below` or lists the
+        // number.
         (4, vec![1, 2], Some(vec![3]), vec![0, 1, 2, 4]),
         (5, vec![2, 3], Some(vec![3]), vec![0, 1, 2, 4]),
         (7, vec![2, 3, 5], Some(vec![3, 5]), vec![0, 1, 2, 4, 6]),
@@ -346,9 +351,9 @@ fn what_a_session_has_forgotten_is_not_given_back() {
 fn a_keeper_speaks_for_its_former_life_as_far_as_it_went() {
     let town = after(&town(2, &[0, 10, 20, 30], "AAAA"), "?1 -1@100");
     let kept = keeping(&town, life(1, 77), process(1), 0, 99);
-    assert!(kept.is_kept_of(process(1), Position(99)));
-    assert!(!kept.is_kept_of(process(1), Position(100)));
-    assert!(!kept.is_kept_of(process(2), Position(99)));
+    assert!(kept.has_keeper_of(process(1), Position(99)));
+    assert!(!kept.has_keeper_of(process(1), Position(100)));
+    assert!(!kept.has_keeper_of(process(2), Position(99)));
 }
 
 #[test]
@@ -391,7 +396,7 @@ fn whoever_was_told_other_terms_stays_outside() {
     }
 }
 
-/// With more processes in reserve.
+/// Adds standbys.
 fn with_standbys(config: &Config, nodes: &[u64]) -> Config {
     let mut state = State::from(config.clone());
     let info = MemberInfo { role: Role::Storage, name: String::new(), address: String::new() };

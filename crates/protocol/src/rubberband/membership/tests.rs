@@ -1,15 +1,15 @@
-//! A member looks for links to those to which it speaks first.
+//! A member asks for links to the members to which it speaks first.
 
 use super::*;
 use crate::rubberband::{
     Client, MemberInfo,
     config::State,
-    sample::{SUPER, Said, process, town},
+    sample::{RecordingSink, SUPER, process, town},
 };
 
 const ME: u64 = 30;
 
-/// Storage processes 1 and so on, as many as there are letters, a super, and these gateways.
+/// Builds a configuration of storage processes 1, 2, … (one per letter), a super, and these gateways.
 fn config(states: &str, gateways: &[u64]) -> Config {
     let keys: Vec<u64> = (0..states.len() as u64).map(|at| 10 * at).collect();
     let mut state = State::from(town(1, &keys, states));
@@ -18,12 +18,13 @@ fn config(states: &str, gateways: &[u64]) -> Config {
     Config::from(state)
 }
 
-/// The links that process [`ME`] of this role wants, and wants no more, as one configuration follows another.
+/// Returns the links that process [`ME`] of this role asks for and gives up when one configuration follows
+/// another.
 fn links(role: Role, before: Option<&Config>, after: &Config) -> (Vec<u64>, Vec<u64>) {
     let me = Peer { id: process(ME), address: String::new() };
     let (name, member) = (String::new(), MemberSettings::default());
     let membership = Membership::new(me, role, name, member, Duration::from_secs(1), None, None);
-    let mut said: Said<Client> = Said::default();
+    let mut said: RecordingSink<Client> = RecordingSink::default();
     membership.meet(before, after, &mut said);
     let nodes = |all: Vec<ProcessId>| all.into_iter().map(|process| process.node).collect();
     (nodes(said.reached), nodes(said.forgotten))
@@ -46,7 +47,7 @@ fn a_member_seeks_newcomers_once_and_itself_never() {
     assert_eq!(links(Role::Gateway, Some(&before), &more), (vec![3], vec![]));
     assert_eq!(links(Role::Gateway, Some(&more), &more), (vec![], vec![]));
     assert_eq!(links(Role::Gateway, Some(&more), &before), (vec![], vec![3]), "gateways are not sought");
-    // A storage process that joins is one of those that it would seek.
+    // A storage process that joins does not ask for a link to itself.
     let mut state = State::from(before.clone());
     let info = MemberInfo { role: Role::Storage, name: String::new(), address: String::new() };
     state.members.insert(process(ME), info);

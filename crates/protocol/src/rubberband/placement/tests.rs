@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::rubberband::sample::{process, range, ring, text, texts};
 
-/// The ring as text: per segment its keys and its replicas.
+/// Formats the ring: the keys and the replicas of each segment.
 fn segments(config: &Config) -> String {
     let segment = |segment: &Segment| format!("{}:{}", text(segment.range), nodes(&segment.replicas));
     config.segments().iter().map(segment).collect::<Vec<_>>().join(" ")
@@ -13,7 +13,7 @@ fn nodes(processes: &[ProcessId]) -> String {
     processes.iter().map(|process| process.node.to_string()).collect()
 }
 
-/// Where a write goes, as text: processes, then its groups; or the range that refuses it.
+/// Formats a write's destinations: processes, then their groups; or the range that refuses the write.
 fn written(config: &Config, ranges: &[Range]) -> String {
     let found = match config.write_destinations(ranges) {
         Ok(found) => found,
@@ -27,7 +27,7 @@ fn written(config: &Config, ranges: &[Range]) -> String {
     format!("{} in {}", nodes(&found.processes), groups.join(" "))
 }
 
-/// Assignments as text: who holds what; a star stands behind what it answers for.
+/// Formats assignments: the ranges of each process, with a star behind those that it answers.
 fn assigned(found: Result<Vec<Assignment>, Range>) -> String {
     let found = match found {
         Ok(found) => found,
@@ -208,7 +208,7 @@ fn placement_is_what_a_walk_along_the_ring_finds() {
 
 fn check_against_walk(config: &Config, ranges: &[Range], offset: u32) {
     let walk = Walk { config };
-    // Beyond the last id all keys are alike.
+    // All keys beyond the last id have the same replicas, so a few suffice.
     let keys: Vec<u64> =
         ranges.iter().flat_map(|range| range.low..=range.high.min(range.low.max(64))).collect();
     let on = |what: &[Range], key: u64| what.iter().any(|range| range.low <= key && key <= range.high);

@@ -1,10 +1,12 @@
-//! Steps become batches for the engine, and its results answers.
+//! Steps become batches for the engine, and results become answers.
 //!
-//! The engine has one batch at a time. What is urgent beside the order comes first in it: the settling of a held write, rows
-//! to be moved, pages of long answers. Then come as many steps as may run together. What a task is for is noted beside it.
+//! The engine has one batch at a time. Urgent work outside the order comes first in it: settling a held
+//! write, rows to move, pages of long answers. Then come as many steps as may run together. `running` records
+//! the purpose of each task.
 //!
-//! Reads that come together share what the engine gathers for a batch. One that finds that spent is *crowded*: the version that it
-//! is of is kept, and it is asked again in a batch without other reads. In between other steps have their turn.
+//! The reads of a batch share the memory for gathering results. A read that finds it used up is *crowded*:
+//! the engine keeps the read's version, and the read runs again in a later batch without other reads. Other
+//! steps have their turn in between.
 
 use std::collections::VecDeque;
 
@@ -12,19 +14,19 @@ use bytes::Bytes;
 
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
-    outbox::{Answer, Asked, Wanted},
-    steps::Step,
+    outbox::{OutboxAnswer, RequestKey, WantedPage},
+    steps::QueuedStep,
     write::Write,
 };
 use crate::{
     ecast::{MemberCommand, Position},
     id::ProcessId,
-    rubberband::{Direct, Message, Range, Spent, TransferCursor},
+    rubberband::{Direct, Message, Range, ReadCost, TransferCursor},
     seam::{Context, Destination, Input, Sink},
     time::Time,
 };
 
-/// What a task in the running batch is for.
+/// The purpose of a task in the running batch.
 pub(super) enum Purpose {
     Write(Box<Write>),
     Read {
@@ -34,7 +36,7 @@ pub(super) enum Purpose {
         ranges: Vec<Range>,
         operation: Bytes,
         since: Time,
-        /// The version that it is of is kept for it: it was crowded out of an earlier batch.
+        /// Whether the engine keeps the read's version, because an earlier batch was crowded.
         kept: bool,
     },
     /// A read that nobody waits for.
@@ -42,7 +44,7 @@ pub(super) enum Purpose {
         at: Position,
     },
     Page {
-        asked: Asked,
+        asked: RequestKey,
         at: Position,
     },
     Export {
@@ -51,23 +53,23 @@ pub(super) enum Purpose {
         asked: Option<Bytes>,
     },
     Import,
-    /// More of a checkpoint.
+    /// The next piece of a checkpoint.
     Checkpoint,
     Step(Position),
     Settle,
 }
 
-/// A read that other reads of its batch left no room for. The engine keeps the version that it is of.
+/// A read that did not fit its batch. The engine keeps its version.
 pub(super) struct Crowded {
     at: Position,
-    asked: Asked,
+    asked: RequestKey,
     ranges: Vec<Range>,
     operation: Bytes,
     since: Time,
 }
 
 impl Storage {
-    /// Gives the engine its next batch if it is idle and there is something that may run.
+    /// Gives the engine its next batch if the engine is idle and some work may run.
     pub(super) fn execute(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if !self.running.is_empty() || self.is_out(out) {
             return;
@@ -101,18 +103,18 @@ impl Storage {
         self.running.push(purpose);
     }
 
-    /// The next pages of long answers, and the versions that they need no more.
+    /// Adds the next pages of long answers, and releases versions that no answer needs.
     fn push_pages(&mut self, tasks: &mut Vec<Task>) {
         for at in self.outboxes.released() {
             self.push(tasks, at, TaskKind::Finish, Purpose::Step(Position(0)));
         }
-        for Wanted { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
+        for WantedPage { asked, at, ranges, operation, cursor, rows } in self.outboxes.wanted() {
             let kind = TaskKind::Page { ranges, operation, cursor, rows };
             self.push(tasks, at, kind, Purpose::Page { asked, at });
         }
     }
 
-    /// The next read that was crowded out of its batch has one without other reads, unless it is the turn of steps.
+    /// Adds the next crowded read, alone, unless it is the turn of steps. Returns whether it did.
     fn push_crowded(&mut self, tasks: &mut Vec<Task>) -> bool {
         let turn_of_steps = std::mem::take(&mut self.crowded_last) && !self.queue.is_empty();
         let next = if turn_of_steps { None } else { self.crowded.pop_front() };
@@ -125,29 +127,33 @@ impl Storage {
         true
     }
 
-    /// Moves the next step into the batch; `false` when it can not run yet, or must be the last.
+    /// Moves the next step into the batch. Returns `false` if the step cannot run yet, or if no step may
+    /// follow it.
     fn push_step(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) -> bool {
         match self.queue.front() {
             None => return false,
-            Some(Step::Await { at }) if self.import.as_ref().is_some_and(|import| import.change() == *at) => {
+            Some(QueuedStep::Await { at })
+                if self.import.as_ref().is_some_and(|import| import.change() == *at) =>
+            {
                 return false;
             }
-            // The replies that a pin or a repeated request needs are complete only when the batch before is done.
+            // The memory that a pin or a repetition needs is complete only after the writes of the current
+            // batch.
             Some(
-                Step::Pin { .. }
-                | Step::Checkpoint { .. }
-                | Step::Forget { .. }
-                | Step::Expire { .. }
-                | Step::Clear { .. },
+                QueuedStep::Pin { .. }
+                | QueuedStep::Checkpoint { .. }
+                | QueuedStep::Forget { .. }
+                | QueuedStep::Expire { .. }
+                | QueuedStep::Clear { .. },
             ) if self.running.iter().any(|purpose| matches!(purpose, Purpose::Write(_))) => {
                 return false;
             }
-            Some(Step::Write(write)) if self.replies.is_pending(write.header.name) => return false,
+            Some(QueuedStep::Write(write)) if self.replies.is_pending(write.header.name) => return false,
             Some(_) => {}
         }
         match self.queue.pop_front().expect("just seen") {
-            Step::Write(write) => return self.push_write(tasks, write, out),
-            Step::Read { at, client, token, ranges, operation, since } => {
+            QueuedStep::Write(write) => return self.push_write(tasks, write, out),
+            QueuedStep::Read { at, client, token, ranges, operation, since } => {
                 let kind = TaskKind::Read { ranges: ranges.clone(), operation: operation.clone() };
                 self.push(
                     tasks,
@@ -156,43 +162,43 @@ impl Storage {
                     Purpose::Read { at, client, token, ranges, operation, since, kept: false },
                 );
             }
-            Step::Create { at, table, definition } => {
+            QueuedStep::Create { at, table, definition } => {
                 self.push(tasks, at, TaskKind::CreateTable { table, definition }, Purpose::Step(at));
             }
-            Step::Drop { at, table } => {
+            QueuedStep::Drop { at, table } => {
                 self.push(tasks, at, TaskKind::DropTable { table }, Purpose::Step(at))
             }
-            Step::Pin { at, ranges } => {
+            QueuedStep::Pin { at, ranges } => {
                 self.pins_due.remove(&at);
                 self.pins.insert(at, self.replies.pin(&ranges));
                 self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
             }
-            Step::Release { at } => {
+            QueuedStep::Release { at } => {
                 self.pins.remove(&at);
                 self.fetches.retain(|fetch| fetch.change != at);
                 self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
             }
-            Step::Expire { through } => self.replies.expire(through),
-            Step::Forget { at, session, below, kept } => {
+            QueuedStep::Expire { through } => self.replies.expire(through),
+            QueuedStep::Forget { at, session, below, kept } => {
                 self.replies.forget(session, below, &kept);
                 if below == u64::MAX {
-                    // Nobody is left who could publish what its loads have put aside.
+                    // Nobody is left who could publish the session's staged rows.
                     self.push(tasks, at, TaskKind::EndSession { session }, Purpose::Step(at));
                 }
             }
-            Step::Clear { at, ranges } => {
+            QueuedStep::Clear { at, ranges } => {
                 self.replies.clear(&ranges);
                 self.push(tasks, at, TaskKind::Forget { ranges }, Purpose::Step(at));
             }
-            Step::Checkpoint { at } => self.pin_checkpoint(tasks, at, out),
-            Step::Restore { outline, records } => {
+            QueuedStep::Checkpoint { at } => self.pin_checkpoint(tasks, at, out),
+            QueuedStep::Restore { outline, records } => {
                 let kind = TaskKind::Restore { outline, records };
                 self.push(tasks, Position(0), kind, Purpose::Step(Position(0)));
             }
-            Step::RestoreRows { rows } => {
+            QueuedStep::RestoreRows { rows } => {
                 self.push(tasks, Position(0), TaskKind::Import { rows }, Purpose::Step(Position(0)));
             }
-            Step::Await { .. } => {}
+            QueuedStep::Await { .. } => {}
         }
         true
     }
@@ -220,8 +226,8 @@ impl Storage {
                     if kept {
                         self.outboxes.unwanted(at);
                     }
-                    let spent = Spent { waited: self.begun.since(since), took };
-                    let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
+                    let spent = ReadCost { waited: self.begun.since(since), took };
+                    let answer = OutboxAnswer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.reply((client, token), answer, pieces, out);
                     done = done.max(at);
                 }
@@ -230,7 +236,7 @@ impl Storage {
                     TaskResult::Crowded,
                 ) => {
                     if kept {
-                        // It is kept once more.
+                        // The engine keeps the version once more, so one of the two references is released.
                         self.outboxes.unwanted(at);
                     }
                     let asked = (client, token);
@@ -238,8 +244,8 @@ impl Storage {
                     done = done.max(at);
                 }
                 (Purpose::Read { at, client, token, ranges, operation, since, .. }, TaskResult::Long) => {
-                    let spent = Spent { waited: self.begun.since(since), took };
-                    let answer = Answer { at, ranges: &ranges, spent, now: cx.now };
+                    let spent = ReadCost { waited: self.begun.since(since), took };
+                    let answer = OutboxAnswer { at, ranges: &ranges, spent, now: cx.now };
                     self.outboxes.begin((client, token), answer, operation);
                     done = done.max(at);
                 }
@@ -252,7 +258,7 @@ impl Storage {
                     self.outboxes.page(asked, at, rows, cursor, cx.now, out);
                 }
                 (Purpose::Export { to, at, asked }, TaskResult::Exported { rows, cursor }) => {
-                    // Behind the rows comes what the ranges remember.
+                    // The ranges' memory follows the rows.
                     let next = cursor.map_or(TransferCursor::Replies(None), TransferCursor::rows);
                     let asked = TransferCursor::Rows(asked);
                     let chunk = Direct::Chunk { change: at, asked, content: rows, next: Some(next) };
@@ -270,10 +276,9 @@ impl Storage {
         self.advance(cx, done, out);
     }
 
-    /// Whether a read waits here, is at the engine, or has more of its answer here than was told.
-    pub(super) fn is_underway(&self, asked: Asked) -> bool {
-        let waits =
-            |step: &Step| matches!(step, Step::Read { client, token, .. } if (*client, *token) == asked);
+    /// Whether a read waits here, runs at the engine, or has unsent pieces here.
+    pub(super) fn is_underway(&self, asked: RequestKey) -> bool {
+        let waits = |step: &QueuedStep| matches!(step, QueuedStep::Read { client, token, .. } if (*client, *token) == asked);
         let runs =
             |at: &Purpose| matches!(at, Purpose::Read { client, token, .. } if (*client, *token) == asked);
         let crowded = self.crowded.iter().any(|it| it.asked == asked);
@@ -283,10 +288,10 @@ impl Storage {
             || self.queue.iter().any(waits)
     }
 
-    /// Nobody waits any more for the answers to these questions.
-    pub(super) fn withdraw(&mut self, unwanted: impl Fn(Asked) -> bool, out: &mut dyn Sink<Self>) {
+    /// Withdraws the reads that `unwanted` selects, because nobody waits for their answers.
+    pub(super) fn withdraw(&mut self, unwanted: impl Fn(RequestKey) -> bool, out: &mut dyn Sink<Self>) {
         self.queue.retain(|step| match step {
-            Step::Read { client, token, .. } => !unwanted((*client, *token)),
+            QueuedStep::Read { client, token, .. } => !unwanted((*client, *token)),
             _ => true,
         });
         for (task, purpose) in self.running.iter_mut().enumerate() {
@@ -304,8 +309,8 @@ impl Storage {
         self.outboxes.cancel(unwanted);
     }
 
-    /// Nobody waits any more for these reads that were crowded out of their batches.
-    pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(Asked) -> bool) {
+    /// Drops the crowded reads that `unwanted` selects.
+    pub(super) fn drop_crowded(&mut self, unwanted: impl Fn(RequestKey) -> bool) {
         let (gone, stay): (VecDeque<Crowded>, VecDeque<Crowded>) =
             std::mem::take(&mut self.crowded).into_iter().partition(|it| unwanted(it.asked));
         self.crowded = stay;
@@ -313,7 +318,7 @@ impl Storage {
     }
 
     fn advance(&mut self, cx: &mut Context<'_>, through: Position, out: &mut dyn Sink<Self>) {
-        // A released or injected step may stand for a position that is not delivered here.
+        // A released or injected step may have a position that was not delivered here.
         let through = through.min(self.membership.member.delivered());
         if through > self.executed {
             self.executed = through;

@@ -1,4 +1,5 @@
-//! Checkpoints: all that a storage process has, written down while it works ([journal](crate::rubberband::journal)).
+//! Checkpoints: the whole state of a storage process, written while it works
+//! ([journal](crate::rubberband::journal)).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,7 @@ use super::{
     Storage, Task, TaskKind,
     batch::Purpose,
     replies::{Cursor, Pinned},
-    steps::Step,
+    steps::QueuedStep,
 };
 use crate::{
     ecast::Position,
@@ -22,55 +23,55 @@ use crate::{
 
 /// A checkpoint in progress.
 pub(super) struct Checkpoint {
-    /// What was delivered up to here is in it.
+    /// Last position whose effects the checkpoint contains.
     at: Position,
-    /// Its first record.
+    /// Ticket of the checkpoint's first record.
     began: Ticket,
-    stage: Stage,
-    /// What the ranges remembered there.
+    stage: CheckpointStage,
+    /// The memory of writes that the ranges had at position `at`.
     pinned: Pinned,
     /// Bytes written so far.
     bytes: u64,
-    /// The records whose fragments are saved anew.
+    /// Records whose fragments are saved again.
     carried: Arc<BTreeSet<u64>>,
-    /// How many fragments of which record it is made of, as far as is known.
+    /// Number of fragments of each record that the checkpoint names so far.
     named: BTreeMap<u64, u32>,
-    /// The change that is complete once the checkpoint is whole.
+    /// The placement change that is complete once the checkpoint is whole.
     completes: Option<Position>,
 }
 
-enum Stage {
-    /// Its step is in the queue.
+enum CheckpointStage {
+    /// The checkpoint's step waits in the queue.
     Due,
-    /// The version is to be saved from there on.
+    /// The next rows can be saved, from this place on.
     Rows(Option<Bytes>),
     /// The engine reads.
     Reading,
-    /// A piece is written. Once it is durable comes the next.
-    Written(Ticket, Next),
+    /// A piece is written. The next one follows once it is durable.
+    Written(Ticket, NextPiece),
 }
 
-enum Next {
+enum NextPiece {
     Rows(Bytes),
     Replies(Option<Cursor>),
     End,
-    /// It is whole.
+    /// The checkpoint is whole.
     Over,
 }
 
 impl Storage {
-    /// Begins a checkpoint if one is due and can be taken.
+    /// Begins a checkpoint if one is due and may begin.
     pub(super) fn begin_checkpoint(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         let Some(least) = self.settings.checkpoint_bytes else { return };
         let last = *self.checkpointed_at.get_or_insert(now);
-        if !(self.complete_due.is_some() || self.is_checkpoint_due(least, now.since(last))) {
+        if !(self.completion_due.is_some() || self.is_checkpoint_due(least, now.since(last))) {
             return;
         }
         if !self.may_begin_checkpoint() {
             return;
         }
         self.checkpointed_at = Some(now);
-        // What is in it is not to be read behind it again.
+        // Earlier records must come before `Began`, because recovery reads everything behind it again.
         self.membership.write_down(true, out);
         let Some(submissions) = self.membership.member.submissions() else { return };
         let Some(config) = self.membership.config().cloned() else { return };
@@ -86,25 +87,27 @@ impl Storage {
         let began = out.persist(Record::Began(Box::new(began)));
         if let Some(journal) = self.membership.journal() {
             journal.bytes = 0;
-            self.shelf.passed(std::mem::take(&mut journal.all_bytes));
+            self.fragment_index.passed(std::mem::take(&mut journal.all_bytes));
         }
-        let carried = Arc::new(self.shelf.carried(least / STRETCHES));
-        self.queue.push_back(Step::Checkpoint { at });
-        let completes = self.complete_due.take();
-        let (stage, pinned) = (Stage::Due, Pinned::default());
+        let carried = Arc::new(self.fragment_index.carried(least / STRETCHES));
+        self.queue.push_back(QueuedStep::Checkpoint { at });
+        let completes = self.completion_due.take();
+        let (stage, pinned) = (CheckpointStage::Due, Pinned::default());
         let named = BTreeMap::new();
         self.checkpoint = Some(Checkpoint { at, began, stage, pinned, bytes: 0, carried, named, completes });
     }
 
-    /// Whether the journal behind the last checkpoint, which began so long ago, is long enough for another.
+    /// Whether the journal behind the last checkpoint, which began `since` ago, is long enough for another
+    /// one.
     pub(super) fn is_checkpoint_due(&mut self, least: u64, since: Duration) -> bool {
         let bytes = self.membership.journal().map_or(0, |journal| journal.bytes);
-        // As long as the last one: so disks write everything twice, at most, and mostly much less.
+        // The journal is as long as the last checkpoint. So disks write everything at most twice, usually
+        // much less.
         if bytes >= least.max(self.checkpoint_bytes) {
             return true;
         }
-        // To execute the journal again takes many times longer than to read what came of it. So a disk that has had little to do
-        // may write sooner.
+        // Executing the journal again takes many times longer than reading its effects. So a disk that has
+        // been mostly idle may write a checkpoint earlier.
         let few = (least / PARTS).max(1);
         let pace = u128::from(least / PACE_SECONDS) * since.as_millis() / 1_000;
         bytes >= few && pace >= u128::from(self.checkpoint_bytes.max(few))
@@ -113,33 +116,35 @@ impl Storage {
     fn may_begin_checkpoint(&self) -> bool {
         let moves = self.import.is_some() || !self.pins.is_empty() || !self.pins_due.is_empty();
         let kept = self.keeps.is_some() || self.before.is_some();
-        self.checkpoint.is_none() && !moves && !kept && !self.parting && !self.membership.is_wedged()
+        self.checkpoint.is_none() && !moves && !kept && !self.is_leaving_rows && !self.membership.is_wedged()
     }
 
-    /// All up to the position of the checkpoint is executed: the version and what ranges remember of it are kept.
+    /// Pins the version and the ranges' memory: everything up to the checkpoint's position has been executed.
     pub(super) fn pin_checkpoint(&mut self, tasks: &mut Vec<Task>, at: Position, out: &mut dyn Sink<Self>) {
         let Some(checkpoint) = &mut self.checkpoint else { return };
         checkpoint.pinned = self.replies.pin_all();
-        checkpoint.stage = Stage::Rows(None);
-        out.persist(Record::Verdicts(self.verdicts.encode()));
+        checkpoint.stage = CheckpointStage::Rows(None);
+        for piece in self.verdicts.encode(self.settings.section_bytes_max) {
+            out.persist(Record::Verdicts(piece));
+        }
         self.push(tasks, at, TaskKind::Pin, Purpose::Step(at));
     }
 
-    /// More is saved, if it is time.
+    /// Lets the engine save the next piece, if the last one is durable.
     pub(super) fn push_checkpoint(&mut self, tasks: &mut Vec<Task>) {
-        if let Some(at) = self.version_spent.take() {
+        if let Some(at) = self.version_to_release.take() {
             self.push(tasks, at, TaskKind::Release, Purpose::Step(Position(0)));
         }
         let Some(checkpoint) = &mut self.checkpoint else { return };
         let at = checkpoint.at;
-        if let Stage::Rows(cursor) = &mut checkpoint.stage {
+        if let CheckpointStage::Rows(cursor) = &mut checkpoint.stage {
             let kind = TaskKind::Save {
-                record: self.shelf.next(),
-                since: self.shelf.since(),
+                record: self.fragment_index.next(),
+                since: self.fragment_index.since(),
                 carried: checkpoint.carried.clone(),
                 cursor: cursor.take(),
             };
-            checkpoint.stage = Stage::Reading;
+            checkpoint.stage = CheckpointStage::Reading;
             self.push(tasks, at, kind, Purpose::Checkpoint);
         }
     }
@@ -152,11 +157,12 @@ impl Storage {
         cursor: Option<Bytes>,
         out: &mut dyn Sink<Self>,
     ) {
-        // Also of a checkpoint that has come to nothing: the engine knows these fragments to be on disk.
-        let (number, bytes) = (self.shelf.next(), fragments.len() as u64);
+        // Fragments of an abandoned checkpoint are written as well, because the engine remembers them as
+        // saved.
+        let (number, bytes) = (self.fragment_index.next(), fragments.len() as u64);
         if count > 0 {
             let ticket = out.persist(Record::Fragments { number, count, fragments });
-            self.shelf.put(number, ticket, bytes, count);
+            self.fragment_index.put(number, ticket, bytes, count);
         }
         let Some(checkpoint) = &mut self.checkpoint else { return };
         for (number, fragments) in named {
@@ -164,13 +170,13 @@ impl Storage {
         }
         checkpoint.bytes += bytes + outline.len() as u64;
         if cursor.is_none() {
-            self.version_spent = Some(checkpoint.at);
+            self.version_to_release = Some(checkpoint.at);
         }
-        let next = cursor.map_or(Next::Replies(None), Next::Rows);
-        checkpoint.stage = Stage::Written(out.persist(Record::Outline(outline)), next);
+        let next = cursor.map_or(NextPiece::Replies(None), NextPiece::Rows);
+        checkpoint.stage = CheckpointStage::Written(out.persist(Record::Outline(outline)), next);
     }
 
-    /// Everything up to this record is durable.
+    /// Writes the next piece if all records up to `through`, including the last piece, are durable.
     pub(super) fn checkpoint_persisted(
         &mut self,
         cx: &mut Context<'_>,
@@ -179,30 +185,30 @@ impl Storage {
     ) {
         let section_bytes_max = self.settings.section_bytes_max;
         let Some(checkpoint) = &mut self.checkpoint else { return };
-        let Stage::Written(record, next) = &mut checkpoint.stage else { return };
+        let CheckpointStage::Written(record, next) = &mut checkpoint.stage else { return };
         if *record > through {
             return;
         }
-        checkpoint.stage = match std::mem::replace(next, Next::Over) {
-            Next::Rows(cursor) => Stage::Rows(Some(cursor)),
-            Next::Replies(cursor) => {
+        checkpoint.stage = match std::mem::replace(next, NextPiece::Over) {
+            NextPiece::Rows(cursor) => CheckpointStage::Rows(Some(cursor)),
+            NextPiece::Replies(cursor) => {
                 let ranges = checkpoint.pinned.ranges();
                 let (section, next) = checkpoint.pinned.section(&ranges, cursor, section_bytes_max);
                 checkpoint.bytes += section.len() as u64;
-                let next = next.map_or(Next::End, |cursor| Next::Replies(Some(cursor)));
-                Stage::Written(out.persist(Record::Replies(section)), next)
+                let next = next.map_or(NextPiece::End, |cursor| NextPiece::Replies(Some(cursor)));
+                CheckpointStage::Written(out.persist(Record::Replies(section)), next)
             }
-            Next::End => {
+            NextPiece::End => {
                 out.persist(Record::Named(
                     checkpoint.named.iter().map(|(&it, &fragments)| (it, fragments)).collect(),
                 ));
-                Stage::Written(out.persist(Record::Ended), Next::Over)
+                CheckpointStage::Written(out.persist(Record::Ended), NextPiece::Over)
             }
-            Next::Over => {
-                let kept = self.shelf.keep(&checkpoint.named);
+            NextPiece::Over => {
+                let kept = self.fragment_index.keep(&checkpoint.named);
                 out.collect(checkpoint.began, &kept);
                 let completes = checkpoint.completes;
-                // One that holds ranges which were taken over says nothing of how much changes.
+                // A checkpoint of an import says nothing about how much usually changes.
                 self.checkpoint_bytes = if completes.is_some() { 0 } else { checkpoint.bytes };
                 self.checkpoint = None;
                 if let Some(change) = completes {
@@ -213,24 +219,28 @@ impl Storage {
         };
     }
 
-    /// What was to be executed before a checkpoint is not executed any more, so one that waits for it comes to nothing.
+    /// Drops a checkpoint that still waits in the queue, because the steps before it will not be executed.
     pub(super) fn drop_checkpoint_due(&mut self) {
-        self.checkpoint.take_if(|checkpoint| matches!(checkpoint.stage, Stage::Due));
+        self.checkpoint.take_if(|checkpoint| matches!(checkpoint.stage, CheckpointStage::Due));
     }
 
-    /// The checkpoint in progress comes to nothing. Tells which version the engine keeps for it.
+    /// Drops the checkpoint in progress. Returns the version that the engine keeps for it.
     pub(super) fn drop_checkpoint(&mut self) -> Option<Position> {
         let begun = self.checkpoint.take();
-        let read = begun.filter(|it| matches!(it.stage, Stage::Rows(_) | Stage::Written(_, Next::Rows(_))));
-        self.version_spent.take().or(read.map(|it| it.at))
+        let read = begun.filter(|it| {
+            matches!(it.stage, CheckpointStage::Rows(_) | CheckpointStage::Written(_, NextPiece::Rows(_)))
+        });
+        self.version_to_release.take().or(read.map(|it| it.at))
     }
 }
 
-/// A checkpoint takes the place of at least this part of the bytes that make one due by themselves.
+/// A checkpoint may begin at this fraction of `checkpoint_bytes`, if the disk has been mostly idle.
 const PARTS: u64 = 4;
 
-/// Checkpoints sooner than that write as many bytes in this time, on average: with 64 MiB 16 MiB a second.
+/// Such early checkpoints write on average `checkpoint_bytes` in this time, in seconds: 16 MiB a second for
+/// 64 MiB.
 const PACE_SECONDS: u64 = 4;
 
-/// The journal behind a checkpoint is looked at in so many stretches when little of a stretch is needed any more.
+/// The journal is divided into stretches of `checkpoint_bytes` divided by this number, to find those of which
+/// little is needed.
 const STRETCHES: u64 = 4;

@@ -1,17 +1,17 @@
-//! What other members say beside the order: questions of clients, verdicts and rows of other storage processes.
+//! Direct messages: clients' questions, and other storage processes' verdicts and rows.
 
 use smallvec::SmallVec;
 
 use super::{
     Storage,
-    import::{Import, Taken},
+    import::{ChunkOutcome, Import},
     migration::Fetch,
-    steps::Step,
+    steps::QueuedStep,
 };
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Direct, Message, Range, Reply, ReplyContent, Spent, StorageState, placement::covers},
+    rubberband::{Direct, Message, Range, ReadCost, Reply, ReplyContent, StorageState, placement::covers},
     seam::{Context, Destination, Sink},
 };
 
@@ -42,35 +42,45 @@ impl Storage {
                 if active && covered && placement == config.placement {
                     let ranges = ranges.to_vec();
                     let since = cx.now;
-                    self.queue.push_back(Step::Read { at, client: from, token, ranges, operation, since });
+                    self.queue.push_back(QueuedStep::Read {
+                        at,
+                        client: from,
+                        token,
+                        ranges,
+                        operation,
+                        since,
+                    });
                 } else {
                     retry(from, token, at, out);
                 }
             }
             Direct::Consumed { token, bytes } => self.outboxes.consumed((from, token), bytes, cx.now, out),
             Direct::Cancel { token } => self.withdraw(|asked| asked == (from, token), out),
-            Direct::Ask { name, token, ranges } => self.tell_remembered(from, name, token, &ranges, out),
+            Direct::Ask { name, token, ranges } => self.answer_from_memory(from, name, token, &ranges, out),
             Direct::AskRead { token } => {
                 let known = self.is_underway((from, token));
                 let content = if known { ReplyContent::Underway } else { ReplyContent::Unknown };
                 tell(from, token, Position(0), content, out);
             }
-            Direct::Verdict { at, ranges, failure } => {
-                // What is settled here needs no more verdicts.
+            Direct::Verdict { at, ranges, failure, settled } => {
+                self.verdicts.note_settled(from, settled);
+                // A write that is settled here needs no more verdicts.
                 if at > self.executed || self.holding.as_ref().is_some_and(|(write, _)| write.at == at) {
                     self.verdicts.add(at, &ranges, failure);
                     self.decide(out);
                 }
             }
             Direct::AskVerdict { at, name } => {
-                // One that imported the write's rows, or did it at another position, knows it by what the ranges remember.
-                // What an importing process may still come to know, its sources know, which are asked as well; and what one
-                // that is gone sent, it has by now, or takes no more.
+                // The ranges' memory answers for a write whose rows this process imported, or that it
+                // executed at another position. An importing process may still learn of a write, but so may
+                // its sources, which are asked as well. It has already received the memory that a departed
+                // source sent, or takes no more of it.
                 let known = self.verdicts.known(at).or_else(|| self.remembered_verdict(at, name));
                 let through = self.membership.member.delivered();
                 let settled = known.as_ref().is_some_and(|(ranges, _)| covers(ranges, Range::ALL));
                 if let Some((ranges, failure)) = known {
-                    let verdict = Direct::Verdict { at, ranges, failure };
+                    let settled = self.decided_through();
+                    let verdict = Direct::Verdict { at, ranges, failure, settled };
                     out.send(Destination::One(from), Message::Direct(verdict), None);
                 }
                 if !settled {
@@ -86,7 +96,7 @@ impl Storage {
                 let known = self.pins.contains_key(&change) || self.pins_due.contains(&change);
                 let fetch = Fetch { from, change, ranges, cursor };
                 if self.send_section(&fetch, out) {
-                    // No work for the engine.
+                    // The section needs no work of the engine.
                 } else if known || change > self.membership.member.delivered() {
                     self.fetches.retain(|other| other.from != from || other.change != change);
                     self.fetches.push_back(fetch);
@@ -98,10 +108,10 @@ impl Storage {
                 let taken =
                     self.import.as_mut().map(|import| import.chunk(from, change, asked, content, next));
                 match taken {
-                    Some(Taken::Rows) => {}
-                    Some(Taken::Replies(step)) => self.import_step(cx, step, out),
-                    Some(Taken::Not) => self.refused += 1,
-                    // A late one.
+                    Some(ChunkOutcome::Rows) => {}
+                    Some(ChunkOutcome::Replies(step)) => self.import_step(cx, step, out),
+                    Some(ChunkOutcome::Not) => self.refused += 1,
+                    // The chunk belongs to an import that has ended.
                     None => {}
                 }
             }
@@ -118,12 +128,13 @@ impl Storage {
     }
 }
 
-/// Has a client ask elsewhere.
+/// Tells a client to try elsewhere.
 pub(super) fn retry(client: ProcessId, token: u64, at: Position, out: &mut dyn Sink<Storage>) {
     tell(client, token, at, ReplyContent::Retry, out);
 }
 
-/// Tells a client something that is no part of an answer. A client that waits for it no more withdraws what is under way.
+/// Sends a client a reply that is no part of an answer. A client that no longer waits for it cancels the
+/// request.
 pub(super) fn tell(
     client: ProcessId,
     token: u64,
@@ -131,7 +142,7 @@ pub(super) fn tell(
     content: ReplyContent,
     out: &mut dyn Sink<Storage>,
 ) {
-    let (spent, last) = (Spent::default(), content != ReplyContent::Underway);
+    let (spent, last) = (ReadCost::default(), content != ReplyContent::Underway);
     let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };
     out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
 }

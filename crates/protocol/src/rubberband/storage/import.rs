@@ -1,4 +1,4 @@
-//! Taking over ranges: which rows still have to come, and from whom (002 §6.4, partial live migration).
+//! Taking over ranges: the rows that are still missing, and their sources (002 §6.4, partial live migration).
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,58 +15,58 @@ use crate::{
 /// An import in progress.
 pub(super) struct Import {
     change: Position,
-    /// Sources still to be read, the present one first.
+    /// Sources with missing rows, the present one first.
     todo: VecDeque<(ProcessId, Vec<Range>)>,
-    /// Where the present source goes on.
+    /// The place from which the present source continues.
     cursor: TransferCursor,
-    stage: Stage,
-    /// When to ask again.
+    stage: ImportStage,
+    /// Time at which to ask the source again.
     deadline: Option<Time>,
-    /// Who could not send: not asked again.
+    /// Processes that could not send, and are not asked again.
     failed: Vec<ProcessId>,
     replies: Replies,
 }
 
-enum Stage {
-    /// To ask for the next chunk.
+enum ImportStage {
+    /// The next chunk can be asked for.
     Ask,
     /// A chunk was asked for.
     Asked,
-    /// Rows for the engine, and where to go on.
+    /// Rows for the engine, and the place from which to continue.
     Rows(Bytes, TransferCursor),
-    /// Ranges to be dropped again, because their source failed.
+    /// Ranges to drop again, because their source failed.
     Undo(Vec<Range>),
-    /// The engine is at it; then go on there.
-    Busy(After),
-    /// Some range has no source any more: it never finishes, whatever still comes or is done.
+    /// The engine is working on the import; the value says what follows.
+    Busy(AfterTask),
+    /// Some range has no source left. This is final, whatever else arrives.
     Failed,
 }
 
-enum After {
+enum AfterTask {
     Next(TransferCursor),
     Restart,
 }
 
-/// What became of a chunk.
-pub(super) enum Taken {
-    /// It was not asked for, or is none.
+/// The fate of a received chunk.
+pub(super) enum ChunkOutcome {
+    /// The chunk was not asked for, or does not decode.
     Not,
-    /// Rows, for the engine.
+    /// The chunk has rows for the engine.
     Rows,
-    /// What ranges remember; this is next.
-    Replies(ImportStep),
+    /// The chunk had a section of memory, which was taken in.
+    Replies(ImportAction),
 }
 
-/// What to do after something was taken in.
-pub(super) enum ImportStep {
-    /// Ask for more.
+/// The next action of an import.
+pub(super) enum ImportAction {
+    /// To ask for more.
     More,
-    /// All rows are here.
+    /// Everything has been imported.
     Finished { change: Position, replies: Replies },
 }
 
 impl Import {
-    /// An import of `ranges`; `copy` names a source for each.
+    /// Creates an import of `ranges`; `copy` names the source of each.
     pub(super) fn new(change: Position, copy: Vec<(Range, ProcessId)>, ranges: Vec<Range>) -> Self {
         let mut sources: BTreeMap<ProcessId, Vec<Range>> = BTreeMap::new();
         for (range, source) in copy {
@@ -78,15 +78,15 @@ impl Import {
             change,
             todo: sources.into_iter().collect(),
             cursor: TransferCursor::Rows(None),
-            stage: Stage::Ask,
+            stage: ImportStage::Ask,
             deadline: None,
             failed: Vec::new(),
-            // What comes was within the bound where it comes from.
-            replies: Replies::new(usize::MAX),
+            // The sources already bounded their memory.
+            replies: Replies::new(usize::MAX, usize::MAX),
         }
     }
 
-    /// Whether there is nothing to import: every range that came is a lost one, and begins empty.
+    /// Whether nothing is to be imported, because every new range is a lost one and begins empty.
     pub(super) fn is_empty(&self) -> bool {
         self.todo.is_empty()
     }
@@ -99,46 +99,46 @@ impl Import {
         self.deadline
     }
 
-    /// Whether it can not finish any more.
+    /// Whether the import has failed for good.
     pub(super) fn is_failed(&self) -> bool {
-        matches!(self.stage, Stage::Failed)
+        matches!(self.stage, ImportStage::Failed)
     }
 
-    /// What was taken in of what ranges remember.
+    /// Returns the memory that has been taken in so far.
     pub(super) fn replies(&self) -> &Replies {
         &self.replies
     }
 
-    /// The source that is being read.
+    /// Returns the source that is being read.
     pub(super) fn source(&self) -> Option<ProcessId> {
         self.todo.front().map(|(source, _)| *source)
     }
 
-    /// Whether rows are still to come from `process`, now or later.
+    /// Whether rows from `process` are still missing.
     pub(super) fn reads_from(&self, process: ProcessId) -> bool {
         self.todo.iter().any(|(source, _)| *source == process)
     }
 
-    /// The next request, if one is due; it is to be repeated at `deadline`.
+    /// Returns the next request, if one is due. The caller repeats it at `deadline`.
     pub(super) fn fetch(&mut self, deadline: Time) -> Option<(ProcessId, Vec<Range>, TransferCursor)> {
-        if !matches!(self.stage, Stage::Ask) {
+        if !matches!(self.stage, ImportStage::Ask) {
             return None;
         }
         let (source, ranges) = self.todo.front()?;
-        self.stage = Stage::Asked;
+        self.stage = ImportStage::Asked;
         self.deadline = Some(deadline);
         Some((*source, ranges.clone(), self.cursor.clone()))
     }
 
-    /// No answer came in time.
+    /// Allows the request to be sent again, because no answer came in time.
     pub(super) fn again(&mut self) {
         self.deadline = None;
-        if matches!(self.stage, Stage::Asked) {
-            self.stage = Stage::Ask;
+        if matches!(self.stage, ImportStage::Asked) {
+            self.stage = ImportStage::Ask;
         }
     }
 
-    /// A chunk has come.
+    /// Takes a chunk.
     pub(super) fn chunk(
         &mut self,
         from: ProcessId,
@@ -146,24 +146,24 @@ impl Import {
         asked: TransferCursor,
         content: Bytes,
         next: Option<TransferCursor>,
-    ) -> Taken {
-        let expected = matches!(self.stage, Stage::Ask | Stage::Asked) && asked == self.cursor;
+    ) -> ChunkOutcome {
+        let expected = matches!(self.stage, ImportStage::Ask | ImportStage::Asked) && asked == self.cursor;
         if change != self.change || self.source() != Some(from) || !expected {
-            return Taken::Not;
+            return ChunkOutcome::Not;
         }
         match (asked, next) {
             (TransferCursor::Rows(_), Some(next)) => {
-                self.stage = Stage::Rows(content, next);
+                self.stage = ImportStage::Rows(content, next);
                 self.deadline = None;
-                Taken::Rows
+                ChunkOutcome::Rows
             }
-            // Behind rows there is always more.
-            (TransferCursor::Rows(_), None) => Taken::Not,
+            // Rows are always followed by memory, so there must be a next cursor.
+            (TransferCursor::Rows(_), None) => ChunkOutcome::Not,
             (TransferCursor::Replies(_), next) => {
                 if !self.replies.take_in(&content) {
-                    return Taken::Not;
+                    return ChunkOutcome::Not;
                 }
-                self.stage = Stage::Ask;
+                self.stage = ImportStage::Ask;
                 self.deadline = None;
                 match next {
                     Some(next) => self.cursor = next,
@@ -172,20 +172,20 @@ impl Import {
                         self.todo.pop_front();
                     }
                 }
-                Taken::Replies(self.step())
+                ChunkOutcome::Replies(self.step())
             }
         }
     }
 
-    /// What the engine is to do for the import, if anything.
+    /// Returns the engine's next task for the import, if there is one.
     pub(super) fn task(&mut self) -> Option<TaskKind> {
-        match std::mem::replace(&mut self.stage, Stage::Ask) {
-            Stage::Rows(rows, cursor) => {
-                self.stage = Stage::Busy(After::Next(cursor));
+        match std::mem::replace(&mut self.stage, ImportStage::Ask) {
+            ImportStage::Rows(rows, cursor) => {
+                self.stage = ImportStage::Busy(AfterTask::Next(cursor));
                 Some(TaskKind::Import { rows })
             }
-            Stage::Undo(ranges) => {
-                self.stage = Stage::Busy(After::Restart);
+            ImportStage::Undo(ranges) => {
+                self.stage = ImportStage::Busy(AfterTask::Restart);
                 Some(TaskKind::Forget { ranges })
             }
             other => {
@@ -195,28 +195,28 @@ impl Import {
         }
     }
 
-    /// The engine has done [`Import::task`].
-    pub(super) fn done(&mut self) -> ImportStep {
-        match std::mem::replace(&mut self.stage, Stage::Ask) {
-            Stage::Busy(After::Next(cursor)) => self.cursor = cursor,
-            Stage::Busy(After::Restart) => self.cursor = TransferCursor::Rows(None),
-            // The source failed while the engine was at it: the undoing still has to come.
+    /// Notes that the engine has done [`Import::task`].
+    pub(super) fn done(&mut self) -> ImportAction {
+        match std::mem::replace(&mut self.stage, ImportStage::Ask) {
+            ImportStage::Busy(AfterTask::Next(cursor)) => self.cursor = cursor,
+            ImportStage::Busy(AfterTask::Restart) => self.cursor = TransferCursor::Rows(None),
+            // The source failed while the engine worked, so the undoing is still to be done.
             other => self.stage = other,
         }
         self.step()
     }
 
-    fn step(&mut self) -> ImportStep {
+    fn step(&mut self) -> ImportAction {
         if self.todo.is_empty() {
-            let replies = std::mem::replace(&mut self.replies, Replies::new(0));
-            ImportStep::Finished { change: self.change, replies }
+            let replies = std::mem::replace(&mut self.replies, Replies::new(0, 0));
+            ImportAction::Finished { change: self.change, replies }
         } else {
-            ImportStep::More
+            ImportAction::More
         }
     }
 
-    /// `failed` can not send any more: reads what it was to send from other complete replicas, from the start. `false`
-    /// if some range has none: then this import has failed for good.
+    /// Replaces `failed`, which cannot send any longer: its ranges are read from other complete replicas,
+    /// from the start. Returns `false` if some range has none; then the import has failed for good.
     pub(super) fn switch(&mut self, config: &Config, failed: ProcessId) -> bool {
         let was_first = self.source() == Some(failed);
         self.failed.push(failed);
@@ -232,7 +232,7 @@ impl Import {
             config.complete(segment).find(able)
         };
         let Some(others) = lost.iter().map(other).collect::<Option<Vec<ProcessId>>>() else {
-            self.stage = Stage::Failed;
+            self.stage = ImportStage::Failed;
             self.deadline = None;
             return false;
         };
@@ -247,14 +247,14 @@ impl Import {
             self.cursor = TransferCursor::Rows(None);
             self.replies.clear(&lost);
             self.deadline = None;
-            // What an earlier failure left to be dropped is still there.
-            let mut ranges = match std::mem::replace(&mut self.stage, Stage::Ask) {
-                Stage::Undo(ranges) => ranges,
+            // Ranges from an earlier failure may still wait to be dropped.
+            let mut ranges = match std::mem::replace(&mut self.stage, ImportStage::Ask) {
+                ImportStage::Undo(ranges) => ranges,
                 _ => Vec::new(),
             };
             ranges.retain(|range| !lost.contains(range));
             ranges.extend(lost);
-            self.stage = Stage::Undo(ranges);
+            self.stage = ImportStage::Undo(ranges);
         }
         true
     }

@@ -1,10 +1,12 @@
 //! Moving ranges to standbys (002 §6.4, partial live migration).
 //!
-//! Every replica of a moving range pins the version as of the change, so that any of them can send; the receiver asks one for
-//! its rows, chunk by chunk, and takes them in before anything behind the change is executed. If its source dies it drops
-//! what it has of that and asks another. A range that no replica has is copied from a [keeper](crate::rubberband::keeping). Behind the rows of a source comes what their ranges remember (S6), in sections.
+//! Every replica of a moving range pins the version at the position of the change, so that any of them can
+//! send. The receiver asks one replica for its rows, chunk by chunk, and imports them before it executes any
+//! later message. If its source dies, the receiver drops that source's rows and asks another replica. It
+//! copies a range without a replica from a [keeper](crate::rubberband::keeping). The ranges' memory (S6)
+//! follows the rows of each source, in sections.
 
-use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportStep, steps::Step};
+use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportAction, steps::QueuedStep};
 use crate::{
     ecast::{Class, Position},
     id::ProcessId,
@@ -13,10 +15,10 @@ use crate::{
     time::Time,
 };
 
-/// The token of a [`Control::Complete`].
+/// Token of [`Control::Complete`].
 pub(super) const COMPLETION: u64 = INTERNAL | 1;
 
-/// Rows that somebody asked for.
+/// A standby's request for rows.
 pub(super) struct Fetch {
     pub(super) from: ProcessId,
     pub(super) change: Position,
@@ -25,7 +27,7 @@ pub(super) struct Fetch {
 }
 
 impl Storage {
-    /// Exports that standbys wait for, and the rows that we wait for.
+    /// Adds exports for which standbys wait, and this process's own import.
     pub(super) fn push_transfers(&mut self, tasks: &mut Vec<Task>, out: &mut dyn Sink<Self>) {
         for _ in 0..self.fetches.len() {
             let fetch = self.fetches.pop_front().expect("counted");
@@ -41,9 +43,9 @@ impl Storage {
                 _ => self.fetches.push_back(fetch),
             }
         }
-        // What the order delivered before the change comes first: the tables that the rows are of.
+        // Steps before the change come first: they create the tables of the rows.
         if let Some(import) = &mut self.import
-            && matches!(self.queue.front(), Some(Step::Await { at }) if *at == import.change())
+            && matches!(self.queue.front(), Some(QueuedStep::Await { at }) if *at == import.change())
         {
             let change = import.change();
             if let Some(kind) = import.task() {
@@ -52,13 +54,14 @@ impl Storage {
         }
     }
 
-    /// Sends a section of what ranges remembered at a pinned position, if that is what is asked for.
+    /// Sends a section of the ranges' memory at a pinned position, if the request asks for one. Returns
+    /// whether it did.
     pub(super) fn send_section(&self, fetch: &Fetch, out: &mut dyn Sink<Self>) -> bool {
         let (TransferCursor::Replies(cursor), Some(pinned)) = (&fetch.cursor, self.pins.get(&fetch.change))
         else {
             return false;
         };
-        // A cursor that is none of ours: from the start.
+        // A cursor that does not decode starts from the beginning.
         let from = cursor.as_deref().and_then(|cursor| postcard::from_bytes(cursor).ok());
         let (content, next) = pinned.section(&fetch.ranges, from, self.settings.section_bytes_max);
         let next = next.map(|cursor| postcard::to_stdvec(&cursor).expect("our own types always serialise"));
@@ -82,8 +85,8 @@ impl Storage {
         if import.switch(config, source) {
             self.fetch(now, out);
         } else {
-            // No replica can send: this process is of no use as it is. Until it ends it never counts for complete, since the
-            // import has failed for good.
+            // No replica can send, so this process is useless in its present state. It never counts as
+            // complete, because the failure of the import is final.
             out.emit(StorageEvent::Wedged);
         }
     }
@@ -94,16 +97,16 @@ impl Storage {
         self.import_step(cx, step, out);
     }
 
-    pub(super) fn import_step(&mut self, cx: &mut Context<'_>, step: ImportStep, out: &mut dyn Sink<Self>) {
+    pub(super) fn import_step(&mut self, cx: &mut Context<'_>, step: ImportAction, out: &mut dyn Sink<Self>) {
         match step {
-            ImportStep::More => self.fetch(cx.now, out),
-            ImportStep::Finished { change, replies } => {
+            ImportAction::More => self.fetch(cx.now, out),
+            ImportAction::Finished { change, replies } => {
                 self.import = None;
                 self.replies.adopt(replies);
                 self.received = Some(change);
                 if self.settings.checkpoint_bytes.is_some() {
-                    // The rows are in no record yet.
-                    self.complete_due = Some(change);
+                    // No record contains the rows yet.
+                    self.completion_due = Some(change);
                 } else {
                     self.complete(cx, change, out);
                 }
@@ -117,9 +120,9 @@ impl Storage {
         self.membership.submit(cx, COMPLETION, Class::Control, complete.encode(), out);
     }
 
-    /// The last [`Control::Complete`] of this process may be lost: what the routers of a generation ordered last can be. As
-    /// long as the change that it named waits for it, the process says it again, since nobody else knows. A repetition of
-    /// one that was not lost is refused.
+    /// Submits [`Control::Complete`] again, as long as the configuration still shows this process as
+    /// receiving. The message may be lost with a generation of routers, and nobody else knows of it. If it
+    /// was not lost, the repetition is refused.
     pub(super) fn complete_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());

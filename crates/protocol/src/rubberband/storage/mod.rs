@@ -1,32 +1,32 @@
-//! A storage process: holds ranges, executes what the order delivers, answers, and moves ranges to standbys.
+//! A storage process: holds ranges, executes delivered messages, answers, and moves ranges to standbys.
 //!
-//! Everything that concerns the engine is one queue of steps in the total order (`steps`). Whenever the engine is idle,
-//! the steps that have gathered become one batch of [`Task`]s (`batch`, [`StorageEvent::Execute`]); the batch ends behind
-//! a write whose verdict others must confirm (S15), before an import is done, and at a size limit.
+//! All work for the engine is one queue of steps, in the total order (`steps`). Whenever the engine is idle,
+//! the waiting steps form one batch of [`Task`]s (`batch`, [`StorageEvent::Execute`]). A batch ends after a
+//! write that needs the verdicts of others (S15), before an unfinished import, and at a size limit.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `task` | what the engine is asked, and what it answers |
-//! | `steps` | what the order delivers becomes steps |
+//! | `task` | the engine's tasks and results |
+//! | `steps` | delivered messages become steps |
 //! | `batch` | steps become batches, and results become answers |
-//! | `write`, `verdicts`, `replies` | a write's way from evaluation to its answer; the verdicts on it; what is remembered of it |
-//! | `remains` | what a process that is out leaves to its next life |
-//! | `outbox` | answers to reads, no faster than they are consumed |
-//! | `migration`, `import` | moving ranges: rows for others, and others' rows |
-//! | `checkpoint`, `shelf`, `recovery` | with a disk: what is written down, what of it is kept, and coming back from it |
-//! | `direct` | what other members say beside the order |
+//! | `write`, `verdicts`, `replies` | evaluating and answering a write, its verdicts, memory of its reply |
+//! | `handover` | the rows and memory that a process which is out hands to its next life |
+//! | `outbox` | answers to reads, sent no faster than clients consume them |
+//! | `migration`, `import` | moving ranges: sending rows, and receiving rows |
+//! | `checkpoint`, `fragment_index`, `recovery` | with a disk: checkpoints, their fragments, coming back |
+//! | `direct` | messages that bypass the order |
 
 mod batch;
 mod checkpoint;
 mod direct;
+mod fragment_index;
+mod handover;
 mod import;
 mod migration;
 mod outbox;
 mod pause;
 mod recovery;
-mod remains;
 mod replies;
-mod shelf;
 mod steps;
 mod task;
 #[cfg(test)]
@@ -43,57 +43,85 @@ use self::{
     batch::{Crowded, Purpose},
     checkpoint::Checkpoint,
     direct::retry,
+    fragment_index::FragmentIndex,
     import::Import,
     migration::{COMPLETION, Fetch},
     outbox::Outboxes,
     pause::{AWAY, Pause},
     replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
-    shelf::Shelf,
-    steps::Step,
-    verdicts::Verdicts,
+    steps::QueuedStep,
+    verdicts::{VerdictLimits, Verdicts},
     write::{Evaluated, Write},
 };
 pub use self::{
+    handover::Handover,
     pause::PauseRefusal,
-    remains::Remains,
     task::{Task, TaskKind, TaskResult},
 };
 use super::{
-    Config, Direct, Keeps, Message, Record, Role, StorageState,
+    Config, Direct, KeptRows, Message, Record, Role, StorageState,
     membership::{Delivered, INTERNAL, LeaveRefusal, Membership},
 };
 use crate::{
     admission::Terms,
     ecast::{Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::Peer,
-    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink},
+    seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink, Ticket},
     time::{Duration, Time},
 };
 
-/// How a storage process behaves.
+/// Settings of a storage process.
 #[derive(Clone, Debug)]
 pub struct StorageSettings {
-    /// How often signs of life are sent.
+    /// Interval of signs of life.
     pub alive_every: Duration,
-    /// Tasks in one batch.
+    /// Maximum number of tasks in a batch.
     pub batch_max: usize,
-    /// How long to wait for a verdict, or for a chunk of rows, before asking (again).
+    /// Time to wait for a verdict, or for a chunk of rows, before asking again.
     pub ask_after: Duration,
-    /// Bytes of one answer that may be under way to a client that has not consumed them.
+    /// Maximum number of bytes of one answer that are sent and not yet consumed by its client.
     pub reply_window: u64,
-    /// Bytes that are held of all answers that their clients have yet to take. What would exceed them is refused.
+    /// Maximum number of bytes of all answers that their clients have not taken. An answer beyond that is
+    /// refused.
     pub held_bytes_max: u64,
-    /// How long an answer may be held of which its client takes nothing.
+    /// Time for which an answer is kept while its client takes nothing of it.
     pub held_max: Duration,
-    /// What it takes the domain to be founded with; none: whatever it is.
+    /// The terms with which the process assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
-    /// Bytes that each range keeps of what its writes answered. The same at every replica.
+    /// Bytes of answers to writes that each range remembers. All replicas must use the same value.
     pub remembered_bytes_max: usize,
-    /// Bytes of one message of what ranges remember, unless one answer alone has more.
+    /// Bytes of reasons of failed writes that each range remembers.
+    pub remembered_failure_bytes_max: usize,
+    /// Maximum size in bytes of one message of a range's memory, and of one record of decisions. A single
+    /// longer answer is sent alone.
     pub section_bytes_max: usize,
-    /// With a disk: how many bytes of what was delivered are written down before a checkpoint takes their place; more where
-    /// checkpoints are longer, and a quarter where the last one is long ago. Without one nothing is written down, and a process that ends is gone for good.
+    /// Number of decisions on writes that span ranges which are kept for processes that ask late. A decision
+    /// for which a member may still ask is kept in addition.
+    pub settled_max: usize,
+    /// Maximum size of these decisions in bytes. Above it, the reasons of failures are dropped first, then
+    /// decisions for which nobody can ask.
+    pub settled_bytes_max: usize,
+    /// Maximum size in bytes of the reason of a failed write that spans ranges. A longer reason is neither
+    /// kept nor sent.
+    pub failure_bytes_max: usize,
+    /// With a disk: bytes of deliveries in the journal after which a checkpoint begins. Longer checkpoints
+    /// need more; a quarter suffices if the last checkpoint is long ago. `None` means without a disk: nothing
+    /// is written, and a process that ends is gone for good.
     pub checkpoint_bytes: Option<u64>,
+}
+
+impl StorageSettings {
+    fn verdicts(&self) -> Verdicts {
+        Verdicts::new(VerdictLimits {
+            settled_max: self.settled_max,
+            settled_bytes_max: self.settled_bytes_max,
+            failure_bytes_max: self.failure_bytes_max,
+        })
+    }
+
+    fn replies(&self) -> Replies {
+        Replies::new(self.remembered_bytes_max, self.remembered_failure_bytes_max)
+    }
 }
 
 impl Default for StorageSettings {
@@ -103,98 +131,106 @@ impl Default for StorageSettings {
             batch_max: 16_384,
             ask_after: Duration::from_millis(200),
             reply_window: 512 << 10,
-            held_bytes_max: 512 << 20,
+            held_bytes_max: 128 << 20,
             held_max: Duration::from_secs(300),
             terms: None,
             remembered_bytes_max: REMEMBERED_BYTES_MAX,
+            remembered_failure_bytes_max: 4 << 20,
             section_bytes_max: 1 << 20,
+            settled_max: 65_536,
+            settled_bytes_max: 16 << 20,
+            failure_bytes_max: 2 << 10,
             checkpoint_bytes: None,
         }
     }
 }
 
-/// What a storage process may be asked.
+/// Commands of a storage process.
 #[derive(Clone, Debug)]
 pub enum StorageCommand {
-    /// The batch is done: a result per task.
+    /// The engine has executed the batch: one result per task.
     Executed(Vec<TaskResult>),
     /// Processes that may be routers.
     Seeds(Vec<Peer>),
-    /// Leave the cluster. Ends in [`StorageEvent::Left`].
+    /// Leaves the cluster. Ends in [`StorageEvent::Left`].
     Leave {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
     },
-    /// Have the process stop for a moment ([away](crate::rubberband::away)). Ends in [`StorageEvent::Paused`].
+    /// Prepares the process to stop for a moment ([away](crate::rubberband::away)). Ends in
+    /// [`StorageEvent::Paused`].
     Pause {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
     },
 }
 
-/// What a storage process tells.
+/// Events of a storage process.
 #[derive(Debug)]
 pub enum StorageEvent {
-    /// Have the engine do this. No further batch comes before [`StorageCommand::Executed`].
+    /// A batch for the engine. No further batch comes before [`StorageCommand::Executed`].
     Execute(Vec<Task>),
-    /// Nobody waits any more for what comes of this task of the batch, which is a read. Some result is wanted all the
-    /// same.
+    /// Nobody waits any longer for the result of this task of the batch, which is a read. The engine may
+    /// return any result, but must return one.
     Withdraw {
-        /// Its place in the batch.
+        /// The task's index in the batch.
         task: usize,
     },
-    /// The end of the command to leave: this process is out, or the reason why not.
+    /// The end of the command to leave.
     Left {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The outcome.
+        /// The result: this process is out, or the reason why not.
         result: Result<(), LeaveRefusal>,
     },
-    /// The end of the command to stop for a moment: nobody waits for this process, and it may stop; or the reason why somebody
-    /// will.
+    /// The end of the command to pause.
     Paused {
-        /// The asker's name for it.
+        /// The caller's id of the command.
         id: CommandId,
-        /// The outcome.
+        /// The result: nobody waits for this process, so it may stop; or the reason why not.
         result: Result<(), PauseRefusal>,
     },
-    /// This process is out and must stop; it may come back as a new one.
+    /// This process is no longer a member and must stop; it may come back under a new id.
     Wedged,
-    /// This process is out and must stop, and it is to come back with the same engine by [`Storage::again`]: nobody else
-    /// may have its rows.
-    Out(Box<Remains>),
+    /// This process is no longer a member and must stop. The host brings it back with the same engine by
+    /// [`Storage::again`], because nobody else may have its rows.
+    Out(Box<Handover>),
 }
 
-/// Where a storage process stands.
+/// The state of a storage process, for operators.
 #[derive(Clone, Debug)]
 pub struct StorageStatus {
-    /// The last position delivered.
+    /// Last position delivered.
     pub delivered: Position,
-    /// The last position executed.
+    /// Last position executed.
     pub executed: Position,
-    /// Steps that wait.
+    /// Number of waiting steps.
     pub queued: usize,
-    /// Its state in the configuration.
+    /// The process's state in the configuration.
     pub state: Option<StorageState>,
-    /// Rows are being taken in.
+    /// Whether the process is importing rows.
     pub importing: bool,
-    /// Pinned positions.
+    /// Number of pinned positions.
     pub pins: usize,
-    /// Long answers under way.
+    /// Number of long answers in progress.
     pub answering: usize,
-    /// Bytes of answers that their clients have yet to take.
+    /// Bytes of answers that their clients have not taken.
     pub held_bytes: u64,
-    /// Answers that were refused because too much was held.
+    /// Number of answers that were refused because the memory for answers was full.
     pub no_room: u64,
-    /// Answers that were dropped because they were not taken.
+    /// Number of answers that were dropped because their clients did not take them.
     pub untaken: u64,
-    /// Writes that were answered from memory.
+    /// Number of writes that were answered from memory.
     pub repeated: u64,
-    /// Writes that are remembered, by each range that they concern.
+    /// Number of remembered writes; a write counts once for each of its ranges.
     pub remembered: u64,
-    /// Bytes of their answers.
+    /// Bytes of remembered answers.
     pub remembered_bytes: u64,
-    /// Messages from peers that were refused.
+    /// Number of decisions that exceed the usual number and are kept because a member may still ask for them.
+    pub owed: u64,
+    /// Bytes of all kept decisions.
+    pub settled_bytes: u64,
+    /// Number of messages from peers that were refused.
     pub refused: u64,
 }
 
@@ -202,66 +238,70 @@ pub struct StorageStatus {
 pub struct Storage {
     settings: StorageSettings,
     membership: Membership,
-    queue: VecDeque<Step>,
-    /// What the tasks at the engine are for; empty when it is idle.
+    queue: VecDeque<QueuedStep>,
+    /// The purposes of the engine's current tasks; empty while it is idle.
     running: Vec<Purpose>,
-    /// When they were handed over.
+    /// Time at which the current batch was handed to the engine.
     begun: Time,
-    /// The evaluated write that waits for verdicts, and how it fared here.
+    /// The evaluated write that waits for verdicts, and its result here.
     holding: Option<(Box<Write>, Evaluated)>,
-    /// Decided, and to be settled first thing in the next batch.
+    /// The decided write that the next batch settles first, and whether it is published.
     settle: Option<(Position, bool)>,
     verdicts: Verdicts,
-    /// Where a member departed last.
+    /// Records of decisions that are not known to be durable, with the positions of their writes.
+    decisions: VecDeque<(Ticket, Position)>,
+    /// Last position whose decision is on disk.
+    decided: Position,
+    /// Position at which a member last departed.
     departed: Position,
     ask_at: Option<Time>,
     replies: Replies,
-    /// What the ranges remembered at each pinned position.
+    /// The ranges' memory at each pinned position.
     pins: BTreeMap<Position, Pinned>,
-    /// Pins that the queue still has to reach.
+    /// Pins that wait in the queue.
     pins_due: BTreeSet<Position>,
     fetches: VecDeque<Fetch>,
     import: Option<Import>,
-    /// The change whose rows are all here.
+    /// The placement change whose rows are all here.
     received: Option<Position>,
-    /// The same, to be told once a checkpoint has them.
-    complete_due: Option<Position>,
+    /// The placement change to report as complete once a checkpoint contains its rows.
+    completion_due: Option<Position>,
     checkpoint: Option<Checkpoint>,
-    /// The version that the engine kept for one, and that is to be given back.
-    version_spent: Option<Position>,
-    /// The bytes of the last one.
+    /// The version that a checkpoint no longer needs and the engine must release.
+    version_to_release: Option<Position>,
+    /// Bytes of the last checkpoint.
     checkpoint_bytes: u64,
-    /// When the last one began, or the process.
+    /// Start of the last checkpoint, or of the process.
     checkpointed_at: Option<Time>,
-    /// What checkpoints have written of the engine.
-    shelf: Shelf,
-    /// What was delivered before it came back, to be delivered once more first of all.
+    /// The fragments that checkpoints have written.
+    fragment_index: FragmentIndex,
+    /// Deliveries from before the crash, to be delivered again before any input.
     replay: Option<Vec<MemberEvent>>,
     executed: Position,
     outboxes: Outboxes,
-    /// Reads that were crowded out of their batches, and whether the last batch was of one.
+    /// Reads that did not fit their batches, and whether the last batch was of one such read.
     crowded: VecDeque<Crowded>,
     crowded_last: bool,
-    /// The rows of a former life that it keeps.
-    keeps: Option<Keeps>,
-    /// The configuration that this life's predecessor had last, until it is admitted.
+    /// The kept rows of a former life.
+    keeps: Option<KeptRows>,
+    /// The last configuration of the former life, until this life is admitted.
     before: Option<Config>,
-    /// It was asked to leave.
+    /// Whether the process was asked to leave.
     leaving: bool,
     pause: Pause,
-    /// It is out, and hands over what it leaves as soon as its engine is idle.
-    parting: bool,
+    /// Whether the process is out and hands over its rows as soon as the engine is idle.
+    is_leaving_rows: bool,
     repeated: u64,
     refused: u64,
 }
 
 impl Storage {
-    /// A storage process that joins as standby.
+    /// Creates a storage process that joins as a standby.
     pub fn new(me: Peer, name: String, settings: StorageSettings) -> Self {
         Storage::joining(me, name, settings, None)
     }
 
-    fn joining(me: Peer, name: String, settings: StorageSettings, keeps: Option<Keeps>) -> Self {
+    fn joining(me: Peer, name: String, settings: StorageSettings, keeps: Option<KeptRows>) -> Self {
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         let (alive_every, terms) = (settings.alive_every, settings.terms);
         let mut membership = Membership::new(me, Role::Storage, name, member, alive_every, terms, keeps);
@@ -271,18 +311,20 @@ impl Storage {
         Storage::with(membership, settings, keeps)
     }
 
-    fn with(membership: Membership, settings: StorageSettings, keeps: Option<Keeps>) -> Self {
+    fn with(membership: Membership, settings: StorageSettings, keeps: Option<KeptRows>) -> Self {
         Storage {
             membership,
             outboxes: Outboxes::new(&settings),
-            replies: Replies::new(settings.remembered_bytes_max),
+            replies: settings.replies(),
+            verdicts: settings.verdicts(),
             settings,
             queue: VecDeque::new(),
             running: Vec::new(),
             begun: Time(0),
             holding: None,
             settle: None,
-            verdicts: Verdicts::default(),
+            decisions: VecDeque::new(),
+            decided: Position(0),
             departed: Position(0),
             ask_at: None,
             pins: BTreeMap::new(),
@@ -290,12 +332,12 @@ impl Storage {
             fetches: VecDeque::new(),
             import: None,
             received: None,
-            complete_due: None,
+            completion_due: None,
             checkpoint: None,
-            version_spent: None,
+            version_to_release: None,
             checkpoint_bytes: 0,
             checkpointed_at: None,
-            shelf: Shelf::new(1),
+            fragment_index: FragmentIndex::new(1),
             replay: None,
             executed: Position(0),
             crowded: VecDeque::new(),
@@ -304,27 +346,28 @@ impl Storage {
             before: None,
             leaving: false,
             pause: Pause::default(),
-            parting: false,
+            is_leaving_rows: false,
             repeated: 0,
             refused: 0,
         }
     }
 
-    /// The configuration at the last delivered position, once admitted.
+    /// The configuration at the last delivered position, `None` before admission.
     pub fn config(&self) -> Option<&Config> {
         self.membership.config()
     }
 
-    /// The order's end in this process.
+    /// The process's end of the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
 
-    /// Where it stands.
+    /// Returns the state for operators.
     pub fn status(&self) -> StorageStatus {
         let me = self.membership.me;
         let (remembered, remembered_bytes) = self.replies.size();
         let (no_room, untaken) = self.outboxes.dropped();
+        let (owed, settled_bytes) = self.verdicts.size();
         StorageStatus {
             delivered: self.membership.member.delivered(),
             executed: self.executed,
@@ -339,6 +382,8 @@ impl Storage {
             repeated: self.repeated,
             remembered,
             remembered_bytes,
+            owed,
+            settled_bytes,
             refused: self.refused + self.membership.refused(),
         }
     }
@@ -403,7 +448,7 @@ impl Storage {
         }
         self.outboxes.look_after(cx.now, out);
         if self.import.as_ref().and_then(Import::deadline).is_some_and(|at| at <= cx.now) {
-            // No news from the source: ask it again; it is replaced when it is suspected.
+            // The source has been silent, so it is asked again. Supers replace a source that they suspect.
             self.import.as_mut().expect("just seen").again();
             self.fetch(cx.now, out);
         }
@@ -442,6 +487,7 @@ impl Protocol for Storage {
                 self.membership.tick(cx.now, self.executed, out);
             }
             Input::Persisted(ticket) => {
+                self.decisions_persisted(ticket);
                 self.checkpoint_persisted(cx, ticket, out);
                 self.member_input(cx, Input::Persisted(ticket), out);
             }
@@ -452,7 +498,7 @@ impl Protocol for Storage {
             // Nobody casts to storage processes.
             Input::Cast { .. } | Input::Progress { .. } => {}
             Input::Unlinked { peer } => {
-                // What is left of its answers would arrive with a gap, and it asks anew.
+                // The rest of the read's answers would arrive with a gap. The client will ask again.
                 self.withdraw(|(client, _)| client == peer, out);
                 self.member_input(cx, Input::Unlinked { peer }, out);
             }

@@ -1,13 +1,14 @@
-//! Answers on their way to clients, no faster than they are consumed.
+//! Answers on their way to clients, sent no faster than clients consume them.
 //!
-//! A short answer is all here and goes at once. A long one is read page by page from a version that the engine keeps for
-//! it: a page is asked for when the client has taken what went before, so that neither side ever holds more of it than a
-//! window; when many are open, their windows and pages shrink. One page of each answer, and few answers, are read in a
-//! batch, so that short reads do not wait for long ones.
+//! A short answer is here completely and is sent at once. A long answer is read page by page from a version
+//! that the engine keeps. A page is read when the client has consumed the earlier ones, so neither side holds
+//! more than a window of it. Windows and pages shrink when many answers are open. A batch reads one page each
+//! of a few answers, so that short reads do not wait for long ones.
 //!
-//! What does not go at once is *held*. All answers together hold a bounded number of bytes: the newest that would exceed
-//! it is refused, unless there is one that has been held for longer than the time limit, which goes first. And an answer that
-//! its client takes nothing of for that time is dropped, with the version that was kept for it.
+//! Bytes that are not sent at once are *held*. All answers together hold a bounded number of bytes. A new
+//! answer above the bound is refused, unless some answer has been held for longer than the time limit; that
+//! one is dropped instead. An answer of which the client takes nothing for that time is dropped, too,
+//! together with its version.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,87 +22,88 @@ use super::{
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Direct, Message, Range, Reply, ReplyContent, Spent},
+    rubberband::{Direct, Message, Range, ReadCost, Reply, ReplyContent},
     seam::{Destination, Sink},
     time::{Duration, Time},
 };
 
-/// Answers that are read on in one batch.
+/// Maximum number of answers of which one batch reads a page.
 const PAGES_MAX: usize = 4;
-/// Bytes that a page should have, and the least when many share.
+/// Size of a page in bytes, and the minimum when many answers share the budget.
 const PAGE_BYTES: usize = 256 << 10;
 const PAGE_BYTES_MIN: usize = 16 << 10;
-/// Bytes that may be under way of all long answers together, beside a page of each.
+/// Budget of sent and unconsumed bytes of all long answers together, in addition to a page of each.
 const OPEN_BYTES: u64 = 4 << 20;
-/// Rows of a page, at most.
+/// Maximum number of rows of a page.
 const PAGE_ROWS_MAX: usize = 4096;
-/// Rows of the first page, when nobody knows how long they are.
+/// Number of rows of the first page, when the length of a row is unknown.
 const PAGE_ROWS: usize = 512;
-/// How often, in the time that an answer may go untaken, it is looked for such answers.
+/// Number of checks for untaken answers within the time limit.
 const LOOKS: u32 = 4;
 
-/// Whose answer, and to which of its questions.
-pub(super) type Asked = (ProcessId, u64);
+/// A client, and the number of its request.
+pub(super) type RequestKey = (ProcessId, u64);
 
-/// An answer that begins now.
+/// The properties of an answer that begins now.
 #[derive(Clone, Copy)]
-pub(super) struct Answer<'a> {
+pub(super) struct OutboxAnswer<'a> {
     pub(super) at: Position,
     pub(super) ranges: &'a [Range],
-    pub(super) spent: Spent,
+    pub(super) spent: ReadCost,
     pub(super) now: Time,
 }
 
-/// Long answers that are under way.
+/// The open answers.
 pub(super) struct Outboxes {
-    /// Bytes of one answer that may be sent and not consumed.
+    /// Maximum number of sent and unconsumed bytes of one answer.
     window: u64,
-    /// Bytes that may be held of all of them, and that are.
+    /// Bytes of all answers that may be held, and that are held.
     held_max: u64,
     held: u64,
-    /// How long one may go untaken.
+    /// Time for which an answer may go untaken.
     patience: Duration,
-    /// When it is looked for such answers next.
+    /// Time of the next check for untaken answers.
     look_at: Option<Time>,
-    /// How many were refused for want of room, and dropped because nobody took them.
+    /// Number of answers that were refused because the memory was full, and of answers that were dropped
+    /// untaken.
     refused: u64,
     untaken: u64,
-    open: BTreeMap<Asked, Outbox>,
-    /// Whose page was read last: the next one's turn comes first.
-    turn: Option<Asked>,
-    /// Versions that nobody reads any more.
+    open: BTreeMap<RequestKey, Outbox>,
+    /// The answer whose page was read last. The next answer in order has the next turn.
+    turn: Option<RequestKey>,
+    /// Versions that no answer needs any longer.
     released: Vec<Position>,
 }
 
 struct Outbox {
     at: Position,
     ranges: SmallVec<[Range; 2]>,
-    spent: Spent,
+    spent: ReadCost,
     pieces: VecDeque<Bytes>,
     piece: u32,
     sent: u64,
     consumed: u64,
-    /// The bytes of the pieces.
+    /// Bytes of `pieces`.
     held: u64,
     begun: Time,
-    /// When any of it was sent or consumed last.
+    /// Time at which a piece was last sent or consumed.
     moved: Time,
-    /// Where the rest is, if it is not here.
-    source: Option<Source>,
+    /// The source of the remaining pages; `None` if all pieces are here.
+    source: Option<PageSource>,
 }
 
 /// The rest of an answer that is read page by page.
-struct Source {
+struct PageSource {
     operation: Bytes,
     cursor: Option<Bytes>,
     rows: usize,
-    /// The engine is reading a page.
+    /// Whether the engine is reading a page.
     reading: bool,
 }
 
-/// A page that the engine is to read.
-pub(super) struct Wanted {
-    pub(super) asked: Asked,
+/// A page that the engine should read.
+pub(super) struct WantedPage {
+    pub(super) asked: RequestKey,
     pub(super) at: Position,
     pub(super) ranges: Vec<Range>,
     pub(super) operation: Bytes,
@@ -125,23 +127,24 @@ impl Outboxes {
         }
     }
 
-    /// Bytes of one answer that may be under way, as many as there are.
+    /// Returns the window of one answer in bytes, given the number of open answers.
     fn share(&self) -> u64 {
         let share = OPEN_BYTES / self.open.len().max(1) as u64;
         share.clamp(2 * PAGE_BYTES_MIN as u64, self.window.max(2 * PAGE_BYTES_MIN as u64))
     }
 
-    /// How many are under way.
+    /// Returns the number of open answers.
     pub(super) fn open(&self) -> usize {
         self.open.len()
     }
 
-    /// Bytes that are held.
+    /// Returns the number of held bytes.
     pub(super) fn held(&self) -> u64 {
         self.held
     }
 
-    /// How many were refused for want of room, and how many dropped because nobody took them.
+    /// Returns the number of answers that were refused because the memory was full, and of those that were
+    /// dropped untaken.
     pub(super) fn dropped(&self) -> (u64, u64) {
         (self.refused, self.untaken)
     }
@@ -149,13 +152,13 @@ impl Outboxes {
     /// Sends an answer: a short one at once, a long one piece by piece.
     pub(super) fn reply(
         &mut self,
-        asked: Asked,
-        answer: Answer<'_>,
+        asked: RequestKey,
+        answer: OutboxAnswer<'_>,
         pieces: Vec<Bytes>,
         out: &mut dyn Sink<Storage>,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
-        let Answer { at, now, .. } = answer;
+        let OutboxAnswer { at, now, .. } = answer;
         let mut outbox = Outbox::new(answer, pieces.into(), None);
         let (share, (client, token)) = (self.share(), asked);
         let rest = outbox.rest(share);
@@ -169,11 +172,12 @@ impl Outboxes {
         }
     }
 
-    /// Whether so many bytes more may be held. Answers that have been held for too long make room, the oldest first.
+    /// Whether `bytes` more may be held. Drops answers that have been held for too long, oldest first, to
+    /// make room.
     fn has_room(&mut self, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) -> bool {
         while self.held + bytes > self.held_max {
             let overdue =
-                |(_, outbox): &(&Asked, &Outbox)| outbox.held > 0 && outbox.begun + self.patience <= now;
+                |(_, outbox): &(&RequestKey, &Outbox)| outbox.held > 0 && outbox.begun + self.patience <= now;
             let oldest = self.open.iter().filter(overdue).min_by_key(|(_, outbox)| outbox.begun);
             let Some(oldest) = oldest.map(|(asked, _)| *asked) else { return false };
             self.give_up(oldest, out);
@@ -181,47 +185,47 @@ impl Outboxes {
         true
     }
 
-    /// Drops the rest of an answer, and says so.
-    fn give_up(&mut self, asked: Asked, out: &mut dyn Sink<Storage>) {
+    /// Drops the rest of an answer, and tells its client.
+    fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<Storage>) {
         let outbox = self.take(asked).expect("an open answer");
         self.untaken += 1;
         tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
         self.give_back(outbox);
     }
 
-    fn take(&mut self, asked: Asked) -> Option<Outbox> {
+    fn take(&mut self, asked: RequestKey) -> Option<Outbox> {
         let outbox = self.open.remove(&asked)?;
         self.held -= outbox.held;
         Some(outbox)
     }
 
-    /// When answers are to be looked after.
+    /// Returns the time of the next check.
     pub(super) fn deadline(&self) -> Option<Time> {
         self.look_at
     }
 
-    /// Drops answers of which their clients have taken nothing for too long, if it is time to look.
+    /// Drops answers of which their clients have taken nothing for too long, if a check is due.
     pub(super) fn look_after(&mut self, now: Time, out: &mut dyn Sink<Storage>) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
         let share = self.share();
-        // Where the window is open, the client waits for us.
+        // If the window is open, the client waits for this process, not the reverse.
         let untaken = |outbox: &Outbox| !outbox.is_open(share) && outbox.moved + self.patience <= now;
         let untaken = self.open.iter().filter(|(_, outbox)| untaken(outbox)).map(|(asked, _)| *asked);
-        for asked in untaken.collect::<Vec<Asked>>() {
+        for asked in untaken.collect::<Vec<RequestKey>>() {
             self.give_up(asked, out);
         }
         self.look_at = (!self.open.is_empty()).then(|| now + self.patience / LOOKS);
     }
 
-    /// Begins an answer of which nothing is here: it is read from the version kept at this position.
-    pub(super) fn begin(&mut self, asked: Asked, answer: Answer<'_>, operation: Bytes) {
-        let source = Source { operation, cursor: None, rows: PAGE_ROWS, reading: false };
+    /// Begins a long answer: its pages are read from the version kept at this position.
+    pub(super) fn begin(&mut self, asked: RequestKey, answer: OutboxAnswer<'_>, operation: Bytes) {
+        let source = PageSource { operation, cursor: None, rows: PAGE_ROWS, reading: false };
         self.insert(asked, Outbox::new(answer, VecDeque::new(), Some(source)), answer.now);
     }
 
-    fn insert(&mut self, asked: Asked, outbox: Outbox, now: Time) {
+    fn insert(&mut self, asked: RequestKey, outbox: Outbox, now: Time) {
         if let Some(before) = self.take(asked) {
             self.give_back(before);
         }
@@ -230,8 +234,8 @@ impl Outboxes {
         self.look_at.get_or_insert(now + self.patience / LOOKS);
     }
 
-    /// The pages to be read now.
-    pub(super) fn wanted(&mut self) -> Vec<Wanted> {
+    /// Returns the pages to read now.
+    pub(super) fn wanted(&mut self) -> Vec<WantedPage> {
         let window = self.share();
         let ready = |outbox: &Outbox| {
             outbox.pieces.is_empty()
@@ -239,17 +243,17 @@ impl Outboxes {
                 && outbox.source.as_ref().is_some_and(|source| !source.reading)
         };
         let turn = self.turn;
-        let later = |asked: &Asked| turn.is_none_or(|turn| *asked > turn);
+        let later = |asked: &RequestKey| turn.is_none_or(|turn| *asked > turn);
         let ready = self.open.iter().filter(|(_, outbox)| ready(outbox)).map(|(asked, _)| *asked);
-        let (mut order, first): (Vec<Asked>, Vec<Asked>) = ready.partition(later);
+        let (mut order, first): (Vec<RequestKey>, Vec<RequestKey>) = ready.partition(later);
         order.extend(first);
         order.truncate(PAGES_MAX);
         self.turn = order.last().copied().or(self.turn);
-        let want = |asked: Asked| {
+        let want = |asked: RequestKey| {
             let outbox = self.open.get_mut(&asked).expect("just seen");
             let source = outbox.source.as_mut().expect("just seen");
             source.reading = true;
-            Wanted {
+            WantedPage {
                 asked,
                 at: outbox.at,
                 ranges: outbox.ranges.to_vec(),
@@ -261,10 +265,10 @@ impl Outboxes {
         order.into_iter().map(want).collect()
     }
 
-    /// Takes a page, and sends it.
+    /// Takes a page from the engine and sends it.
     pub(super) fn page(
         &mut self,
-        asked: Asked,
+        asked: RequestKey,
         at: Position,
         content: Bytes,
         cursor: Option<Bytes>,
@@ -272,7 +276,7 @@ impl Outboxes {
         out: &mut dyn Sink<Storage>,
     ) {
         let bytes = PAGE_BYTES.min(self.share() as usize / 2);
-        // Nobody may want it any more; then its version was given back when that came out.
+        // The answer may have been cancelled. Its version was then released with the cancelled answer.
         let Some(outbox) = self.open.get_mut(&asked).filter(|outbox| outbox.at == at) else { return };
         let Some(source) = &mut outbox.source else { return };
         source.reading = false;
@@ -290,13 +294,13 @@ impl Outboxes {
         self.pump(asked, now, out);
     }
 
-    /// Whether some of an answer is still to be sent.
-    pub(super) fn is_open(&self, asked: Asked) -> bool {
+    /// Whether pieces of an answer remain to be sent.
+    pub(super) fn is_open(&self, asked: RequestKey) -> bool {
         self.open.contains_key(&asked)
     }
 
-    /// The client has consumed so many bytes of an answer in all.
-    pub(super) fn consumed(&mut self, asked: Asked, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) {
+    /// Notes that the client has consumed `bytes` of an answer in total.
+    pub(super) fn consumed(&mut self, asked: RequestKey, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) {
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let consumed = bytes.min(outbox.sent);
         if consumed > outbox.consumed {
@@ -305,7 +309,7 @@ impl Outboxes {
         self.pump(asked, now, out);
     }
 
-    fn pump(&mut self, asked: Asked, now: Time, out: &mut dyn Sink<Storage>) {
+    fn pump(&mut self, asked: RequestKey, now: Time, out: &mut dyn Sink<Storage>) {
         let share = self.share();
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let before = outbox.held;
@@ -316,19 +320,19 @@ impl Outboxes {
         }
     }
 
-    /// Nobody waits for these answers any more.
-    pub(super) fn cancel(&mut self, unwanted: impl Fn(Asked) -> bool) {
-        let gone: Vec<Asked> = self.open.keys().copied().filter(|asked| unwanted(*asked)).collect();
+    /// Drops answers for which nobody waits.
+    pub(super) fn cancel(&mut self, unwanted: impl Fn(RequestKey) -> bool) {
+        let gone: Vec<RequestKey> = self.open.keys().copied().filter(|asked| unwanted(*asked)).collect();
         for asked in gone {
             let outbox = self.take(asked).expect("just seen");
             self.give_back(outbox);
         }
     }
 
-    /// There is a new link to this client: what was sent to it before is lost, and it is to ask again.
+    /// Handles a new link to a client: earlier pieces were lost, so the client must ask again.
     pub(super) fn restart(&mut self, client: ProcessId, out: &mut dyn Sink<Storage>) {
-        let begun = |(asked, outbox): &(&Asked, &Outbox)| asked.0 == client && outbox.piece > 0;
-        let begun: Vec<Asked> = self.open.iter().filter(begun).map(|(asked, _)| *asked).collect();
+        let begun = |(asked, outbox): &(&RequestKey, &Outbox)| asked.0 == client && outbox.piece > 0;
+        let begun: Vec<RequestKey> = self.open.iter().filter(begun).map(|(asked, _)| *asked).collect();
         for asked in begun {
             let outbox = self.take(asked).expect("just seen");
             retry(client, asked.1, outbox.at, out);
@@ -336,7 +340,7 @@ impl Outboxes {
         }
     }
 
-    /// The version kept at this position for a long answer is not needed: nobody waits for it.
+    /// Releases a version that was kept for a long answer, because nobody waits for the answer.
     pub(super) fn unwanted(&mut self, at: Position) {
         self.released.push(at);
     }
@@ -347,21 +351,21 @@ impl Outboxes {
         }
     }
 
-    /// Versions to be given back, each as often as it stands here.
+    /// Takes the versions to release; each entry releases one reference.
     pub(super) fn released(&mut self) -> Vec<Position> {
         std::mem::take(&mut self.released)
     }
 }
 
 impl Outbox {
-    fn new(answer: Answer<'_>, pieces: VecDeque<Bytes>, source: Option<Source>) -> Self {
-        let Answer { at, ranges, spent, now } = answer;
+    fn new(answer: OutboxAnswer<'_>, pieces: VecDeque<Bytes>, source: Option<PageSource>) -> Self {
+        let OutboxAnswer { at, ranges, spent, now } = answer;
         let (ranges, (begun, moved)) = (SmallVec::from_slice(ranges), (now, now));
         let held = pieces.iter().map(|piece| piece.len() as u64).sum();
         Outbox { at, ranges, spent, pieces, piece: 0, sent: 0, consumed: 0, held, begun, moved, source }
     }
 
-    /// The bytes that would be left, were as much sent as may be.
+    /// Returns the bytes that remain after as much as the window permits was sent.
     fn rest(&self, window: u64) -> u64 {
         let mut sent = 0;
         for piece in &self.pieces {
@@ -373,7 +377,7 @@ impl Outbox {
         self.held - sent
     }
 
-    /// Whether more may be sent.
+    /// Whether the window permits another piece.
     fn is_open(&self, window: u64) -> bool {
         self.sent == self.consumed || self.sent - self.consumed < window
     }
@@ -382,7 +386,7 @@ impl Outbox {
         self.pieces.is_empty() && self.source.is_none()
     }
 
-    fn pump(&mut self, (client, token): Asked, window: u64, now: Time, out: &mut dyn Sink<Storage>) {
+    fn pump(&mut self, (client, token): RequestKey, window: u64, now: Time, out: &mut dyn Sink<Storage>) {
         while self.is_open(window) {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.sent += piece.len() as u64;

@@ -1,4 +1,5 @@
-//! Stopping for a moment, and coming back ([away](crate::rubberband::away)): the storage process's own part.
+//! Stopping for a moment, and coming back ([away](crate::rubberband::away)): the part of the storage process
+//! itself.
 
 use thiserror::Error;
 
@@ -10,43 +11,43 @@ use crate::{
     seam::{CommandId, Context, Sink},
 };
 
-/// The token of the message by which the process goes away.
+/// Token of [`Control::Away`].
 pub(super) const AWAY: u64 = INTERNAL | 1 << 60;
-/// The token of the messages by which it says that it is back.
+/// Token of [`Control::Back`].
 const BACK: u64 = INTERNAL | 1 << 59;
 
-/// Why a storage process is not away, so that the others notice when it stops.
+/// The reason why a storage process is not away, so that the others would notice its stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PauseRefusal {
-    /// It would come back as another process.
+    /// Without a disk it would come back as another process.
     #[error("it has no disk to come back from: its rows would be gone")]
     NoDisk,
-    /// Nobody else could take its place meanwhile.
+    /// No other process could do its work meanwhile.
     #[error("the others need it now: rows are moving, or some range has no other complete replica")]
     Needed,
-    /// It is no member.
+    /// The process is no member.
     #[error("it has not joined, or is cut off")]
     NotJoined,
-    /// It was asked before.
+    /// An earlier command to pause has not ended, or was accepted.
     #[error("it was asked to stop before")]
     Already,
 }
 
-/// A process that is about to stop, or has come back.
+/// The progress of stopping or coming back.
 #[derive(Debug, Default)]
 pub(super) struct Pause {
-    /// The command to stop for a moment, while it has not ended.
+    /// The command to pause that has not ended.
     asked: Option<CommandId>,
-    /// This life is about to stop.
+    /// Whether this life is about to stop.
     going: bool,
-    /// From this position on it is away.
+    /// Position from which on the process is away.
     away: Option<Position>,
-    /// It is back, and has caught up once it has executed all up to here.
+    /// Position up to which the process must execute to have caught up.
     back: Option<Position>,
 }
 
 impl Storage {
-    /// Goes away. The command ends when the process has done and answered all that is its own to do.
+    /// Goes away. The command ends when the process has executed and answered everything before that.
     pub(super) fn pause(&mut self, cx: &mut Context<'_>, id: CommandId, out: &mut dyn Sink<Self>) {
         let me = self.membership.me;
         let stands = self.config().and_then(|config| config.storage.get(&me).copied());
@@ -64,7 +65,7 @@ impl Storage {
         self.membership.submit(cx, AWAY, Class::Control, Control::Away.encode(), out);
     }
 
-    /// What came of the message by which it goes away. If it is not away behind that, it was refused.
+    /// Ends the command if the message had no effect: the process is not away, so it was refused.
     pub(super) fn away_ended(&mut self, out: &mut dyn Sink<Self>) {
         if self.pause.away.is_none() {
             self.stay(PauseRefusal::Needed, out);
@@ -78,14 +79,14 @@ impl Storage {
         }
     }
 
-    /// A control message of `sender` was delivered at `at`, and `before` it this process was not away.
+    /// Handles a control message of this process, by `sender`, that was delivered at `at`.
     pub(super) fn note_pause(&mut self, at: Position, sender: ProcessId, control: &Control) {
         if sender != self.membership.me {
             return;
         }
         match control {
             Control::Away if self.is_away() && self.pause.going => self.pause.away = Some(at),
-            // The word of a former life.
+            // A former life submitted it; this life runs.
             Control::Away if self.is_away() => self.say_back(),
             Control::Back { caught_up: false } if self.is_away() => self.pause.back = Some(at),
             _ => {}
@@ -101,7 +102,8 @@ impl Storage {
         self.membership.say(Control::Back { caught_up: false });
     }
 
-    /// All that was delivered before it came back was delivered once more.
+    /// Reports back if the process was away when its former life ended. All earlier deliveries have been
+    /// replayed.
     pub(super) fn replayed(&mut self) {
         self.pause.back = None;
         if self.is_away() {
@@ -109,7 +111,7 @@ impl Storage {
         }
     }
 
-    /// Has it stop, or serve again, as soon as there is nothing left to do before.
+    /// Lets the process stop, or serve again, once it has no work left that must come first.
     pub(super) fn tend_pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         if self.pause.back.is_some_and(|back| self.executed >= back) {
             self.pause.back = None;

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Storage, StorageSettings, replies::Replies, shelf::Shelf, steps::Step, verdicts::Verdicts};
+use super::{Storage, StorageSettings, fragment_index::FragmentIndex, steps::QueuedStep, verdicts::Verdicts};
 use crate::{
     ecast::{MemberEvent, MemberSettings, Position, Submissions},
     id::{Generation, Peer, ProcessId},
@@ -19,13 +19,13 @@ use crate::{
     seam::{Context, Sink, Ticket},
 };
 
-/// What a journal says, in order.
-struct Story {
+/// The contents of a journal, read at startup.
+struct JournalContents {
     began: Option<Box<Began>>,
     rows: Vec<Bytes>,
     outline: Vec<Bytes>,
     fragments: BTreeMap<u64, Bytes>,
-    shelf: Shelf,
+    fragment_index: FragmentIndex,
     named: Vec<(u64, u32)>,
     replies: Vec<Bytes>,
     verdicts: Verdicts,
@@ -35,8 +35,12 @@ struct Story {
 }
 
 impl Storage {
-    /// The storage process that wrote these records goes on, with an engine that is empty; `None` if there are none. It belonged
-    /// to this generation.
+    /// Creates the storage process that wrote these records, with an empty engine; `None` if there are no
+    /// records. The process belonged to this generation.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no process can continue under the same id.
     pub fn recover(
         me: Peer,
         settings: StorageSettings,
@@ -47,39 +51,39 @@ impl Storage {
         if records.is_empty() {
             return Ok(None);
         }
-        let mut story = Story::read(me.id, records)?;
-        let known = story.address(me.id);
+        let mut contents = JournalContents::read(me.id, &settings, records)?;
+        let known = contents.address(me.id);
         if let Some(known) = known.filter(|known| *known != me.address) {
             return Err(Unrecoverable::Moved(known));
         }
-        let mut replies = Replies::new(settings.remembered_bytes_max);
-        for (number, section) in story.replies.iter().enumerate() {
+        let mut replies = settings.replies();
+        for (number, section) in contents.replies.iter().enumerate() {
             if !replies.take_in(section) {
                 return Err(Unrecoverable::Disconnected(number));
             }
         }
-        let (began, queue) = (story.began.take(), story.steps());
+        let (began, queue) = (contents.began.take(), contents.steps());
         let past = Past {
             config: began.as_ref().map(|began| began.config.clone()),
-            delivered: story.delivered,
-            submissions: story.submissions,
+            delivered: contents.delivered,
+            submissions: contents.submissions,
             generation,
         };
         let member = MemberSettings { executes: true, ..MemberSettings::default() };
         let membership = Membership::recovered(me.id, Role::Storage, member, settings.alive_every, past);
         Ok(Some(Storage {
             queue,
-            shelf: story.shelf,
+            fragment_index: contents.fragment_index,
             replies,
-            verdicts: story.verdicts,
+            verdicts: contents.verdicts,
             departed: began.as_ref().map_or(Position(0), |began| began.departed),
             received: began.and_then(|began| began.received),
-            replay: Some(story.events),
+            replay: Some(contents.events),
             ..Storage::with(membership, settings, None)
         }))
     }
 
-    /// What was delivered behind the checkpoint is delivered once more.
+    /// Delivers again the messages behind the checkpoint.
     pub(super) fn replay(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         let Some(events) = self.replay.take() else { return };
         self.membership.meet_all(out);
@@ -91,42 +95,50 @@ impl Storage {
         }
         self.membership.replayed();
         self.replayed();
+        if let Some(config) = self.membership.config() {
+            let me = self.membership.me;
+            self.verdicts.owe_all(config.storage.keys().copied().filter(|process| *process != me));
+        }
         let stands = self.config().and_then(|config| config.storage.get(&self.membership.me)).copied();
         if let Some(StorageState::Receiving { change }) = stands
             && self.received == Some(change)
         {
-            // It may not have said so.
+            // The former life may not have submitted `Complete`.
             self.complete(cx, change, out);
         }
     }
 }
 
-impl Story {
-    fn new() -> Story {
-        Story {
+impl JournalContents {
+    fn new(settings: &StorageSettings) -> JournalContents {
+        JournalContents {
             began: None,
             rows: Vec::new(),
             outline: Vec::new(),
             fragments: BTreeMap::new(),
-            shelf: Shelf::new(1),
+            fragment_index: FragmentIndex::new(1),
             named: Vec::new(),
             replies: Vec::new(),
-            verdicts: Verdicts::default(),
+            verdicts: settings.verdicts(),
             submissions: Submissions::default(),
             delivered: Position(0),
             events: Vec::new(),
         }
     }
 
-    fn read(me: ProcessId, records: Vec<(Ticket, Record)>) -> Result<Story, Unrecoverable> {
+    fn read(
+        me: ProcessId,
+        settings: &StorageSettings,
+        records: Vec<(Ticket, Record)>,
+    ) -> Result<JournalContents, Unrecoverable> {
         let ended = records.iter().rposition(|(_, record)| *record == Record::Ended);
         let began = ended.and_then(|ended| {
             records[..ended].iter().rposition(|(_, record)| matches!(record, Record::Began(_)))
         });
         let whole = began.zip(ended).map(|(began, ended)| began..ended);
-        let mut story = Story::new();
+        let mut contents = JournalContents::new(settings);
         if whole.is_none() {
-            story.begins_with_joining(&records)?;
+            contents.begins_with_joining(&records)?;
         }
         let first = began.unwrap_or(0);
         let tickets = || records[first..].iter().map(|(ticket, _)| ticket.0);
@@ -135,31 +147,31 @@ impl Story {
         }
         for (number, (ticket, record)) in records.into_iter().enumerate() {
             if let Record::Fragments { number, count, fragments } = record {
-                // Whichever checkpoint it was written for.
-                story.shelf.found(number, ticket, fragments.len() as u64, count);
-                story.fragments.insert(number, fragments);
+                // The fragments of every checkpoint are kept, even of an unfinished one.
+                contents.fragment_index.found(number, ticket, fragments.len() as u64, count);
+                contents.fragments.insert(number, fragments);
                 continue;
             }
-            story.shelf.passed(record.bytes());
+            contents.fragment_index.passed(record.bytes());
             if number < first {
                 continue;
             }
             let in_whole = whole.as_ref().is_some_and(|whole| whole.contains(&number));
             match record {
                 Record::Began(began) if in_whole => {
-                    (story.delivered, story.submissions) = (began.at, began.submissions());
-                    story.began = Some(began);
+                    (contents.delivered, contents.submissions) = (began.at, began.submissions());
+                    contents.began = Some(began);
                 }
-                Record::Rows(rows) if in_whole => story.rows.push(rows),
-                Record::Outline(piece) if in_whole => story.outline.push(piece),
-                Record::Named(named) if in_whole => story.named = named,
-                Record::Replies(section) if in_whole => story.replies.push(section),
+                Record::Rows(rows) if in_whole => contents.rows.push(rows),
+                Record::Outline(piece) if in_whole => contents.outline.push(piece),
+                Record::Named(named) if in_whole => contents.named = named,
+                Record::Replies(section) if in_whole => contents.replies.push(section),
                 Record::Verdicts(section) if in_whole => {
-                    if !story.verdicts.take_in(&section) {
+                    if !contents.verdicts.take_in(&section) {
                         return Err(Unrecoverable::Disconnected(number));
                     }
                 }
-                // Of a checkpoint that did not become whole.
+                // Pieces of a checkpoint that did not become whole are skipped.
                 Record::Began(_)
                 | Record::Rows(_)
                 | Record::Fragments { .. }
@@ -168,42 +180,42 @@ impl Story {
                 | Record::Replies(_)
                 | Record::Verdicts(_)
                 | Record::Ended => {}
-                Record::Submitted { token, body } => story.submissions.messages.push((token, body)),
-                Record::Passed { at } => story.delivered = story.delivered.max(at),
+                Record::Submitted { token, body } => contents.submissions.messages.push((token, body)),
+                Record::Passed { at } => contents.delivered = contents.delivered.max(at),
                 Record::Decided { at, failure } => {
-                    story.verdicts.settle(at, (vec![Range::ALL], failure), None);
+                    contents.verdicts.restore(at, (vec![Range::ALL], failure));
                 }
                 Record::Delivered { at, id, class, attachment, body } => {
-                    if at <= story.delivered {
+                    if at <= contents.delivered {
                         return Err(Unrecoverable::Disconnected(number));
                     }
                     if takes_over(me, &body) {
                         return Err(Unrecoverable::Unfinished);
                     }
-                    story.delivered = at;
-                    story.events.push(MemberEvent::Deliver { at, id, class, body, attachment });
+                    contents.delivered = at;
+                    contents.events.push(MemberEvent::Deliver { at, id, class, body, attachment });
                 }
                 Record::Log(_) => return Err(Unrecoverable::Disconnected(number)),
             }
         }
-        if story.named.iter().any(|(number, _)| !story.shelf.has(*number)) {
+        if contents.named.iter().any(|(number, _)| !contents.fragment_index.has(*number)) {
             return Err(Unrecoverable::Missing);
         }
-        Ok(story)
+        Ok(contents)
     }
 
-    /// What the engine is given to begin with.
-    fn steps(&mut self) -> VecDeque<Step> {
+    /// Takes the steps that load the checkpoint into the engine.
+    fn steps(&mut self) -> VecDeque<QueuedStep> {
         let named = std::mem::take(&mut self.named);
         let mut fragments = std::mem::take(&mut self.fragments);
         let records = named.iter().filter_map(|(number, _)| fragments.remove_entry(number));
         let records: Arc<BTreeMap<u64, Bytes>> = Arc::new(records.collect());
-        let rows = std::mem::take(&mut self.rows).into_iter().map(|rows| Step::RestoreRows { rows });
+        let rows = std::mem::take(&mut self.rows).into_iter().map(|rows| QueuedStep::RestoreRows { rows });
         let outline = std::mem::take(&mut self.outline).into_iter();
-        rows.chain(outline.map(|outline| Step::Restore { outline, records: records.clone() })).collect()
+        rows.chain(outline.map(|outline| QueuedStep::Restore { outline, records: records.clone() })).collect()
     }
 
-    /// Without a checkpoint there is all from the beginning on.
+    /// Checks that a journal without a checkpoint starts at the beginning, with this process's joining.
     fn begins_with_joining(&self, records: &[(Ticket, Record)]) -> Result<(), Unrecoverable> {
         let Some((_, Record::Submitted { body, .. })) = records.first() else {
             return Err(Unrecoverable::Disconnected(0));
@@ -215,7 +227,7 @@ impl Story {
         }
     }
 
-    /// Where the others know this process to listen.
+    /// Returns the address at which the others know this process.
     fn address(&self, me: ProcessId) -> Option<String> {
         if let Some(began) = &self.began {
             return began.config.members.get(&me).map(|info| info.address.clone());
@@ -227,7 +239,7 @@ impl Story {
     }
 }
 
-/// Whether a message has this process take ranges over, with rows from others.
+/// Whether a message lets this process take over ranges, with rows from others.
 fn takes_over(me: ProcessId, body: &[u8]) -> bool {
     matches!(Control::decode(body), Some(Control::Replace { new, copy, .. }) if new == me && !copy.is_empty())
 }

@@ -1,21 +1,23 @@
-//! What ranges remember of the writes that took effect in them, so that a repeated one takes effect once (S6).
+//! The ranges' memory of their writes, by which a repeated write takes effect once (S6).
 //!
-//! **Promise.** A range answers a repetition from memory as long as an ordered message has not allowed it to forget. All
-//! replicas of a range remember the same at the same position: what is kept, and what is let go, follows from the messages
-//! that the order delivered to the range, and from nothing else.
+//! **Promise.** A range answers a repetition from memory until an ordered message lets it forget. All
+//! replicas of a range remember the same at the same position, because the ordered messages to the range
+//! alone decide what is kept and what is dropped.
 //!
-//! **Names.** A write is remembered with the print of its statement. A repetition under the same id and another print is
-//! refused, so that nobody is told what another's statement returned. A number that its gateway gives out for the first
-//! time is never refused: whoever guessed it before has used up nothing.
+//! **Names.** A write is remembered with the hash of its statement. A range refuses a repetition with the
+//! same id and another hash, so that nobody learns the result of another's statement. A number that its
+//! gateway uses for the first time is never refused, so guessing it in advance blocks nobody.
 //!
-//! **Bytes.** Outcomes are small, and there are as many as gateways let stand. Rows of RETURNING are large. Each range keeps
-//! at most a fixed number of bytes of what its writes answered; beyond that, what the oldest writes answered goes, and
-//! their outcome stays. Reasons of failures are not counted, since replicas may have heard different ones first; a long one
-//! is not remembered.
+//! **Bytes.** Outcomes are small, and their number is bounded by the gateways. Rows of RETURNING are large.
+//! Each range keeps at most a fixed number of bytes of answers; above that, it drops the answers of the
+//! oldest writes and keeps their outcomes. Replicas may have received different reasons of one failure, so
+//! reasons are counted separately. A range keeps a fixed number of bytes of the newest ones, and no long
+//! reason.
 //!
-//! **Moves.** Each range has a memory of its own, which moves with it. It is made of blocks of neighbouring numbers, which a
-//! pinned position shares with the memory that goes on: a pin costs a pointer per block, and a write after it copies the
-//! one block that it changes. A pinned memory is sent in sections, each as long as a message should be, from a cursor on.
+//! **Moves.** Each range has its own memory, which moves with it. The memory consists of blocks of
+//! neighbouring numbers. A pinned memory shares its blocks with the live one: a pin costs a pointer per
+//! block, and a later write copies the one block that it changes. A pinned memory is sent in sections of
+//! message size, from a cursor on.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -30,92 +32,96 @@ use crate::{
     rubberband::{Range, RequestId, WriteName},
 };
 
-/// Bytes that every range keeps of what its writes answered. It is the same at every replica.
+/// Bytes of answers that every range keeps. All replicas must use the same value.
 pub(super) const REMEMBERED_BYTES_MAX: usize = 64 << 20;
-/// Answers that are not longer are outcomes: they are kept, and not counted.
+/// Maximum size in bytes of an answer that counts as an outcome, which is kept and not counted.
 const OUTCOME_BYTES_MAX: usize = 64;
-/// The reason of a failure is not remembered if it is longer.
+/// Maximum size in bytes of a remembered reason of a failure.
 const FAILURE_BYTES_MAX: usize = 4 << 10;
-/// So many neighbouring numbers of a session are a block, as a power of two.
+/// Numbers per block of a session, as a power of two.
 const BLOCK_BITS: u32 = 8;
 
-/// What a write did in a range.
+/// The result of a write in a range.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Remembered {
-    /// Where it took effect.
+    /// The position at which the write was executed.
     pub(super) at: Position,
-    /// Its answers by keys, or why it failed as a whole. `None`: the answer is no longer known.
+    /// The answers by keys, or the reason of the failure. `None` if the answer or reason was dropped.
     pub(super) results: Result<Vec<(Range, Option<Bytes>)>, Option<Bytes>>,
 }
 
-/// What is known of a write in one range.
+/// A range's knowledge of a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known<'a> {
-    /// It is to be executed.
+pub(super) enum KnownReply<'a> {
+    /// The write is unknown, and must be executed.
     Nothing,
-    /// It took effect.
+    /// The write was executed.
     Done(&'a Arc<Remembered>),
-    /// The id is that of another statement.
+    /// The id belongs to another statement.
     OtherStatement,
 }
 
-/// Session, number and print.
+/// A write's session, number and statement hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-struct Key {
+struct ReplyKey {
     session: u128,
     number: u64,
     print: u64,
 }
 
-/// The memories of the ranges that are held here.
+/// The memories of the ranges held here.
 #[derive(Debug)]
 pub(super) struct Replies {
-    ranges: BTreeMap<Range, Memory>,
-    /// Being executed.
-    pending: BTreeSet<Key>,
+    ranges: BTreeMap<Range, ReplyMemory>,
+    /// Writes in execution.
+    pending: BTreeSet<ReplyKey>,
     bytes_max: usize,
+    failure_bytes_max: usize,
 }
 
-/// What one range remembers.
+/// The memory of one range.
 #[derive(Debug, Default)]
-struct Memory {
+struct ReplyMemory {
     blocks: Blocks,
-    /// The answers that count, oldest first, and their bytes.
-    answers: BTreeMap<Position, Key>,
+    /// Writes with counted answers, oldest first, and the bytes of these answers.
+    answers: BTreeMap<Position, ReplyKey>,
     bytes: usize,
-    /// The writes under ids that applications made up, which expire by position.
-    made_up: BTreeMap<Position, Key>,
+    /// Writes with kept reasons of failure, oldest first, and the bytes of these reasons.
+    failures: BTreeMap<Position, ReplyKey>,
+    failure_bytes: usize,
+    /// Writes under made-up ids, which expire by position.
+    made_up: BTreeMap<Position, ReplyKey>,
     writes: usize,
 }
 
-/// By session and the upper bits of the number.
+/// Blocks by session and the upper bits of the number.
 type Blocks = BTreeMap<(u128, u64), Arc<Block>>;
 type Block = BTreeMap<(u64, u64), Arc<Remembered>>;
 
-/// What some ranges remembered at a position.
+/// The memories of some ranges at a pinned position.
 #[derive(Debug, Default)]
 pub(super) struct Pinned {
     ranges: BTreeMap<Range, Blocks>,
 }
 
-/// Where a transfer of memories goes on: behind this write of this range.
+/// The place from which a transfer of memories continues: after this write of this range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Cursor {
     range: Range,
-    key: Key,
+    key: ReplyKey,
 }
 
-/// A part of what ranges remember, on its way to a new replica.
+/// A write's memory in one range, on its way to a new replica.
 #[derive(Debug, Serialize, Deserialize)]
-struct Entry {
+struct ReplyEntry {
     range: Range,
-    key: Key,
+    key: ReplyKey,
     remembered: Arc<Remembered>,
 }
 
-impl Key {
-    fn of(name: WriteName) -> Key {
-        Key { session: name.request.session, number: name.request.number, print: name.print }
+impl ReplyKey {
+    fn of(name: WriteName) -> ReplyKey {
+        ReplyKey { session: name.request.session, number: name.request.number, print: name.print }
     }
 
     fn is_made_up(self) -> bool {
@@ -132,36 +138,51 @@ impl Key {
 }
 
 impl Remembered {
-    /// Its answers that count.
+    /// Returns the bytes of the counted answers.
     fn bytes(&self) -> usize {
         let lengths = self.results.iter().flatten().filter_map(|(_, answer)| Some(answer.as_ref()?.len()));
         lengths.filter(|bytes| *bytes > OUTCOME_BYTES_MAX).sum()
     }
 
-    /// Leaves its outcome.
+    /// Returns the bytes of the reason.
+    fn failure_bytes(&self) -> usize {
+        self.results.as_ref().err().and_then(Option::as_ref).map_or(0, Bytes::len)
+    }
+
+    /// Drops answers and reason, and keeps the outcome.
     fn forget_answers(&mut self) {
-        for (_, answer) in self.results.iter_mut().flatten() {
-            answer.take_if(|bytes| bytes.len() > OUTCOME_BYTES_MAX);
+        match &mut self.results {
+            Err(failure) => *failure = None,
+            Ok(answers) => {
+                for (_, answer) in answers {
+                    answer.take_if(|bytes| bytes.len() > OUTCOME_BYTES_MAX);
+                }
+            }
         }
     }
 }
 
-impl Memory {
-    fn get(&self, key: Key) -> Option<&Arc<Remembered>> {
+impl ReplyMemory {
+    fn get(&self, key: ReplyKey) -> Option<&Arc<Remembered>> {
         self.blocks.get(&key.block())?.get(&key.place())
     }
 
-    /// Whether something is known under this id, whichever statement it was.
-    fn knows(&self, key: Key) -> bool {
+    /// Whether a write under this id is known, of whichever statement.
+    fn knows(&self, key: ReplyKey) -> bool {
         let block = self.blocks.get(&key.block());
         block.is_some_and(|block| block.range((key.number, 0)..=(key.number, u64::MAX)).next().is_some())
     }
 
-    fn insert(&mut self, key: Key, remembered: Arc<Remembered>) {
+    fn insert(&mut self, key: ReplyKey, remembered: Arc<Remembered>) {
         let bytes = remembered.bytes();
         if bytes > 0 {
             self.answers.insert(remembered.at, key);
             self.bytes += bytes;
+        }
+        let failure_bytes = remembered.failure_bytes();
+        if failure_bytes > 0 {
+            self.failures.insert(remembered.at, key);
+            self.failure_bytes += failure_bytes;
         }
         if key.is_made_up() {
             self.made_up.insert(remembered.at, key);
@@ -172,16 +193,25 @@ impl Memory {
         self.writes += 1;
     }
 
-    /// Lets the oldest answers go until the rest fits.
-    fn shrink(&mut self, bytes_max: usize) {
+    /// Drops the oldest answers and reasons until the rest fits.
+    fn shrink(&mut self, bytes_max: usize, failure_bytes_max: usize) {
         while self.bytes > bytes_max {
             let (_, key) = self.answers.pop_first().expect("what is counted is listed");
-            let block = self.blocks.get_mut(&key.block()).expect("what is listed is remembered");
-            let remembered =
-                Arc::make_mut(block).get_mut(&key.place()).expect("what is listed is remembered");
-            self.bytes -= remembered.bytes();
-            Arc::make_mut(remembered).forget_answers();
+            self.bytes -= self.forget_answers(key).bytes();
         }
+        while self.failure_bytes > failure_bytes_max {
+            let (_, key) = self.failures.pop_first().expect("what is counted is listed");
+            self.failure_bytes -= self.forget_answers(key).failure_bytes();
+        }
+    }
+
+    /// Drops the answers of a write and keeps its outcome. Returns the memory from before.
+    fn forget_answers(&mut self, key: ReplyKey) -> Arc<Remembered> {
+        let block = self.blocks.get_mut(&key.block()).expect("what is listed is remembered");
+        let remembered = Arc::make_mut(block).get_mut(&key.place()).expect("what is listed is remembered");
+        let before = remembered.clone();
+        Arc::make_mut(remembered).forget_answers();
+        before
     }
 
     fn forget(&mut self, session: u128, below: u64, kept: &[u64]) {
@@ -193,7 +223,7 @@ impl Memory {
                 |number: u64| (number < below || below == u64::MAX) && kept.binary_search(&number).is_err();
             let gone: Vec<(u64, u64)> = block.keys().copied().filter(|(number, _)| goes(*number)).collect();
             for (number, print) in gone {
-                self.remove(Key { session, number, print });
+                self.remove(ReplyKey { session, number, print });
             }
         }
     }
@@ -205,7 +235,7 @@ impl Memory {
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: ReplyKey) {
         let block = self.blocks.get_mut(&key.block()).expect("what is removed is remembered");
         let remembered = Arc::make_mut(block).remove(&key.place()).expect("what is removed is remembered");
         if block.is_empty() {
@@ -220,102 +250,112 @@ impl Memory {
             self.answers.remove(&remembered.at);
             self.bytes -= bytes;
         }
+        let failure_bytes = remembered.failure_bytes();
+        if failure_bytes > 0 {
+            self.failures.remove(&remembered.at);
+            self.failure_bytes -= failure_bytes;
+        }
     }
 }
 
 impl Replies {
-    /// Nothing is remembered; of each range at most so many bytes of answers will be.
-    pub(super) fn new(bytes_max: usize) -> Replies {
-        Replies { ranges: BTreeMap::new(), pending: BTreeSet::new(), bytes_max }
+    /// Creates an empty memory. The bounds are bytes of answers and bytes of reasons, each for one range.
+    pub(super) fn new(bytes_max: usize, failure_bytes_max: usize) -> Replies {
+        Replies { ranges: BTreeMap::new(), pending: BTreeSet::new(), bytes_max, failure_bytes_max }
     }
 
-    /// Whether a write is being executed right now, or another statement under its id.
+    /// Whether this write, or another statement under its id, is being executed.
     pub(super) fn is_pending(&self, name: WriteName) -> bool {
-        let key = Key::of(name);
+        let key = ReplyKey::of(name);
         if !name.repeated {
             return self.pending.contains(&key);
         }
-        let (first, last) = (Key { print: 0, ..key }, Key { print: u64::MAX, ..key });
+        let (first, last) = (ReplyKey { print: 0, ..key }, ReplyKey { print: u64::MAX, ..key });
         self.pending.range(first..=last).next().is_some()
     }
 
-    /// What a range knows of a write.
-    pub(super) fn known(&self, name: WriteName, range: Range) -> Known<'_> {
-        let (key, memory) = (Key::of(name), self.ranges.get(&range));
+    /// Returns a range's knowledge of a write.
+    pub(super) fn known(&self, name: WriteName, range: Range) -> KnownReply<'_> {
+        let (key, memory) = (ReplyKey::of(name), self.ranges.get(&range));
         match memory.and_then(|memory| memory.get(key)) {
-            Some(remembered) => Known::Done(remembered),
-            None if name.repeated && memory.is_some_and(|memory| memory.knows(key)) => Known::OtherStatement,
-            None => Known::Nothing,
+            Some(remembered) => KnownReply::Done(remembered),
+            None if name.repeated && memory.is_some_and(|memory| memory.knows(key)) => {
+                KnownReply::OtherStatement
+            }
+            None => KnownReply::Nothing,
         }
     }
 
-    /// The ranges held here that remember something and have keys of these.
+    /// Returns the ranges with a memory here that share keys with `ranges`.
     pub(super) fn concerned<'a>(&'a self, ranges: &'a [Range]) -> impl Iterator<Item = Range> + 'a {
         let concerned = |held: &Range| ranges.iter().any(|range| range.intersect(*held).is_some());
         self.ranges.keys().copied().filter(concerned)
     }
 
     pub(super) fn begin(&mut self, name: WriteName) {
-        let fresh = self.pending.insert(Key::of(name));
+        let fresh = self.pending.insert(ReplyKey::of(name));
         assert!(fresh, "S6: {:?} would be executed twice", name.request);
     }
 
-    /// A write that has begun took effect, or failed; this is what it did in this range, and in others more may come.
+    /// Ends the execution of a write. The caller then remembers its results, range by range.
     pub(super) fn finish(&mut self, name: WriteName) {
-        let known = self.pending.remove(&Key::of(name));
+        let known = self.pending.remove(&ReplyKey::of(name));
         assert!(known, "S6: {:?} ended without having begun", name.request);
     }
 
-    /// A range remembers what a write did in it.
+    /// Remembers the result of a write in one range.
     pub(super) fn remember(&mut self, name: WriteName, range: Range, mut remembered: Remembered) {
         if let Err(failure) = &mut remembered.results {
             failure.take_if(|bytes| bytes.len() > FAILURE_BYTES_MAX);
         }
         let memory = self.ranges.entry(range).or_default();
-        memory.insert(Key::of(name), Arc::new(remembered));
-        memory.shrink(self.bytes_max);
+        memory.insert(ReplyKey::of(name), Arc::new(remembered));
+        memory.shrink(self.bytes_max, self.failure_bytes_max);
     }
 
-    /// An ordered message allows to forget the session's numbers below `below`, but for these, which are in order.
+    /// Forgets the session's numbers below `below`, except `kept`, which is sorted. The caller acts on an
+    /// ordered message.
     pub(super) fn forget(&mut self, session: u128, below: u64, kept: &[u64]) {
         for memory in self.ranges.values_mut() {
             memory.forget(session, below, kept);
         }
     }
 
-    /// An ordered message allows to forget what writes under made-up ids did up to `through`.
+    /// Forgets writes under made-up ids up to `through`. The caller acts on an ordered message.
     pub(super) fn expire(&mut self, through: Position) {
         for memory in self.ranges.values_mut() {
             memory.expire(through);
         }
     }
 
-    /// These ranges are another's now, or come anew.
+    /// Drops the memories of ranges that moved away, or that will be received again.
     pub(super) fn clear(&mut self, ranges: &[Range]) {
         self.ranges.retain(|range, _| !ranges.contains(range));
     }
 
-    /// What these ranges remember now, to be kept.
+    /// Pins the present memories of these ranges.
     pub(super) fn pin(&self, ranges: &[Range]) -> Pinned {
         let blocks = ranges.iter().filter_map(|range| Some((*range, self.ranges.get(range)?.blocks.clone())));
         Pinned { ranges: blocks.collect() }
     }
 
-    /// What all ranges held here remember now, to be kept.
+    /// Pins the present memories of all ranges held here.
     pub(super) fn pin_all(&self) -> Pinned {
         Pinned { ranges: self.ranges.iter().map(|(range, memory)| (*range, memory.blocks.clone())).collect() }
     }
 
-    /// Takes a section of another replica's memory in; `false` if it is none.
+    /// Adds a section of another replica's memory; returns `false` if the bytes are none.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
-        let Ok(entries) = postcard::from_bytes::<Vec<Entry>>(section) else { return false };
-        for Entry { range, key, remembered } in entries {
-            self.ranges.entry(range).or_default().insert(key, remembered);
+        let Ok(entries) = postcard::from_bytes::<Vec<ReplyEntry>>(section) else { return false };
+        for ReplyEntry { range, key, remembered } in entries {
+            let memory = self.ranges.entry(range).or_default();
+            memory.insert(key, remembered);
+            memory.shrink(self.bytes_max, self.failure_bytes_max);
         }
         true
     }
 
-    /// Goes on with the memories that others sent.
+    /// Takes over memories that others sent.
     pub(super) fn adopt(&mut self, other: Replies) {
         for (range, memory) in other.ranges {
             let before = self.ranges.insert(range, memory);
@@ -323,47 +363,47 @@ impl Replies {
         }
     }
 
-    /// How many writes are remembered, by each range that they concern, and the bytes of their answers.
+    /// Returns the number of remembered writes, each counted once per range, and the bytes of their answers.
     pub(super) fn size(&self) -> (u64, u64) {
-        let sum = |of: fn(&Memory) -> usize| self.ranges.values().map(|memory| of(memory) as u64).sum();
+        let sum = |of: fn(&ReplyMemory) -> usize| self.ranges.values().map(|memory| of(memory) as u64).sum();
         (sum(|memory| memory.writes), sum(|memory| memory.bytes))
     }
 }
 
 impl Pinned {
-    /// The ranges that remembered something.
+    /// Returns the ranges that have a memory.
     pub(super) fn ranges(&self) -> Vec<Range> {
         self.ranges.keys().copied().collect()
     }
 
-    /// A section of about so many bytes, from the cursor on, of these ranges; and where to go on, unless it is the last.
-    /// One answer alone may be longer.
+    /// Returns a section of these ranges' memories from the cursor on, of about `bytes_max` bytes, and where
+    /// to continue; `None` after the last section. A single longer answer makes a longer section.
     pub(super) fn section(
         &self,
         ranges: &[Range],
         cursor: Option<Cursor>,
         bytes_max: usize,
     ) -> (Bytes, Option<Cursor>) {
-        let (mut entries, mut bytes): (Vec<Entry>, usize) = (Vec::new(), 0);
+        let (mut entries, mut bytes): (Vec<ReplyEntry>, usize) = (Vec::new(), 0);
         let from = cursor.map_or(Range { low: 0, high: 0 }, |cursor| cursor.range);
         let moving = self.ranges.range(from..).filter(|(range, _)| ranges.contains(range));
         for (&range, blocks) in moving {
             let behind = cursor.filter(|cursor| cursor.range == range).map(|cursor| cursor.key);
-            let first = behind.map_or((0, 0), Key::block);
+            let first = behind.map_or((0, 0), ReplyKey::block);
             for (&(session, _), block) in blocks.range(first..) {
                 for (&(number, print), remembered) in block.iter() {
-                    let key = Key { session, number, print };
+                    let key = ReplyKey { session, number, print };
                     if behind.is_some_and(|behind| key <= behind) {
                         continue;
                     }
-                    let entry = ENTRY_BYTES + remembered.bytes();
+                    let entry = ENTRY_BYTES + remembered.bytes() + remembered.failure_bytes();
                     if bytes + entry > bytes_max
-                        && let Some(Entry { range, key, .. }) = entries.last()
+                        && let Some(ReplyEntry { range, key, .. }) = entries.last()
                     {
                         return (encode(&entries), Some(Cursor { range: *range, key: *key }));
                     }
                     bytes += entry;
-                    entries.push(Entry { range, key, remembered: remembered.clone() });
+                    entries.push(ReplyEntry { range, key, remembered: remembered.clone() });
                 }
             }
         }
@@ -371,10 +411,10 @@ impl Pinned {
     }
 }
 
-/// The bytes of what is remembered of a write, beside long answers: not more, mostly.
+/// Estimated size of a write's memory in bytes, in addition to long answers.
 const ENTRY_BYTES: usize = 256;
 
-fn encode(entries: &[Entry]) -> Bytes {
+fn encode(entries: &[ReplyEntry]) -> Bytes {
     postcard::to_stdvec(entries).expect("our own types always serialise").into()
 }
 

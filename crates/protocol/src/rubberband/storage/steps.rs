@@ -1,8 +1,8 @@
-//! What the order delivers becomes steps for the engine.
+//! Delivered messages become steps for the engine.
 //!
-//! A step is something that concerns the engine, at its position. Data is looked up in the configuration as of its position:
-//! the same assignment of ranges that the routers used. Of a control message, what the engine must do of it becomes steps,
-//! and what it says of others (who is gone, whose import is complete) takes effect at once.
+//! A step is work for the engine at a position. For data, the process computes the same assignment of ranges
+//! as the routers did, from the configuration at the message's position. From a control message, the engine's
+//! work becomes steps. Its effects on others (a departure, a complete import) are applied at once.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,8 +17,8 @@ use crate::{
     time::Time,
 };
 
-/// Something that concerns the engine, at its position.
-pub(super) enum Step {
+/// Work for the engine, at its position.
+pub(super) enum QueuedStep {
     Write(Box<Write>),
     Read {
         at: Position,
@@ -26,7 +26,7 @@ pub(super) enum Step {
         token: u64,
         ranges: Vec<Range>,
         operation: Bytes,
-        /// When it came.
+        /// Time of arrival.
         since: Time,
     },
     Create {
@@ -40,7 +40,7 @@ pub(super) enum Step {
     },
     Pin {
         at: Position,
-        /// What moves.
+        /// The moving ranges.
         ranges: Vec<Range>,
     },
     Release {
@@ -52,29 +52,29 @@ pub(super) enum Step {
         below: u64,
         kept: Vec<u64>,
     },
-    /// What writes under made-up ids did up to here is forgotten.
+    /// Forgets writes under made-up ids up to this position.
     Expire {
         through: Position,
     },
-    /// The ranges held so far are another's now.
+    /// Drops ranges that others hold from now on.
     Clear {
         at: Position,
         ranges: Vec<Range>,
     },
-    /// All up to here is to be written down.
+    /// Begins a checkpoint of everything up to this position.
     Checkpoint {
         at: Position,
     },
-    /// Some of a checkpoint, to begin with.
+    /// Loads a part of a checkpoint into the empty engine.
     Restore {
         outline: Bytes,
         records: Arc<BTreeMap<u64, Bytes>>,
     },
-    /// The same, as earlier versions wrote it.
+    /// Loads rows of a checkpoint of an earlier version.
     RestoreRows {
         rows: Bytes,
     },
-    /// The import of the change at this position must be done before anything behind it.
+    /// Waits until the import for the change at this position is done; later steps come after it.
     Await {
         at: Position,
     },
@@ -89,7 +89,7 @@ impl Storage {
         header: DataHeader,
         operation: Bytes,
     ) {
-        // Routers send data behind the join only.
+        // Routers send data only after the process has joined.
         let Some(config) = self.membership.config() else {
             self.refused += 1;
             return;
@@ -106,11 +106,11 @@ impl Storage {
         if header.kind == DataKind::Read {
             let ranges = assigned[mine].held.clone();
             let token = header.token;
-            self.queue.push_back(Step::Read { at, client, token, ranges, operation, since: now });
+            self.queue.push_back(QueuedStep::Read { at, client, token, ranges, operation, since: now });
             return;
         }
-        // One range is evaluated alike by all its replicas; only several can disagree. What cannot fail can be refused
-        // by one that knows its id as another statement's.
+        // All replicas of one range evaluate a write alike; only several ranges can disagree. Even a write
+        // that cannot fail may be refused by a range that knows its id under another statement.
         let spans = header.ranges.iter().map(|range| config.count_segments(*range)).sum::<usize>() > 1;
         let exchanged = (header.kind == DataKind::FallibleWrite || header.name.repeated) && spans;
         let others = assigned.iter().filter(|assignment| exchanged && assignment.process != me);
@@ -119,7 +119,7 @@ impl Storage {
         let segments = held.iter().map(|range| config.segment_of(range.low)).collect();
         let write =
             Write { at, client, header, held, segments, remembered: Vec::new(), answers, others, operation };
-        self.queue.push_back(Step::Write(Box::new(write)));
+        self.queue.push_back(QueuedStep::Write(Box::new(write)));
     }
 
     pub(super) fn on_injected(
@@ -138,7 +138,7 @@ impl Storage {
         match mine {
             Some(mine) if header.kind == DataKind::Read => {
                 let token = header.token;
-                self.queue.push_back(Step::Read {
+                self.queue.push_back(QueuedStep::Read {
                     at,
                     client,
                     token,
@@ -163,11 +163,11 @@ impl Storage {
         let config =
             self.membership.config().expect("a delivered control message leaves a configuration").clone();
         let Some(before) = before else {
-            // Just admitted: the tables that exist.
+            // This process was just admitted, so its engine needs the existing tables.
             let former = self.before.take();
             let known = |table| former.as_ref().is_some_and(|former| former.tables.contains_key(&table));
             for (&table, entry) in config.tables.iter().filter(|(table, _)| !known(**table)) {
-                self.queue.push_back(Step::Create { at, table, definition: entry.definition.clone() });
+                self.queue.push_back(QueuedStep::Create { at, table, definition: entry.definition.clone() });
             }
             if let Some(former) = former {
                 self.departed = at;
@@ -178,12 +178,12 @@ impl Storage {
         match control {
             Control::CreateTable { name, definition } => {
                 let (table, _) = config.table(&name).expect("what was delivered was not refused");
-                self.queue.push_back(Step::Create { at, table, definition });
+                self.queue.push_back(QueuedStep::Create { at, table, definition });
             }
-            Control::DropTable { table } => self.queue.push_back(Step::Drop { at, table }),
-            Control::Expire { through } => self.queue.push_back(Step::Expire { through }),
+            Control::DropTable { table } => self.queue.push_back(QueuedStep::Drop { at, table }),
+            Control::Expire { through } => self.queue.push_back(QueuedStep::Expire { through }),
             Control::Forget { session, below, kept } => {
-                self.queue.push_back(Step::Forget { at, session, below, kept });
+                self.queue.push_back(QueuedStep::Forget { at, session, below, kept });
             }
             Control::Replace { new, copy, .. } if new == me => {
                 let import = Import::new(at, copy, config.ranges_of(me));
@@ -191,7 +191,7 @@ impl Storage {
                     self.complete(cx, at, out);
                 } else {
                     self.import = Some(import);
-                    self.queue.push_back(Step::Await { at });
+                    self.queue.push_back(QueuedStep::Await { at });
                     self.fetch(cx.now, out);
                 }
             }
@@ -200,7 +200,7 @@ impl Storage {
                 let moving: Vec<Range> = ours.map(|(range, _)| range).collect();
                 if !moving.is_empty() {
                     self.pins_due.insert(at);
-                    self.queue.push_back(Step::Pin { at, ranges: moving });
+                    self.queue.push_back(QueuedStep::Pin { at, ranges: moving });
                 }
             }
             Control::Dismiss { process } if process == me => {
@@ -215,19 +215,19 @@ impl Storage {
                     matches!(stands, Some(StorageState::Active | StorageState::Away { on_ring: true }));
                 if has_rows && !moving.is_empty() {
                     self.pins_due.insert(at);
-                    self.queue.push_back(Step::Pin { at, ranges: moving });
+                    self.queue.push_back(QueuedStep::Pin { at, ranges: moving });
                 }
-                // Another takes its place.
+                // If this process gives up its place, it keeps its rows.
                 self.keeps = config.keeps(me);
             }
             _ => {}
         }
-        // Receivers that are complete, or gone, need their pin no more.
+        // A receiver that is complete, or gone, no longer needs its pin.
         for (_, change) in before.receiving() {
             if !config.receiving().any(|(_, still)| still == change)
                 && (self.pins.contains_key(&change) || self.pins_due.contains(&change))
             {
-                self.queue.push_back(Step::Release { at: change });
+                self.queue.push_back(QueuedStep::Release { at: change });
             }
         }
         let gone: Vec<ProcessId> =
@@ -237,6 +237,7 @@ impl Storage {
         }
         for process in gone {
             self.withdraw(|(client, _)| client == process, out);
+            self.verdicts.departed(process);
             self.fetches.retain(|fetch| fetch.from != process);
             if self.import.as_ref().is_some_and(|import| import.reads_from(process)) {
                 self.import_failed(cx.now, process, out);

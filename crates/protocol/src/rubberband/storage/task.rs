@@ -1,4 +1,4 @@
-//! What the engine is asked to do, and what it answers: tasks in order, a result for each.
+//! The engine's tasks and their results: tasks in order, one result for each.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,154 +9,154 @@ use bytes::Bytes;
 
 use crate::{ecast::Position, rubberband::Range};
 
-/// Work for the engine, to be done in order.
+/// A task for the engine. Tasks are executed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// The position it stands for.
+    /// The position for which the task is executed.
     pub at: Position,
-    /// What.
+    /// The kind of work.
     pub kind: TaskKind,
 }
 
-/// What the engine is to do.
+/// The kind of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskKind {
-    /// A write to these ranges; one result per range. A held one is evaluated and neither published nor voided until
-    /// [`TaskKind::Settle`]; it is the last of its batch.
+    /// A write to these ranges, with one result per range. A held write is evaluated, but neither published
+    /// nor voided until [`TaskKind::Settle`]; it is the last task of its batch.
     Write {
         /// The ranges held here.
         ranges: Vec<Range>,
         /// The operation.
         operation: Bytes,
-        /// Whether to hold it.
+        /// Whether the write is held.
         held: bool,
     },
     /// Publishes or voids the held write.
     Settle {
-        /// Which of the two.
+        /// Whether to publish the load.
         publish: bool,
     },
     /// A read of these ranges.
     Read {
-        /// What to read.
+        /// The ranges.
         ranges: Vec<Range>,
         /// The operation.
         operation: Bytes,
     },
-    /// The next rows of a read that is [`TaskResult::Long`], of the version kept at its position.
+    /// The next rows of a read that is [`TaskResult::Long`], from the version kept at its position.
     Page {
-        /// Of which ranges.
+        /// The ranges.
         ranges: Vec<Range>,
         /// The operation.
         operation: Bytes,
-        /// Where to go on; `None` at first.
+        /// The place from which to continue; `None` at first.
         cursor: Option<Bytes>,
-        /// How many rows.
+        /// Maximum number of rows.
         rows: usize,
     },
-    /// A table begins to exist.
+    /// Creates a table.
     CreateTable {
-        /// Its number.
+        /// The table's number.
         table: u32,
-        /// Its definition.
+        /// The table's definition.
         definition: Bytes,
     },
-    /// A table ceases to exist.
+    /// Drops a table.
     DropTable {
-        /// Its number.
+        /// The table's number.
         table: u32,
     },
-    /// A read that is [`TaskResult::Long`] or [`TaskResult::Crowded`] needs its version no more.
+    /// Releases the version of a read that was [`TaskResult::Long`] or [`TaskResult::Crowded`].
     Finish,
-    /// Keeps the present version readable as of this position, for a move of ranges.
+    /// Keeps the present version readable under this position, for a move of ranges.
     Pin,
-    /// Gives the version back.
+    /// Releases the version.
     Release,
     /// Reads the next rows of the version pinned at this position.
     Export {
-        /// Of which ranges.
+        /// The ranges.
         ranges: Vec<Range>,
-        /// Where to go on.
+        /// The place from which to continue; `None` at first.
         cursor: Option<Bytes>,
     },
-    /// Saves more of the version pinned at this position: what has changed since it was saved before, and what lies in some
-    /// records.
+    /// Saves more of the version pinned at this position: fragments that changed since they were last saved,
+    /// and fragments in the records of `carried`.
     Save {
-        /// The number of the record that comes of it.
+        /// The number of the resulting record.
         record: u64,
-        /// Records with lower numbers are not on this disk.
+        /// The first record number on this disk. Fragments in earlier records must be saved again.
         since: u64,
-        /// Records whose fragments are saved anew.
+        /// Records whose fragments are saved again.
         carried: Arc<BTreeSet<u64>>,
-        /// Where to go on.
+        /// The place from which to continue; `None` at first.
         cursor: Option<Bytes>,
     },
-    /// Takes in what was saved, to begin with.
+    /// Loads saved fragments into the empty engine.
     Restore {
         /// The next piece of the outline.
         outline: Bytes,
-        /// Records, by number.
+        /// The records of fragments, by number.
         records: Arc<BTreeMap<u64, Bytes>>,
     },
-    /// Takes rows in.
+    /// Adds exported rows.
     Import {
-        /// What an export read.
+        /// The rows of a [`TaskResult::Exported`].
         rows: Bytes,
     },
-    /// Drops what loads of this session have put aside.
+    /// Drops the staged rows of this session's loads.
     EndSession {
-        /// Whose.
+        /// The session.
         session: u128,
     },
     /// Drops all rows of these ranges.
     Forget {
-        /// Which.
+        /// The ranges.
         ranges: Vec<Range>,
     },
 }
 
-/// What came of a task.
+/// The result of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TaskResult {
-    /// Done, nothing to tell.
+    /// Done, without a value.
     Done,
-    /// A write's answer, one per range of the task.
+    /// A write's answers, one per range of the task.
     Written(Vec<Bytes>),
-    /// A write failed and changed nothing.
+    /// The reason of a failed write, which changed nothing.
     Failed(Bytes),
-    /// A read's answer in pieces; at least one.
+    /// A read's answer, in one or more pieces.
     Read(Vec<Bytes>),
-    /// The answer is too long to be held whole: the version it is of is kept, until [`TaskKind::Finish`], and its rows
-    /// are to be asked for by [`TaskKind::Page`].
+    /// The answer is too long to be held whole. The engine keeps the version until [`TaskKind::Finish`], and
+    /// [`TaskKind::Page`] asks for its rows.
     Long,
-    /// Other reads of the batch gathered so much that there was no room for this one. The version it is of is kept, until
-    /// [`TaskKind::Finish`], and it is to be asked again in a batch without other reads.
+    /// Other reads of the batch used up the memory. The engine keeps the version until [`TaskKind::Finish`],
+    /// and the read is executed again in a batch without other reads.
     Crowded,
     /// Some rows of a long answer.
     Page {
         /// The rows.
         rows: Bytes,
-        /// Where to go on; `None` at the end.
+        /// The place from which to continue; `None` at the end.
         cursor: Option<Bytes>,
     },
-    /// A fragment of a version is to be written down.
+    /// A saved part of a version, to be written to the journal.
     Saved {
         /// Fragments that were not on disk.
         fragments: Bytes,
-        /// How many.
+        /// Number of these fragments.
         count: u32,
         /// The next piece of the outline.
         outline: Bytes,
-        /// How many fragments of which record it names.
+        /// The records that this piece of the outline names, each with the number of its named fragments.
         named: Vec<(u64, u32)>,
-        /// Where to go on; `None` at the end.
+        /// The place from which to continue; `None` at the end.
         cursor: Option<Bytes>,
     },
-    /// An export.
+    /// Some rows of an export.
     Exported {
         /// The rows.
         rows: Bytes,
-        /// Where to go on; `None` at the end.
+        /// The place from which to continue; `None` at the end.
         cursor: Option<Bytes>,
     },
 }

@@ -1,4 +1,4 @@
-//! A storage process alone, in a configuration that it is given.
+//! Tests of a storage process alone, in a given configuration.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use crate::{
     rubberband::{
         Control, DataHeader, DataKind, MemberInfo, ReplyContent, TableEntry, TransferCursor,
         config::State,
-        sample::{Said, bytes, process, range, texts, town, write_header},
+        sample::{RecordingSink, bytes, process, range, texts, town, write_header},
     },
 };
 
 const CLIENT: u64 = 30;
 
-/// Process 2 of three, which holds 10-19 of a ring without replicas; 30 and 31 are clients.
+/// Builds process 2 of three, which holds 10-19 of a ring without further replicas; 30 and 31 are clients.
 fn storage(states: &str) -> Storage {
     let mut state = State::from(town(1, &[0, 10, 20], states));
     let client = MemberInfo { role: Role::Gateway, name: String::new(), address: String::new() };
@@ -31,14 +31,14 @@ fn storage(states: &str) -> Storage {
     storage
 }
 
-fn give(storage: &mut Storage, input: Input<Storage>) -> Said<Storage> {
-    let (mut said, mut random) = (Said::default(), || 0);
+fn give(storage: &mut Storage, input: Input<Storage>) -> RecordingSink<Storage> {
+    let (mut said, mut random) = (RecordingSink::default(), || 0);
     let mut cx = Context { now: Time(1_000_000), me: process(2), random: &mut random };
     storage.handle(&mut cx, input, &mut said);
     said
 }
 
-/// What comes of a message beside the order, that of the order left out.
+/// Gives the process a direct message, and returns the direct messages that it sends.
 fn hear(storage: &mut Storage, from: u64, message: Direct) -> Vec<(ProcessId, Direct)> {
     let said = give(storage, Input::Receive { from: process(from), message: Message::Direct(message) });
     let direct = said.sent.into_iter().filter_map(|(to, message)| match message {
@@ -48,7 +48,7 @@ fn hear(storage: &mut Storage, from: u64, message: Direct) -> Vec<(ProcessId, Di
     direct.collect()
 }
 
-/// What a client was told, and whether it was told that this was all.
+/// Returns the replies to clients, and whether each was the last.
 fn told(said: &[(ProcessId, Direct)]) -> Vec<(ReplyContent, bool)> {
     let replies = said.iter().filter_map(|(_, message)| match message {
         Direct::Reply(reply) => Some((reply.content.clone(), reply.last)),
@@ -92,14 +92,14 @@ fn a_client_hears_which_of_its_reads_are_under_way() {
     let (underway, unknown) = (vec![(ReplyContent::Underway, false)], vec![(ReplyContent::Unknown, true)]);
     assert_eq!(ask(&mut storage, CLIENT, 7), underway);
     assert_eq!(ask(&mut storage, CLIENT, 9), unknown);
-    // One that nobody waits for is gone, and no other is.
+    // A cancelled read is gone, and no other is.
     hear(&mut storage, CLIENT, Direct::Cancel { token: 7 });
     assert_eq!(ask(&mut storage, CLIENT, 7), unknown);
     assert_eq!(ask(&mut storage, CLIENT, 8), underway);
     assert_eq!(ask(&mut storage, CLIENT + 1, 7), underway);
 }
 
-/// A write of all three at a position, which this one has evaluated.
+/// Holds a write of all three processes, which this one has evaluated.
 fn hold(storage: &mut Storage, at: u64) {
     let all = [range(0, 9), range(10, 19), range(20, u64::MAX)];
     let write = Write {
@@ -122,7 +122,7 @@ fn a_verdict_is_noted_on_what_is_not_settled_yet() {
         (None, 49, false),
         (None, 50, false),
         (None, 51, true),
-        // What is held counts for executed only when it is settled.
+        // A held write counts as executed only when it is settled.
         (Some(50), 49, false),
         (Some(50), 50, true),
         (Some(50), 51, true),
@@ -132,13 +132,14 @@ fn a_verdict_is_noted_on_what_is_not_settled_yet() {
         if let Some(at) = held {
             hold(&mut storage, at);
         }
-        let verdict = Direct::Verdict { at: Position(at), ranges: vec![range(0, 9)], failure: None };
+        let ranges = vec![range(0, 9)];
+        let verdict = Direct::Verdict { at: Position(at), ranges, failure: None, settled: Position(0) };
         hear(&mut storage, 1, verdict);
         assert_eq!(storage.verdicts.known(Position(at)).is_some(), noted, "{held:?} {at}");
     }
 }
 
-/// All that was delivered counts for executed once nothing waits, and nothing is held.
+/// Everything delivered counts as executed once no step waits and no write is held.
 #[test]
 fn nothing_is_executed_before_what_waits() {
     for (waits, held, executed) in [(false, false, 60), (true, false, 50), (false, true, 50)] {
@@ -152,7 +153,7 @@ fn nothing_is_executed_before_what_waits() {
         if waits {
             let copy = vec![(range(10, 19), process(1))];
             storage.import = Some(Import::new(Position(55), copy, vec![range(10, 19)]));
-            storage.queue.push_back(Step::Await { at: Position(55) });
+            storage.queue.push_back(QueuedStep::Await { at: Position(55) });
         }
         if held {
             hold(&mut storage, 55);
@@ -180,12 +181,12 @@ fn whoever_asks_for_rows_again_is_answered_once() {
         storage.fetches.iter().map(|fetch| (fetch.from.node, fetch.change.0)).collect()
     };
     assert_eq!(waiting(&storage), [(1, 6), (3, 5), (1, 5)]);
-    // A change that was delivered here, and pinned nothing, never will.
+    // A change that was delivered here without a pin will never have one.
     let refused = hear(&mut storage, 1, fetch(0));
     assert_eq!(refused, [(process(1), Direct::FetchRefused { change: Position(0) })]);
     assert_eq!(waiting(&storage).len(), 3);
-    // When the change is over nobody waits for it any more, and others go on waiting for theirs.
-    storage.queue.push_back(Step::Release { at: Position(5) });
+    // When a change ends, nobody waits for its rows any longer; others still wait for theirs.
+    storage.queue.push_back(QueuedStep::Release { at: Position(5) });
     give(&mut storage, Input::Drained);
     assert_eq!(waiting(&storage), [(1, 6)]);
 }
@@ -201,7 +202,7 @@ fn rows_are_asked_for_elsewhere_when_their_source_refuses_them() {
         let refused = Direct::FetchRefused { change: Position(change) };
         let message = Message::Direct(refused);
         let said = give(&mut storage, Input::Receive { from: process(from), message });
-        // There is no other replica.
+        // No other replica exists.
         let wedged = said.events.iter().any(|event| matches!(event, StorageEvent::Wedged));
         assert_eq!(wedged, !goes_on, "{from} {change}");
     }
@@ -213,7 +214,7 @@ fn what_is_read_past_the_log_is_no_write() {
     {
         let mut storage = storage("AAA");
         let header = DataHeader { kind, ..write_header(&[range(12, 15)], true) };
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         let (client, operation) = (process(CLIENT), bytes("count"));
         storage.on_injected(Time(0), Position(5), client, header, operation, &mut said);
         assert_eq!((storage.queue.len(), said.sent.len()), if taken { (1, 0) } else { (0, 1) }, "{kind:?}");
@@ -226,7 +227,7 @@ fn only_a_departure_is_noted_as_one() {
     let before = storage.config().expect("it is known").clone();
     let forget = Control::Forget { session: 1, below: 2, kept: Vec::new() };
     let control = |storage: &mut Storage, at: u64| {
-        let (mut said, mut random) = (Said::default(), || 0);
+        let (mut said, mut random) = (RecordingSink::default(), || 0);
         let mut cx = Context { now: Time(0), me: process(2), random: &mut random };
         let (control, before) = (forget.clone(), before.clone());
         storage.on_control(&mut cx, Position(at), control, Some(before), &mut said);
@@ -244,7 +245,7 @@ fn only_a_departure_is_noted_as_one() {
 fn a_session_that_is_over_ends_at_the_engine() {
     for (below, ends) in [(7, false), (u64::MAX, true)] {
         let mut storage = storage("AAA");
-        storage.queue.push_back(Step::Forget { at: Position(5), session: 77, below, kept: Vec::new() });
+        storage.queue.push_back(QueuedStep::Forget { at: Position(5), session: 77, below, kept: Vec::new() });
         let said = give(&mut storage, Input::Drained);
         let tasks = said.events.iter().filter_map(|event| match event {
             StorageEvent::Execute(tasks) => Some(tasks),
@@ -261,7 +262,7 @@ fn a_read_that_takes_many_pages_is_read_on_when_its_client_has_taken_one() {
     let mut storage = storage("AAA");
     let version = storage.config().expect("it is known").placement;
     hear(&mut storage, CLIENT, basic(7, version, 12, 15));
-    let next = |said: Said<Storage>| -> Vec<Task> {
+    let next = |said: RecordingSink<Storage>| -> Vec<Task> {
         let tasks = said.events.into_iter().filter_map(|event| match event {
             StorageEvent::Execute(tasks) => Some(tasks),
             _ => None,
@@ -302,26 +303,28 @@ fn a_former_life_forgets_what_was_forgotten_meanwhile() {
         |name: &str| TableEntry { name: name.to_owned(), definition: Bytes::new(), created: Position(1) };
     state.tables = BTreeMap::from([(1, entry("stays")), (2, entry("goes"))]);
     let former = Config::from(state.clone());
-    // The first session is as it was, the second went on, the third lost a number, the fourth is over.
+    // The first session is unchanged, the second advanced, the third lost a number, the fourth ended.
     state.sessions = BTreeMap::from([(1, 5), (2, 7), (3, 5), (5, 5)]);
     state.kept = BTreeMap::from([(1, kept(&[3])), (2, kept(&[3])), (5, kept(&[3]))]);
     state.tables.remove(&2);
     let taken_for_another = Config::from(state.clone());
-    let keeps = Keeps { former: process(7), place: 10, through: Position(40) };
+    let keeps = KeptRows { former: process(7), place: 10, through: Position(40) };
     state.storage.insert(process(2), StorageState::Keeping(keeps));
     let forgets =
         ["drop 2 60", "forget 2 7 [3] 60", "forget 3 5 [] 60", "forget 4 18446744073709551615 [] 60"];
     for (config, expected) in [
         (Config::from(state), &forgets[..]),
-        // What it kept is dropped, and with it all steps about that.
+        // The kept rows are dropped, and all steps that concern them.
         (taken_for_another, &["drop 2 60", "clear 0-9 60"]),
     ] {
         let mut storage = storage("AAA");
         storage.catch_up(Position(60), &former, &config);
         let steps = storage.queue.iter().map(|step| match step {
-            Step::Drop { at, table } => format!("drop {table} {at}"),
-            Step::Forget { at, session, below, kept } => format!("forget {session} {below} {kept:?} {at}"),
-            Step::Clear { at, ranges } => format!("clear {} {at}", texts(ranges)),
+            QueuedStep::Drop { at, table } => format!("drop {table} {at}"),
+            QueuedStep::Forget { at, session, below, kept } => {
+                format!("forget {session} {below} {kept:?} {at}")
+            }
+            QueuedStep::Clear { at, ranges } => format!("clear {} {at}", texts(ranges)),
             _ => String::from("something else"),
         });
         assert_eq!(steps.collect::<Vec<_>>(), expected);

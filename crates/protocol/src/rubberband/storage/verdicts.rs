@@ -1,19 +1,43 @@
 //! Verdicts on writes that can fail and span ranges (S15).
 //!
-//! Every range evaluates such a write at its position, and any live replica tells how it fared; the write is published when
-//! all ranges are favourable, and voided everywhere otherwise.
+//! Every range evaluates such a write at its position, and each live replica sends its verdict. The write is
+//! published if the verdicts of all ranges are favourable, and voided everywhere otherwise.
 //!
-//! **When a verdict can come no more.** All replicas of a range may die before one of them told, and be declared lost by an
-//! ordered message (S14). From then on nobody listens to them; but one of the survivors may have heard, and published.
-//! So whoever still waits asks all that were concerned or replicate the range now, and each says what it knows, or that it
-//! knows nothing as of what it has delivered. Once everyone alive has said so who has delivered the last departure, no one
-//! knows and no one can learn: those who could have told are out at that position, for all alike. Then the write is
-//! published in the ranges that live, all of which are favourable: a failure would have voided it at once. What it did in
-//! the range that was lost is lost with that range. To void it instead would take back, in ranges that lost nothing, what a
-//! replica that died had published and its client was told; one that published told the others first, but nobody waits
-//! until they have heard.
+//! **When a verdict cannot come.** All replicas of a range may die before one of them sends its verdict. An
+//! operator may then declare them lost by an ordered message (S14). From then on nobody accepts their
+//! messages. But a survivor may have received the verdict and published the write. So a process that still
+//! waits asks all replicas that the write concerned and all present replicas of the range. Each answers with
+//! the verdicts it knows, or says that it knows nothing, and up to which position it has delivered. Suppose
+//! every live process has said so after it delivered the last departure. Then nobody knows the verdict and
+//! nobody can learn it, because at that position all have excluded its senders. The process publishes the
+//! write in the surviving ranges, which are all favourable, since a failure would have voided it at once. The
+//! write's effect in the lost range is lost with the range. Voiding it instead could take back a write that a
+//! dead replica had published and answered, in ranges that lost nothing. That replica sent its verdict first,
+//! but it did not wait until the others received it.
+//!
+//! **Kept decisions.** A process that comes back from its disk may have lost the decisions on its last
+//! writes. It asks the others, and holds all later work until one of them answers. So a process keeps the
+//! newest decisions, and those older ones for which a member may still ask. Each verdict carries the position
+//! through which its sender has decisions on disk. The *debt* to a member is the list of decided writes that
+//! concern it and lie behind that position. The debt ends when the member reports a later position, or
+//! leaves.
+//!
+//! **Bounds.** The newest decisions are bounded in number and in bytes ([`VerdictLimits`]). At the bound of
+//! bytes, the reasons of the oldest failures are dropped first. Such a write stays void, with an unknown
+//! reason ([`FORGOTTEN`]). Then the oldest decisions are dropped. An owed decision outlives both bounds,
+//! because a process could hold for ever without it. It takes [`DECISION_BYTES`], and loses its reason if
+//! there is no room. Debts grow only while routers keep messages for the member. A range without a complete
+//! replica refuses writes, so the debt to its last replica stops growing.
+//!
+//! **A removed process** is owed nothing: its debt ends with its membership. If it keeps its rows (`keeping`)
+//! and still holds a write, it asks for the decision under its new id. The others answer if they still keep
+//! that decision, or if their ranges still remember the write's reply. Suppose that they have decided 65,536
+//! later writes that span ranges, or 16 MiB of them, and forgot the reply, too. Then no process can answer.
+//! The process cannot give the write up, because live replicas are concerned. So it holds the write, and the
+//! rows that it keeps wait, until a super dismisses it because others have the rows, or an operator declares
+//! it lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 
@@ -26,56 +50,104 @@ use crate::{
     },
 };
 
-/// How many decisions are remembered for those who come late.
-const SETTLED_MAX: usize = 65_536;
+/// Bounds of the kept decisions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VerdictLimits {
+    /// Number of the newest decisions.
+    pub(super) settled_max: usize,
+    /// Bytes of decisions, including their reasons.
+    pub(super) settled_bytes_max: usize,
+    /// Bytes of one reason. The engine's own reasons are shorter.
+    pub(super) failure_bytes_max: usize,
+}
 
-/// The reason of a range that refuses a write because it knows the id as that of another statement: none. Answers that
-/// tell why a write failed have bytes.
+/// Memory of a decision in addition to its reason and its ranges, in bytes.
+const DECISION_BYTES: usize = 96;
+
+/// The reason of a range that refuses a write because its id belongs to another statement: empty. Real
+/// reasons are never empty.
 pub(super) const OTHER_STATEMENT: Bytes = Bytes::new();
 
-/// The reason of a write that failed before, for a reason that is no longer known.
+/// The reason of a failed write whose reason was dropped.
 pub(super) const FORGOTTEN: Bytes = Bytes::from_static(b"?");
 
-/// What was decided on a write.
+/// The decision on a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is favourable everywhere.
+    /// All verdicts are favourable.
     Publish,
-    /// It failed somewhere, for this reason.
+    /// Some range failed, for this reason.
     Void(Bytes),
 }
 
-/// Verdicts that have arrived, and what can be told of writes that are settled here.
-#[derive(Default)]
+/// Verdicts that have arrived, and decisions that others may ask for.
 pub(super) struct Verdicts {
-    open: BTreeMap<Position, Open>,
-    settled: BTreeMap<Position, Told>,
+    limits: VerdictLimits,
+    open: BTreeMap<Position, OpenVerdict>,
+    /// The newest decisions.
+    settled: BTreeMap<Position, Verdict>,
+    /// Older decisions for which a member may still ask.
+    owed: BTreeMap<Position, Verdict>,
+    /// For each member, the decided writes that concern it and whose decision it may not have on disk, in
+    /// order.
+    debts: BTreeMap<ProcessId, VecDeque<Position>>,
+    /// First position for which an import may ask, as of the last decision.
+    needed: Option<Position>,
+    /// Settled writes whose reasons are kept.
+    reasons: BTreeSet<Position>,
+    /// Memory of all decisions, in bytes.
+    bytes: usize,
 }
 
-/// A verdict: on which ranges, and why it failed, if it did.
-pub(super) type Told = (Vec<Range>, Option<Bytes>);
+/// A verdict: its ranges, and the reason if they failed.
+pub(super) type Verdict = (Vec<Range>, Option<Bytes>);
 
 #[derive(Default)]
-struct Open {
+struct OpenVerdict {
     favourable: Vec<Range>,
     failure: Option<Bytes>,
-    /// Who said that it knows no more, having delivered how much.
+    /// Processes that know no more verdicts, with the last position that each had delivered when it said so.
     unknowing: BTreeMap<ProcessId, Position>,
 }
 
 impl Verdicts {
-    /// Notes a verdict, our own or another's.
+    /// Creates an empty collection of verdicts.
+    pub(super) fn new(limits: VerdictLimits) -> Verdicts {
+        Verdicts {
+            limits,
+            open: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            owed: BTreeMap::new(),
+            debts: BTreeMap::new(),
+            needed: None,
+            reasons: BTreeSet::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Returns a reason as it is kept and sent: a too long reason becomes [`FORGOTTEN`]. The result is a
+    /// copy, which does not keep the message or the journal segment of the original in memory.
+    pub(super) fn cut(&self, failure: &Bytes) -> Bytes {
+        match failure.len() {
+            0 => OTHER_STATEMENT,
+            length if length > self.limits.failure_bytes_max => FORGOTTEN,
+            _ => Bytes::copy_from_slice(failure),
+        }
+    }
+
+    /// Notes a verdict, this process's or another's.
     pub(super) fn add(&mut self, at: Position, ranges: &[Range], failure: Option<Bytes>) {
-        if self.settled.contains_key(&at) {
+        if self.told(at).is_some() {
             return;
         }
+        let failure = failure.map(|failure| self.cut(&failure));
         let open = self.open.entry(at).or_default();
         match failure {
             Some(failure) => {
-                // Any reason will do; the least one is the same whoever asks.
+                // Any reason will do. The least one does not depend on the order of arrival.
                 open.failure = Some(open.failure.take().map_or(failure.clone(), |known| known.min(failure)));
             }
-            // Only what is new: those who wait for long tell each other again and again.
+            // Only uncovered ranges are added, because processes that wait for long repeat their verdicts.
             None => {
                 for range in ranges {
                     let news = uncovered(&open.favourable, *range);
@@ -85,7 +157,7 @@ impl Verdicts {
         }
     }
 
-    /// `process`, which has delivered so much, knows nothing beyond what it told.
+    /// Notes that `process`, which has delivered up to `through`, knows nothing beyond the verdicts it sent.
     pub(super) fn add_unknowing(&mut self, at: Position, process: ProcessId, through: Position) {
         if let Some(open) = self.open.get_mut(&at) {
             let known = open.unknowing.entry(process).or_default();
@@ -93,29 +165,30 @@ impl Verdicts {
         }
     }
 
-    /// Of `ranges`, what no verdict on the write at `at` speaks of.
+    /// Returns the parts of `ranges` for which no favourable verdict on the write at `at` is known.
     pub(super) fn missing(&self, at: Position, ranges: &[Range]) -> Vec<Range> {
         let favourable = self.open.get(&at).map_or(&[][..], |open| &open.favourable);
         ranges.iter().flat_map(|range| uncovered(favourable, *range)).collect()
     }
 
-    /// Whether `process` said that it knows no more of the write at `at`, having delivered `since`.
+    /// Whether `process` said, after it delivered `since`, that it knows no more of the write at `at`.
     pub(super) fn is_unknowing(&self, at: Position, process: ProcessId, since: Position) -> bool {
         let open = self.open.get(&at);
         open.and_then(|open| open.unknowing.get(&process)).is_some_and(|through| *through >= since)
     }
 
-    /// Decides on the write at `at`, which concerns `ranges`, if what is known suffices. Decisions on writes from `needed`
-    /// on are kept, however many: somebody who imports will ask for them.
+    /// Decides on the write at `at`, which concerns `ranges` and the members `others`, if the known verdicts
+    /// suffice. An import may ask for decisions from `needed` on.
     pub(super) fn decide(
         &mut self,
         at: Position,
         ranges: &[Range],
+        others: impl Iterator<Item = ProcessId>,
         needed: Option<Position>,
     ) -> Option<Decision> {
-        // A process that came back from its disk has read what was decided.
+        // A process that came back from its disk has read the decision.
         if self.is_decided(at) {
-            let (_, failure) = self.settled.get(&at)?;
+            let (_, failure) = self.told(at)?;
             return Some(failure.clone().map_or(Decision::Publish, Decision::Void));
         }
         let open = self.open.get(&at)?;
@@ -128,86 +201,302 @@ impl Verdicts {
             Decision::Publish => None,
             Decision::Void(failure) => Some(failure.clone()),
         };
-        self.settle(at, (vec![Range::ALL], failure), needed);
+        self.settle(at, (vec![Range::ALL], failure), others, needed);
         Some(decision)
     }
 
-    /// The write at `at` is settled here: this is what can be told of it from now on.
-    pub(super) fn settle(&mut self, at: Position, told: Told, needed: Option<Position>) {
-        self.settled.insert(at, told);
-        while self.settled.len() > SETTLED_MAX
-            && let Some(first) = self.settled.first_entry()
-            && needed.is_none_or(|needed| *first.key() < needed)
-        {
-            first.remove();
+    /// Settles the write at `at`, which concerns the members `others`: this process answers questions about
+    /// the write with `told` from now on.
+    pub(super) fn settle(
+        &mut self,
+        at: Position,
+        told: Verdict,
+        others: impl Iterator<Item = ProcessId>,
+        needed: Option<Position>,
+    ) {
+        for process in others {
+            let debt = self.debts.entry(process).or_default();
+            if debt.back().is_none_or(|last| *last < at) {
+                debt.push_back(at);
+            }
         }
-        // Verdicts up to here are on writes that were settled without them.
+        self.restore(at, told);
+        if self.needed != needed {
+            self.needed = needed;
+            let owed: Vec<Position> = self.owed.keys().copied().collect();
+            owed.into_iter().for_each(|at| self.release(at));
+        }
+        self.shrink();
+        // Open verdicts up to here concern writes that were settled without them.
         self.open = self.open.split_off(&Position(at.0 + 1));
     }
 
-    /// Whether it is known here what all ranges make of the write at `at`.
+    /// Adds a decision that an earlier life knew.
+    pub(super) fn restore(&mut self, at: Position, (ranges, failure): Verdict) {
+        let told = (ranges, failure.map(|failure| self.cut(&failure)));
+        // `reasons` lists only reasons that may be dropped; the two special ones may not.
+        match &told.1 {
+            Some(failure) if *failure != FORGOTTEN && *failure != OTHER_STATEMENT => self.reasons.insert(at),
+            _ => self.reasons.remove(&at),
+        };
+        self.bytes += weight(&told);
+        let before = self.owed.remove(&at).into_iter().chain(self.settled.insert(at, told));
+        self.bytes -= before.map(|told| weight(&told)).sum::<usize>();
+    }
+
+    /// Owes all decisions to each of these members, because this process came back from its disk and does not
+    /// know what they have.
+    pub(super) fn owe_all(&mut self, others: impl Iterator<Item = ProcessId>) {
+        let all: VecDeque<Position> = self.owed.keys().chain(self.settled.keys()).copied().collect();
+        if !all.is_empty() {
+            self.debts.extend(others.map(|process| (process, all.clone())));
+        }
+        self.shrink();
+    }
+
+    /// Notes that `process` has its decisions on disk through this position.
+    pub(super) fn note_settled(&mut self, process: ProcessId, through: Position) {
+        while let Some(debt) = self.debts.get_mut(&process)
+            && let Some(at) = debt.pop_front_if(|at| *at <= through)
+        {
+            self.release(at);
+        }
+    }
+
+    /// Notes that `process` has left, and asks for nothing.
+    pub(super) fn departed(&mut self, process: ProcessId) {
+        self.note_settled(process, Position(u64::MAX));
+        self.debts.remove(&process);
+    }
+
+    /// Whether a process may still ask for the decision on this write.
+    fn is_owed(&self, at: Position) -> bool {
+        self.needed.is_some_and(|needed| at >= needed)
+            || self.debts.values().any(|debt| debt.binary_search(&at).is_ok())
+    }
+
+    /// Drops an older decision unless a process may still ask for it.
+    fn release(&mut self, at: Position) {
+        if self.owed.contains_key(&at)
+            && !self.is_owed(at)
+            && let Some(told) = self.owed.remove(&at)
+        {
+            self.forget(at, &told);
+        }
+    }
+
+    fn forget(&mut self, at: Position, told: &Verdict) {
+        self.bytes -= weight(told);
+        self.reasons.remove(&at);
+    }
+
+    /// Drops reasons and decisions until the limits hold.
+    fn shrink(&mut self) {
+        while self.bytes > self.limits.settled_bytes_max
+            && let Some(at) = self.reasons.pop_first()
+        {
+            let told = match self.settled.get_mut(&at) {
+                Some(told) => told,
+                None => self.owed.get_mut(&at).expect("a reason is that of a decision"),
+            };
+            self.bytes -= weight(told);
+            told.1 = Some(FORGOTTEN);
+            self.bytes += weight(told);
+        }
+        while self.settled.len() > self.limits.settled_max
+            || self.bytes > self.limits.settled_bytes_max && self.settled.len() > 1
+        {
+            let (at, told) = self.settled.pop_first().expect("there are some");
+            if self.is_owed(at) {
+                self.owed.insert(at, told);
+            } else {
+                self.forget(at, &told);
+            }
+        }
+    }
+
+    /// Returns the decision on the write at `at`, if it is kept.
+    fn told(&self, at: Position) -> Option<&Verdict> {
+        self.settled.get(&at).or_else(|| self.owed.get(&at))
+    }
+
+    /// Whether the decision of all ranges on the write at `at` is known here.
     pub(super) fn is_decided(&self, at: Position) -> bool {
-        self.settled.get(&at).is_some_and(|(known, _)| covers(known, Range::ALL))
+        self.told(at).is_some_and(|(known, _)| covers(known, Range::ALL))
     }
 
-    /// What can be told of writes that are settled here, as bytes.
-    pub(super) fn encode(&self) -> Bytes {
-        postcard::to_stdvec(&self.settled).expect("our own types always serialise").into()
+    /// Encodes all decisions, in pieces of about `bytes_max` each.
+    pub(super) fn encode(&self, bytes_max: usize) -> Vec<Bytes> {
+        let (mut pieces, mut piece, mut bytes) = (Vec::new(), BTreeMap::new(), 0);
+        for (at, told) in self.owed.iter().chain(&self.settled) {
+            if bytes + weight(told) > bytes_max && !piece.is_empty() {
+                pieces.push(encode(&std::mem::take(&mut piece)));
+                bytes = 0;
+            }
+            bytes += weight(told);
+            piece.insert(*at, told);
+        }
+        pieces.push(encode(&piece));
+        pieces
     }
 
-    /// Takes in what [`Verdicts::encode`] wrote; `false` if it is none.
+    /// Adds a piece that [`Verdicts::encode`] wrote; returns `false` if the bytes are none.
     pub(super) fn take_in(&mut self, section: &[u8]) -> bool {
-        let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, Told>>(section) else { return false };
-        self.settled.extend(settled);
+        let Ok(settled) = postcard::from_bytes::<BTreeMap<Position, Verdict>>(section) else { return false };
+        settled.into_iter().for_each(|(at, told)| self.restore(at, told));
         true
     }
 
-    /// What can be told about the write at `at`.
-    pub(super) fn known(&self, at: Position) -> Option<Told> {
-        match self.settled.get(&at) {
+    /// Returns the number of owed decisions beyond the limits, and the bytes of all decisions.
+    pub(super) fn size(&self) -> (u64, u64) {
+        (self.owed.len() as u64, self.bytes as u64)
+    }
+
+    /// Returns the answer to a question about the write at `at`.
+    pub(super) fn known(&self, at: Position) -> Option<Verdict> {
+        match self.told(at) {
             Some(told) => Some(told.clone()),
             None => self.open.get(&at).map(|open| (open.favourable.clone(), open.failure.clone())),
         }
     }
 }
 
+/// Returns the memory of a decision in bytes.
+fn weight((ranges, failure): &Verdict) -> usize {
+    DECISION_BYTES + size_of_val(&ranges[..]) + failure.as_ref().map_or(0, Bytes::len)
+}
+
+fn encode(settled: &BTreeMap<Position, &Verdict>) -> Bytes {
+    postcard::to_stdvec(settled).expect("our own types always serialise").into()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::iter;
+
     use super::*;
     use crate::id::Incarnation;
 
+    const LIMITS: VerdictLimits =
+        VerdictLimits { settled_max: 65_536, settled_bytes_max: 16 << 20, failure_bytes_max: 1_100 };
+
+    fn verdicts(settled_max: usize) -> Verdicts {
+        Verdicts::new(VerdictLimits { settled_max, ..LIMITS })
+    }
+
+    fn process(node: u64) -> ProcessId {
+        ProcessId { node, incarnation: Incarnation(1) }
+    }
+
+    /// Decides a favourable write at `at` that also concerns these other members.
+    fn decide(verdicts: &mut Verdicts, at: u64, others: &[u64], needed: Option<Position>) {
+        let others = others.iter().copied().map(process);
+        verdicts.add(Position(at), &[Range::ALL], None);
+        let decision = verdicts.decide(Position(at), &[Range::ALL], others, needed);
+        assert_eq!(decision, Some(Decision::Publish));
+    }
+
     #[test]
     fn one_failure_voids_whatever_the_others_say() {
-        let mut verdicts = Verdicts::default();
+        let mut verdicts = verdicts(4);
         let at = Position(3);
         verdicts.add(at, &[Range { low: 0, high: 9 }], None);
-        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], None), None);
+        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], iter::empty(), None), None);
         verdicts.add(at, &[Range { low: 10, high: 19 }], Some(Bytes::from_static(b"22012")));
         let void = Decision::Void(Bytes::from_static(b"22012"));
-        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], None), Some(void));
+        assert_eq!(verdicts.decide(at, &[Range { low: 0, high: 19 }], iter::empty(), None), Some(void));
         assert_eq!(verdicts.known(at), Some((vec![Range::ALL], Some(Bytes::from_static(b"22012")))));
     }
 
     #[test]
     fn what_an_import_may_ask_for_is_kept() {
-        let mut verdicts = Verdicts::default();
-        let decide = |verdicts: &mut Verdicts, at: u64, needed| {
-            verdicts.add(Position(at), &[Range::ALL], None);
-            assert_eq!(verdicts.decide(Position(at), &[Range::ALL], needed), Some(Decision::Publish));
-        };
-        for at in 1..=SETTLED_MAX as u64 + 10 {
-            decide(&mut verdicts, at, Some(Position(5)));
+        let mut verdicts = verdicts(4);
+        for at in 1..=30 {
+            decide(&mut verdicts, at, &[], Some(Position(5)));
         }
         assert_eq!(verdicts.known(Position(4)), None);
         assert!(verdicts.known(Position(5)).is_some(), "an import as of 5 may still ask for it");
-        decide(&mut verdicts, 1_000_000, None);
-        assert_eq!(verdicts.settled.len(), SETTLED_MAX);
+        decide(&mut verdicts, 1_000, &[], None);
+        assert_eq!((verdicts.settled.len(), verdicts.owed.len()), (4, 0));
+    }
+
+    /// A process that comes back from its disk asks for decisions that it had not written.
+    #[test]
+    fn what_a_member_may_have_lost_is_kept() {
+        let mut verdicts = verdicts(4);
+        decide(&mut verdicts, 7, &[1, 2], None);
+        (8..=30).for_each(|at| decide(&mut verdicts, at, &[2], None));
+        verdicts.note_settled(process(2), Position(25));
+        assert!(verdicts.is_decided(Position(7)), "1 has not told that it has this on disk");
+        assert!(!verdicts.is_decided(Position(8)), "2 has");
+        assert!((26..=30).all(|at| verdicts.is_decided(Position(at))), "or it has not, here");
+        // The journal of this process contains the decisions, too.
+        let mut again = self::verdicts(4);
+        assert!(verdicts.encode(1).iter().all(|piece| again.take_in(piece)));
+        again.owe_all([1, 2].into_iter().map(process));
+        again.note_settled(process(2), Position(30));
+        assert_eq!(again.known(Position(7)), Some((vec![Range::ALL], None)));
+        for verdicts in [&mut verdicts, &mut again] {
+            verdicts.note_settled(process(1), Position(6));
+            assert!(verdicts.is_decided(Position(7)));
+        }
+        verdicts.note_settled(process(1), Position(7));
+        again.departed(process(1));
+        for verdicts in [&mut verdicts, &mut again] {
+            verdicts.note_settled(process(2), Position(30));
+            assert!(!verdicts.is_decided(Position(7)) && verdicts.owed.is_empty());
+            assert_eq!(verdicts.bytes, verdicts.settled.values().map(weight).sum::<usize>());
+        }
+    }
+
+    /// Clients choose how long reasons are, and how often writes fail.
+    #[test]
+    fn reasons_are_bounded_in_bytes() {
+        let told = (vec![Range::ALL], Some(Bytes::from(vec![7; 1_000])));
+        for (number, length) in [(1_000, 1 << 20), (40_000, 1_000)] {
+            let mut verdicts = verdicts(LIMITS.settled_max);
+            for at in (1..=number).map(Position) {
+                verdicts.add(at, &[], Some(Bytes::from(vec![7; length])));
+                let decision = verdicts.decide(at, &[Range::ALL], iter::once(process(1)), None);
+                assert!(matches!(decision, Some(Decision::Void(_))));
+            }
+            assert!(verdicts.bytes <= LIMITS.settled_bytes_max, "{}", verdicts.bytes);
+            let pieces = verdicts.encode(1 << 20);
+            assert!(pieces.iter().all(|piece| piece.len() <= 1 << 20), "records stay short");
+            assert!(pieces.iter().map(Bytes::len).sum::<usize>() <= LIMITS.settled_bytes_max);
+            let void = Some((vec![Range::ALL], Some(FORGOTTEN)));
+            assert_eq!(verdicts.known(Position(1)), void, "it stays void, whatever goes");
+            let newest = if length > LIMITS.failure_bytes_max { void } else { Some(told.clone()) };
+            assert_eq!(verdicts.known(Position(number)), newest);
+            // An earlier version did not cut long reasons.
+            let mut again = self::verdicts(LIMITS.settled_max);
+            again.restore(Position(1), (vec![Range::ALL], Some(Bytes::from(vec![7; 1 << 20]))));
+            assert!(pieces.iter().all(|piece| again.take_in(piece)));
+            assert_eq!(again.bytes, verdicts.bytes);
+        }
+    }
+
+    /// At both bounds, the decisions owed to a member that is away are kept.
+    #[test]
+    fn a_debt_outlives_the_bound_of_bytes() {
+        let most = 50 * DECISION_BYTES;
+        let mut verdicts = Verdicts::new(VerdictLimits { settled_max: 4, settled_bytes_max: most, ..LIMITS });
+        for at in (1..=100).map(Position) {
+            verdicts.add(at, &[], Some(Bytes::from(vec![7; 900])));
+            verdicts.decide(at, &[Range::ALL], iter::once(process(1)), None);
+        }
+        let known = |verdicts: &Verdicts| (1..=100).filter(|at| verdicts.is_decided(Position(*at))).count();
+        assert_eq!(known(&verdicts), 100);
+        assert!(verdicts.bytes < 100 * (DECISION_BYTES + 32), "{}", verdicts.bytes);
+        verdicts.note_settled(process(1), Position(100));
+        decide(&mut verdicts, 101, &[], None);
+        assert_eq!(known(&verdicts), 1, "debts had taken all room");
     }
 
     #[test]
     fn unknowing_counts_from_a_departure_on() {
-        let mut verdicts = Verdicts::default();
-        let (at, other) = (Position(3), ProcessId { node: 1, incarnation: Incarnation(1) });
+        let mut verdicts = verdicts(4);
+        let (at, other) = (Position(3), process(1));
         verdicts.add(at, &[Range { low: 0, high: 9 }], None);
         assert_eq!(verdicts.missing(at, &[Range { low: 5, high: 19 }]), [Range { low: 10, high: 19 }]);
         verdicts.add(at, &[Range { low: 0, high: 9 }, Range { low: 3, high: 5 }], None);

@@ -1,14 +1,15 @@
-//! A write's way here: evaluated, settled, answered, remembered.
+//! A write's way through a storage process: it is evaluated, settled, answered and remembered.
 //!
-//! A write that cannot fail, or is evaluated alike by all who are concerned, takes effect at once. One that can fail and spans
-//! ranges is held until the [verdicts](super::verdicts) of all its ranges are known (S15). What it did is
-//! [remembered](super::replies), so that one that is repeated is answered from memory (S6).
+//! A write that cannot fail, or that all its replicas evaluate alike, takes effect at once. A write that can
+//! fail and spans ranges is held until the [verdicts](super::verdicts) of all its ranges are known (S15). Its
+//! result is [remembered](super::replies), so that a repetition is answered from memory (S6).
 //!
-//! **A repetition that some ranges know and others do not.** All replicas of a range may be lost, and its successor begins
-//! empty; the other ranges of a write remember it. Said again, the write is evaluated where it is not known. Whoever
-//! remembers it takes part in the exchange of verdicts by what it remembers, under the new position: it tells its verdict when
-//! it comes to the write, notes it there, and answers questions from memory. So nobody waits for a verdict of one that has
-//! nothing to evaluate.
+//! **A repetition that some ranges remember and others do not.** All replicas of a range may be lost, so that
+//! its successor begins empty. The other ranges of a write still remember it. On a repetition, the ranges
+//! that do not know the write evaluate it. A range that remembers it takes part in the exchange under the new
+//! position, with its old verdict. It sends that verdict when it reaches the write, notes it at the position,
+//! and answers questions from memory. So nobody waits for the verdict of a range that has nothing to
+//! evaluate.
 
 use std::sync::Arc;
 
@@ -20,37 +21,40 @@ use super::{
     batch::Purpose,
     direct::tell,
     import::Import,
-    replies::{Known, Remembered},
-    verdicts::{Decision, FORGOTTEN, OTHER_STATEMENT, Told},
+    replies::{KnownReply, Remembered},
+    verdicts::{Decision, FORGOTTEN, OTHER_STATEMENT, Verdict},
 };
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{DataHeader, Direct, Message, Range, Record, Reply, ReplyContent, Spent, WriteName},
-    seam::{Context, Destination, Sink},
+    rubberband::{
+        DataHeader, Direct, Message, Range, ReadCost, Record, Reply, ReplyContent, WriteName,
+        membership::Membership,
+    },
+    seam::{Context, Destination, Sink, Ticket},
 };
 
-/// What came of a write at the engine: a result for each range, or why it failed.
+/// The engine's result of a write: a value per range, or the reason of the failure.
 pub(super) type Evaluated = Result<Vec<Bytes>, Bytes>;
 
-/// A write that was delivered.
+/// A delivered write.
 pub(super) struct Write {
     pub(super) at: Position,
     pub(super) client: ProcessId,
     pub(super) header: DataHeader,
-    /// What is to be evaluated here, and in which of the ring's segments each part lies.
+    /// The parts to evaluate here, and the ring segment of each part.
     pub(super) held: Vec<Range>,
     pub(super) segments: Vec<Range>,
-    /// What is held here too, where the write took effect before.
+    /// Further parts held here, in which the write took effect before.
     pub(super) remembered: Vec<Range>,
     pub(super) answers: Vec<Range>,
-    /// The other replicas concerned and what they hold of it, when verdicts are exchanged.
+    /// The other replicas and the parts they hold, if verdicts are exchanged.
     pub(super) others: Vec<(ProcessId, Vec<Range>)>,
     pub(super) operation: Bytes,
 }
 
 impl Write {
-    /// The segments of what is to be evaluated, each once.
+    /// Returns the segments of the parts to evaluate, each once.
     fn segments(&self) -> SmallVec<[Range; 2]> {
         let mut segments = SmallVec::from_slice(&self.segments);
         segments.sort_unstable();
@@ -58,7 +62,14 @@ impl Write {
         segments
     }
 
-    /// What is held here of it, evaluated or remembered.
+    /// Returns the other replicas that are still members. A process that left asks for nothing.
+    fn members(&self, membership: &Membership) -> impl Iterator<Item = ProcessId> {
+        let members = membership.config().map(|config| &config.members);
+        let is_member = move |process: &ProcessId| members.is_some_and(|all| all.contains_key(process));
+        self.others.iter().map(|(process, _)| *process).filter(is_member)
+    }
+
+    /// Returns the parts held here, evaluated or remembered.
     fn here(&self) -> impl Iterator<Item = Range> {
         self.held.iter().chain(&self.remembered).copied()
     }
@@ -76,12 +87,12 @@ impl Storage {
         let segments = write.segments();
         for segment in &segments {
             match self.replies.known(name, *segment) {
-                Known::Nothing => {}
-                Known::Done(remembered) => match &remembered.results {
+                KnownReply::Nothing => {}
+                KnownReply::Done(remembered) => match &remembered.results {
                     Ok(_) => known.push(remembered.clone()),
                     Err(_) => failed = Some(remembered.clone()),
                 },
-                Known::OtherStatement => {
+                KnownReply::OtherStatement => {
                     self.repeated += 1;
                     refuse(&write, out);
                     self.speak(&write, Some(OTHER_STATEMENT), out);
@@ -91,11 +102,11 @@ impl Storage {
         }
         let token = write.header.token;
         if let Some(before) = failed {
-            // It failed before, as a whole.
+            // The write failed before, as a whole.
             self.repeated += 1;
             send_remembered(write.client, token, &before, &write.header.ranges, out);
             for segment in segments {
-                if self.replies.known(name, segment) == Known::Nothing {
+                if self.replies.known(name, segment) == KnownReply::Nothing {
                     let failed = Remembered { at: write.at, ..Remembered::clone(&before) };
                     self.replies.remember(name, segment, failed);
                 }
@@ -106,7 +117,7 @@ impl Storage {
         }
         if !known.is_empty() {
             self.repeated += 1;
-            // S6: it took effect before; say again what it did, in every range held here.
+            // S6: the write took effect before; its results are sent again for every range held here.
             for remembered in &known {
                 send_remembered(write.client, token, remembered, &write.header.ranges, out);
             }
@@ -114,7 +125,7 @@ impl Storage {
             for (range, segment) in
                 std::mem::take(&mut write.held).into_iter().zip(write.segments.split_off(0))
             {
-                if self.replies.known(name, segment) == Known::Nothing {
+                if self.replies.known(name, segment) == KnownReply::Nothing {
                     write.held.push(range);
                     write.segments.push(segment);
                 } else {
@@ -133,11 +144,12 @@ impl Storage {
         !held
     }
 
-    /// A statement need not have the same keys when it is repeated (`now()`). A segment that did it does it for none of
-    /// them again, and its client is told so.
+    /// Answers parts whose segment executed the write under other keys: a repeated statement may have other
+    /// keys (`now()`). The segment executes it for none of the new keys, and the client gets the remembered
+    /// answer for them.
     fn cover(&self, write: &Write, out: &mut dyn Sink<Self>) {
         for (range, segment) in write.held.iter().zip(&write.segments) {
-            let Known::Done(known) = self.replies.known(write.header.name, *segment) else { continue };
+            let KnownReply::Done(known) = self.replies.known(write.header.name, *segment) else { continue };
             let Ok(answers) = &known.results else { continue };
             let told: Vec<Range> = answers.iter().map(|(range, _)| *range).collect();
             if let Some((_, answer)) = answers.first()
@@ -149,21 +161,23 @@ impl Storage {
         }
     }
 
-    /// Tells the other replicas concerned the verdict on a write that is not evaluated here, because it is remembered.
-    /// Those who do not remember it wait for that, and ask for it if they miss it.
+    /// Sends the other replicas the verdict on a write that is remembered here instead of evaluated. Replicas
+    /// that do not remember it wait for this verdict, and ask if they miss it.
     fn speak(&mut self, write: &Write, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if write.others.is_empty() {
             return;
         }
         let ranges: Vec<Range> = write.here().collect();
-        // Noted at this position, it can be told when the write is not remembered any more.
-        self.verdicts.settle(write.at, (ranges.clone(), failure.clone()), self.receiving());
-        let verdict = Direct::Verdict { at: write.at, ranges, failure };
+        // Noted at this position, the verdict can be sent even after the write is forgotten.
+        let failure = failure.map(|failure| self.verdicts.cut(&failure));
+        let (told, receiving) = ((ranges.clone(), failure.clone()), self.receiving());
+        self.verdicts.settle(write.at, told, write.members(&self.membership), receiving);
+        let verdict = Direct::Verdict { at: write.at, ranges, failure, settled: self.decided_through() };
         let others = write.others.iter().map(|(process, _)| *process).collect();
         out.send(Destination::Many(others), Message::Direct(verdict), None);
     }
 
-    /// A write was evaluated here: answer, or wait for the others' verdicts.
+    /// Handles an evaluated write: answers it, or waits for the others' verdicts.
     pub(super) fn wrote(
         &mut self,
         cx: &mut Context<'_>,
@@ -173,30 +187,33 @@ impl Storage {
         out: &mut dyn Sink<Self>,
     ) -> Position {
         let at = write.at;
+        let result = result.map_err(|failure| self.verdicts.cut(&failure));
         if write.others.is_empty() {
             self.answer(&write, result, out);
             return done.max(at);
         }
         if self.is_dismissed() {
-            // Its rows go, whatever the others say.
+            // The rows are dropped, whatever the others' verdicts.
             self.replies.finish(write.header.name);
             self.settle = Some((at, false));
             return done.max(at);
         }
         let failure = result.as_ref().err().cloned();
         let ranges: Vec<Range> = write.here().collect();
-        let verdict = Direct::Verdict { at, ranges: ranges.clone(), failure: failure.clone() };
+        let settled = self.decided_through();
+        let verdict = Direct::Verdict { at, ranges: ranges.clone(), failure: failure.clone(), settled };
         let others = write.others.iter().map(|(process, _)| *process).collect();
         out.send(Destination::Many(others), Message::Direct(verdict), None);
         self.verdicts.add(at, &ranges, failure);
         self.holding = Some((write, result));
         self.ask_at = Some(cx.now + self.settings.ask_after);
         self.decide(out);
-        // The position counts as executed once it is settled; `decide` has advanced it if that was at once.
+        // The position counts as executed once the write is settled. If `decide` settled it at once,
+        // `holding` is empty.
         if self.holding.is_none() { done.max(at) } else { done }
     }
 
-    /// Whoever takes over ranges may ask for verdicts from here on.
+    /// Returns the first position for which a receiving process may ask for verdicts.
     fn receiving(&self) -> Option<Position> {
         self.membership.config().and_then(|config| config.receiving().map(|(_, at)| at).min())
     }
@@ -206,7 +223,9 @@ impl Storage {
         let Some((write, _)) = &self.holding else { return };
         let (at, receiving) = (write.at, self.receiving());
         let known = self.verdicts.is_decided(at);
-        let Some(decision) = self.verdicts.decide(at, &write.header.ranges, receiving) else { return };
+        let others = write.members(&self.membership);
+        let decision = self.verdicts.decide(at, &write.header.ranges, others, receiving);
+        let Some(decision) = decision else { return };
         if !known {
             let failure = match &decision {
                 Decision::Publish => None,
@@ -227,7 +246,8 @@ impl Storage {
         self.answer(&write, result, out);
     }
 
-    /// Who may know more of a held write: all that were concerned and live, who replicates its ranges by now, and keepers.
+    /// Returns the processes that may know more of a held write: its live replicas, the present replicas of
+    /// its ranges, and keepers.
     pub(super) fn may_know(&self, write: &Write) -> Vec<ProcessId> {
         let Some(config) = self.membership.config() else { return Vec::new() };
         let concerned = write.others.iter().map(|(process, _)| *process);
@@ -240,7 +260,8 @@ impl Storage {
         all
     }
 
-    /// Publishes the held write if those that were to tell a verdict are all out, and nobody alive knows it.
+    /// Publishes the held write if every process that owes a verdict is out, and no live process knows the
+    /// verdict.
     pub(super) fn give_up(&mut self, out: &mut dyn Sink<Self>) {
         let (Some((write, _)), Some(config)) = (&self.holding, self.membership.config()) else { return };
         let at = write.at;
@@ -248,7 +269,7 @@ impl Storage {
         let alive = self.may_know(write);
         let will_speak = |(process, held): &(ProcessId, Vec<Range>)| {
             let concerned = |range: &Range| missing.iter().any(|gap| gap.intersect(*range).is_some());
-            (alive.contains(process) || config.is_kept_of(*process, at)) && held.iter().any(concerned)
+            (alive.contains(process) || config.has_keeper_of(*process, at)) && held.iter().any(concerned)
         };
         let unknowing = |process: &ProcessId| self.verdicts.is_unknowing(at, *process, self.departed);
         if at > self.departed || write.others.iter().any(will_speak) || !alive.iter().all(unknowing) {
@@ -258,20 +279,36 @@ impl Storage {
         assert!(result.is_ok(), "S15: what failed here at {at} was voided at once");
         self.ask_at = None;
         self.settle = Some((at, true));
-        self.verdicts.settle(at, (vec![Range::ALL], None), self.receiving());
+        let receiving = self.receiving();
+        self.verdicts.settle(at, (vec![Range::ALL], None), write.members(&self.membership), receiving);
         self.write_decision(at, None, out);
         self.answer(&write, result, out);
     }
 
-    /// Those who told their verdicts may have forgotten them by the time that this process comes back.
-    fn write_decision(&self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
+    /// Writes a decision to the journal: when this process comes back, the senders may have forgotten their
+    /// verdicts.
+    fn write_decision(&mut self, at: Position, failure: Option<Bytes>, out: &mut dyn Sink<Self>) {
         if self.settings.checkpoint_bytes.is_some() {
-            out.persist(Record::Decided { at, failure });
+            let record = out.persist(Record::Decided { at, failure });
+            self.decisions.push_back((record, at));
         }
     }
 
-    /// What is remembered here of a write that somebody evaluates at this position.
-    pub(super) fn remembered_verdict(&self, at: Position, name: WriteName) -> Option<Told> {
+    /// Notes that all records up to `ticket` are durable.
+    pub(super) fn decisions_persisted(&mut self, ticket: Ticket) {
+        while let Some((_, at)) = self.decisions.pop_front_if(|(record, _)| *record <= ticket) {
+            self.decided = at;
+        }
+    }
+
+    /// Returns the position through which this process will ask for no verdict, even after a crash. A process
+    /// without a disk does not come back.
+    pub(super) fn decided_through(&self) -> Position {
+        if self.settings.checkpoint_bytes.is_some() { self.decided } else { self.executed }
+    }
+
+    /// Returns the verdict that this process remembers of a write which another replica evaluates at `at`.
+    pub(super) fn remembered_verdict(&self, at: Position, name: WriteName) -> Option<Verdict> {
         let mut favourable = Vec::new();
         let imported = self.import.as_ref().map(Import::replies);
         let memories = [Some(&self.replies), imported].into_iter().flatten();
@@ -279,13 +316,13 @@ impl Storage {
             memories.flat_map(|replies| replies.concerned(&[Range::ALL]).map(move |range| (replies, range)))
         {
             match replies.known(name, range) {
-                Known::Nothing => {}
-                Known::OtherStatement => return Some((vec![Range::ALL], Some(OTHER_STATEMENT))),
-                Known::Done(known) => match &known.results {
+                KnownReply::Nothing => {}
+                KnownReply::OtherStatement => return Some((vec![Range::ALL], Some(OTHER_STATEMENT))),
+                KnownReply::Done(known) => match &known.results {
                     Err(why) => {
                         return Some((vec![Range::ALL], Some(why.clone().unwrap_or(FORGOTTEN))));
                     }
-                    // Published there, it was favourable everywhere.
+                    // The write was published at this position, so all verdicts were favourable.
                     Ok(_) if known.at == at => return Some((vec![Range::ALL], None)),
                     Ok(_) => favourable.push(range),
                 },
@@ -294,8 +331,8 @@ impl Storage {
         (!favourable.is_empty()).then_some((favourable, None))
     }
 
-    /// Answers a client that asks what became of a write here.
-    pub(super) fn tell_remembered(
+    /// Answers a client that asks for the result of a write.
+    pub(super) fn answer_from_memory(
         &self,
         client: ProcessId,
         name: WriteName,
@@ -306,18 +343,18 @@ impl Storage {
         let mut told = false;
         for range in self.replies.concerned(ranges) {
             match self.replies.known(name, range) {
-                Known::Nothing => {}
-                Known::Done(known) => {
+                KnownReply::Nothing => {}
+                KnownReply::Done(known) => {
                     told = true;
                     send_remembered(client, token, known, ranges, out);
                 }
-                Known::OtherStatement => {
+                KnownReply::OtherStatement => {
                     return tell(client, token, Position(0), ReplyContent::OtherStatement, out);
                 }
             }
         }
         if !told {
-            // Still to be executed here: the client asks again.
+            // The write is still to be executed here, so the client asks again.
             tell(client, token, Position(0), ReplyContent::Unknown, out);
         }
     }
@@ -326,7 +363,8 @@ impl Storage {
         let (name, token, at) = (write.header.name, write.header.token, write.at);
         self.replies.finish(name);
         let results = match result {
-            // Another range knows the id as another statement's. It is as if this one had never been.
+            // Another range knows the id under another statement. This write is treated as if it had never
+            // been sent.
             Err(why) if why == OTHER_STATEMENT => return refuse(write, out),
             Err(why) => Err(Some(why).filter(|why| *why != FORGOTTEN)),
             Ok(answers) => {
@@ -350,12 +388,12 @@ impl Storage {
     }
 }
 
-/// Tells a client that its write's id is that of another statement.
+/// Tells a client that its write's id belongs to another statement.
 fn refuse(write: &Write, out: &mut dyn Sink<Storage>) {
     tell(write.client, write.header.token, write.at, ReplyContent::OtherStatement, out);
 }
 
-/// Tells a client what a write did in those of `ranges` that are remembered here.
+/// Sends a client the remembered results of a write for `ranges`.
 pub(super) fn send_remembered(
     client: ProcessId,
     token: u64,
@@ -365,7 +403,7 @@ pub(super) fn send_remembered(
 ) {
     let mut send = |covered: SmallVec<[Range; 2]>, content: Option<Bytes>| {
         let forgotten = ReplyContent::Forgotten { applied: known.results.is_ok() };
-        let (content, spent) = (content.map_or(forgotten, ReplyContent::Answer), Spent::default());
+        let (content, spent) = (content.map_or(forgotten, ReplyContent::Answer), ReadCost::default());
         let reply = Reply { token, at: known.at, ranges: covered, piece: 0, last: true, spent, content };
         out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
     };
@@ -377,7 +415,7 @@ pub(super) fn send_remembered(
                 }
             }
         }
-        // A write fails as a whole: any one answer will do.
+        // A write fails as a whole, so one answer serves for all ranges.
         Err(failure) if !ranges.is_empty() => send(SmallVec::from_slice(ranges), failure.clone()),
         Err(_) => {}
     }

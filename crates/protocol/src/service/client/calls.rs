@@ -1,8 +1,9 @@
 //! Calls that are not answered.
 //!
-//! Numbers rise, most calls end in about the order in which they began, and all have the same time to end in. So the orders
-//! that are needed (by number, by end, those to be sent) are rows to which calls are added behind and from which they leave in
-//! front. A row may still name calls that have ended elsewhere; it drops them when they come to its front, or when they are most of it.
+//! Numbers rise, most calls end in about the order in which they began, and all calls may take equally long.
+//! So each order that is needed (by number, by end, unsent calls) is a queue: calls are added at the back and
+//! leave at the front. A queue may still name calls that have ended elsewhere. It drops them when they reach
+//! its front, or when they are the greater part of it.
 
 use std::collections::VecDeque;
 
@@ -17,47 +18,47 @@ use crate::{
 
 /// A call that is not answered.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct ClientCall {
     pub(super) command: CommandId,
-    pub(super) asked: Asked,
-    /// When it is given up.
+    pub(super) asked: CallContent,
+    /// The time at which the client gives it up.
     pub(super) end: Time,
-    /// The session in which it was sent.
+    /// The session in which the call was sent.
     pub(super) session: Option<SessionId>,
-    /// Attempts that may have taken effect.
+    /// The number of attempts that may have taken effect.
     pub(super) attempts: u32,
-    /// Whether the replica that is asked has been sent it.
+    /// Whether the call was sent to the replica that is asked now.
     pub(super) is_sent: bool,
-    /// Others that asked the same under the same key meanwhile.
+    /// Other commands that asked for the same call, under the same key.
     pub(super) also: Vec<CommandId>,
 }
 
-/// What is asked.
+/// The content of a call.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    /// Never a told read: that is decided when it is sent.
+pub(super) struct CallContent {
+    /// The kind, never a told read: the client decides that when it sends the call.
     pub(super) kind: Kind,
     pub(super) scope: Option<Box<Scope>>,
     pub(super) request: Bytes,
 }
 
-impl Asked {
-    /// The transaction to which it belongs.
+impl CallContent {
+    /// Returns the transaction to which the call belongs.
     pub(super) fn transaction(&self) -> Option<u64> {
         Some(self.scope.as_ref()?.part?.transaction)
     }
 
-    /// Its place in a transaction.
+    /// Returns the call's place in a transaction.
     pub(super) fn part_mut(&mut self) -> Option<&mut Part> {
         self.scope.as_mut()?.part.as_mut()
     }
 
-    /// Whether replicas may be told of it.
+    /// Whether the client may tell the replicas of this call.
     pub(super) fn may_be_told(&self) -> bool {
         self.kind == Kind::Read && self.transaction().is_none()
     }
 
-    /// About, in bytes.
+    /// Returns the approximate memory of the call, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let scope = self.scope.as_ref().map_or(0, |scope| 8 * scope.keys.len());
         self.request.len() + scope
@@ -66,22 +67,22 @@ impl Asked {
 
 /// Calls that are not answered, by number.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
-    /// Looked up, never walked.
-    table: FxHashMap<u64, Pending>,
-    /// In rising order.
+pub(super) struct OpenCalls {
+    /// The calls. This map is never iterated, so its order does not matter.
+    table: FxHashMap<u64, ClientCall>,
+    /// The numbers, ascending.
     numbers: VecDeque<u64>,
-    /// Those that are not sent, in rising order.
+    /// The numbers of unsent calls, ascending.
     unsent: VecDeque<u64>,
-    /// When calls are given up, in the order of time.
+    /// The times at which calls are given up, ascending.
     ends: VecDeque<(Time, u64)>,
-    /// How many are reads of which replicas may be told.
+    /// The number of reads that the client may tell the replicas of.
     reads: usize,
-    /// Requests of calls that were sent, in bytes.
+    /// The bytes of the requests that were sent.
     in_flight_bytes: usize,
 }
 
-impl Calls {
+impl OpenCalls {
     pub(super) fn len(&self) -> usize {
         self.table.len()
     }
@@ -98,15 +99,15 @@ impl Calls {
         self.in_flight_bytes
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<&Pending> {
+    pub(super) fn get(&self, number: u64) -> Option<&ClientCall> {
         self.table.get(&number)
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Pending> {
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut ClientCall> {
         self.table.get_mut(&number)
     }
 
-    /// The numbers of those that are parts of transactions, and no commits.
+    /// Returns the numbers of calls that are parts of transactions but no commits, each with its transaction.
     pub(super) fn parts(&self) -> Vec<(u64, u64)> {
         let part = |number: &u64| {
             let asked = &self.table.get(number)?.asked;
@@ -116,13 +117,13 @@ impl Calls {
         self.numbers.iter().filter_map(part).collect()
     }
 
-    /// The lowest number.
+    /// Returns the lowest number.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.numbers.front().copied()
     }
 
-    /// A call begins, and is to be sent. It ends no earlier than those that began before it.
-    pub(super) fn begin(&mut self, number: u64, pending: Pending) {
+    /// Adds a call that is to be sent. It must not end before calls that were added earlier.
+    pub(super) fn begin(&mut self, number: u64, pending: ClientCall) {
         assert!(!pending.is_sent, "a call begins before it is sent");
         self.reads += usize::from(pending.asked.may_be_told());
         self.ends.push_back((pending.end, number));
@@ -131,14 +132,14 @@ impl Calls {
         put(&mut self.unsent, number);
     }
 
-    /// A call ends.
-    pub(super) fn end(&mut self, number: u64) -> Option<Pending> {
+    /// Removes a call that has ended.
+    pub(super) fn end(&mut self, number: u64) -> Option<ClientCall> {
         let pending = self.table.remove(&number)?;
         self.reads -= usize::from(pending.asked.may_be_told());
         if pending.is_sent {
             self.in_flight_bytes -= pending.asked.bytes();
         }
-        let Calls { table, numbers, unsent, ends, .. } = self;
+        let OpenCalls { table, numbers, unsent, ends, .. } = self;
         drop_ended(numbers, table.len(), |number| table.contains_key(number));
         drop_ended(unsent, table.len(), |number| table.get(number).is_some_and(|pending| !pending.is_sent));
         drop_ended(ends, table.len(), |(end, number)| {
@@ -147,24 +148,24 @@ impl Calls {
         Some(pending)
     }
 
-    /// The next call to be sent.
-    pub(super) fn next_unsent(&mut self) -> Option<(u64, &mut Pending)> {
+    /// Returns the next call to be sent.
+    pub(super) fn next_unsent(&mut self) -> Option<(u64, &mut ClientCall)> {
         let number = *self.unsent.front()?;
         Some((number, self.table.get_mut(&number).expect("what is to be sent is not answered")))
     }
 
-    /// The next call to be sent has been.
+    /// Records that the next call was sent.
     pub(super) fn sent(&mut self) {
         let number = self.unsent.pop_front().expect("one was to be sent");
         let pending = self.table.get_mut(&number).expect("what is to be sent is not answered");
         pending.is_sent = true;
         self.in_flight_bytes += pending.asked.bytes();
-        let Calls { table, unsent, .. } = self;
+        let OpenCalls { table, unsent, .. } = self;
         drop_ended(unsent, table.len(), |number| table.get(number).is_some_and(|pending| !pending.is_sent));
     }
 
-    /// A call is to be sent again.
-    pub(super) fn unsend(&mut self, number: u64) {
+    /// Records that a call must be sent again.
+    pub(super) fn mark_unsent(&mut self, number: u64) {
         let pending = self.table.get_mut(&number).expect("it is not answered");
         if std::mem::take(&mut pending.is_sent) {
             self.in_flight_bytes -= pending.asked.bytes();
@@ -172,9 +173,9 @@ impl Calls {
         }
     }
 
-    /// All are to be sent again.
+    /// Records that all calls must be sent again.
     pub(super) fn unsend_all(&mut self) {
-        let Calls { table, numbers, unsent, .. } = self;
+        let OpenCalls { table, numbers, unsent, .. } = self;
         numbers.retain(|number| table.contains_key(number));
         unsent.clone_from(numbers);
         for number in numbers {
@@ -183,13 +184,13 @@ impl Calls {
         self.in_flight_bytes = 0;
     }
 
-    /// When the first call is given up.
+    /// Returns the first time at which a call is given up, and the call.
     pub(super) fn first_end(&self) -> Option<(Time, u64)> {
         self.ends.front().copied()
     }
 }
 
-/// Puts a number into a row; behind the others, unless it is of an earlier call.
+/// Inserts a number into a queue: at the back, unless it belongs to an earlier call.
 fn put(row: &mut VecDeque<u64>, number: u64) {
     if row.back().is_none_or(|last| *last < number) {
         return row.push_back(number);
@@ -199,7 +200,7 @@ fn put(row: &mut VecDeque<u64>, number: u64) {
     }
 }
 
-/// Drops what has ended at the front of a row, and everywhere once it is most of the row.
+/// Drops ended calls at the front of a queue, and everywhere once they are the greater part of it.
 fn drop_ended<T>(row: &mut VecDeque<T>, calls: usize, lives: impl Fn(&T) -> bool) {
     while row.pop_front_if(|it| !lives(it)).is_some() {}
     if row.len() > 2 * calls + ROW_SPARE {
@@ -207,17 +208,17 @@ fn drop_ended<T>(row: &mut VecDeque<T>, calls: usize, lives: impl Fn(&T) -> bool
     }
 }
 
-/// A row may be so much longer than twice the calls.
+/// The length by which a queue may exceed twice the number of calls.
 const ROW_SPARE: usize = 1024;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn pending(end: u64) -> Pending {
-        Pending {
+    fn pending(end: u64) -> ClientCall {
+        ClientCall {
             command: CommandId(0),
-            asked: Asked { kind: Kind::Write, scope: None, request: Bytes::from_static(b"request") },
+            asked: CallContent { kind: Kind::Write, scope: None, request: Bytes::from_static(b"request") },
             end: Time(end),
             session: None,
             attempts: 0,
@@ -226,7 +227,7 @@ mod tests {
         }
     }
 
-    fn unsent(calls: &mut Calls) -> Vec<u64> {
+    fn unsent(calls: &mut OpenCalls) -> Vec<u64> {
         let mut numbers = Vec::new();
         while let Some((number, _)) = calls.next_unsent() {
             numbers.push(number);
@@ -237,14 +238,14 @@ mod tests {
 
     #[test]
     fn calls_are_sent_in_the_order_of_their_numbers() {
-        let mut calls = Calls::default();
+        let mut calls = OpenCalls::default();
         (1..=4).for_each(|number| calls.begin(number, pending(10 + number)));
         calls.end(2);
         assert_eq!(unsent(&mut calls), [1, 3, 4]);
         assert_eq!(calls.in_flight_bytes(), 21);
-        calls.unsend(3);
-        calls.unsend(3);
-        // One of long ago that is asked for again.
+        calls.mark_unsent(3);
+        calls.mark_unsent(3);
+        // The user asks for an old call again.
         calls.begin(2, pending(15));
         assert_eq!((calls.oldest(), calls.in_flight_bytes()), (Some(1), 14));
         assert_eq!(unsent(&mut calls), [2, 3]);
@@ -256,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_call_that_does_not_end_keeps_no_others_in_memory() {
-        let mut calls = Calls::default();
+        let mut calls = OpenCalls::default();
         calls.begin(0, pending(0));
         for number in 1..100_000 {
             calls.begin(number, pending(number));

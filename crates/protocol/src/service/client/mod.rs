@@ -1,56 +1,65 @@
 //! The client's end of a replicated service.
 //!
-//! **Promise.** Every call ends in exactly one [`Fate`], and an answer that is told is the call's own: it took effect once.
-//! While a majority of the replicas lives and can be reached, calls are answered, whichever of them lead, die and come back.
-//! What cannot be known is not told as if it were: see [`Fate`].
+//! **Promise.** Every call ends in exactly one [`Fate`], and an answer belongs to its call: the call took
+//! effect once. While a majority of the replicas lives and can be reached, calls are answered, whichever
+//! replicas lead, die and come back. The client never reports an unknown fate as known: see [`Fate`].
 //!
-//! **How.** Calls have numbers in a session that the client opens. They are sent to the replica that leads, all that
-//! came together in one message, without waiting for answers. When that replica is lost, is silent, or says that another one
-//! leads, everything that is not answered is sent anew under the same numbers, to another one; the replicas tell repetitions
-//! apart. With each message the client says up to which number it has all answers, so that replies are forgotten.
+//! **How.** Calls have numbers in a session that the client opens. The client sends them to the replica that
+//! leads, calls of one turn in one message, without waiting for answers. When that replica is lost, is
+//! silent, or says that another one leads, the client sends all unanswered calls to another replica, under
+//! the same numbers. The replicas recognize repetitions. With each message the client says up to which number
+//! it has all answers, so that replicas forget replies.
 //!
-//! **Reads.** While few are under way, the client tells all replicas of them, which saves a hop; while many are, the leader asks
-//! once for all. A read that is sent anew is asked for in any case.
+//! **Reads.** While few reads are under way, the client tells all replicas of them, which saves a hop. While
+//! many are, the leader asks once for all. For a read that is sent again, the leader asks in any case.
 //!
-//! **Sessions end**, by agreement of the replicas. A call of which one attempt alone was sent, and which is answered
-//! *expired*, has not taken effect and never will. The client opens another session and calls there. A call that was sent
-//! more than once may have taken effect before the session ended: nobody can know, and that is told.
+//! **Sessions end**, by agreement of the replicas. Suppose that the client sent a call only once, and it is
+//! answered *expired*. Then it has not taken effect and never will. The client opens another session and
+//! calls there. A call that was sent more than once may have taken effect before the session ended. Nobody
+//! can know, and its fate says so.
 //!
 //! **Attacks considered.**
 //!
-//! - *The answer comes from a replica that is asked no more.* It is as good as any: the call is chosen. A later answer of another
-//!   one finds no call.
-//! - *A replica of long ago names replicas that are dead.* The client goes on knowing those it was told of before
-//!   (`guide`).
-//! - *All replicas are replaced, one after another, while it asks leaders that stay.* A leader tells its clients which the replicas are,
-//!   when they call it first and at every change. A client that has nothing to call for tells a new leader of its session all the same.
-//! - *Two replicas name each other as the leader.* It follows a few times at once, then it waits.
-//! - *The leader hears the client, and is not heard.* It is silent to the client, which asks another one in time. That one names
-//!   the same leader. Then patience grows, and a link that is cut in one direction breaks or is mended.
-//! - *The leader stands still, and the others have not found out.* They name it. The client goes from one of them to the next until one
-//!   names another leader, and turns to the silent one again only when its patience has ended once more: it may be slow.
-//! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts have one id.
-//! - *A session is opened twice*, since the opening was sent anew. The client takes the first that it is told of; the
-//!   other one is used by nobody, and ends.
-//! - *A call is given up, and its number is used again.* It is not: numbers count up, over all sessions of a client.
-//! - *A call of a transaction finds no room, and the transaction is aborted before it is sent again.* Only the call with which the
-//!   transaction begins says so, each time it is sent; sent as a later one, the call finds that the transaction is over. It would begin
-//!   another one otherwise, and half of what was asked for would be committed.
-//! - *Two ask under one key at the same time.* If they ask the same, the second is told what the first is. A key is of all clients, so its
-//!   call needs no session of this one, and may be called again by any.
-//! - *The watermark passes a call whose outcome is open.* It does not, as long as the client may ask for it again
-//!   ([`ClientCommand::Again`]); so many calls later it may not.
+//! - *The answer comes from a replica that the client no longer asks.* It is as good as any: the call is
+//!   chosen. A later answer of another replica finds no call.
+//! - *An outdated replica names replicas that are dead.* The client still knows the replicas that it learned
+//!   of earlier (`selector`).
+//! - *All replicas are replaced, one after another, while the client asks leaders that stay.* A leader tells
+//!   its clients the replicas at their first call and at every change. Even a client without calls tells a
+//!   new leader of its session.
+//! - *Two replicas name each other as the leader.* The client follows a few times at once, then it pauses.
+//! - *The leader hears the client, but the client does not hear the leader.* To the client the leader is
+//!   silent, so in time the client asks another replica. That one names the same leader. Then patience grows,
+//!   and a link that is cut in one direction breaks or is mended.
+//! - *The leader stands still, and the others have not found out.* They name it. The client goes from one of
+//!   them to the next until one names another leader. It returns to the silent leader only when its patience
+//!   has ended once more, because that leader may be slow.
+//! - *Twice in a row*: a call is sent to a leader that dies, and to the next one, which dies. Both attempts
+//!   have one id.
+//! - *A session is opened twice*, because the client sent the opening again. The client takes the first
+//!   answer. No client uses the other session, and it ends.
+//! - *A call is given up, and its number is used again.* A client never uses a number twice: numbers count up
+//!   over all its sessions.
+//! - *A call of a transaction finds no room, and the transaction is aborted before the call is sent again.*
+//!   Only the call that begins the transaction says so, each time it is sent. Sent as a later call, it finds
+//!   that the transaction is over. Otherwise it would begin another transaction, and half of the user's calls
+//!   would be committed.
+//! - *Two users call under one key at the same time.* If the calls are equal, the second gets the fate of the
+//!   first. All clients share keys, so such a call needs no session of this client, and any client may repeat
+//!   it.
+//! - *The watermark passes a call of open fate.* It does not, as long as the user may ask for the call again
+//!   ([`ClientCommand::Again`]). After a bounded number of later calls the user may not.
 
 mod calls;
-mod guide;
+mod selector;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
 use self::{
-    calls::{Asked, Calls, Pending},
-    guide::Guide,
+    calls::{CallContent, ClientCall, OpenCalls},
+    selector::ReplicaSelector,
 };
 use super::{Abort, Body, Call, CallId, GroupId, Kind, Message, Outcome, Part, Scope, SessionId};
 use crate::{
@@ -60,26 +69,29 @@ use crate::{
     time::{Duration, Time},
 };
 
-/// How a client behaves.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSettings {
-    /// How long a call may take before its fate is told as far as it is known.
+    /// The time after which a call ends, with the fate that is known by then.
     pub wait: Duration,
-    /// How long a replica may be silent before another one is asked. Grows while nobody answers.
+    /// The time for which a replica may be silent before another one is asked. It grows while no replica
+    /// answers.
     pub patience: Duration,
-    /// How long to wait before replicas are asked again of which none leads, or which had no room.
+    /// The pause before the client asks again replicas of which none leads, or a replica that had no room.
     pub retry_after: Duration,
-    /// The pause before the next replica is asked, if the leader that was named has just been silent for too long.
+    /// The pause before the next replica is asked, if the leader that was named has just been silent for too
+    /// long.
     pub ask_again_after: Duration,
-    /// Requests that are sent and not answered; others wait, in bytes.
+    /// The most bytes of requests that are sent and not answered. Others wait.
     pub in_flight_bytes_max: usize,
-    /// Requests that are kept; calls beyond are refused, in bytes.
+    /// The most bytes of requests that the client keeps. Further calls are refused.
     pub kept_bytes_max: usize,
-    /// How often the leader hears of a session at least, so that it does not end.
+    /// The longest time without a message about a session to the leader, so that the session does not end.
     pub alive_every: Duration,
-    /// While so many reads are under way or fewer, replicas are told of them.
+    /// The most reads under way for which the client tells the replicas of its reads.
     pub told_reads_max: usize,
-    /// A call of unknown fate can be asked for again until so many later ones have been made.
+    /// The number of later calls until which the user can ask for a call of unknown fate again, unless other
+    /// requests need its memory. This is also the most calls with keys of unknown fate.
     pub open_max: u64,
 }
 
@@ -99,71 +111,73 @@ impl Default for ClientSettings {
     }
 }
 
-/// What a client is asked.
+/// A request of a user to a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientCommand {
-    /// Call the service. Ends in one [`ClientEvent`].
+    /// Calls the service. Ends in one [`ClientEvent`].
     Call {
-        /// The asker's name for it.
+        /// The name that the user gives the command.
         command: CommandId,
-        /// Whether it changes nothing.
+        /// Whether the call changes nothing.
         read: bool,
-        /// What it touches ([`Scope::keys`]); none: everything.
+        /// The names of what the call touches ([`Scope::keys`]). Empty if it touches everything.
         keys: Vec<u64>,
-        /// The request; opaque here.
+        /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Call the service under a key of the asker's choice: it takes effect once, whoever calls under this key and however often, as long as
-    /// the replicas remember it. Ends in one [`ClientEvent`].
+    /// Calls the service under a key of the user's choice. The call takes effect once, whichever clients
+    /// repeat it under this key, as long as the replicas remember it. Ends in one [`ClientEvent`].
     Keyed {
-        /// The asker's name for it.
+        /// The name that the user gives the command.
         command: CommandId,
-        /// A print of the key.
+        /// A hash of the key.
         key: u64,
-        /// What it touches; none: everything.
+        /// The names of what the call touches. Empty if it touches everything.
         keys: Vec<u64>,
-        /// The request; opaque here.
+        /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Call the service in a transaction, behind the answer to the call before. The first one begins it. Ends in one [`ClientEvent`].
+    /// Calls the service in a transaction, after the answer to the transaction's previous call. The first
+    /// call begins it. Ends in one [`ClientEvent`].
     Part {
-        /// The asker's name for it.
+        /// The name that the user gives the command.
         command: CommandId,
-        /// The asker's number of the transaction; never used before.
+        /// The user's number of the transaction, never used before.
         transaction: u64,
-        /// Whether it changes nothing.
+        /// Whether the call changes nothing.
         read: bool,
-        /// What it touches; none: everything.
+        /// The names of what the call touches. Empty if it touches everything.
         keys: Vec<u64>,
-        /// The request; opaque here.
+        /// The request, which only the service understands.
         request: Bytes,
     },
-    /// Have a transaction take effect. Ends in one [`ClientEvent`]; the reply is empty.
+    /// Commits a transaction. Ends in one [`ClientEvent`], whose reply is empty.
     Commit {
-        /// The asker's name for it.
+        /// The name that the user gives the command.
         command: CommandId,
-        /// Which.
+        /// The transaction.
         transaction: u64,
     },
-    /// Nothing of a transaction is to take effect. It ends with nothing, for nobody can tell it from one that was forgotten.
+    /// Abandons a transaction. This ends in no event, because nobody can tell such a transaction from a
+    /// forgotten one.
     Abandon {
-        /// Which.
+        /// The transaction.
         transaction: u64,
     },
-    /// Find out about a call that was told as [`Fate::MaybeApplied`], and have it take effect if it has not. Ends in one
+    /// Repeats a call whose fate was [`Fate::MaybeApplied`]: it takes effect if it has not yet. Ends in one
     /// [`ClientEvent`].
     Again {
-        /// The asker's name for this attempt.
+        /// The name that the user gives this attempt.
         command: CommandId,
-        /// The call, as it was told.
+        /// The id of the call whose outcome is unknown.
         id: CallId,
     },
-    /// More replicas to ask: those that were found where some should be.
+    /// Tells the client further replicas that it can ask.
     Seeds(Vec<Peer>),
 }
 
 impl ClientCommand {
-    /// The asker's name for it, if it ends in an event.
+    /// Returns the name of the command, if the command ends in an event.
     pub fn command(&self) -> Option<CommandId> {
         match self {
             ClientCommand::Call { command, .. }
@@ -175,7 +189,7 @@ impl ClientCommand {
         }
     }
 
-    /// About, in bytes.
+    /// Returns the approximate memory of the command, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             ClientCommand::Call { request, .. }
@@ -186,117 +200,121 @@ impl ClientCommand {
     }
 }
 
-/// What a client tells.
+/// The end of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientEvent {
-    /// The command that ends with this.
+    /// The name of the command.
     pub command: CommandId,
-    /// What became of the call.
+    /// The fate of the call.
     pub fate: Fate,
 }
 
-/// What became of a call.
+/// The end of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It took effect once, and this is the reply.
+    /// The call took effect once, with this reply.
     Done(Bytes),
-    /// The service refused it. Nothing was changed.
+    /// The service refused the call, with this reason. Nothing was changed.
     Rejected(Bytes),
-    /// It has changed nothing and never will: no replica was sent it, or had room for it; or it is a read that nobody answered.
+    /// The call has changed nothing and never will: it was sent to no replica, or none had room for it, or it
+    /// is a read without an answer.
     NotSent,
-    /// Its transaction is over: nothing of it has taken effect, and nothing ever will.
+    /// The call's transaction has ended without effect, and never takes effect.
     Aborted(Abort),
-    /// It was sent, and may take effect yet. Ask for it again under this id.
+    /// The call was sent, and may still take effect. The user can repeat it under this id.
     MaybeApplied {
-        /// The call's name.
+        /// The call's id.
         id: CallId,
     },
-    /// Its key was used for another request. Nothing was changed.
+    /// The call's key was used for another request. Nothing was changed.
     Reused,
-    /// The call that was asked for again is not remembered any more: its session is over, or too many others were made since. It
-    /// never takes effect from now on; nobody knows whether it has.
+    /// The repeated call is no longer remembered: its session has ended, or too many later calls were made.
+    /// It never takes effect from now on, and nobody knows whether it has.
     Expired,
 }
 
-/// The client's end.
+/// The client's end of a service.
 #[derive(Debug)]
 pub struct Client {
     group: GroupId,
     settings: ClientSettings,
-    /// Replicas to begin with, until the first input.
+    /// Replicas to reach at the first input.
     seeds: Vec<Peer>,
-    guide: Guide,
-    session: Session,
-    calls: Calls,
-    /// Calls of this session whose fate was left open.
-    open: BTreeMap<u64, Asked>,
-    /// Transactions that have not ended here.
-    transactions: BTreeMap<u64, Stage>,
-    /// Those that the replica which is asked should end.
+    selector: ReplicaSelector,
+    session: SessionState,
+    calls: OpenCalls,
+    /// Calls of this session whose fate was left open, by number.
+    open: BTreeMap<u64, CallContent>,
+    /// Calls with keys whose fate was left open, the oldest first. At most [`ClientSettings::open_max`].
+    open_keyed: VecDeque<(u64, CallContent)>,
+    /// Transactions that have not ended at this client.
+    transactions: BTreeMap<u64, TransactionProgress>,
+    /// Transactions that the asked replica should end.
     abandoned: Vec<(SessionId, u64)>,
-    /// When the leader is to hear of the session again.
+    /// The time at which the client tells the leader of its session again.
     alive_at: Option<Time>,
-    /// Whether the replica that is asked leads and knows this client, so that it will tell of new replicas.
-    is_heard: bool,
-    /// The last number that was given.
+    /// Whether the asked replica leads and knows this client, so that it will tell of changed replicas.
+    leader_knows_client: bool,
+    /// The last number of a call.
     number: u64,
-    /// Requests of calls, and of those left open, in bytes.
+    /// The memory of requests, including those of calls left open, in bytes.
     kept_bytes: usize,
-    /// Messages that a client should not be sent.
+    /// The number of messages that no correct process sends to a client.
     refused: u64,
 }
 
-/// The session of calls that are made from now on.
+/// The session of later calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Session {
+enum SessionState {
     None,
     Opening { nonce: u64, sent: bool },
     Open(SessionId),
 }
 
-/// How far a transaction is.
+/// The progress of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// No replica was sent anything of it.
+enum TransactionProgress {
+    /// No replica was sent a call of it.
     New,
-    /// The replica that is asked knows it in this session.
+    /// The asked replica knows it in this session.
     Begun(SessionId),
-    /// That replica is asked no more, or has said that it is over.
+    /// The replica that knew it is no longer asked, or has said that it is over.
     Lost,
 }
 
 impl Client {
-    /// A client of a replica set. `seeds` are some of those that may belong to it.
+    /// Returns a client of a replica set. `seeds` are some processes that may belong to the set.
     pub fn new(group: GroupId, seeds: Vec<Peer>, settings: ClientSettings) -> Client {
         Client {
             group,
             settings,
             seeds,
-            guide: Guide::default(),
-            session: Session::None,
-            calls: Calls::default(),
+            selector: ReplicaSelector::default(),
+            session: SessionState::None,
+            calls: OpenCalls::default(),
             open: BTreeMap::new(),
+            open_keyed: VecDeque::new(),
             transactions: BTreeMap::new(),
             abandoned: Vec::new(),
             alive_at: None,
-            is_heard: false,
+            leader_knows_client: false,
             number: 0,
             kept_bytes: 0,
             refused: 0,
         }
     }
 
-    /// How many calls are not answered.
+    /// Returns the number of unanswered calls.
     pub fn under_way(&self) -> usize {
         self.calls.len()
     }
 
-    /// The replica that is asked.
+    /// Returns the replica that the client asks.
     pub fn asked(&self) -> Option<ProcessId> {
-        self.guide.asked()
+        self.selector.asked()
     }
 
-    /// Messages that a client should not be sent.
+    /// Returns how many messages were refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -310,27 +328,27 @@ impl Protocol for Client {
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let seeds = std::mem::take(&mut self.seeds);
-        self.guide.told(&seeds, out);
+        self.selector.learn(&seeds, out);
         match input {
             Input::Receive { from, message } if message.group == self.group => {
                 self.receive(cx, from, message.body, out);
             }
-            // Another group's, or a cast, which nobody sends here.
+            // The message belongs to another group, or is a cast, which no replica sends.
             Input::Receive { .. } | Input::Cast { .. } => self.refused += 1,
             Input::Command(command) => self.command(cx, command, out),
             Input::Deadline => {
-                if self.guide.wake(cx.now) {
+                if self.selector.on_deadline(cx.now) {
                     self.send_anew(cx.now, out);
                 }
                 self.give_up(cx.now, out);
             }
             Input::Linked { peer, .. } => {
-                if self.guide.linked(peer) {
+                if self.selector.linked(peer) {
                     self.send_anew(cx.now, out);
                 }
             }
             Input::Unlinked { peer } => {
-                if self.guide.unlinked(peer) {
+                if self.selector.unlinked(peer) {
                     self.send_anew(cx.now, out);
                 }
             }
@@ -341,7 +359,7 @@ impl Protocol for Client {
 
     fn deadline(&self) -> Option<Time> {
         let end = self.calls.first_end().map(|(end, _)| end);
-        end.into_iter().chain(self.guide.deadline()).chain(self.alive_at).min()
+        end.into_iter().chain(self.selector.deadline()).chain(self.alive_at).min()
     }
 }
 
@@ -349,32 +367,32 @@ impl Client {
     fn receive(&mut self, cx: &Context<'_>, from: ProcessId, body: Body, out: &mut dyn Sink<Self>) {
         match body {
             Body::Opened { nonce, session } => {
-                if matches!(self.session, Session::Opening { nonce: asked, .. } if asked == nonce) {
-                    self.session = Session::Open(session);
+                if matches!(self.session, SessionState::Opening { nonce: asked, .. } if asked == nonce) {
+                    self.session = SessionState::Open(session);
                     self.renew(cx.now);
-                    self.guide.answered(from);
+                    self.selector.answered(from);
                 }
             }
             Body::Answers { session, answers } => {
-                self.guide.answered(from);
+                self.selector.answered(from);
                 for (number, outcome) in answers {
                     self.answered(cx, session, number, outcome, out);
                 }
             }
             Body::Redirect { leader, members } => {
-                self.guide.told(&members, out);
-                if self.guide.redirected(&self.settings, from, leader, cx.now) {
+                self.selector.learn(&members, out);
+                if self.selector.redirected(&self.settings, from, leader, cx.now) {
                     self.send_anew(cx.now, out);
                 }
             }
             Body::Members { members } => {
-                self.guide.told(&members, out);
-                if self.guide.asked() == Some(from) && !self.is_heard {
-                    self.is_heard = true;
+                self.selector.learn(&members, out);
+                if self.selector.asked() == Some(from) && !self.leader_knows_client {
+                    self.leader_knows_client = true;
                     self.renew(cx.now);
                 }
             }
-            // Joiners ask everybody they are linked with for admission.
+            // Joiners ask every linked process for admission.
             Body::Paxos(_) => {}
             Body::Open { .. }
             | Body::Calls { .. }
@@ -405,15 +423,17 @@ impl Client {
             Outcome::Rejected(reason) => self.end(number, Fate::Rejected(reason), out),
             Outcome::Reused => self.end(number, Fate::Reused, out),
             Outcome::Aborted(why) => self.aborted(number, why, out),
+            // Several replicas refused the same read. The call already waits to be sent again.
+            Outcome::Full if !pending.is_sent => {}
             Outcome::Full => {
                 pending.attempts -= 1;
                 let begins = pending.asked.part_mut().is_some_and(|part| std::mem::take(&mut part.first));
-                self.calls.unsend(number);
-                // If its transaction was to begin with it, that has not begun.
+                self.calls.mark_unsent(number);
+                // If the call was to begin its transaction, the transaction has not begun.
                 if begins && let Some(stage) = transaction.and_then(|it| self.transactions.get_mut(&it)) {
-                    *stage = Stage::New;
+                    *stage = TransactionProgress::New;
                 }
-                self.guide.refused(&self.settings, cx.now);
+                self.selector.refused(&self.settings, cx.now);
             }
             Outcome::Expired => {
                 if is_part || (transaction.is_some() && pending.attempts == 1) {
@@ -423,43 +443,44 @@ impl Client {
                     self.end(number, Fate::MaybeApplied { id }, out);
                 } else {
                     (pending.attempts, pending.session) = (0, None);
-                    self.calls.unsend(number);
+                    self.calls.mark_unsent(number);
                 }
                 self.session_is_over(session, out);
             }
         }
     }
 
-    /// A call's transaction is over.
+    /// Ends a call whose transaction was aborted.
     fn aborted(&mut self, number: u64, why: Abort, out: &mut dyn Sink<Self>) {
         let pending = self.calls.get(number).expect("it is not answered");
         if let Some(stage) =
             pending.asked.transaction().and_then(|transaction| self.transactions.get_mut(&transaction))
         {
-            *stage = Stage::Lost;
+            *stage = TransactionProgress::Lost;
         }
         self.end(number, Fate::Aborted(why), out);
     }
 
-    /// The replica that knew of transactions is asked no more, or has forgotten them. Commits are asked for elsewhere.
+    /// Gives up the transactions of these sessions, because the asked replica no longer knows them. Ends
+    /// their calls, except commits, which the client repeats at other replicas.
     fn lose_transactions(&mut self, lost: impl Fn(SessionId) -> bool, out: &mut dyn Sink<Self>) {
         for stage in self.transactions.values_mut() {
-            if matches!(stage, Stage::Begun(session) if lost(*session)) {
-                *stage = Stage::Lost;
+            if matches!(stage, TransactionProgress::Begun(session) if lost(*session)) {
+                *stage = TransactionProgress::Lost;
             }
         }
         for (number, transaction) in self.calls.parts() {
-            if self.transactions.get(&transaction) == Some(&Stage::Lost) {
+            if self.transactions.get(&transaction) == Some(&TransactionProgress::Lost) {
                 self.end(number, Fate::Aborted(Abort::Gone), out);
             }
         }
     }
 
-    /// The replicas know nothing of this session any more: calls that are made from now on need another one.
+    /// Drops a session that the replicas no longer know. Later calls need another one.
     fn session_is_over(&mut self, session: SessionId, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|of| of == session, out);
-        if self.session == Session::Open(session) {
-            self.session = Session::None;
+        if self.session == SessionState::Open(session) {
+            self.session = SessionState::None;
             self.alive_at = None;
             self.forget_open(u64::MAX);
         }
@@ -470,56 +491,68 @@ impl Client {
             ClientCommand::Call { command, read, keys, request } => {
                 let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
                 let kind = if read { Kind::Read } else { Kind::Write };
-                self.begin(cx.now, command, Asked { kind, scope, request }, out);
+                self.begin(cx.now, command, CallContent { kind, scope, request }, out);
             }
             ClientCommand::Keyed { command, key, keys, request } => {
                 self.begin_keyed(cx.now, command, key | KEYED, keys, request, out);
             }
             ClientCommand::Part { command, transaction, read, keys, request } => {
-                if *self.transactions.entry(transaction).or_insert(Stage::New) == Stage::Lost {
+                if *self.transactions.entry(transaction).or_insert(TransactionProgress::New)
+                    == TransactionProgress::Lost
+                {
                     return out.emit(ClientEvent { command, fate: Fate::Aborted(Abort::Gone) });
                 }
                 let part = Some(Part { transaction, first: false });
                 let kind = if read { Kind::Read } else { Kind::Write };
-                let asked = Asked { kind, scope: Some(Box::new(Scope { keys, part })), request };
+                let asked = CallContent { kind, scope: Some(Box::new(Scope { keys, part })), request };
                 self.begin(cx.now, command, asked, out);
             }
             ClientCommand::Commit { command, transaction } => {
                 let fate = match self.transactions.remove(&transaction) {
-                    None | Some(Stage::New) => Fate::Done(Bytes::new()),
-                    Some(Stage::Lost) => Fate::Aborted(Abort::Gone),
-                    Some(Stage::Begun(_)) => {
+                    None | Some(TransactionProgress::New) => Fate::Done(Bytes::new()),
+                    Some(TransactionProgress::Lost) => Fate::Aborted(Abort::Gone),
+                    Some(TransactionProgress::Begun(_)) => {
                         let part = Some(Part { transaction, first: false });
                         let scope = Some(Box::new(Scope { keys: Vec::new(), part }));
-                        let asked = Asked { kind: Kind::Commit, scope, request: Bytes::new() };
+                        let asked = CallContent { kind: Kind::Commit, scope, request: Bytes::new() };
                         return self.begin(cx.now, command, asked, out);
                     }
                 };
                 out.emit(ClientEvent { command, fate });
             }
             ClientCommand::Abandon { transaction } => {
-                if let Some(Stage::Begun(session)) = self.transactions.remove(&transaction) {
+                if let Some(TransactionProgress::Begun(session)) = self.transactions.remove(&transaction) {
                     self.abandoned.push((session, transaction));
                 }
             }
             ClientCommand::Again { command, id } => {
-                let known = match self.session {
-                    Session::Open(session) if session == id.session => self.open.remove(&id.number),
+                let open = match self.session {
+                    _ if id.session == SessionId::KEYED => self.open_keyed(id.number),
+                    SessionState::Open(session) if session == id.session => self.open.get(&id.number),
                     _ => None,
                 };
-                let Some(asked) = known else {
+                let Some(asked) = open.cloned() else {
                     return out.emit(ClientEvent { command, fate: Fate::Expired });
                 };
-                let (end, session) = (cx.now + self.settings.wait, Some(id.session));
-                let also = Vec::new();
-                let pending = Pending { command, asked, end, session, attempts: 1, is_sent: false, also };
-                self.calls.begin(id.number, pending);
+                match self.calls.get_mut(id.number) {
+                    // The call is under way already. Under its key, that may be a call that began later.
+                    Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
+                    Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
+                    None => {
+                        self.kept_bytes += asked.bytes();
+                        let (end, session, also) =
+                            (cx.now + self.settings.wait, Some(id.session), Vec::new());
+                        let pending =
+                            ClientCall { command, asked, end, session, attempts: 1, is_sent: false, also };
+                        self.calls.begin(id.number, pending);
+                    }
+                }
             }
-            ClientCommand::Seeds(replicas) => self.guide.told(&replicas, out),
+            ClientCommand::Seeds(replicas) => self.selector.learn(&replicas, out),
         }
     }
 
-    /// A call with a key begins, unless one under that key is under way, which tells this one's fate, too.
+    /// Begins a call with a key. If a call under that key is under way, the new one gets the same fate.
     fn begin_keyed(
         &mut self,
         now: Time,
@@ -530,7 +563,7 @@ impl Client {
         out: &mut dyn Sink<Self>,
     ) {
         let scope = (!keys.is_empty()).then(|| Box::new(Scope { keys, part: None }));
-        let asked = Asked { kind: Kind::Write, scope, request };
+        let asked = CallContent { kind: Kind::Write, scope, request };
         match self.calls.get_mut(number) {
             Some(pending) if pending.asked.request == asked.request => pending.also.push(command),
             Some(_) => out.emit(ClientEvent { command, fate: Fate::Reused }),
@@ -538,7 +571,7 @@ impl Client {
         }
     }
 
-    fn begin(&mut self, now: Time, command: CommandId, asked: Asked, out: &mut dyn Sink<Self>) {
+    fn begin(&mut self, now: Time, command: CommandId, asked: CallContent, out: &mut dyn Sink<Self>) {
         self.number += 1;
         self.put(now, command, asked, (self.number, None), out);
         if self.number > self.settings.open_max {
@@ -546,33 +579,33 @@ impl Client {
         }
     }
 
-    /// A call is to be sent, if there is room for it.
+    /// Queues a call, if there is room for it.
     fn put(
         &mut self,
         now: Time,
         command: CommandId,
-        asked: Asked,
+        asked: CallContent,
         (number, session): (u64, Option<SessionId>),
         out: &mut dyn Sink<Self>,
     ) {
+        // Calls left open make room first: perhaps no user ever asks for them again.
+        while self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max && self.forget_one_open() {}
         if self.kept_bytes + asked.bytes() > self.settings.kept_bytes_max {
             return out.emit(ClientEvent { command, fate: Fate::NotSent });
         }
         self.kept_bytes += asked.bytes();
         let (end, also) = (now + self.settings.wait, Vec::new());
-        let pending = Pending { command, asked, end, session, attempts: 0, is_sent: false, also };
+        let pending = ClientCall { command, asked, end, session, attempts: 0, is_sent: false, also };
         self.calls.begin(number, pending);
     }
 
-    /// A call ends.
+    /// Ends a call.
     fn end(&mut self, number: u64, fate: Fate, out: &mut dyn Sink<Self>) {
         let pending = self.calls.end(number).expect("a call ends once");
         self.kept_bytes -= pending.asked.bytes();
-        if let Fate::MaybeApplied { id } = fate
-            && self.session == Session::Open(id.session)
-        {
-            self.kept_bytes += pending.asked.bytes();
-            self.open.insert(number, pending.asked);
+        self.close(number, &pending.asked);
+        if let Fate::MaybeApplied { id } = fate {
+            self.leave_open(id, pending.asked);
         }
         for command in pending.also {
             out.emit(ClientEvent { command, fate: fate.clone() });
@@ -580,7 +613,65 @@ impl Client {
         out.emit(ClientEvent { command: pending.command, fate });
     }
 
-    /// Calls whose fate was left open, with numbers below this one, cannot be asked for again.
+    /// Keeps a call of unknown fate, so that the user can repeat it. The replicas remember a key in any
+    /// session of this client.
+    fn leave_open(&mut self, id: CallId, asked: CallContent) {
+        let bytes = asked.bytes();
+        if id.session == SessionId::KEYED {
+            // A name stands for one call: the latest one under its key.
+            self.forget_keyed(id.number, |_| true);
+            self.open_keyed.push_back((id.number, asked));
+        } else if self.session == SessionState::Open(id.session) {
+            self.open.insert(id.number, asked);
+        } else {
+            return;
+        }
+        self.kept_bytes += bytes;
+        if self.open_keyed.len() as u64 > self.settings.open_max {
+            self.forget_oldest_keyed();
+        }
+    }
+
+    /// Forgets an open call, whose fate is known now or left open again.
+    fn close(&mut self, number: u64, asked: &CallContent) {
+        if number >= KEYED {
+            self.forget_keyed(number, |open| open.request == asked.request);
+        } else if !self.open.is_empty()
+            && let Some(closed) = self.open.remove(&number)
+        {
+            self.kept_bytes -= closed.bytes();
+        }
+    }
+
+    fn forget_keyed(&mut self, number: u64, which: impl Fn(&CallContent) -> bool) {
+        let place = self.open_keyed.iter().position(|(open, asked)| *open == number && which(asked));
+        if let Some((_, closed)) = place.and_then(|place| self.open_keyed.remove(place)) {
+            self.kept_bytes -= closed.bytes();
+        }
+    }
+
+    fn open_keyed(&self, number: u64) -> Option<&CallContent> {
+        self.open_keyed.iter().find(|(open, _)| *open == number).map(|(_, asked)| asked)
+    }
+
+    fn forget_oldest_keyed(&mut self) -> bool {
+        let Some((_, oldest)) = self.open_keyed.pop_front() else { return false };
+        self.kept_bytes -= oldest.bytes();
+        true
+    }
+
+    /// Forgets a call whose fate was left open. Returns whether there was one.
+    fn forget_one_open(&mut self) -> bool {
+        match self.open.first_key_value().map(|(number, _)| *number) {
+            Some(number) => {
+                self.forget_open(number + 1);
+                true
+            }
+            None => self.forget_oldest_keyed(),
+        }
+    }
+
+    /// Forgets the open calls with numbers below this one: the user can no longer repeat them.
     fn forget_open(&mut self, below: u64) {
         while let Some(first) = self.open.first_entry()
             && *first.key() < below
@@ -614,35 +705,35 @@ impl Client {
         }
     }
 
-    /// Another replica is asked, or the link to it is new: it has been sent nothing.
+    /// Prepares for another replica, or for a new link: sends everything again.
     fn send_anew(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         self.lose_transactions(|_| true, out);
         self.abandoned.clear();
         self.calls.unsend_all();
-        self.is_heard = false;
+        self.leader_knows_client = false;
         self.alive_at = self.alive_at.map(|_| now);
-        if let Session::Opening { sent, .. } = &mut self.session {
+        if let SessionState::Opening { sent, .. } = &mut self.session {
             *sent = false;
         }
     }
 
-    /// The session was told of just now, if there is one: when it is to be told of again.
+    /// Sets the next time at which the client tells of its session, because it did so just now.
     fn renew(&mut self, now: Time) {
-        let every = if self.is_heard { self.settings.alive_every } else { UNHEARD_PAUSE };
-        let open = matches!(self.session, Session::Open(_));
+        let every = if self.leader_knows_client { self.settings.alive_every } else { SESSION_RETRY_PAUSE };
+        let open = matches!(self.session, SessionState::Open(_));
         self.alive_at = open.then(|| now + every.min(self.settings.alive_every));
     }
 
-    /// Sends what has gathered, and a word if there was none for long.
+    /// Sends the gathered messages, and a sign of the session if that is due.
     fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        self.guide.expects(&self.settings, !self.calls.is_empty(), cx.now);
+        self.selector.set_waiting(&self.settings, !self.calls.is_empty(), cx.now);
         self.send_calls(cx, out);
         self.send_abandoned(cx, out);
-        if let Session::Open(session) = self.session
+        if let SessionState::Open(session) = self.session
             && self.alive_at.is_some_and(|at| at <= cx.now)
         {
             self.renew(cx.now);
-            if let Some(to) = self.guide.whom(cx.now) {
+            if let Some(to) = self.selector.target(cx.now) {
                 let body = Body::Calls { session, done: self.done(), calls: Vec::new() };
                 out.send(Destination::One(to), Message { group: self.group, body }, None);
             }
@@ -653,11 +744,11 @@ impl Client {
         if self.calls.next_unsent().is_none() {
             return;
         }
-        let Some(to) = self.guide.whom(cx.now) else { return };
-        if self.session == Session::None {
-            self.session = Session::Opening { nonce: (cx.random)(), sent: false };
+        let Some(to) = self.selector.target(cx.now) else { return };
+        if self.session == SessionState::None {
+            self.session = SessionState::Opening { nonce: (cx.random)(), sent: false };
         }
-        if let Session::Opening { nonce, sent: sent @ false } = &mut self.session {
+        if let SessionState::Opening { nonce, sent: sent @ false } = &mut self.session {
             *sent = true;
             let body = Body::Open { nonce: *nonce };
             out.send(Destination::One(to), Message { group: self.group, body }, None);
@@ -665,7 +756,7 @@ impl Client {
         while let Some((session, body, told)) = self.next_calls() {
             self.renew(cx.now);
             if !told.is_empty() {
-                let others = Destination::Many(self.guide.others().collect());
+                let others = Destination::Many(self.selector.others().collect());
                 let body = Body::Reads { session, numbers: told };
                 out.send(others, Message { group: self.group, body }, None);
             }
@@ -673,27 +764,27 @@ impl Client {
         }
     }
 
-    /// Tells the replica that is asked of transactions which it need not keep.
+    /// Tells the asked replica which transactions it need not keep.
     fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut dyn Sink<Self>) {
-        let Some(to) = self.guide.whom(cx.now) else { return };
+        let Some(to) = self.selector.target(cx.now) else { return };
         for (session, transaction) in self.abandoned.drain(..) {
             let body = Body::Abandon { session, transactions: vec![transaction] };
             out.send(Destination::One(to), Message { group: self.group, body }, None);
         }
     }
 
-    /// The lowest number whose answer is wanted.
+    /// Returns the lowest number whose answer the client still wants.
     fn done(&self) -> u64 {
         let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
         let oldest = first(self.calls.oldest().filter(|number| *number < KEYED));
         first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
     }
 
-    /// The next message of calls that have not been sent, if there is room for it, and the reads in it that replicas are to be
-    /// told of.
+    /// Returns the next message of unsent calls, if there is room for it, and the reads in it that the client
+    /// tells other replicas of.
     fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
         let tells =
-            self.calls.reads() <= self.settings.told_reads_max && self.guide.others().next().is_some();
+            self.calls.reads() <= self.settings.told_reads_max && self.selector.others().next().is_some();
         let mut told = Vec::new();
         let done = self.done();
         let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
@@ -702,8 +793,8 @@ impl Client {
             let length = pending.asked.bytes();
             let crowded = in_flight > 0 && in_flight + length > self.settings.in_flight_bytes_max;
             let own = pending.session.or(match self.session {
-                Session::Open(session) => Some(session),
-                Session::None | Session::Opening { .. } => None,
+                SessionState::Open(session) => Some(session),
+                SessionState::None | SessionState::Opening { .. } => None,
             });
             let full = bytes > 0 && bytes + length > MESSAGE_BYTES;
             if own.is_none() || crowded || full || session.is_some_and(|session| Some(session) != own) {
@@ -712,11 +803,11 @@ impl Client {
             (session, pending.session) = (own, own);
             let may_be_told = pending.asked.may_be_told() && tells && pending.attempts == 0;
             if let (Some(own), Some(part)) = (own, pending.asked.part_mut())
-                && let Some(stage @ Stage::New) = self.transactions.get_mut(&part.transaction)
+                && let Some(stage @ TransactionProgress::New) = self.transactions.get_mut(&part.transaction)
             {
-                (*stage, part.first) = (Stage::Begun(own), true);
+                (*stage, part.first) = (TransactionProgress::Begun(own), true);
             }
-            let Asked { mut kind, scope, request } = pending.asked.clone();
+            let CallContent { mut kind, scope, request } = pending.asked.clone();
             if may_be_told {
                 kind = Kind::ToldRead;
                 told.push(number);
@@ -731,9 +822,10 @@ impl Client {
     }
 }
 
-/// Numbers of calls with keys have this bit: they come behind all others, which count up from one.
+/// The bit that numbers of calls with keys have. These numbers are above all others, which count up from one.
 const KEYED: u64 = 1 << 63;
-/// Requests in one message, about, in bytes.
+/// The approximate bytes of requests in one message.
 const MESSAGE_BYTES: usize = 256 << 10;
-/// So often a client tells of its session while it does not know whether a leader has heard of it.
-const UNHEARD_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two messages about a session while the client does not know whether a leader has heard
+/// of it.
+const SESSION_RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! The file of a backup: sections, each with a checksum, of which none can be missing, doubled, moved, or another file's.
+//! The file of a backup: sections with a checksum each, none of which can be missing, repeated, moved, or
+//! another file's.
 //!
 //! ```text
 //! file      = magic (16 bytes), version (u32), sections
@@ -6,20 +7,20 @@
 //! kinds     = contents, then rows (any number), then end
 //! ```
 //!
-//! Numbers are little-endian. A section's bytes are compressed (LZ4, one block), `whole` long when they are not. What they say is
-//! in postcard's form:
+//! Numbers are little-endian. A section's bytes are compressed (LZ4, one block); `whole` is their length
+//! uncompressed. Their content is in postcard's form:
 //!
-//! | kind | says |
+//! | kind | content |
 //! |---|---|
-//! | 1 contents | the domain, when the backup was begun (seconds of Unix time), and the definition of each table |
-//! | 2 rows | a table, by its place among the contents, and some of its rows |
-//! | 3 end | the position in the total order that all rows are of, and how many rows each table has |
+//! | 1 contents | the domain, the time of the beginning (s of Unix time), and each table's definition |
+//! | 2 rows | a table, by its index in the contents, and some of its rows |
+//! | 3 end | the position in the total order of all rows, and the number of rows of each table |
 //!
-//! `check` is XXH3 of the section's number in the file, its head and its bytes, seeded with the `check` of the contents (whose own
-//! seed is 0). Behind the end there is nothing. The form of values and definitions is that of the wire; if that ever changes, the
-//! version does, and older ones are still read.
+//! `check` is XXH3 of the section's number in the file, its head and its bytes, seeded with the `check` of
+//! the contents (whose own seed is 0). Nothing follows the end. Values and definitions have the form of the
+//! wire. If that form ever changes, the version does, and older versions stay readable.
 //!
-//! The checksums tell damage. They tell no forgery: whoever can write the file can write it anew.
+//! The checksums reveal damage, but no forgery: a writer of the file can make a new one.
 
 mod read;
 mod write;
@@ -39,34 +40,34 @@ pub(super) use self::{
 const MAGIC: &[u8; 16] = b"Quorate backup\r\n";
 const VERSION: u32 = 1;
 
-/// No section is longer, compressed or not: no message that brings rows is.
+/// Upper bound of a section, compressed or not, in bytes. It is that of a message with rows.
 const SECTION_BYTES_MAX: usize = quorate_protocol::wire::FRAME_BYTES_MAX;
 
 const CONTENTS: u8 = 1;
 const ROWS: u8 = 2;
 const END: u8 = 3;
 
-/// What a backup is of.
+/// The subject of a backup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Contents {
     pub(super) domain: u128,
-    /// When it was begun, in seconds of Unix time.
+    /// Time of the backup's beginning, in seconds of Unix time.
     pub(super) made_at: u64,
     pub(super) tables: Vec<Schema>,
 }
 
-/// What ends a backup.
+/// The last section of a backup.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct End {
-    /// The position that all rows are of.
+    /// The position of all rows.
     pub(super) position: u64,
-    /// How many rows each table has.
+    /// Number of rows of each table.
     pub(super) rows: Vec<u64>,
 }
 
-/// What stands before a section's bytes.
+/// The head of a section, before its bytes.
 #[derive(Clone, Copy)]
-struct Head {
+struct BackupHead {
     kind: u8,
     stored: u32,
     whole: u32,
@@ -74,8 +75,8 @@ struct Head {
 
 const HEAD_BYTES: usize = 1 + 4 + 4 + 8;
 
-impl Head {
-    /// The checksum of a section with this head.
+impl BackupHead {
+    /// Returns the checksum of a section with this head.
     fn check(self, seed: u64, number: u64, bytes: &[u8]) -> u64 {
         let mut hash = Xxh3::with_seed(seed);
         hash.update(&number.to_le_bytes());
@@ -87,7 +88,7 @@ impl Head {
     }
 }
 
-/// Why a file is no backup that can be used.
+/// The reason why a file is not a usable backup.
 #[derive(Debug, Error)]
 pub(super) enum Unreadable {
     #[error("{0}")]

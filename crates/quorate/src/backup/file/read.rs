@@ -1,4 +1,4 @@
-//! Reading: everything in a file may be wrong.
+//! Reading a backup. Any byte of the file may be wrong.
 
 use std::io::{self, Read};
 
@@ -6,25 +6,25 @@ use quorate_table::value::Row;
 use serde::de::DeserializeOwned;
 
 use super::{
-    CONTENTS, Contents, END, End, HEAD_BYTES, Head, MAGIC, ROWS, SECTION_BYTES_MAX, Unreadable, VERSION,
+    BackupHead, CONTENTS, Contents, END, End, HEAD_BYTES, MAGIC, ROWS, SECTION_BYTES_MAX, Unreadable, VERSION,
 };
 
-/// Reads a backup, a section at a time.
+/// Reads a backup, one section at a time.
 pub(in super::super) struct Reader<R> {
     input: R,
     seed: u64,
     sections: u64,
-    /// Where the next byte is.
+    /// Position of the next byte.
     at: u64,
     contents: Contents,
-    /// Rows of each table so far.
+    /// Number of rows of each table so far.
     rows: Vec<u64>,
     stored: Vec<u8>,
     whole: Vec<u8>,
 }
 
 impl<R: Read> Reader<R> {
-    /// Begins, with what the backup is of.
+    /// Begins to read: checks the version, and reads the contents.
     pub(in super::super) fn open(input: R) -> Result<Reader<R>, Unreadable> {
         let contents = Contents { domain: 0, made_at: 0, tables: Vec::new() };
         let (rows, stored, whole) = (Vec::new(), Vec::new(), Vec::new());
@@ -58,17 +58,18 @@ impl<R: Read> Reader<R> {
         Ok(reader)
     }
 
-    /// What it is of.
+    /// Returns the contents.
     pub(in super::super) fn contents(&self) -> &Contents {
         &self.contents
     }
 
-    /// Bytes of the file that have been read.
+    /// Returns the number of bytes that have been read.
     pub(in super::super) fn bytes(&self) -> u64 {
         self.at
     }
 
-    /// The next rows, and the place of their table among the contents; or the end, which says the same of all rows that were there.
+    /// Returns the next rows, with the index of their table in the contents; or the end, once its row counts
+    /// match the rows that were read.
     pub(in super::super) fn next(&mut self) -> Result<Next, Unreadable> {
         let begun = self.at;
         let (kind, _) = self.section()?;
@@ -97,14 +98,14 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Reads a section, whose bytes are then in `whole`.
+    /// Reads a section into `whole`. Returns its kind and its checksum.
     fn section(&mut self) -> Result<(u8, u64), Unreadable> {
         let begun = self.at;
         let mut head = [0; HEAD_BYTES];
         self.fill(&mut head)?;
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
         let check = u64::from_le_bytes(head[9..].try_into().expect("eight bytes"));
-        let head = Head { kind: head[0], stored: number(1), whole: number(5) };
+        let head = BackupHead { kind: head[0], stored: number(1), whole: number(5) };
         let (stored, whole) = (head.stored as usize, head.whole as usize);
         if whole > SECTION_BYTES_MAX || stored > lz4_flex::block::get_maximum_output_size(whole) {
             return Err(damaged(begun, "it is longer than any may be"));
@@ -143,12 +144,12 @@ impl<R: Read> Reader<R> {
     }
 }
 
-/// What comes next in a backup.
+/// The next part of a backup.
 #[derive(Debug, PartialEq)]
 pub(in super::super) enum Next {
-    /// Rows of the table at this place among the contents.
+    /// Rows of the table with this index in the contents.
     Rows { table: usize, rows: Vec<Row> },
-    /// Nothing.
+    /// The end.
     End(End),
 }
 

@@ -32,7 +32,7 @@ const TYPES: [Type; 10] = [
     Type::Timestamptz,
 ];
 
-/// A column of each type, the first with a default.
+/// Returns a schema with one column of each type. The first column has a default.
 fn kinds() -> Schema {
     let mut columns: Vec<Column> = TYPES.iter().map(|&ty| column(ty.name(), ty)).collect();
     columns[0].default = Some(Expr::Constant(Value::Bool(true), Type::Bool));
@@ -41,7 +41,7 @@ fn kinds() -> Schema {
     Schema { name: String::from("kinds"), columns, primary_key: vec![2, 3], partition }
 }
 
-/// A row of it with a value of each type, and one with as few as may be.
+/// Returns two rows of `kinds`: one with a value in every column, one with as few values as allowed.
 fn values() -> Vec<Row> {
     let numeric = Value::Numeric(Numeric::parse("-12.340").unwrap());
     let all =
@@ -67,7 +67,7 @@ fn row(id: i32, text: &str) -> Row {
     vec![Value::Int4(id), Value::text_of(text)]
 }
 
-/// Rows in four sections, of which the last two are of the other tables.
+/// Returns four sections of rows. The last two sections belong to the other tables.
 fn sections() -> Vec<(usize, Vec<Row>)> {
     let long = "long ".repeat(1000);
     vec![
@@ -88,7 +88,7 @@ fn written(sections: &[Section]) -> Vec<u8> {
     file
 }
 
-/// Rows of a table, by its number.
+/// Rows of a table, with the table's number.
 type Section = (usize, Vec<Row>);
 
 fn read(file: &[u8]) -> Result<(Vec<Section>, End), Unreadable> {
@@ -102,7 +102,7 @@ fn read(file: &[u8]) -> Result<(Vec<Section>, End), Unreadable> {
     }
 }
 
-/// Where each section begins, and where the last one ends.
+/// Returns the offset at which each section begins, and the offset at which the last section ends.
 fn starts(file: &[u8]) -> Vec<usize> {
     let mut starts = vec![MAGIC.len() + 4];
     while let at = *starts.last().unwrap()
@@ -208,7 +208,7 @@ fn other_versions_are_told() {
     assert!(matches!(read(b""), Err(Unreadable::Foreign)));
 }
 
-/// Backups of version 1 stay readable: these bytes were written when it was introduced.
+/// Backups of version 1 stay readable. The first release of the format wrote these bytes.
 #[test]
 fn the_first_version_is_read() {
     let golden = include_bytes!("version-1.backup");

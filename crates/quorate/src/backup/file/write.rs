@@ -1,27 +1,27 @@
-//! Writing.
+//! Writing a backup.
 
 use std::io::{self, Write};
 
 use bytes::Bytes;
 use serde::Serialize;
 
-use super::{CONTENTS, Contents, END, End, Head, MAGIC, ROWS, SECTION_BYTES_MAX, VERSION};
+use super::{BackupHead, CONTENTS, Contents, END, End, MAGIC, ROWS, SECTION_BYTES_MAX, VERSION};
 
-/// Writes a backup, a section at a time.
+/// Writes a backup, one section at a time.
 pub(in super::super) struct Writer<W> {
     out: W,
     seed: u64,
     sections: u64,
-    /// Rows of each table so far.
+    /// Number of rows of each table so far.
     rows: Vec<u64>,
-    /// Bytes of the sections before compression, and of the file.
+    /// Bytes of the sections before compression, and bytes of the file.
     whole: u64,
     written: u64,
     compressed: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins one.
+    /// Begins a backup with these contents.
     pub(in super::super) fn begin(mut out: W, contents: &Contents) -> io::Result<Writer<W>> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
@@ -38,25 +38,25 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Rows of a table, in their byte form: its place among the contents, then the rows.
+    /// Writes encoded rows of a table: its index in the contents, then the rows.
     pub(in super::super) fn rows(&mut self, section: &Bytes) -> io::Result<()> {
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, "rows that do not decode");
         let ((table, count), _): ((usize, u64), &[u8]) =
             postcard::take_from_bytes(section).map_err(|_| malformed())?;
         *self.rows.get_mut(table).ok_or_else(malformed)? += count;
-        // Nothing is said by a section without rows.
+        // A section without rows is left out.
         if count > 0 {
             self.section(ROWS, section)?;
         }
         Ok(())
     }
 
-    /// Rows so far, of all tables, and bytes of them.
+    /// Returns the number of rows so far, of all tables, and their bytes.
     pub(in super::super) fn so_far(&self) -> (u64, u64) {
         (self.rows.iter().sum(), self.whole)
     }
 
-    /// Ends it: all rows were of this position. Bytes of the file.
+    /// Writes the end: all rows were of this position. Also returns the bytes of the file.
     pub(in super::super) fn end(mut self, position: u64) -> io::Result<(W, End, u64)> {
         let end = End { position, rows: std::mem::take(&mut self.rows) };
         self.section(END, &encode(&end))?;
@@ -64,8 +64,8 @@ impl<W: Write> Writer<W> {
         Ok((self.out, end, self.written))
     }
 
-    /// Writes a section; its checksum.
-    fn section(&mut self, kind: u8, bytes: &[u8]) -> io::Result<u64> {
+    /// Writes a section. Returns its checksum.
+    pub(in super::super) fn section(&mut self, kind: u8, bytes: &[u8]) -> io::Result<u64> {
         assert!(bytes.len() <= SECTION_BYTES_MAX, "no message is so long");
         let most = lz4_flex::block::get_maximum_output_size(bytes.len());
         if self.compressed.len() < most {
@@ -73,7 +73,7 @@ impl<W: Write> Writer<W> {
         }
         let stored = lz4_flex::block::compress_into(bytes, &mut self.compressed).expect("there is room");
         let stored = &self.compressed[..stored];
-        let head = Head { kind, stored: stored.len() as u32, whole: bytes.len() as u32 };
+        let head = BackupHead { kind, stored: stored.len() as u32, whole: bytes.len() as u32 };
         let check = head.check(self.seed, self.sections, stored);
         self.out.write_all(&[kind])?;
         self.out.write_all(&head.stored.to_le_bytes())?;

@@ -1,25 +1,38 @@
-//! A map as a process group: each cell is a member and has a copy, writes are ordered sends, and reads look at the cell's own copy.
+//! A map as a process group: each cell is a member with a copy, writes are ordered sends, and reads use the
+//! cell's own copy.
 //!
-//! **Promise.** All cells make the same writes in one order. A client that stays with one cell reads its own writes, and never goes back in
-//! time. Another cell may be behind for a moment. A write is acknowledged once it was delivered at the cell that was asked; one
-//! that this cell alone has when it dies is lost, as ordered sends are.
+//! **Promise.** All cells make the same writes in one order. A client that stays with one cell reads its own
+//! writes, and never goes back in time. Another cell may be behind for a moment. A write is acknowledged once
+//! the asked cell has delivered it. If that cell dies then, the write stays: the routers chose it before any
+//! cell delivered it, and they deliver it to all other cells of the view. A write can be lost in two cases.
+//! All cells that have the map's state die; or a majority of the routers is lost for good, an operator has
+//! the domain go on from a router that lacks the write, and every cell that had delivered it is dead.
 //!
-//! **Source.** Isis2: `OrderedSend`, with the state of a joiner given by a member ([`crate::group`]).
+//! **Why no write is voided.** The members void an ordered message only if soft messages that its sender sent
+//! before it are lost (`protocol::group`, *Voided everywhere*). A map sends no soft message, so nothing that
+//! a write depends on can be lost.
 //!
-//! **Answers.** What a write comes to is known where it is applied, and so at the sender's own copy. The write carries a number that its
-//! sender made up, under which the copy that is the sender's leaves the answer.
+//! **Source.** Isis2: `OrderedSend`, with a member that gives the state to a joiner ([`crate::group`]).
 //!
-//! **Time.** A write carries its sender's clock. The copies' time is the latest that they were sent, so they agree which keys are over.
+//! **Answers.** The result of a write is known where it is applied, and so at the sender's own copy. The
+//! sender numbers its writes, and its copy stores each answer by that number.
+//!
+//! **Time.** A write carries the map's time as its sender estimates it ([`MapClock`]). The copies' time is
+//! the latest time that was sent, so they agree on the keys that have expired. The estimate advances from the
+//! copies' time by the sender's monotonic clock. The wall clock corrects it, by at most a tenth of the passed
+//! time and half a second at once. So a wall clock that is wrong for a while moves the map's time by a tenth
+//! of that while, and the other cells correct it afterwards. Reads use the same estimate as writes.
 
 use std::{
+    cmp::Ordering as Order,
     collections::HashMap,
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use quorate_protocol::partial::MapId;
@@ -27,23 +40,24 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use super::outcome::{OutcomeFuture, wall};
 use super::{
-    Asked, Undone,
+    RequestError,
     keyspace::{Answer, Keyspace, Request},
-    wall,
 };
 use crate::{
     group::{self, Corrupt, Member, Object, Origin, Share, Snapshot},
+    lock::lock,
     node::Node,
     timer,
 };
 
-/// A write, as it is sent.
+/// A write in the form in which it is sent.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Update {
-    /// The sender's name for it.
+    /// The sender's number for the update.
     number: u64,
-    /// The sender's clock, in nanoseconds since 1970.
+    /// The map's time as the sender estimated it, in nanoseconds since 1970.
     time: u64,
     request: Request,
 }
@@ -51,18 +65,87 @@ pub(super) struct Update {
 /// Answers that nobody has taken yet, by the numbers of the writes.
 type Answers = Arc<Mutex<HashMap<u64, Answer>>>;
 
+/// A cell's estimate of the map's time. Each cell has its own; the map's time is the one that they send.
+#[derive(Debug, Default)]
+struct MapClock {
+    /// The estimate, in nanoseconds since 1970, at a moment of the monotonic clock. `None` if no time was
+    /// sent yet.
+    at: Option<(u64, Duration)>,
+}
+
+/// Upper bound of one correction by the wall clock.
+const CORRECTION_MAX: Duration = Duration::from_millis(500);
+/// Upper bound of a correction, as the inverse of its share in the time since the last one.
+const CORRECTION_PART: u32 = 10;
+
+impl MapClock {
+    /// Raises the estimate to the copies' time, if that is later.
+    fn raise(&mut self, time: u64, now: Duration) {
+        if self.at.is_none_or(|at| estimate(at, now) < time) {
+            self.at = Some((time, now));
+        }
+    }
+
+    /// Returns the map's time, corrected by the wall clock.
+    fn read(&mut self, wall: u64, now: Duration) -> u64 {
+        let time = match self.at {
+            None => wall,
+            Some(at) => {
+                let (estimate, passed) = (estimate(at, now), now.saturating_sub(at.1));
+                let most = nanos(CORRECTION_MAX.min(passed / CORRECTION_PART));
+                match wall.cmp(&estimate) {
+                    Order::Less => wall.max(estimate.saturating_sub(most)),
+                    Order::Equal => wall,
+                    Order::Greater => wall.min(estimate.saturating_add(most)),
+                }
+            }
+        };
+        self.at = Some((time, now));
+        time
+    }
+}
+
+fn estimate((time, then): (u64, Duration), now: Duration) -> u64 {
+    time.saturating_add(nanos(now.saturating_sub(then)))
+}
+
+fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A map's clock at a cell, and the moment from which the cell counts.
+#[derive(Clone)]
+struct Clock(Arc<Mutex<MapClock>>, Instant);
+
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock(Arc::default(), Instant::now())
+    }
+}
+
+impl Clock {
+    fn raise(&self, time: u64) {
+        lock(&self.0).raise(time, self.1.elapsed());
+    }
+
+    fn read(&self) -> u64 {
+        lock(&self.0).read(wall(), self.1.elapsed())
+    }
+}
+
 /// A cell's copy.
 #[derive(Default)]
 pub(super) struct Copy {
     state: State,
     answers: Answers,
+    clock: Clock,
 }
 
 /// The part of a copy that is the same at all cells.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct State {
     keys: Keyspace,
-    /// The latest time that was sent.
+    /// The latest time that was sent, in nanoseconds since 1970.
     time: u64,
 }
 
@@ -78,6 +161,7 @@ impl Object for Copy {
     fn apply(&mut self, update: Update, origin: &Origin) {
         let State { keys, time } = &mut self.state;
         *time = update.time.max(*time);
+        self.clock.raise(*time);
         let (answer, changes) = keys.decide(&update.request, *time);
         changes.iter().for_each(|change| drop(keys.apply(change)));
         if origin.own {
@@ -94,37 +178,43 @@ impl Object for Copy {
     }
 
     fn restore(&self, snapshot: &Snapshot) -> Result<Copy, Corrupt> {
-        Ok(Copy { state: snapshot.read()?, answers: self.answers.clone() })
+        let (state, clock): (State, _) = (snapshot.read()?, self.clock.clone());
+        if state.time > 0 {
+            clock.raise(state.time);
+        }
+        Ok(Copy { state, answers: self.answers.clone(), clock })
     }
 }
 
-/// This cell's part in a map that a group keeps.
+/// A cell's part in a map that a group keeps.
 pub(super) struct GroupMap {
     member: watch::Receiver<Option<Member<Copy>>>,
     answers: Answers,
+    clock: Clock,
     last: AtomicU64,
     /// The member leaves when this is dropped.
     _stays: watch::Sender<()>,
 }
 
-/// The time between two looks at whether the member was dropped, and the pause before one joins again.
+/// Interval at which the member is checked, and the pause before the next attempt to join.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// A command waits so long for this cell to be a member.
+/// Time that a command waits for this cell to be a member.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl GroupMap {
-    /// Begins to join, on the future that is returned, which joins again whenever the member was dropped. It ends once the map is.
+    /// Begins to join. The returned future joins again whenever the member was dropped. It ends with the map.
     pub(super) fn begin(node: Node, map: MapId) -> (GroupMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let answers = Answers::default();
+        let (answers, clock) = (Answers::default(), Clock::default());
         let (told, member) = watch::channel(None);
         let (stays, mut stay) = watch::channel(());
         let belong = {
-            let answers = answers.clone();
+            let (answers, clock) = (answers.clone(), clock.clone());
             async move {
                 // An error says that the sender is gone.
                 while stay.has_changed().is_ok() {
-                    let copy = Copy { answers: answers.clone(), ..Copy::default() };
+                    let copy =
+                        Copy { state: State::default(), answers: answers.clone(), clock: clock.clone() };
                     let member = match node.group(format!("map-{}", map.0)).join(copy).await {
                         Ok(member) => member,
                         Err(error) => {
@@ -142,44 +232,51 @@ impl GroupMap {
                         }
                     }
                     told.send_replace(None);
-                    // The last to hold it has it leave; what is under way holds it.
+                    // The last holder makes the member leave; requests in progress hold it, too.
                     drop(member);
                 }
             }
         };
-        (GroupMap { member, answers, last: AtomicU64::new(0), _stays: stays }, Box::pin(belong))
+        (GroupMap { member, answers, clock, last: AtomicU64::new(0), _stays: stays }, Box::pin(belong))
     }
 
-    /// The number of members, if this cell is one.
+    /// Returns the number of members, if this cell is one.
     pub(super) fn members(&self) -> Option<usize> {
         Some(self.member.borrow().as_ref()?.view().ok()?.members.len())
     }
 
-    pub(super) fn ask(&self, request: Request) -> Asked {
+    pub(super) fn ask(&self, request: Request) -> OutcomeFuture {
         let mut member = self.member.clone();
-        let answers = self.answers.clone();
+        let (answers, clock) = (self.answers.clone(), self.clock.clone());
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let ready = timer::timeout(PATIENCE, async {
                 member.wait_for(Option::is_some).await.ok().and_then(|member| member.clone())
             });
             let Some(Some(member)) = ready.await else {
-                return Err(Undone::NotDone(String::from("this cell is not in the map's group at present")));
+                return Err(RequestError::NotDone(String::from(
+                    "this cell is not in the map's group at present",
+                )));
             };
             if request.is_read() {
-                return member.read(|copy| copy.state.keys.read(&request, wall())).map_err(Undone::of);
+                return member
+                    .read(|copy| copy.state.keys.read(&request, clock.read()))
+                    .map_err(RequestError::of);
             }
             let _forgotten = Forget(&answers, number);
-            member.ordered_send(Update { number, time: wall(), request }).await.map_err(Undone::of)?;
-            // A read looks behind everything that was delivered.
-            member.read(|_| ()).map_err(|error| Undone::MaybeApplied(error.to_string()))?;
+            member
+                .ordered_send(Update { number, time: clock.read(), request })
+                .await
+                .map_err(RequestError::of)?;
+            // A read first applies all deliveries.
+            member.read(|_| ()).map_err(|error| RequestError::MaybeApplied(error.to_string()))?;
             let answer = lock(&answers).remove(&number);
-            answer.ok_or_else(|| Undone::MaybeApplied(String::from("this cell joined the group anew")))
+            answer.ok_or_else(|| RequestError::MaybeApplied(String::from("this cell joined the group anew")))
         })
     }
 }
 
-/// Has an answer forgotten that nobody waits for any more.
+/// A guard that drops an answer for which nobody waits.
 struct Forget<'a>(&'a Answers, u64);
 
 impl Drop for Forget<'_> {
@@ -188,7 +285,62 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// The state under this lock is whole at every step.
-fn lock(answers: &Answers) -> MutexGuard<'_, HashMap<u64, Answer>> {
-    answers.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const HOUR: u64 = 3_600 * SECOND;
+    const NOW: u64 = 1_795_000_000 * SECOND;
+
+    /// Cells that send each other the map's time, ten times a second each. Returns by how much it is ahead at
+    /// the end.
+    fn ahead_after(
+        clocks: &mut [MapClock],
+        from: u64,
+        seconds: u64,
+        wrong: impl Fn(usize, u64) -> u64,
+    ) -> i64 {
+        let mut time = 0;
+        for tenth in from * 10..(from + seconds) * 10 {
+            let passed = tenth * SECOND / 10;
+            for cell in 0..clocks.len() {
+                let now = Duration::from_nanos(passed);
+                time = clocks[cell].read(NOW + passed + wrong(cell, passed), now).max(time);
+                clocks.iter_mut().for_each(|clock| clock.raise(time, now));
+            }
+        }
+        time as i64 - (NOW + (from + seconds) * SECOND) as i64
+    }
+
+    /// One cell's wall clock is an hour ahead for one second. Lives that begin later last as long as they
+    /// should.
+    #[test]
+    fn a_wall_clock_that_jumps_moves_the_maps_time_by_little() {
+        let mut clocks = [MapClock::default(), MapClock::default(), MapClock::default()];
+        let right = |_, _| 0;
+        assert!(ahead_after(&mut clocks, 0, 5, right).unsigned_abs() < SECOND);
+        let jumped = |cell, _| if cell == 1 { HOUR } else { 0 };
+        let ahead = ahead_after(&mut clocks, 5, 1, jumped);
+        assert!(ahead.unsigned_abs() < SECOND / 2, "{ahead}");
+        let ahead = ahead_after(&mut clocks, 6, 10, right);
+        assert!(ahead.unsigned_abs() < SECOND / 5, "{ahead}");
+    }
+
+    /// The first cell that wrote had a wrong clock. The others pull the time to theirs.
+    #[test]
+    fn a_time_that_began_wrong_comes_right() {
+        let mut clocks = [MapClock::default(), MapClock::default(), MapClock::default()];
+        clocks[0].raise(NOW + 10 * SECOND, Duration::ZERO);
+        assert!(ahead_after(&mut clocks, 0, 200, |_, _| 0).unsigned_abs() < SECOND / 2);
+    }
+
+    /// Nobody writes for an hour, and then a clock jumps.
+    #[test]
+    fn an_idle_map_follows_no_jump() {
+        let mut clock = MapClock::default();
+        clock.read(NOW, Duration::ZERO);
+        let time = clock.read(NOW + 2 * HOUR, Duration::from_secs(3_600));
+        assert_eq!(time, NOW + HOUR + SECOND / 2);
+    }
 }

@@ -1,23 +1,29 @@
-//! Keys with strings and hashes, as one state: what a service or a group keeps of a map.
+//! Keys with strings and hashes, as one state: the part of a map that a service or a group replicates.
 //!
-//! **Promise.** The consequence of a [`Request`] depends on the keys that are there, on the request, and on the time that it is given, and on
-//! nothing else. So replicas that are given the same requests and times, in one order, have the same keys; and a command that reads
-//! and writes at once does so with nothing in between, which partial quorums cannot promise.
+//! **Promise.** The effect of a [`Request`] depends only on the present keys, the request, and the given
+//! time. So replicas that get the same requests and times, in one order, have the same keys. A command that
+//! reads and writes does so in one step, which partial quorums cannot promise.
 //!
-//! **Source.** The commands of Redis 7 on strings and hashes, whose answers these are.
+//! **Source.** The commands of Redis 7 on strings and hashes, and their answers.
 //!
-//! **How.** [`Keyspace::decide`] finds out what a request comes to and changes nothing; [`Keyspace::apply`] makes the changes, and returns those
-//! that take them back. Keys stand in the order of their hashes, so that a scan that goes on behind a hash tells every key that is
-//! there from its beginning to its end, whatever is written meanwhile.
+//! **How.** [`Keyspace::decide`] finds the result of a request and changes nothing. [`Keyspace::apply`] makes
+//! the changes, and returns those that take them back. Keys are in the order of their hashes. So a scan that
+//! continues after a hash returns every key that exists from its beginning to its end, whatever is written
+//! meanwhile.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `request` | what is asked, and what is answered |
-//! | `decide` | what a request comes to |
+//! | `request` | requests and answers |
+//! | `decide` | the result of a request |
 //!
-//! **Time.** A key whose life is over is as good as deleted from then on, and is removed by writes that come later, a few with each.
+//! **Time.** A key whose life is over counts as deleted from then on. Later writes remove such keys, a few
+//! each.
 //!
-//! **Bounds.** [`VALUE_BYTES_MAX`] of a value, all fields of a hash together; [`BYTES_MAX`] of a map.
+//! **Ids.** A request may carry an id ([`Request::Once`]). Its answer is stored under a key of that id, in
+//! the same step, and answers repetitions. So a client that lost an answer may ask again.
+//!
+//! **Bounds.** [`VALUE_BYTES_MAX`] of a value, with all fields of a hash; [`BYTES_MAX`] of a map;
+//! [`ANSWER_BYTES_MAX`] of an answer. A scan returns fewer keys if they are long ([`SCAN_BYTES`]).
 
 mod decide;
 mod request;
@@ -25,74 +31,90 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use quorate_protocol::partial::{Kind, Value};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use xxhash_rust::xxh3::xxh3_64;
 
-use self::decide::Draft;
 pub use self::request::{Answer, Life, Only, Refusal, Request, When};
 
-/// No value, and no hash, has more bytes.
+/// Upper bound of a value or a hash, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
-/// No map has more bytes, keys and values and what they take beside.
+/// Upper bound of a map, in bytes of keys and values and their overhead.
 pub const BYTES_MAX: usize = 1 << 30;
 
-/// Of an entry and of a field, beside their own bytes, about.
+/// Upper bound of the answer to a read, in bytes. Keys that are named several times count each time.
+pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of keys after which a scan stops.
+pub const SCAN_BYTES: usize = 256 << 10;
+
+/// Time for which the answer to a request with an id is remembered.
+pub const REMEMBERED_FOR: Duration = Duration::from_secs(600);
+
+/// The prefix of keys that are the memory of ids. They are ordinary keys, so that a copy of the map has them,
+/// too.
+const MEMORY_PREFIX: &[u8] = b"quorate:id:";
+
+/// Approximate overhead of an entry and of a field, in bytes.
 const ENTRY_BYTES: usize = 160;
 const FIELD_BYTES: usize = 96;
 
-/// A write removes so many keys whose life is over.
+/// Number of expired keys that a write removes.
 const REMOVED_AT_ONCE: usize = 16;
 
 /// A change of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Change {
-    /// This is under the key now; none: nothing.
+pub enum KeyspaceChange {
+    /// The new entry of a key; `None` removes the key.
     Key(Bytes, Option<Entry>),
-    /// This field of the hash under the key has this value; none: there is none of this name. Another one is left.
+    /// The new value of a field of the hash of this key; `None` removes the field. The hash keeps at least
+    /// one other field.
     Field(Bytes, Bytes, Option<Bytes>),
-    /// The life of what is under the key is over then.
+    /// The new end of the life of a key's value.
     Life(Bytes, Option<u64>),
 }
 
-/// The value under a key, and its life.
+/// The value of a key, and its life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    content: Content,
-    /// The end of its life, in nanoseconds since 1970.
+    content: EntryContent,
+    /// The end of the entry's life, in nanoseconds since 1970.
     expires: Option<u64>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Content {
+enum EntryContent {
     String(Bytes),
-    /// Never without fields.
+    /// A hash, which is never empty.
     Hash(BTreeMap<Bytes, Bytes>),
 }
 
-/// A key behind its hash.
-type Place = (u64, Bytes);
+/// A key's hash, and the key.
+type HashedKey = (u64, Bytes);
 
 /// Keys with strings and hashes.
 #[derive(Clone, Debug, Default)]
 pub struct Keyspace {
-    keys: BTreeMap<Place, Entry>,
-    /// Those whose life has a limit, by that.
-    limited: BTreeSet<(u64, Place)>,
+    keys: BTreeMap<HashedKey, Entry>,
+    /// Keys whose life has a limit, by its end.
+    limited: BTreeSet<(u64, HashedKey)>,
     bytes: usize,
 }
 
-fn place(key: &Bytes) -> Place {
+fn place(key: &Bytes) -> HashedKey {
     (xxh3_64(key), key.clone())
 }
 
 impl Entry {
     fn string(value: Bytes, expires: Option<u64>) -> Entry {
-        Entry { content: Content::String(value), expires }
+        Entry { content: EntryContent::String(value), expires }
     }
 
     fn is_over(&self, now: u64) -> bool {
@@ -101,8 +123,8 @@ impl Entry {
 
     fn value(&self) -> Value {
         match &self.content {
-            Content::String(value) => Value::String(value.clone()),
-            Content::Hash(fields) => {
+            EntryContent::String(value) => Value::String(value.clone()),
+            EntryContent::Hash(fields) => {
                 Value::Hash(fields.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
             }
         }
@@ -110,8 +132,8 @@ impl Entry {
 
     fn content_bytes(&self) -> usize {
         match &self.content {
-            Content::String(value) => value.len(),
-            Content::Hash(fields) => {
+            EntryContent::String(value) => value.len(),
+            EntryContent::Hash(fields) => {
                 fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum()
             }
         }
@@ -119,48 +141,35 @@ impl Entry {
 }
 
 impl Keyspace {
-    /// The number of keys, those whose life is over among them until they are removed.
+    /// Returns the number of keys, expired ones included until they are removed.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// True if there are no keys.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Bytes of keys and values and what they take beside, about.
+    /// Returns the approximate size of keys and values and their overhead, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The answer to a request, and what is to be changed. `now` is in nanoseconds since 1970.
-    pub fn decide(&self, request: &Request, now: u64) -> (Answer, Vec<Change>) {
-        let mut draft = Draft::new(self, now);
-        match draft.decide(request) {
-            Ok(answer) if draft.changes.is_empty() => (answer, Vec::new()),
-            Ok(answer) => (answer, self.over(now).chain(draft.changes).collect()),
-            Err(refusal) => (Answer::Refused(refusal), Vec::new()),
-        }
-    }
-
-    /// The answer to a request that changes nothing.
-    pub fn read(&self, request: &Request, now: u64) -> Answer {
-        self.decide(request, now).0
-    }
-
     /// Makes a change, and returns the one that takes it back.
-    pub fn apply(&mut self, change: &Change) -> Change {
+    pub fn apply(&mut self, change: &KeyspaceChange) -> KeyspaceChange {
         match change {
-            Change::Key(key, entry) => {
+            KeyspaceChange::Key(key, entry) => {
                 let before = self.replace(key, entry.clone());
-                Change::Key(key.clone(), before)
+                KeyspaceChange::Key(key.clone(), before)
             }
-            Change::Field(key, name, value) => {
+            KeyspaceChange::Field(key, name, value) => {
                 let Some(entry) = self.keys.get_mut(&place(key)) else {
                     unreachable!("a field is of a hash")
                 };
-                let Content::Hash(fields) = &mut entry.content else { unreachable!("a field is of a hash") };
+                let EntryContent::Hash(fields) = &mut entry.content else {
+                    unreachable!("a field is of a hash")
+                };
                 let before = match value {
                     Some(value) => fields.insert(name.clone(), value.clone()),
                     None => fields.remove(name),
@@ -169,9 +178,9 @@ impl Keyspace {
                     value.as_ref().map_or(0, |value| FIELD_BYTES + name.len() + value.len())
                 };
                 self.bytes = self.bytes + field(value) - field(&before);
-                Change::Field(key.clone(), name.clone(), before)
+                KeyspaceChange::Field(key.clone(), name.clone(), before)
             }
-            Change::Life(key, expires) => {
+            KeyspaceChange::Life(key, expires) => {
                 let place = place(key);
                 let Some(entry) = self.keys.get_mut(&place) else { unreachable!("a life is of a value") };
                 let before = std::mem::replace(&mut entry.expires, *expires);
@@ -181,14 +190,14 @@ impl Keyspace {
                 if let Some(expires) = expires {
                     self.limited.insert((*expires, place));
                 }
-                Change::Life(key.clone(), before)
+                KeyspaceChange::Life(key.clone(), before)
             }
         }
     }
 
-    /// Makes changes, and returns those that take them back, in the order in which they do.
-    pub fn apply_all(&mut self, changes: &[Change]) -> Vec<Change> {
-        let mut undo: Vec<Change> = changes.iter().map(|change| self.apply(change)).collect();
+    /// Makes changes, and returns those that take them back, in the order in which to apply them.
+    pub fn apply_all(&mut self, changes: &[KeyspaceChange]) -> Vec<KeyspaceChange> {
+        let mut undo: Vec<KeyspaceChange> = changes.iter().map(|change| self.apply(change)).collect();
         undo.reverse();
         undo
     }
@@ -213,10 +222,10 @@ impl Keyspace {
         before
     }
 
-    /// The removal of some keys whose life is over.
-    fn over(&self, now: u64) -> impl Iterator<Item = Change> + '_ {
+    /// Returns the removal of some expired keys.
+    fn over(&self, now: u64) -> impl Iterator<Item = KeyspaceChange> + '_ {
         let over = self.limited.iter().take_while(move |(expires, _)| *expires <= now).take(REMOVED_AT_ONCE);
-        over.map(|(_, (_, key))| Change::Key(key.clone(), None))
+        over.map(|(_, (_, key))| KeyspaceChange::Key(key.clone(), None))
     }
 
     fn live(&self, key: &Bytes, now: u64) -> Option<&Entry> {
@@ -228,20 +237,21 @@ impl Keyspace {
         let Some(from) = behind.map_or(Some(0), |hash| hash.checked_add(1)) else {
             return Answer::Keys { keys: Vec::new(), next: None };
         };
-        let (mut keys, mut next, mut seen) = (Vec::new(), None, 0);
+        let (mut keys, mut next, mut seen, mut bytes) = (Vec::new(), None, 0, 0);
         let mut last = None;
         for ((hash, key), entry) in self.keys.range((from, Bytes::new())..) {
-            // Keys of one hash are told together.
-            if seen >= limit && last != Some(*hash) {
+            // Keys of one hash are returned together.
+            if (seen >= limit || bytes >= SCAN_BYTES) && last != Some(*hash) {
                 next = last;
                 break;
             }
             (seen, last) = (seen + 1, Some(*hash));
             if !entry.is_over(now) {
                 let kind = match entry.content {
-                    Content::String(_) => Kind::String,
-                    Content::Hash(_) => Kind::Hash,
+                    EntryContent::String(_) => Kind::String,
+                    EntryContent::Hash(_) => Kind::Hash,
                 };
+                bytes += key.len();
                 keys.push((key.clone(), kind));
             }
         }

@@ -1,8 +1,8 @@
-//! Maps that are kept otherwise than by partial quorums.
+//! Maps of other strategies than partial quorums.
 //!
-//! **Promise.** A map has a strategy from its creation on. Of a map of partial quorums nothing is here. Another one is kept by a service, a
-//! group or a table, and does what that promises; each request ends in one [`Answer`], or in one [`Undone`], which says what may have
-//! happened.
+//! **Promise.** A map has a strategy from its creation on. Maps of partial quorums are elsewhere. A service,
+//! a group or a table keeps each other map, which has the promises of its keeper. Each request ends in one
+//! [`Answer`](keyspace::Answer), or in one [`RequestError`], which says what may have happened.
 //!
 //! | strategy | kept by | reads | writes |
 //! |---|---|---|---|
@@ -10,10 +10,11 @@
 //! | `group` | a process group of the cells | of the cell's own copy | in one order at all cells |
 //! | `ordered` | a table of a cluster of tables | linearizable, one cut | linearizable, once |
 //!
-//! **Source.** 003 §VI, Isis2, 002 §6: the strategies are other rooms of this house, and here is what makes maps of them.
+//! **Source.** 003 §VI, Isis2, 002 §6: other modules implement the strategies, and this one makes maps of
+//! them.
 //!
-//! **Shape.** What a command does is one pure state machine, [`keyspace`]. The service and the group replicate it, each in its way; the table has
-//! statements instead.
+//! **Shape.** The effect of a command is defined by one pure state machine, [`keyspace`]. The service and the
+//! group replicate it, each in its way; the table has statements instead.
 //!
 //! ```text
 //!   protocol thread                          this thread
@@ -23,22 +24,27 @@
 //! ```
 //!
 //! **Invariants.**
-//! - *The order says which maps there are*, and by whom a service is founded. A cell that comes back begins all of them again.
-//! - *A map's name may be another map later*: services and groups go by its number, which is never used twice.
-//! - *The protocol thread waits for nothing here*: it hands over, and is handed back.
+//! - *The order says which maps exist*, and which cell founds a service. A cell that comes back begins all
+//!   maps again.
+//! - *A map's name may be another map later*: services and groups use its number, which is never used twice.
+//! - *The protocol thread does not wait here*: it passes requests on, and gets their outcomes as commands.
 //!
 //! **Attacks considered.**
-//! - *Clients ask for more than is answered.* What is under way is bounded in bytes and in number; beyond that it is refused at once.
-//! - *A map is dropped with requests under way.* They end as they end; later ones are refused.
-//! - *This process lacks what a strategy needs.* It says which setting that is, to whoever asks for such a map.
+//! - *Clients send more than is answered.* Requests in progress are bounded in bytes and in number; above
+//!   that they are refused at once. The values that reads may return are bounded, too: further reads wait for
+//!   earlier ones.
+//! - *A map is dropped with requests in progress.* They end normally; later ones are refused.
+//! - *This process lacks a setting that a strategy needs.* A request for such a map gets an error that names
+//!   the setting.
 
 mod group;
 pub mod keyspace;
 mod ordered;
+mod outcome;
 mod service;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     path::PathBuf,
     pin::Pin,
     sync::{
@@ -47,7 +53,7 @@ use std::{
     },
     task::Poll,
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
@@ -56,92 +62,63 @@ use quorate_protocol::{
     partial::{MapId, Roster, Strategy},
 };
 use serde::Serialize;
-use thiserror::Error as ThisError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tracing::info;
 
 use self::{
     group::GroupMap,
-    keyspace::{Answer, Request},
+    keyspace::{ANSWER_BYTES_MAX, Request, SCAN_BYTES, VALUE_BYTES_MAX},
     ordered::OrderedMap,
     service::ServiceMap,
 };
 use crate::{error::Error, node::Node, service::Begin, wait::Wait};
 
-/// The means by which a cell keeps such maps.
+pub use outcome::{Outcome, RequestError};
+
+/// The means by which a cell keeps maps of other strategies.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// The addresses at which it and the other cells host services; none: it hosts none.
+    /// The addresses at which the cell and the other cells host services; `None` if it hosts none.
     pub services: Option<Services>,
-    /// Addresses of routers of a cluster of tables, `host:port`; none: there are neither ordered maps nor maps of groups.
+    /// Addresses of routers of a cluster of tables, `host:port`. Without them there are neither ordered maps
+    /// nor maps of groups.
     pub tables: Vec<String>,
 }
 
-/// The places at which cells host services.
+/// The addresses at which cells host services.
 #[derive(Clone, Debug)]
 pub struct Services {
-    /// The address at which this one listens, `host:port`.
+    /// The address at which this cell listens, `host:port`.
     pub listen: String,
-    /// The address at which the others reach it, if it is another one.
+    /// The address at which others reach it, if it differs.
     pub advertise: Option<String>,
-    /// The addresses of the others.
+    /// The addresses of the other cells.
     pub seeds: Vec<String>,
-    /// The directory for the logs of its replicas; none: in memory.
+    /// The directory for the logs of its replicas; `None` keeps logs in memory.
     pub directory: Option<PathBuf>,
 }
 
-/// A request that came to nothing.
-#[derive(Clone, Debug, PartialEq, Eq, ThisError)]
-pub enum Undone {
-    /// Maps of this strategy do not have it.
-    #[error("not supported: {0}")]
-    Unsupported(String),
-    /// Nothing was read, and nothing was written, now or later.
-    #[error("nothing was done: {0}")]
-    NotDone(String),
-    /// It is not known whether it takes effect: at any time from now on, or never.
-    #[error("it may take effect: {0}")]
-    MaybeApplied(String),
-}
-
-impl Undone {
-    fn of(error: Error) -> Undone {
-        match error {
-            Error::MaybeApplied { why, .. } | Error::Expired { why } => Undone::MaybeApplied(why),
-            // Its call took effect.
-            Error::Mismatch { .. } => Undone::MaybeApplied(error.to_string()),
-            other => Undone::NotDone(other.to_string()),
-        }
-    }
-}
-
-/// The outcome of a request.
-pub type Outcome = Result<Answer, Undone>;
-
-/// The outcome of a request that is under way.
-type Asked = Pin<Box<dyn Future<Output = Outcome> + Send>>;
-
-/// The way to the maps of a cell that are kept otherwise than by partial quorums. Clones share it.
+/// The access to a cell's maps of other strategies. Clones share it.
 #[derive(Clone)]
-pub struct Strategies(Arc<Shared>);
+pub struct Strategies(Arc<StrategiesShared>);
 
-struct Shared {
-    orders: UnboundedSender<Order>,
-    /// Requests under way, and their bytes.
+struct StrategiesShared {
+    orders: UnboundedSender<StrategyCommand>,
+    /// Number and bytes of the requests in progress.
     running: AtomicUsize,
     bytes: AtomicUsize,
-    /// Taken by the thread that carries them out.
-    taken: Mutex<Option<UnboundedReceiver<Order>>>,
+    /// The receiver of orders, until the executing thread takes it.
+    taken: Mutex<Option<UnboundedReceiver<StrategyCommand>>>,
 }
 
-enum Order {
+enum StrategyCommand {
     Ask {
         id: u64,
         map: MapId,
         request: Request,
     },
     Roster(Arc<Roster>),
-    /// The groups are told; then it ends.
+    /// Leaves the groups, and then ends the thread.
     Leave,
     End,
 }
@@ -150,41 +127,42 @@ impl Default for Strategies {
     fn default() -> Self {
         let (orders, taken) = unbounded_channel();
         let (running, bytes, taken) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Some(taken)));
-        Strategies(Arc::new(Shared { orders, running, bytes, taken }))
+        Strategies(Arc::new(StrategiesShared { orders, running, bytes, taken }))
     }
 }
 
 impl Strategies {
-    /// Asks a map. The outcome comes to the [front](super::Front) under this name, unless the request is refused at once.
-    pub fn ask(&self, id: u64, map: MapId, request: Request) -> Result<(), Undone> {
-        let Shared { running, bytes, .. } = &*self.0;
+    /// Sends a request to a map. The outcome comes to the [front](super::Front) with this id, unless the
+    /// request is refused at once.
+    pub fn ask(&self, id: u64, map: MapId, request: Request) -> Result<(), RequestError> {
+        let StrategiesShared { running, bytes, .. } = &*self.0;
         let more = request.bytes();
         if running.load(Relaxed) >= RUNNING_MAX || bytes.load(Relaxed) + more > BYTES_MAX {
-            return Err(Undone::NotDone(String::from("too much is under way")));
+            return Err(RequestError::NotDone(String::from("too much is under way")));
         }
         running.fetch_add(1, Relaxed);
         bytes.fetch_add(more, Relaxed);
-        self.order(Order::Ask { id, map, request });
+        self.order(StrategyCommand::Ask { id, map, request });
         Ok(())
     }
 
-    /// A request of so many bytes is under way no more.
+    /// Takes a request of `bytes` bytes off the counts.
     fn over(&self, bytes: usize) {
         self.0.running.fetch_sub(1, Relaxed);
         self.0.bytes.fetch_sub(bytes, Relaxed);
     }
 
-    /// The maps that there are.
+    /// Adopts the present maps.
     pub(super) fn follow(&self, roster: Arc<Roster>) {
-        self.order(Order::Roster(roster));
+        self.order(StrategyCommand::Roster(roster));
     }
 
-    fn order(&self, order: Order) {
-        // Its thread ends with the process, which hears no more clients then.
+    fn order(&self, order: StrategyCommand) {
+        // The thread ends with the process, which then has no clients.
         let _ = self.0.orders.send(order);
     }
 
-    /// Starts the thread that carries out what is asked. `told` takes the outcomes.
+    /// Starts the thread that executes requests. `told` takes the outcomes.
     pub(super) fn start(
         &self,
         domain: DomainId,
@@ -192,7 +170,7 @@ impl Strategies {
         settings: Settings,
         insecure: bool,
         told: impl Fn(u64, Outcome) + Send + 'static,
-    ) -> Result<Keeping, Error> {
+    ) -> Result<StrategyThread, Error> {
         let taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
         let orders = taken.ok_or_else(|| Error::start("a process has strategies of its own"))?;
         let services = settings.services.map(|services| {
@@ -213,169 +191,211 @@ impl Strategies {
         let tables = (!settings.tables.is_empty())
             .then(|| Node::builder().routers(settings.tables).insecure(insecure).start().wait());
         let (services, tables) = (services.transpose()?, tables.transpose()?);
-        let maps = Maps::default();
+        let maps = KeptMaps::default();
         let running = FuturesUnordered::new();
         let strategies = self.clone();
-        let keeper = Keeper { me, services, tables, maps: maps.clone(), running, strategies };
-        let run = move || keeper.run(orders, told).wait();
+        let (reading, waiting) = (0, VecDeque::new());
+        let executor =
+            Executor { me, services, tables, maps: maps.clone(), running, reading, waiting, strategies };
+        let run = move || executor.run(orders, told).wait();
         let thread = thread::Builder::new().name(String::from("strategies")).spawn(run)?;
-        Ok(Keeping { strategies: self.clone(), maps, thread: Mutex::new(Some(thread)) })
+        Ok(StrategyThread { strategies: self.clone(), maps, thread: Mutex::new(Some(thread)) })
     }
 }
 
-/// A map of another strategy, as this cell keeps it.
+/// The state of a map of another strategy in this cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Standing {
-    /// Its name.
+pub struct StrategyMapStatus {
+    /// The map's name.
     pub name: String,
-    /// Its strategy.
+    /// The map's strategy.
     pub strategy: &'static str,
-    /// True if this cell does what the strategy says: it is in the group, or among the replicas, or reaches the table.
+    /// Whether this cell does its part: it is in the group, or among the replicas, or reaches the table.
     pub takes_part: bool,
-    /// The number of those that keep it, as this cell knows: members of the group, or replicas. None of a table, whose cluster knows.
+    /// Number of the map's keepers, as this cell knows: members of the group, or replicas. `None` for a
+    /// table, whose cluster knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<usize>,
-    /// The setting that it lacks, if it takes no part and never will.
+    /// The setting that the cell lacks, if it will never take part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacks: Option<String>,
 }
 
 /// The maps that are kept, with their names.
-type Maps = Arc<Mutex<BTreeMap<MapId, (String, Kept)>>>;
+type KeptMaps = Arc<Mutex<BTreeMap<MapId, (String, MapKeeper)>>>;
 
-fn lock(maps: &Maps) -> MutexGuard<'_, BTreeMap<MapId, (String, Kept)>> {
-    // The state under this lock is whole at every step.
+fn lock(maps: &KeptMaps) -> MutexGuard<'_, BTreeMap<MapId, (String, MapKeeper)>> {
+    // The state under this lock is valid at every step.
     maps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The thread that carries out what is asked. Dropped, it ends at once.
-pub(super) struct Keeping {
+/// The thread that executes requests. Dropping it ends the thread at once.
+pub(super) struct StrategyThread {
     strategies: Strategies,
-    maps: Maps,
+    maps: KeptMaps,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Keeping {
-    /// The standing of this cell with each map.
-    pub(super) fn standings(&self) -> Vec<Standing> {
-        lock(&self.maps).values().map(|(name, kept)| kept.standing(name)).collect()
+impl StrategyThread {
+    /// Returns the state of each map in this cell.
+    pub(super) fn statuses(&self) -> Vec<StrategyMapStatus> {
+        lock(&self.maps).values().map(|(name, kept)| kept.status(name)).collect()
     }
 
-    /// Leaves its groups, and waits until they know, or did not in time. Then all of it ends.
+    /// Leaves the groups that the thread serves, waits until their other members know it or time is up, and
+    /// ends the thread.
     pub(super) fn leave(&self) {
-        self.end(Order::Leave);
+        self.end(StrategyCommand::Leave);
     }
 
-    fn end(&self, order: Order) {
+    fn end(&self, order: StrategyCommand) {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             self.strategies.order(order);
-            // A panic has been printed by its own thread.
+            // The thread that panicked has printed its panic.
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Keeping {
+impl Drop for StrategyThread {
     fn drop(&mut self) {
-        self.end(Order::End);
+        self.end(StrategyCommand::End);
     }
 }
 
-/// The fate of a call of a service is told after so long, as far as it is known.
+/// Time after which the fate of a call of a service is reported, as far as it is known.
 const CALL_WAIT: Duration = Duration::from_secs(5);
 
-/// The time of day, in nanoseconds since 1970.
-fn wall() -> u64 {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
+/// Upper bounds of the requests in progress, in number and in bytes.
+const RUNNING_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 48 << 20;
+
+/// Upper bound of the answers to the requests in progress, in bytes. Above it, requests that return values
+/// wait for their turn.
+const READS_BYTES_MAX: usize = 64 << 20;
+
+/// Returns the upper bound of the answer to a request, in bytes.
+fn answer_bytes(request: &Request) -> usize {
+    match request {
+        Request::Read(keys) => (keys.len() * VALUE_BYTES_MAX).min(ANSWER_BYTES_MAX),
+        Request::Put { tell: true, .. }
+        | Request::Delete { tell: true, .. }
+        | Request::Live { tell: true, .. }
+        | Request::Once { .. } => VALUE_BYTES_MAX,
+        Request::Scan { .. } => SCAN_BYTES + VALUE_BYTES_MAX,
+        _ => 0,
+    }
 }
 
-/// Requests under way are bounded by number and by bytes of requests.
-const RUNNING_MAX: usize = 1 << 16;
-const BYTES_MAX: usize = 256 << 20;
+/// A task in progress: a request, or work on a map for which nobody waits.
+type StrategyTask = Pin<Box<dyn Future<Output = Option<(u64, Weight, Outcome)>> + Send>>;
 
-/// Something under way: a request, with its name and its bytes, or work on a map that nobody waits for.
-type Job = Pin<Box<dyn Future<Output = Option<(u64, usize, Outcome)>> + Send>>;
+/// The bytes for which a request is counted.
+#[derive(Clone, Copy)]
+struct Weight {
+    request: usize,
+    /// Upper bound of its answer.
+    answer: usize,
+}
 
-/// The one that carries out.
-struct Keeper {
+/// A request that waits for others to end, because their answers take the room.
+struct WaitingRequest {
+    id: u64,
+    map: MapId,
+    request: Request,
+}
+
+/// The executing thread's state.
+struct Executor {
     me: ProcessId,
     services: Option<Node>,
     tables: Option<Node>,
-    maps: Maps,
-    running: FuturesUnordered<Job>,
+    maps: KeptMaps,
+    running: FuturesUnordered<StrategyTask>,
+    /// Upper bound of the answers to the requests in `running`, in bytes.
+    reading: usize,
+    /// Requests that wait, oldest first. They count as requests in progress, in number and in bytes.
+    waiting: VecDeque<WaitingRequest>,
     strategies: Strategies,
 }
 
 /// A map, as this process keeps it.
-enum Kept {
+enum MapKeeper {
     Service(ServiceMap),
     Group(GroupMap),
     Ordered(OrderedMap),
-    /// It does not keep this strategy, for this reason.
+    /// A strategy that this process does not keep, and the reason.
     Not(&'static str, &'static str),
 }
 
-impl Kept {
-    fn standing(&self, name: &str) -> Standing {
+impl MapKeeper {
+    fn status(&self, name: &str) -> StrategyMapStatus {
         let (strategy, takes_part, copies, lacks) = match self {
-            Kept::Service(map) => {
-                let (takes_part, copies) = map.standing();
+            MapKeeper::Service(map) => {
+                let (takes_part, copies) = map.status();
                 ("service", takes_part, Some(copies), None)
             }
-            Kept::Group(map) => {
+            MapKeeper::Group(map) => {
                 let members = map.members();
                 ("group", members.is_some(), members, None)
             }
-            Kept::Ordered(map) => ("ordered", map.is_reached(), None, None),
-            Kept::Not(strategy, why) => (*strategy, false, None, Some((*why).to_owned())),
+            MapKeeper::Ordered(map) => ("ordered", map.is_reached(), None, None),
+            MapKeeper::Not(strategy, why) => (*strategy, false, None, Some((*why).to_owned())),
         };
-        Standing { name: name.to_owned(), strategy, takes_part, copies, lacks }
+        StrategyMapStatus { name: name.to_owned(), strategy, takes_part, copies, lacks }
     }
 }
 
-/// News for the one that carries out.
-enum News {
-    Orders(Vec<Order>),
-    Over(Option<(u64, usize, Outcome)>),
+/// An event for the executing thread.
+enum ExecutorEvent {
+    Orders(Vec<StrategyCommand>),
+    Over(Option<(u64, Weight, Outcome)>),
 }
 
-impl Keeper {
-    async fn run(mut self, mut orders: UnboundedReceiver<Order>, told: impl Fn(u64, Outcome)) {
+impl Executor {
+    async fn run(mut self, mut orders: UnboundedReceiver<StrategyCommand>, told: impl Fn(u64, Outcome)) {
         let mut some = Vec::new();
         loop {
             let news = std::future::poll_fn(|cx| {
                 if let Poll::Ready(count) = orders.poll_recv_many(cx, &mut some, RUNNING_MAX)
                     && count > 0
                 {
-                    return Poll::Ready(News::Orders(std::mem::take(&mut some)));
+                    return Poll::Ready(ExecutorEvent::Orders(std::mem::take(&mut some)));
                 }
                 match self.running.poll_next_unpin(cx) {
-                    Poll::Ready(Some(over)) => Poll::Ready(News::Over(over)),
-                    // Without work it waits for orders.
+                    Poll::Ready(Some(over)) => Poll::Ready(ExecutorEvent::Over(over)),
+                    // Without work, the thread waits for orders.
                     Poll::Ready(None) | Poll::Pending => Poll::Pending,
                 }
             });
             match news.await {
-                News::Over(None) => {}
-                News::Over(Some((id, bytes, outcome))) => {
-                    self.strategies.over(bytes);
+                ExecutorEvent::Over(None) => {}
+                ExecutorEvent::Over(Some((id, weight, outcome))) => {
+                    self.strategies.over(weight.request);
                     told(id, outcome);
+                    self.reading -= weight.answer;
+                    while let Some(first) = self.waiting.front()
+                        && self.has_room(&first.request)
+                        && let Some(WaitingRequest { id, map, request }) = self.waiting.pop_front()
+                    {
+                        self.begin((id, map, request), &told);
+                    }
                 }
-                News::Orders(orders) => {
+                ExecutorEvent::Orders(orders) => {
                     for order in orders {
                         match order {
-                            Order::Ask { id, map, request } => {
-                                let bytes = request.bytes();
-                                if let Err(refusal) = self.ask(id, map, request) {
-                                    self.strategies.over(bytes);
-                                    told(id, Err(refusal));
+                            StrategyCommand::Ask { id, map, request } => {
+                                let is_next = answer_bytes(&request) == 0 || self.waiting.is_empty();
+                                if is_next && self.has_room(&request) {
+                                    self.begin((id, map, request), &told);
+                                } else {
+                                    self.waiting.push_back(WaitingRequest { id, map, request });
                                 }
                             }
-                            Order::Roster(roster) => self.follow(&roster),
-                            Order::Leave => return self.leave().await,
-                            Order::End => return self.end().await,
+                            StrategyCommand::Roster(roster) => self.follow(&roster),
+                            StrategyCommand::Leave => return self.leave().await,
+                            StrategyCommand::End => return self.end().await,
                         }
                     }
                 }
@@ -385,7 +405,7 @@ impl Keeper {
 
     async fn leave(self) {
         lock(&self.maps).clear();
-        // Requests under way hold members of groups.
+        // Requests in progress hold members of groups.
         drop(self.running);
         for node in [self.services, self.tables].into_iter().flatten() {
             // Groups of maps have no files.
@@ -399,28 +419,44 @@ impl Keeper {
         }
     }
 
-    /// Begins a request, unless there is no such map.
-    fn ask(&mut self, id: u64, map: MapId, request: Request) -> Result<(), Undone> {
+    /// Whether the answer to a request may be gathered together with those in progress.
+    fn has_room(&self, request: &Request) -> bool {
+        let bytes = answer_bytes(request);
+        bytes == 0 || self.reading + bytes <= READS_BYTES_MAX
+    }
+
+    /// Begins a request, or reports the reason why not.
+    fn begin(&mut self, (id, map, request): (u64, MapId, Request), told: &impl Fn(u64, Outcome)) {
         let bytes = request.bytes();
+        if let Err(refusal) = self.ask(id, map, request) {
+            self.strategies.over(bytes);
+            told(id, Err(refusal));
+        }
+    }
+
+    /// Begins a request, unless the map does not exist.
+    fn ask(&mut self, id: u64, map: MapId, request: Request) -> Result<(), RequestError> {
+        let weight = Weight { request: request.bytes(), answer: answer_bytes(&request) };
         let asked = match lock(&self.maps).get(&map) {
-            Some((_, Kept::Service(map))) => map.ask(request),
-            Some((_, Kept::Group(map))) => map.ask(request),
-            Some((_, Kept::Ordered(map))) => map.ask(&request),
-            Some((_, Kept::Not(_, why))) => return Err(Undone::NotDone((*why).to_owned())),
-            None => return Err(Undone::NotDone(String::from("there is no such map any more"))),
+            Some((_, MapKeeper::Service(map))) => map.ask(request),
+            Some((_, MapKeeper::Group(map))) => map.ask(request),
+            Some((_, MapKeeper::Ordered(map))) => map.ask(&request),
+            Some((_, MapKeeper::Not(_, why))) => return Err(RequestError::NotDone((*why).to_owned())),
+            None => return Err(RequestError::NotDone(String::from("there is no such map any more"))),
         };
-        self.running.push(Box::pin(async move { Some((id, bytes, asked.await)) }));
+        self.reading += weight.answer;
+        self.running.push(Box::pin(async move { Some((id, weight, asked.await)) }));
         Ok(())
     }
 
-    /// Begins the maps that are new, and ends those that are gone.
+    /// Begins new maps, and ends those that are gone.
     fn follow(&mut self, roster: &Roster) {
         let of = |(name, id): (&str, MapId)| Some((id, (name.to_owned(), roster.layout().map(id)?.clone())));
         let present: BTreeMap<MapId, _> = roster.maps().filter_map(of).collect();
         let mut maps = lock(&self.maps);
         let gone: Vec<MapId> = maps.keys().filter(|id| !present.contains_key(id)).copied().collect();
         for id in gone {
-            if let Some((_, Kept::Service(map))) = maps.remove(&id) {
+            if let Some((_, MapKeeper::Service(map))) = maps.remove(&id) {
                 map.end();
             }
         }
@@ -440,18 +476,18 @@ impl Keeper {
                         Begin::Join
                     };
                     let (map, work) = ServiceMap::begin(node.clone(), id, begin);
-                    (Kept::Service(map), Some(work))
+                    (MapKeeper::Service(map), Some(work))
                 }
-                (Strategy::Service { .. }, None, _) => (Kept::Not(strategy, no_services), None),
+                (Strategy::Service { .. }, None, _) => (MapKeeper::Not(strategy, no_services), None),
                 (Strategy::Group, _, Some(node)) => {
                     let (map, work) = GroupMap::begin(node.clone(), id);
-                    (Kept::Group(map), Some(work))
+                    (MapKeeper::Group(map), Some(work))
                 }
                 (Strategy::Ordered, _, Some(node)) => {
                     let (map, work) = OrderedMap::begin(node.clone(), &name);
-                    (Kept::Ordered(map), Some(work))
+                    (MapKeeper::Ordered(map), Some(work))
                 }
-                (Strategy::Group | Strategy::Ordered, _, None) => (Kept::Not(strategy, no_tables), None),
+                (Strategy::Group | Strategy::Ordered, _, None) => (MapKeeper::Not(strategy, no_tables), None),
             };
             info!(name, map = id.0, strategy, "a map");
             maps.insert(id, (name, kept));

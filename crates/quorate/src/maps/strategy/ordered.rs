@@ -1,15 +1,20 @@
 //! A map as a table of a cluster of tables: the map's name is the table's, and each command is one statement.
 //!
-//! **Promise.** All commands take effect in the total order of the cluster: they are linearizable, reads too, and one command on several keys
-//! is one cut. A write is executed once, however often it has to be sent.
+//! **Promise.** All commands take effect in the total order of the cluster: they are linearizable, reads
+//! included, and a command on several keys is one cut. A write is executed once, however often it has to be
+//! sent.
 //!
-//! **Source.** 002 §6, whose prototype lays the order over Memcached: a replicated table of keys and values, partitioned by the key.
+//! **Source.** 002 §6, whose prototype puts the order on top of Memcached: a replicated table of keys and
+//! values, partitioned by the key.
 //!
-//! **The table.** `key text primary key, value text not null, expires timestamptz`. It is made if there is none of the map's name, and stays
-//! when the map is dropped: SQL reads it, and drops it.
+//! **The table.** `key text primary key, value text not null, expires timestamptz`. The cell makes it if
+//! there is none of the map's name. The table stays when the map is dropped: SQL can read it, and drop it. A
+//! table of the map's name and another shape belongs to somebody else. The map then refuses all commands,
+//! naming the table, and touches no row. The cell checks the shape before the first command and before each
+//! removal of expired rows, because SQL may alter the table, or drop it and make another one.
 //!
-//! **What it cannot do.** Values are text. Hashes, `SCAN`, and what tells the string that it replaces are refused by name. A statement's clock is
-//! that of the cell that was asked.
+//! **Limits.** Values are text. Hashes, `SCAN`, and writes that return the former string are refused with an
+//! error that names them. A statement uses the clock of the asked cell.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -19,10 +24,10 @@ use quorate_table::value::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::outcome::{OutcomeFuture, wall};
 use super::{
-    Asked, Undone,
+    RequestError,
     keyspace::{Answer, Life, Only, Refusal, Request, When},
-    wall,
 };
 use crate::{
     db::{Db, Rows},
@@ -31,96 +36,178 @@ use crate::{
     timer,
 };
 
-/// This cell's part in a map that a table keeps.
+/// The table, as the cell found it at its last check.
+#[derive(Clone)]
+enum Found {
+    /// The cluster or its catalogue is not in reach yet.
+    Nothing,
+    /// The map's table.
+    Table(Db),
+    /// A table of another shape.
+    OtherTable,
+}
+
+/// A cell's part in a map that a table keeps.
 pub(super) struct OrderedMap {
+    name: String,
     table: String,
-    db: watch::Receiver<Option<Db>>,
-    /// Looks after the table while this is there.
+    found: watch::Receiver<Found>,
+    /// The future that maintains the table ends when this is dropped.
     _stays: watch::Sender<()>,
 }
 
-/// A pause before the cluster is looked for again.
+/// Pause before the next attempt to reach the cluster.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Rows whose life is over are removed so often.
+/// Interval at which expired rows are removed.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
-/// A command waits so long for the cluster, and so long for the fate of a write.
+/// Pause before a table of another shape is checked again.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Time that a command waits for the cluster, and then for the fate of a write.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// 2000-01-01, in nanoseconds since 1970: from there SQL counts, in microseconds.
+/// The epoch of SQL's times, 2000-01-01, in nanoseconds since 1970. SQL counts in microseconds.
 const EPOCH: u64 = 946_684_800_000_000_000;
 
 impl OrderedMap {
-    /// Begins to look for the cluster and the table, on the future that is returned. It ends once the map is gone.
+    /// Begins to look for the cluster and the table, in the returned future. It ends with the map.
     pub(super) fn begin(node: Node, name: &str) -> (OrderedMap, Pin<Box<dyn Future<Output = ()> + Send>>) {
-        let table = format!("\"{}\"", name.replace('"', "\"\""));
-        let (told, db) = watch::channel(None);
+        let table = quoted(name);
+        let (told, found) = watch::channel(Found::Nothing);
         let (stays, mut stay) = watch::channel(());
         let serve = {
             let table = table.clone();
+            let shape = shape_of(name);
             async move {
-                let make = format!(
-                    "create table if not exists {table} (key text primary key, value text not null, expires timestamptz)"
-                );
-                let found = loop {
-                    // An error says that the map is gone.
-                    if stay.has_changed().is_err() {
-                        return;
-                    }
-                    let found = async {
-                        let db = node.db().await?;
-                        db.execute(&make).await?;
-                        Ok::<_, Error>(db)
-                    };
-                    match found.await {
-                        Ok(db) => break db,
-                        Err(error) => warn!(%error, table, "the map's table is not in reach yet"),
-                    }
-                    timer::sleep(PAUSE).await;
-                };
-                told.send_replace(Some(found.clone()));
+                let make = format!("create table if not exists {table} ({OWN})");
                 let sweep = format!("delete from {table} where expires <= $1");
-                while timer::timeout(SWEEP_EVERY, stay.changed()).await.is_none_or(|changed| changed.is_ok())
-                {
-                    if let Err(error) = found.execute(&sweep).bind(time(wall())).await {
-                        warn!(%error, table, "rows whose life is over stay for now");
+                let mut known = None;
+                // An error says that the map is gone.
+                while stay.has_changed().is_ok() {
+                    let look = async {
+                        let db = match known.take() {
+                            Some(db) => db,
+                            None => node.db().await?,
+                        };
+                        db.execute(&make).await?;
+                        let is_own = is_own(&db, &shape).await?;
+                        if is_own {
+                            // The previous statement has checked the shape.
+                            db.execute(&sweep).bind(time(wall())).await?;
+                        }
+                        Ok::<_, Error>((db, is_own))
+                    };
+                    let looked = look.await;
+                    let pause = match looked {
+                        Ok((db, true)) => {
+                            known = Some(db.clone());
+                            told.send_replace(Found::Table(db));
+                            SWEEP_EVERY
+                        }
+                        Ok((db, false)) => {
+                            if !matches!(*told.borrow(), Found::OtherTable) {
+                                warn!(table, "a table of the map's name has another shape");
+                            }
+                            known = Some(db);
+                            told.send_replace(Found::OtherTable);
+                            LOOK_EVERY
+                        }
+                        Err(error) => {
+                            warn!(%error, table, "the map's table is not in reach, and rows whose life is over stay for now");
+                            PAUSE
+                        }
+                    };
+                    let gone = timer::timeout(pause, stay.changed()).await;
+                    if gone.is_some_and(|changed| changed.is_err()) {
+                        return;
                     }
                 }
             }
         };
-        (OrderedMap { table, db, _stays: stays }, Box::pin(serve))
+        (OrderedMap { name: name.to_owned(), table, found, _stays: stays }, Box::pin(serve))
     }
 
-    /// True once the table was found.
+    /// Whether the table was found.
     pub(super) fn is_reached(&self) -> bool {
-        self.db.borrow().is_some()
+        matches!(*self.found.borrow(), Found::Table(_))
     }
 
-    pub(super) fn ask(&self, request: &Request) -> Asked {
-        let plan = Plan::of(&self.table, request, wall());
-        let mut db = self.db.clone();
+    pub(super) fn ask(&self, request: &Request) -> OutcomeFuture {
+        let plan = StatementPlan::of(&self.table, request, wall());
+        let (name, mut found) = (self.name.clone(), self.found.clone());
         Box::pin(async move {
             let plan = plan?;
+            let is_known = |found: &Found| !matches!(found, Found::Nothing);
             let ready = timer::timeout(PATIENCE, async {
-                db.wait_for(Option::is_some).await.ok().and_then(|db| db.clone())
+                found.wait_for(is_known).await.ok().map(|found| found.clone())
             });
-            let Some(Some(db)) = ready.await else {
-                return Err(Undone::NotDone(String::from("the cluster of tables is not in reach")));
-            };
-            plan.carry_out(&db).await
+            match ready.await {
+                Some(Some(Found::Table(db))) => plan.carry_out(&db).await,
+                Some(Some(Found::OtherTable)) => Err(RequestError::NotDone(format!(
+                    "the table {name:?} is not this map's: it has other columns. Rename it, or drop the map"
+                ))),
+                _ => Err(RequestError::NotDone(String::from("the cluster of tables is not in reach"))),
+            }
         })
     }
 }
 
-/// A time, as SQL has it.
+/// The columns of a map's table.
+const OWN: &str = "key text primary key, value text not null, expires timestamptz";
+
+/// Quotes a name for SQL.
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Returns the statements that list the columns of the tables of this name, and their keys.
+fn shape_of(name: &str) -> [String; 2] {
+    let name = name.replace('\'', "''");
+    let of = |what: &str| format!("select {what} where table_schema = 'public' and table_name = '{name}'");
+    [
+        of(
+            "column_name::text as a, data_type::text as b, is_nullable::text as c from information_schema.columns",
+        ),
+        of("column_name::text as a from information_schema.key_column_usage"),
+    ]
+}
+
+/// Whether the table has the shape of a map's.
+async fn is_own(db: &Db, [columns, keys]: &[String; 2]) -> Result<bool, Error> {
+    let mut present = Vec::new();
+    for row in db.query(columns).await? {
+        let text = |what| row.get::<String>(what);
+        present.push((text("a")?, text("b")?, text("c")?));
+    }
+    let keys: Result<Vec<String>, Error> = db.query(keys).await?.map(|row| row.get("a")).collect();
+    Ok(is_shape(present, &keys?))
+}
+
+/// Whether these are the columns and the key of a map's table. A column of the key is never null, whatever
+/// its definition says.
+fn is_shape(mut columns: Vec<(String, String, String)>, keys: &[String]) -> bool {
+    columns.sort();
+    let present: Vec<[&str; 3]> = columns
+        .iter()
+        .map(|(name, ty, nullable)| {
+            [&name[..], &ty[..], if keys.contains(name) { "NO" } else { &nullable[..] }]
+        })
+        .collect();
+    let own =
+        [["expires", "timestamp with time zone", "YES"], ["key", "text", "NO"], ["value", "text", "NO"]];
+    keys == ["key"] && present == own
+}
+
+/// Converts a time in nanoseconds since 1970 for SQL.
 fn time(nanos: u64) -> Value {
     Value::Timestamptz(
         (i64::try_from(nanos / 1_000).unwrap_or(i64::MAX)).saturating_sub((EPOCH / 1_000) as i64),
     )
 }
 
-/// The same back, in nanoseconds since 1970; none: it has no limit.
+/// Converts a time of SQL to nanoseconds since 1970; `None` if it has no limit.
 fn nanos(value: &Value) -> Option<u64> {
     match value {
         Value::Timestamptz(micros) => {
@@ -131,42 +218,42 @@ fn nanos(value: &Value) -> Option<u64> {
     }
 }
 
-/// One statement, and what its outcome means.
+/// One statement, and the meaning of its outcome.
 #[derive(Debug, PartialEq)]
-struct Plan {
+struct StatementPlan {
     text: String,
     params: Vec<Value>,
-    shape: Shape,
+    shape: AnswerShape,
 }
 
 #[derive(Debug, PartialEq)]
-enum Shape {
-    /// The values under these keys.
+enum AnswerShape {
+    /// The values of these keys.
     Found(Vec<Bytes>),
-    /// It is done, whatever it changed.
+    /// Success, with a count of 1.
     Done,
-    /// Counts the rows that it changed.
+    /// The number of rows that the statement changed.
     Changed,
-    /// Counts what the value says.
+    /// The number in the value.
     Number,
-    /// Counts the value's bytes.
+    /// The length of the value, in bytes.
     Length,
-    /// Tells the value of the row that it changed.
+    /// The value of the row that it changed.
     Told,
 }
 
-/// Parameters in the order in which a statement names them.
+/// Parameters in the order of a statement.
 #[derive(Default)]
 struct Params(Vec<Value>);
 
 impl Params {
-    /// The name of a parameter of this value.
+    /// Adds a parameter of this value, and returns its name.
     fn put(&mut self, value: Value) -> String {
         self.0.push(value);
         format!("${}", self.0.len())
     }
 
-    fn text(&mut self, bytes: &Bytes) -> Result<String, Undone> {
+    fn text(&mut self, bytes: &Bytes) -> Result<String, RequestError> {
         match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => Ok(self.put(Value::text_of(text))),
             _ => Err(unsupported(
@@ -175,12 +262,12 @@ impl Params {
         }
     }
 
-    fn texts(&mut self, all: &[Bytes]) -> Result<String, Undone> {
-        let names: Result<Vec<String>, Undone> = all.iter().map(|it| self.text(it)).collect();
+    fn texts(&mut self, all: &[Bytes]) -> Result<String, RequestError> {
+        let names: Result<Vec<String>, RequestError> = all.iter().map(|it| self.text(it)).collect();
         Ok(names?.join(", "))
     }
 
-    /// The end of a life that begins now.
+    /// Returns the end of a life that begins now.
     fn end(&mut self, life: Life, now: u64) -> String {
         match life {
             Life::Unlimited | Life::Kept => String::from("null"),
@@ -193,33 +280,33 @@ impl Params {
     }
 }
 
-fn unsupported(what: &str) -> Undone {
-    Undone::Unsupported(what.to_owned())
+fn unsupported(what: &str) -> RequestError {
+    RequestError::Unsupported(what.to_owned())
 }
 
-impl Plan {
-    /// The statement for a request.
-    fn of(table: &str, request: &Request, now: u64) -> Result<Plan, Undone> {
+impl StatementPlan {
+    /// Returns the statement for a request.
+    fn of(table: &str, request: &Request, now: u64) -> Result<StatementPlan, RequestError> {
         let mut params = Params::default();
-        // A parameter that a statement does not name is refused.
+        // SQL refuses a parameter that the statement does not name.
         let looks_at_clock =
             !matches!(request, Request::Put { when: When::Always, life, .. } if *life != Life::Kept);
         let clock = if looks_at_clock { params.put(time(now)) } else { String::new() };
         let live = format!("(expires is null or expires > {clock})");
-        // In an upsert the row that is there has the table's name.
+        // In an upsert the present row has the table's name.
         let is_live = format!("({table}.expires is null or {table}.expires > {clock})");
         let (text, shape) = match request {
             Request::Read(keys) => {
                 let names = params.texts(keys)?;
                 let text =
                     format!("select key, value, expires from {table} where key in ({names}) and {live}");
-                (text, Shape::Found(keys.clone()))
+                (text, AnswerShape::Found(keys.clone()))
             }
             Request::Put { tell: true, .. } => {
                 return Err(unsupported("a write that tells the string before it, in an ordered map"));
             }
             Request::Put { pairs, life, when, .. } => {
-                // Of a key that is there twice the last one counts.
+                // If a key occurs twice, its last value counts.
                 let last = |index: usize| pairs[index + 1..].iter().all(|(key, _)| *key != pairs[index].0);
                 let counts = (0..pairs.len()).filter(|index| last(*index));
                 let mut rows = Vec::new();
@@ -239,8 +326,8 @@ impl Plan {
                     "{insert} on conflict (key) do update set value = excluded.value, expires = {expires}"
                 );
                 match (when, &rows[..]) {
-                    (When::Always, _) => (upsert, Shape::Done),
-                    (When::Absent, [_]) => (format!("{upsert} where not {is_live}"), Shape::Changed),
+                    (When::Always, _) => (upsert, AnswerShape::Done),
+                    (When::Absent, [_]) => (format!("{upsert} where not {is_live}"), AnswerShape::Changed),
                     (When::Present, [(key, value, end)]) => {
                         let expires = if *life == Life::Kept {
                             String::from("expires")
@@ -250,7 +337,7 @@ impl Plan {
                         let text = format!(
                             "update {table} set value = {value}, expires = {expires} where key = {key} and {live}"
                         );
-                        (text, Shape::Changed)
+                        (text, AnswerShape::Changed)
                     }
                     _ => return Err(unsupported("a condition on several keys, in an ordered map")),
                 }
@@ -258,23 +345,32 @@ impl Plan {
             Request::Delete { keys, tell } => {
                 let names = params.texts(keys)?;
                 let text = format!("delete from {table} where key in ({names}) and {live}");
-                if *tell { (format!("{text} returning value"), Shape::Told) } else { (text, Shape::Changed) }
+                if *tell {
+                    (format!("{text} returning value"), AnswerShape::Told)
+                } else {
+                    (text, AnswerShape::Changed)
+                }
             }
             Request::Live { key, life, only, tell } => {
                 let key = params.text(key)?;
                 let end = params.end(*life, now);
                 let end = if *life == Life::Kept { "expires" } else { &format!("{end}::timestamptz") };
                 let holds = match only {
-                    // A life without limit is given none.
+                    // A life that already has no limit is not changed.
                     Only::Always if *life == Life::Unlimited && !tell => " and expires is not null",
                     Only::Always => "",
                     Only::Unlimited => " and expires is null",
                     Only::Limited => " and expires is not null",
                     Only::Longer => &format!(" and expires < {end}"),
                     Only::Shorter => &format!(" and (expires is null or expires > {end})"),
+                    Only::LimitedShorter => &format!(" and expires > {end}"),
                 };
                 let text = format!("update {table} set expires = {end} where key = {key} and {live}{holds}");
-                if *tell { (format!("{text} returning value"), Shape::Told) } else { (text, Shape::Changed) }
+                if *tell {
+                    (format!("{text} returning value"), AnswerShape::Told)
+                } else {
+                    (text, AnswerShape::Changed)
+                }
             }
             Request::Add { key, added } => {
                 let (key, added) = (params.text(key)?, params.put(Value::Int8(*added)));
@@ -283,7 +379,7 @@ impl Plan {
                      value = case when {is_live} then ({table}.value::bigint + {added}::bigint)::text else excluded.value end, \
                      expires = case when {is_live} then {table}.expires end returning value"
                 );
-                (text, Shape::Number)
+                (text, AnswerShape::Number)
             }
             Request::Append { key, tail } => {
                 let (key, tail) = (params.text(key)?, params.text(tail)?);
@@ -292,27 +388,32 @@ impl Plan {
                      value = case when {is_live} then {table}.value || excluded.value else excluded.value end, \
                      expires = case when {is_live} then {table}.expires end returning value"
                 );
-                (text, Shape::Length)
+                (text, AnswerShape::Length)
             }
             Request::PutFields { .. } | Request::DeleteFields { .. } | Request::AddField { .. } => {
                 return Err(unsupported("a hash, in an ordered map: its values are strings"));
+            }
+            Request::Once { .. } => {
+                return Err(unsupported(
+                    "QUORATE ID, in an ordered map: a primary key tells whether a row is there",
+                ));
             }
             Request::Scan { .. } => {
                 return Err(unsupported("SCAN, in an ordered map: SQL tells the keys of its table"));
             }
             Request::Size => {
-                (format!("select count(*)::text as value from {table} where {live}"), Shape::Number)
+                (format!("select count(*)::text as value from {table} where {live}"), AnswerShape::Number)
             }
         };
-        Ok(Plan { text, params: params.0, shape })
+        Ok(StatementPlan { text, params: params.0, shape })
     }
 
-    async fn carry_out(self, db: &Db) -> Result<Answer, Undone> {
+    async fn carry_out(self, db: &Db) -> Result<Answer, RequestError> {
         let mut name = None;
         let told = timer::timeout(PATIENCE, async {
             loop {
                 match self.attempt(db, name).await {
-                    // Under its name it takes effect once in all.
+                    // Repeated with the statement's name, the statement takes effect once in all.
                     Err(Error::MaybeApplied { id: Some(Name::Statement(same)), .. }) => name = Some(same),
                     told => return told,
                 }
@@ -322,19 +423,12 @@ impl Plan {
             let why = format!("its fate was not known within {} s", PATIENCE.as_secs());
             Err(Error::MaybeApplied { id: None, why })
         });
-        match told {
-            Err(Error::Rejected(rejection)) => match rejection.sqlstate.as_deref() {
-                Some("22P02") => Ok(Answer::Refused(Refusal::NoNumber)),
-                Some("22003") => Ok(Answer::Refused(Refusal::Overflow)),
-                _ => Err(Undone::NotDone(rejection.to_string())),
-            },
-            told => told.map_err(Undone::of),
-        }
+        told.or_else(concluded)
     }
 
     async fn attempt(&self, db: &Db, name: Option<RequestName>) -> Result<Answer, Error> {
         let done = |count| Answer::Done { count, before: partial::Value::Nothing };
-        if let Shape::Done | Shape::Changed = self.shape {
+        if let AnswerShape::Done | AnswerShape::Changed = self.shape {
             let mut execute = db.execute(&self.text);
             for param in &self.params {
                 execute = execute.bind(param.clone());
@@ -343,7 +437,7 @@ impl Plan {
                 Some(name) => execute.request(name).await?,
                 None => execute.await?,
             };
-            return Ok(done(if self.shape == Shape::Done { 1 } else { changed as i64 }));
+            return Ok(done(if self.shape == AnswerShape::Done { 1 } else { changed as i64 }));
         }
         let mut query = db.query(&self.text);
         for param in &self.params {
@@ -353,20 +447,32 @@ impl Plan {
             Some(name) => query.request(name).await?,
             None => query.await?,
         };
-        if let Shape::Found(keys) = &self.shape {
+        if let AnswerShape::Found(keys) = &self.shape {
             return found(keys, rows);
         }
         let value = rows.last().map(|row| row.get::<String>("value")).transpose()?;
         Ok(match (&self.shape, value) {
-            (Shape::Number, Some(digits)) => done(digits.parse().unwrap_or_default()),
-            (Shape::Length, Some(value)) => done(value.len() as i64),
+            (AnswerShape::Number, Some(digits)) => done(digits.parse().unwrap_or_default()),
+            (AnswerShape::Length, Some(value)) => done(value.len() as i64),
             (_, Some(value)) => Answer::Done { count: 1, before: partial::Value::String(Bytes::from(value)) },
             (_, None) => done(0),
         })
     }
 }
 
-/// The values under keys, in the order in which they were asked for.
+/// Converts the error of a statement to an answer.
+fn concluded(error: Error) -> Result<Answer, RequestError> {
+    let Error::Rejected(rejection) = error else { return Err(RequestError::of(error)) };
+    match rejection.sqlstate.as_deref() {
+        Some("22P02") => Ok(Answer::Refused(Refusal::NoNumber)),
+        Some("22003") => Ok(Answer::Refused(Refusal::Overflow)),
+        // An earlier attempt with the same name took effect, or may have, and its answer is no longer known.
+        Some("55000" | "40003") => Err(RequestError::MaybeApplied(rejection.to_string())),
+        _ => Err(RequestError::NotDone(rejection.to_string())),
+    }
+}
+
+/// Returns the values of keys, in the order of the request.
 fn found(keys: &[Bytes], rows: Rows) -> Result<Answer, Error> {
     let mut values = std::collections::HashMap::new();
     for row in rows {
@@ -382,8 +488,8 @@ fn found(keys: &[Bytes], rows: Rows) -> Result<Answer, Error> {
 mod tests {
     use super::*;
 
-    fn plan(request: &Request) -> Result<Plan, Undone> {
-        Plan::of("\"m\"", request, EPOCH + 7_000)
+    fn plan(request: &Request) -> Result<StatementPlan, RequestError> {
+        StatementPlan::of("\"m\"", request, EPOCH + 7_000)
     }
 
     fn bytes(text: &'static str) -> Bytes {
@@ -426,8 +532,80 @@ mod tests {
             Request::Scan { behind: None, limit: 1 },
             Request::DeleteFields { key: bytes("a"), names: vec![bytes("f")] },
         ] {
-            assert!(matches!(plan(&request), Err(Undone::Unsupported(_))), "{request:?}");
+            assert!(matches!(plan(&request), Err(RequestError::Unsupported(_))), "{request:?}");
         }
+    }
+
+    /// A table that a user made for something else, with a column of the same name.
+    #[test]
+    fn a_table_of_another_shape_is_not_the_maps() {
+        let own =
+            [("key", "text", "NO"), ("value", "text", "NO"), ("expires", "timestamp with time zone", "YES")];
+        let columns = |columns: &[(&str, &str, &str)]| -> Vec<_> {
+            let owned = |it: &(&str, &str, &str)| (it.0.to_owned(), it.1.to_owned(), it.2.to_owned());
+            columns.iter().map(owned).collect()
+        };
+        let key = [String::from("key")];
+        assert!(is_shape(columns(&own), &key));
+        for column in 0..3 {
+            let mut other = own;
+            other[column].1 = "integer";
+            assert!(!is_shape(columns(&other), &key), "{other:?}");
+            let mut other = own;
+            other[column].2 = if other[column].2 == "NO" { "YES" } else { "NO" };
+            assert_eq!(is_shape(columns(&other), &key), own[column].0 == "key", "{other:?}");
+            let fewer: Vec<_> = own.into_iter().filter(|it| *it != own[column]).collect();
+            assert!(!is_shape(columns(&fewer), &key), "{fewer:?}");
+        }
+        let more: Vec<_> = own.into_iter().chain([("who", "text", "YES")]).collect();
+        assert!(!is_shape(columns(&more), &key));
+        for keys in [&[][..], &["value"], &["key", "value"]] {
+            let keys: Vec<String> = keys.iter().map(|it| String::from(*it)).collect();
+            assert!(!is_shape(columns(&own), &keys), "{keys:?}");
+        }
+        assert!(!is_shape(Vec::new(), &[]));
+        assert!(shape_of("o'map")[0].ends_with("table_name = 'o''map'"));
+    }
+
+    /// The cluster's own catalogue answers the statements, whatever the table is called.
+    #[test]
+    fn the_catalogue_tells_a_tables_shape() {
+        use crate::Wait as _;
+        let cluster = crate::Local::start().wait().unwrap();
+        let db = crate::connect(cluster.addresses()).wait().unwrap();
+        let long = "m".repeat(200);
+        for (name, columns, wanted) in [
+            ("m", OWN, true),
+            ("o'Map \"it\"", OWN, true),
+            (&long, OWN, true),
+            ("u1", "id int primary key, expires timestamptz", false),
+            ("u2", "key text primary key, value text not null, expires timestamptz, who text", false),
+            ("u3", "key text primary key, value text, expires timestamptz", false),
+            ("u4", "key text, value text, expires timestamptz, primary key (key, value)", false),
+            ("u5", "key text primary key, value text not null, expires timestamp", false),
+        ] {
+            let table = quoted(name);
+            db.execute(&format!("create table {table} ({columns})")).wait().unwrap();
+            assert_eq!(is_own(&db, &shape_of(name)).wait().unwrap(), wanted, "{name}: {columns}");
+        }
+    }
+
+    /// The statement was repeated under its name, and the ranges no longer know what it answered.
+    #[test]
+    fn a_write_that_was_applied_is_not_said_to_have_come_to_nothing() {
+        let rejected = |sqlstate: &str| {
+            let (message, sqlstate) = (String::from("said"), Some(sqlstate.to_owned()));
+            concluded(Error::Rejected(Box::new(crate::Rejection {
+                sqlstate,
+                message,
+                detail: None,
+                hint: None,
+            })))
+        };
+        assert!(matches!(rejected("55000"), Err(RequestError::MaybeApplied(_))));
+        assert!(matches!(rejected("40003"), Err(RequestError::MaybeApplied(_))));
+        assert!(matches!(rejected("42703"), Err(RequestError::NotDone(_))));
+        assert_eq!(rejected("22003"), Ok(Answer::Refused(Refusal::Overflow)));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! A map as a replicated service: [`Keyspace`] is its state, and every cell hosts a replica, or is spare.
 //!
-//! **Promise.** Commands are linearizable, reads too, and each takes effect once; while a majority of the replicas lives they are answered.
+//! **Promise.** Commands are linearizable, reads included, and each takes effect once. They are answered
+//! while a majority of the replicas lives.
 //!
 //! **Source.** 003 §VI ([`crate::service`]).
 //!
-//! **One founder.** A service must be founded once. The order of maps says by whom: the process that asked for the map. It founds the service
-//! when it learns of the map; all others join. If it dies in between and has no disk, nobody founds the service, nothing was written
-//! yet, and commands say that no replica was found.
+//! **One founder.** A service must be founded once. The order of maps names the founder: the process that
+//! requested the map. It founds the service when it learns of the map; all others join. If it dies in between
+//! and has no disk, nobody founds the service. Nothing was written yet, and commands fail because no replica
+//! is found.
 
 use std::{future::Future, pin::Pin, time::Duration};
 
@@ -14,9 +16,10 @@ use quorate_protocol::partial::MapId;
 use tokio::sync::watch;
 use tracing::warn;
 
+use super::outcome::OutcomeFuture;
 use super::{
-    Asked, Undone,
-    keyspace::{Answer, Change, Keyspace, Request},
+    RequestError,
+    keyspace::{Answer, Keyspace, KeyspaceChange, Request},
 };
 use crate::{
     error::{Error, Name},
@@ -28,8 +31,8 @@ use crate::{
 impl Service for Keyspace {
     type Request = Request;
     type Reply = Answer;
-    type Delta = Vec<Change>;
-    type Undo = Vec<Change>;
+    type Delta = Vec<KeyspaceChange>;
+    type Undo = Vec<KeyspaceChange>;
 
     const SHORT: bool = true;
 
@@ -39,11 +42,11 @@ impl Service for Keyspace {
         if changes.is_empty() { Executed::Unchanged(answer) } else { Executed::Changed(answer, changes) }
     }
 
-    fn apply(&mut self, changes: &Vec<Change>) -> Vec<Change> {
+    fn apply(&mut self, changes: &Vec<KeyspaceChange>) -> Vec<KeyspaceChange> {
         self.apply_all(changes)
     }
 
-    fn revert(&mut self, undo: Vec<Change>) {
+    fn revert(&mut self, undo: Vec<KeyspaceChange>) {
         self.apply_all(&undo);
     }
 
@@ -52,21 +55,21 @@ impl Service for Keyspace {
     }
 }
 
-/// This cell's part in a map that a service keeps.
+/// A cell's part in a map that a service keeps.
 pub(super) struct ServiceMap {
     node: Node,
     name: String,
     stub: watch::Receiver<Option<Stub<Keyspace>>>,
 }
 
-/// A pause before hosting is tried again.
+/// Pause before the next attempt to host.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A command waits so long for this cell to be a host.
+/// Time that a command waits for this cell to be a host.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl ServiceMap {
-    /// Begins to host a replica, on the future that is returned.
+    /// Begins to host a replica, in the returned future.
     pub(super) fn begin(
         node: Node,
         map: MapId,
@@ -98,41 +101,43 @@ impl ServiceMap {
         (ServiceMap { node, name, stub }, Box::pin(host))
     }
 
-    pub(super) fn ask(&self, request: Request) -> Asked {
+    pub(super) fn ask(&self, request: Request) -> OutcomeFuture {
         let mut stub = self.stub.clone();
         Box::pin(async move {
             let ready = timer::timeout(PATIENCE, async {
                 stub.wait_for(Option::is_some).await.ok().and_then(|stub| stub.clone())
             });
             let Some(Some(stub)) = ready.await else {
-                return Err(Undone::NotDone(String::from("this cell is no host of the map's service yet")));
+                return Err(RequestError::NotDone(String::from(
+                    "this cell is no host of the map's service yet",
+                )));
             };
             let mut reply = stub.call(&request).await;
             if let Err(Error::MaybeApplied { id: Some(Name::Call(id)), .. }) = &reply {
-                // It took effect, or does now: once in all.
+                // The call took effect, or does now: once in all.
                 reply = stub.again(*id).await;
             }
             reply.map_err(|error| match error {
-                // The service's own words name it by its number.
+                // The service's own message names the service by its number, which clients do not know.
                 Error::NotSent { .. } => {
                     let why = "no replica of the map's service was found, or took it in time";
-                    Undone::NotDone(String::from(why))
+                    RequestError::NotDone(String::from(why))
                 }
-                other => Undone::of(other),
+                other => RequestError::of(other),
             })
         })
     }
 
-    /// True if this cell's replica is one of them, and the number of them.
-    pub(super) fn standing(&self) -> (bool, usize) {
-        let standing = self.node.standing(&self.name).unwrap_or_default();
-        let is_one = standing.replicas.iter().any(|(process, _)| Some(*process) == standing.me);
-        (is_one, standing.replicas.len())
+    /// Returns whether this cell's replica is in the set, and the number of replicas.
+    pub(super) fn status(&self) -> (bool, usize) {
+        let status = self.node.standing(&self.name).unwrap_or_default();
+        let is_one = status.replicas.iter().any(|(process, _)| Some(*process) == status.me);
+        (is_one, status.replicas.len())
     }
 
-    /// The map is gone: the replica here is one no more.
+    /// Withdraws the replica here, because the map is gone.
     pub(super) fn end(self) {
-        // One that is not there yet ends as soon as it is.
+        // A replica that is not hosted yet ends as soon as it is.
         if self.stub.borrow().is_some() {
             end(&self.node, &self.name);
         }

@@ -1,4 +1,4 @@
-//! The whole state, as bytes: checkpoints, copies, and a state that an earlier set had.
+//! The whole state as bytes: checkpoints, copies, and the state of an earlier set.
 
 use std::{
     mem,
@@ -13,14 +13,16 @@ use quorate_protocol::service;
 use super::{
     super::{
         Carries, Service,
-        export::{Copying, Part, Restoring},
-        press::opened,
+        encoder::decode,
+        export::{Copying, Restoring, StatePart},
     },
-    Broken, Executor, Refused, Undo, split_clock,
+    Broken, Executor, Undo,
 };
 
+use crate::service::export::{Refused, split_clock};
+
 impl<S: Service> Executor<S> {
-    /// The state with so many more changes than are counted.
+    /// Returns the state, whose count of changes is the present one plus `more`.
     pub(super) fn take_state(&self, more: u64) -> Result<Bytes, Broken> {
         if self.restoring.is_under_way() {
             return Ok(self.restoring.checkpoint());
@@ -33,17 +35,19 @@ impl<S: Service> Executor<S> {
         Ok([&clock.to_le_bytes()[..], &changes.to_le_bytes(), &state].concat().into())
     }
 
-    /// Another replica's state takes the place of this one's.
+    /// Replaces the state by another replica's.
     pub(super) fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
         let cut_off = || String::from("it is cut off");
-        if Part::is(bytes) {
+        if StatePart::is(bytes) {
             self.restoring = Restoring::of_checkpoint(bytes).ok_or_else(cut_off)?;
+            self.size = bytes.len();
             self.tally.changes.store(self.restoring.came(), Ordering::Relaxed);
             return Ok(());
         }
         let split = split_clock(bytes).and_then(|(clock, rest)| Some((clock, split_clock(rest)?)));
         let (clock, (changes, state)) = split.ok_or_else(cut_off)?;
         self.state = read(state)?;
+        self.size = state.len();
         self.restoring = Restoring::default();
         self.clock.advance(clock);
         self.tally.changes.store(changes, Ordering::Relaxed);
@@ -59,7 +63,8 @@ impl<S: Service> Executor<S> {
         Ok(())
     }
 
-    /// The founder's host has the state of an earlier set put into the log: a part of it, or all.
+    /// Begins with the state of an earlier set, which the founder's host puts into the log: a part of it, or
+    /// all.
     pub(super) fn begin_with(&mut self, work: u64, change: Bytes) -> Result<service::Executed, Refused> {
         let before = self.restoring.bytes();
         let taken = match S::CARRIES {
@@ -74,15 +79,16 @@ impl<S: Service> Executor<S> {
     /// Takes a part of an earlier set's state.
     pub(super) fn take_part(&mut self, change: &Bytes) -> Result<(), String> {
         let part =
-            Part::decode(change).ok_or_else(|| String::from("a part of a restored state is cut off"))?;
+            StatePart::decode(change).ok_or_else(|| String::from("a part of a restored state is cut off"))?;
         self.tally.changes.fetch_add(1, Ordering::Relaxed);
         let Some(whole) = self.restoring.take(part) else { return Ok(()) };
         self.state = read(&whole.state).map_err(|why| format!("the restored state: {why}"))?;
+        self.size = whole.state.len();
         self.clock.advance(whole.clock);
         Ok(())
     }
 
-    /// Gives copies of the state to those who want them, as soon as all changes in them are chosen.
+    /// Sends the requested copies of the state, as soon as all changes in them are chosen.
     pub(super) fn copy(&mut self) {
         if self.uncommitted == 0 && self.copies.iter().any(Copying::is_empty) {
             let taken = self.take_state(0).map_err(|Broken(why)| why);
@@ -97,6 +103,6 @@ impl<S: Service> Executor<S> {
 }
 
 fn read<S: Service>(state: &[u8]) -> Result<S, String> {
-    let state = catch_unwind(|| opened(state).map_err(|error| error.to_string()));
+    let state = catch_unwind(|| decode(state).map_err(|error| error.to_string()));
     state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))))
 }

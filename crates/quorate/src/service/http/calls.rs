@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    future::Future,
-    pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -15,102 +16,22 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use quorate_runtime::chance::Chance;
-use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    super::{CallId, Service, Stub, Transaction, process::lock},
-    Shared,
-    fault::Fault,
-    is_json, json, written,
+    DoorShared,
+    fault::{Fault, is_json},
+    json::written,
+    transaction_slot::{TransactionSlot, TransactionStage, unknown},
 };
-use crate::error::{Error, Name};
-
-/// A service, whatever its types: JSON in, JSON out.
-pub(super) trait Gate: Send + Sync {
-    /// The request is decoded before this returns.
-    fn call(&self, request: &[u8], key: Option<&str>) -> Later<'static>;
-    fn begin(&self) -> Box<dyn Dealing>;
-    fn committed(&self, commit: CallId) -> Later<'static>;
-}
-
-/// A transaction of it.
-pub(super) trait Dealing: Send {
-    fn call(&mut self, request: &[u8]) -> Later<'_>;
-    fn commit(self: Box<Self>) -> Later<'static>;
-}
-
-/// What will come of a call.
-pub(super) type Later<'a> = Pin<Box<dyn Future<Output = Result<Vec<u8>, Fault>> + Send + 'a>>;
-
-impl<S: Service> Gate for Stub<S> {
-    fn call(&self, request: &[u8], key: Option<&str>) -> Later<'static> {
-        let pending = match decoded::<S::Request>(request) {
-            Ok(request) => match key {
-                Some(key) => self.call_keyed(key, &request),
-                None => Stub::call(self, &request),
-            },
-            Err(fault) => return Box::pin(async { Err(fault) }),
-        };
-        Box::pin(async move { encoded(&pending.await?) })
-    }
-
-    fn begin(&self) -> Box<dyn Dealing> {
-        Box::new(Stub::begin(self))
-    }
-
-    fn committed(&self, commit: CallId) -> Later<'static> {
-        let pending = Stub::committed(self, commit);
-        Box::pin(async move { Ok(pending.await.map(|()| Vec::new())?) })
-    }
-}
-
-impl<S: Service> Dealing for Transaction<S> {
-    fn call(&mut self, request: &[u8]) -> Later<'_> {
-        match decoded::<S::Request>(request) {
-            Ok(request) => {
-                let pending = Transaction::call(self, &request);
-                Box::pin(async move { encoded(&pending.await?) })
-            }
-            Err(fault) => Box::pin(async { Err(fault) }),
-        }
-    }
-
-    fn commit(self: Box<Self>) -> Later<'static> {
-        Box::pin(async move { Ok(Transaction::commit(*self).await.map(|()| Vec::new())?) })
-    }
-}
-
-fn decoded<T: DeserializeOwned>(json: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(json).map_err(|error| Fault::Malformed(error.to_string()))
-}
-
-fn encoded(reply: &impl Serialize) -> Result<Vec<u8>, Fault> {
-    serde_json::to_vec(reply).map_err(|error| Fault::Call(Error::mismatch("the reply", error)))
-}
-
-/// A transaction that was begun here.
-pub(super) struct Held {
-    service: String,
-    /// When it was used last.
-    used: Mutex<Instant>,
-    stage: tokio::sync::Mutex<Stage>,
-}
-
-enum Stage {
-    Open(Box<dyn Dealing>),
-    /// Its commit may have taken effect.
-    Unknown(CallId),
-    Committed,
-    Over,
-}
+use crate::{error::Error, lock::lock};
 
 pub(super) async fn call(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Fault> {
-    let gate = shared.gate(&name)?;
+    let access = shared.access(&name)?;
     is_json(&headers)?;
     let key = match headers.get("idempotency-key").map(|key| key.to_str()) {
         None => None,
@@ -120,99 +41,126 @@ pub(super) async fn call(
             return Err(Fault::Malformed(why));
         }
     };
-    Ok(json(gate.call(&body, key).await?))
+    let _turn = shared.bounds.turn().await?;
+    let reply = access.call(&body, key).await?;
+    shared.bounds.answer(&*access, reply).await
 }
 
 pub(super) async fn begin(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
+    headers: HeaderMap,
 ) -> Result<Response, Fault> {
-    let gate = shared.gate(&name)?;
+    let access = shared.access(&name)?;
+    is_json(&headers)?;
     let mut chance = Chance::new();
     let id = format!("{:016x}{:016x}", chance.bits(), chance.bits());
-    let stage = tokio::sync::Mutex::new(Stage::Open(gate.begin()));
-    let held = Held { service: name.clone(), used: Mutex::new(Instant::now()), stage };
+    let stage = Arc::new(tokio::sync::Mutex::new(TransactionStage::Open(access.begin())));
+    let (used, commits) = (Mutex::new(Instant::now()), AtomicBool::new(false));
+    let slot = TransactionSlot { service: name.clone(), used, stage, commits };
     {
         let mut transactions = lock(&shared.transactions);
-        transactions.retain(|_, held| lock(&held.used).elapsed() < HELD_MAX);
+        transactions.retain(|_, slot| lock(&slot.used).elapsed() < HELD_MAX);
         if transactions.len() >= TRANSACTIONS_MAX {
             return Err(Fault::Full(format!("{TRANSACTIONS_MAX} transactions are open here")));
         }
-        transactions.insert(id.clone(), Arc::new(held));
+        transactions.insert(id.clone(), Arc::new(slot));
     }
     let place = format!("/services/{name}/transactions/{id}");
     let begun = BTreeMap::from([("transaction", id)]);
     Ok((StatusCode::CREATED, [(header::LOCATION, place)], written(&begun)).into_response())
 }
 
-pub(super) async fn deal(
-    State(shared): State<Arc<Shared>>,
+/// If the caller hangs up, the server drops this future. Then
+/// [`Transaction::call`](crate::service::Transaction::call) aborts the transaction at its next call or
+/// commit, because a caller that does not know the reply would repeat the call.
+pub(super) async fn call_in_transaction(
+    State(shared): State<Arc<DoorShared>>,
     Path((name, id)): Path<(String, String)>,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, Fault> {
     is_json(&headers)?;
-    let held = shared.held(&name, &id)?;
-    let mut stage = held.stage.try_lock().map_err(|_| Fault::Busy)?;
-    let Stage::Open(dealing) = &mut *stage else { return Err(over()) };
-    let outcome = dealing.call(&body).await;
-    if matches!(outcome, Err(Fault::Call(Error::Aborted { .. }))) {
-        *stage = Stage::Over;
+    let (access, slot) = (shared.access(&name)?, shared.slot(&name, &id)?);
+    let mut stage = slot.stage.try_lock().map_err(|_| Fault::Busy)?;
+    let _turn = shared.bounds.turn().await?;
+    let TransactionStage::Open(transaction) = &mut *stage else { return Err(stage.closed()) };
+    let reply = match transaction.call(&body).await {
+        Ok(reply) => reply,
+        Err(fault) => {
+            if matches!(fault, Fault::Call(Error::Aborted { .. })) {
+                *stage = TransactionStage::Aborted;
+            }
+            return Err(fault);
+        }
+    };
+    match shared.bounds.answer(&*access, reply).await {
+        // The call was executed, and its caller never gets the reply.
+        Err(Fault::Call(Error::MaybeApplied { why, .. })) => {
+            *stage = TransactionStage::Aborted;
+            Err(Fault::Call(Error::Aborted { why }))
+        }
+        answer => answer,
     }
-    Ok(json(outcome?))
 }
 
+/// Commits a transaction. Once the commit was sent, its outcome must not be lost with its caller. So the
+/// commit goes on in a task of the door even if the caller hangs up, and the next attempt finds the outcome.
 pub(super) async fn commit(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<Response, Fault> {
-    let (gate, held) = (shared.gate(&name)?, shared.held(&name, &id)?);
-    let mut stage = held.stage.try_lock().map_err(|_| Fault::Busy)?;
-    // Should whoever asks go away meanwhile, nobody is told what became of it.
-    let outcome = match std::mem::replace(&mut *stage, Stage::Over) {
-        Stage::Open(dealing) => dealing.commit().await,
-        Stage::Unknown(commit) => gate.committed(commit).await,
-        Stage::Committed => Ok(Vec::new()),
-        Stage::Over => return Err(over()),
+    let (access, slot) = (shared.access(&name)?, shared.slot(&name, &id)?);
+    let mut stage = match slot.stage.clone().try_lock_owned() {
+        Ok(stage) => stage,
+        Err(_) if slot.commits.load(Ordering::Relaxed) => slot.stage.clone().lock_owned().await,
+        Err(_) => return Err(Fault::Busy),
     };
-    match &outcome {
-        Ok(_) => *stage = Stage::Committed,
-        Err(Fault::Call(Error::MaybeApplied { id: Some(Name::Call(commit)), .. })) => {
-            *stage = Stage::Unknown(*commit)
-        }
-        Err(_) => {}
-    }
-    outcome?;
+    let committing = tokio::spawn(async move {
+        slot.commits.store(true, Ordering::Relaxed);
+        let outcome = stage.commit(&*access).await;
+        slot.commits.store(false, Ordering::Relaxed);
+        outcome
+    });
+    let panicked = |_| Fault::Call(unknown("the door failed while it committed: send the commit again"));
+    committing.await.map_err(panicked)??;
     Ok(written(&BTreeMap::from([("committed", true)])))
 }
 
 pub(super) async fn abort(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path((name, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Fault> {
-    drop(shared.held(&name, &id)?);
-    lock(&shared.transactions).remove(&id);
-    Ok(StatusCode::NO_CONTENT)
-}
-
-fn over() -> Fault {
-    Fault::Call(Error::Aborted { why: String::from("it was aborted before, or its commit was given up") })
-}
-
-impl Shared {
-    fn held(&self, name: &str, id: &str) -> Result<Arc<Held>, Fault> {
-        let held = lock(&self.transactions).get(id).filter(|held| held.service == name).cloned();
-        let held = held.ok_or_else(|| Fault::Unknown(format!("`{name}` has no transaction {id} here")))?;
-        *lock(&held.used) = Instant::now();
-        Ok(held)
+    let slot = shared.slot(&name, &id)?;
+    let stage = match slot.stage.try_lock() {
+        Ok(stage) => Some(stage),
+        Err(_) if slot.commits.load(Ordering::Relaxed) => Some(slot.stage.lock().await),
+        // A call is in progress, and the transaction ends with it.
+        Err(_) => None,
+    };
+    match stage.as_deref() {
+        None | Some(TransactionStage::Open(_) | TransactionStage::Aborted) => {
+            lock(&shared.transactions).remove(&id);
+            Ok(StatusCode::NO_CONTENT)
+        }
+        Some(closed @ (TransactionStage::Unknown(_) | TransactionStage::Committed)) => Err(closed.closed()),
     }
 }
 
-/// Transactions that were begun here, beyond which none is.
+impl DoorShared {
+    fn slot(&self, name: &str, id: &str) -> Result<Arc<TransactionSlot>, Fault> {
+        let slot = lock(&self.transactions).get(id).filter(|slot| slot.service == name).cloned();
+        let slot = slot.ok_or_else(|| Fault::Unknown(format!("`{name}` has no transaction {id} here")))?;
+        *lock(&slot.used) = Instant::now();
+        Ok(slot)
+    }
+}
+
+/// Upper bound of the transactions that were begun here.
 const TRANSACTIONS_MAX: usize = 1024;
 
-/// For so long after its last use the end of a transaction is remembered.
+/// Time for which a transaction is remembered after its last use.
 const HELD_MAX: Duration = Duration::from_secs(60);
 
-/// No key is longer.
+/// Upper bound of a key, in bytes.
 const KEY_BYTES_MAX: usize = 255;

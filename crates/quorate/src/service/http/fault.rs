@@ -1,29 +1,34 @@
-//! Why something came to nothing, as the door says it.
+//! Faults: the reasons why a request failed, as the door reports them.
 
 use axum::{
-    http::StatusCode,
+    http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 
-use super::written;
-use crate::error::Error;
+use crate::{error::Error, service::encoder::ITEM_BYTES_MAX};
 
-/// Why something came to nothing.
+use super::json::written;
+
+/// The reason why a request failed.
 pub(super) enum Fault {
     Call(Error),
     Malformed(String),
     NotJson,
-    /// There is no such service, or no such transaction.
+    /// The body is too long.
+    Long,
+    /// The request names another host.
+    Misdirected,
+    /// The service or the transaction does not exist.
     Unknown(String),
-    /// The transaction is being called.
+    /// A call of the transaction is in progress.
     Busy,
-    /// This is all that may be under way here.
+    /// As many requests as allowed are in progress here; the text names the bound.
     Full(String),
 }
 
 impl Fault {
-    /// This host has no service of this name.
+    /// Returns the fault that this host has no service of this name.
     pub(super) fn unserved(name: &str) -> Fault {
         Fault::Unknown(format!("this host serves no `{name}`"))
     }
@@ -47,12 +52,18 @@ impl IntoResponse for Fault {
             Fault::Call(error) => error.to_string(),
             Fault::Malformed(why) | Fault::Unknown(why) | Fault::Full(why) => why.clone(),
             Fault::NotJson => String::from("the body has to be said to be application/json"),
+            Fault::Long => format!("the body is longer than {ITEM_BYTES_MAX} bytes"),
+            Fault::Misdirected => String::from(
+                "its Host is no IP address, not `localhost`, and no name of this host: ask by its address",
+            ),
             Fault::Busy => String::from("a call of this transaction is under way"),
         };
         let (status, error) = match self {
             Fault::Call(error) => named(&error),
             Fault::Malformed(_) => (StatusCode::BAD_REQUEST, "malformed"),
             Fault::NotJson => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "malformed"),
+            Fault::Long => (StatusCode::PAYLOAD_TOO_LARGE, "malformed"),
+            Fault::Misdirected => (StatusCode::MISDIRECTED_REQUEST, "malformed"),
             Fault::Unknown(_) => (StatusCode::NOT_FOUND, "unknown"),
             Fault::Busy => (StatusCode::CONFLICT, "busy"),
             Fault::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
@@ -61,7 +72,7 @@ impl IntoResponse for Fault {
     }
 }
 
-/// The status and the name of an error of a call.
+/// Returns the status and the name of an error of a call.
 fn named(error: &Error) -> (StatusCode, &'static str) {
     match error {
         Error::MaybeApplied { .. } | Error::Expired { .. } => (StatusCode::GATEWAY_TIMEOUT, "maybe_applied"),
@@ -69,7 +80,13 @@ fn named(error: &Error) -> (StatusCode, &'static str) {
         Error::Aborted { .. } => (StatusCode::CONFLICT, "aborted"),
         Error::Reused => (StatusCode::UNPROCESSABLE_ENTITY, "reused"),
         Error::Mismatch { .. } => (StatusCode::INTERNAL_SERVER_ERROR, "mismatch"),
-        // The others are of calls that were not sent.
+        // The other errors are of calls that were not sent.
         _ => (StatusCode::SERVICE_UNAVAILABLE, "not_sent"),
     }
+}
+
+pub(super) fn is_json(headers: &HeaderMap) -> Result<(), Fault> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if kind == Some("application/json") { Ok(()) } else { Err(Fault::NotJson) }
 }

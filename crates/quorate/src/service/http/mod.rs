@@ -2,24 +2,27 @@
 //!
 //! | request | answer |
 //! |---|---|
-//! | `GET /services` | the services of this host, and how their replicas stand |
+//! | `GET /services` | the services of this host, and the present states of their replicas |
 //! | `GET /services/NAME` | one of them |
-//! | `DELETE /services/NAME` | 204: this host serves it no longer ([`Node::withdraw`](crate::Node::withdraw)) |
-//! | `POST /services/NAME/replicas` | 200 and the service: the host at `new` is a replica, and the one at `old`, if that is named, is none |
-//! | `GET /services/NAME/export` | 200 and a copy of the state, in the bytes of a file ([`Export`](super::Export)) |
+//! | `DELETE /services/NAME` | 204: not served here ([`Node::withdraw`](crate::Node::withdraw)) |
+//! | `POST /services/NAME/replicas` | 200 and the service: `new` replaces `old`, if that is named |
+//! | `GET /services/NAME/export` | 200 and the state, as a file's bytes ([`Export`](super::Export)) |
 //! | `POST /services/NAME/call` | 200 and the reply |
 //! | `POST /services/NAME/transactions` | 201, `{"transaction": ID}` and where it is |
 //! | `POST /services/NAME/transactions/ID/call` | 200 and the reply |
 //! | `POST /services/NAME/transactions/ID/commit` | 200; sent again it finds out |
 //! | `DELETE /services/NAME/transactions/ID` | 204: nothing of it takes effect |
 //!
-//! Requests and replies are the service's own types in JSON, as `serde` writes them. The door is a client like any other, in the
-//! host's program: it finds the leader, wherever that is (`calls`). What an operator asks concerns the replica of this host (`operator`).
 //!
-//! **`Idempotency-Key`.** A write that bears one takes effect once, whichever host is asked and however often: the replicas remember keys, not the door
-//! ([`Stub::call_keyed`]). So a program whose host dies asks another one under the same key.
+//! Requests and replies are the service's own types in JSON, as `serde` encodes them. The door is a client
+//! like any other, in the host's program: it finds the leader, wherever that is (`calls`). An operator's
+//! requests concern the replica of this host (`operator`).
 //!
-//! **Errors** are `{"error": NAME, "why": TEXT}`, by what may have happened:
+//! **`Idempotency-Key`.** A write with a key takes effect once, whichever host is asked and however often:
+//! the replicas remember keys, not the door ([`Stub::call_keyed`]). So a program whose host dies asks another
+//! one with the same key.
+//!
+//! **Errors** are `{"error": NAME, "why": TEXT}`, by the possible effect:
 //!
 //! | status | error | what happened |
 //! |---|---|---|
@@ -28,36 +31,61 @@
 //! | 409 | `rejected` | nothing: the service refuses it, or its replicas cannot be changed so |
 //! | 409 | `aborted` | nothing of the transaction takes effect; begin it again |
 //! | 409 | `busy` | nothing: a call of this transaction is under way |
-//! | 413, 415 | | nothing: the body is longer than 4 MiB, or is not said to be JSON |
+//! | 413, 415 | `malformed` | nothing: the body is longer than 4 MiB, or is not said to be JSON |
+//! | 421 | `malformed` | nothing: another `Host` ([`is_own_host`](crate::web::is_own_host)) |
 //! | 422 | `reused` | nothing: the key was used for another request |
-//! | 429 | `busy` | nothing: too many transactions are open here, or too many changes and exports under way |
-//! | 500 | `mismatch` | it took effect, and the reply cannot be written as JSON |
+//! | 429 | `busy` | nothing: too many transactions, calls, bodies, changes or exports |
+//! | 500 | `mismatch` | it took effect; the reply is no JSON, or longer than 16 MiB as JSON |
 //! | 503 | `not_sent` | nothing: send it again |
-//! | 504 | `maybe_applied` | it took effect once, or will, or not at all: under its key, ask again. A change of the replicas is asked for again as it is |
+//! | 504 | `maybe_applied` | it takes effect once or not: repeat with its key |
 //!
-//! **Bodies are from outside.** They have to be said to be `application/json`, which no web page of another origin can send without asking; nor
-//! can it send a `DELETE`. They are bounded, and what does not decode is refused before anything is sent.
+//!
+//! After `maybe_applied`, a change of the replicas is sent again unchanged, without a key.
+//!
+//! **Callers that hang up.** The handler's work is dropped, unless the caller may have to ask for its
+//! outcome: a commit and an operator's request go on. A call that was sent goes on at the replicas. A
+//! transaction whose caller hung up during a call is aborted: that caller does not know the reply, and would
+//! repeat the call.
+//!
+//! |---|---|
+//! | call | is another call: `maybe_applied` is what its caller knows |
+//! | call with a key | has the reply of the first |
+//! | begin | begins another one; the first ends after 60 s |
+//! | call in a transaction | 409 `aborted`, and so the commit, unless nothing of the dropped call was sent |
+//! | commit | waits for the first, and has its outcome |
+//! | abort | 404: it was done |
+//!
+//!
+//! **Bounds** of the data that is held for callers are in `bounds`.
+//!
+//! **Bodies are from outside.** A request must declare its body as `application/json`, which no web page of
+//! another origin can send without permission; nor can it send a `DELETE`. The request that begins a
+//! transaction must declare so, too, although it has no body. Bodies are bounded, and a body that does not
+//! decode is refused before anything is sent.
 
+mod access;
+pub(super) mod admit;
+pub(super) mod bounds;
 mod calls;
 mod fault;
+mod json;
 mod operator;
+mod shared;
+mod transaction_slot;
 
 use std::{
-    collections::BTreeMap,
     net::SocketAddr,
-    sync::{Arc, Mutex, RwLock, Weak},
+    sync::{Arc, Mutex, RwLock},
     thread::{self, JoinHandle},
 };
 
 use axum::{
     Router,
     extract::DefaultBodyLimit,
-    http::{HeaderMap, header},
-    response::{IntoResponse, Response},
+    middleware,
     routing::{delete, get, post},
 };
 use quorate_protocol::service::ClientSettings;
-use serde::Serialize;
 use tokio::{
     net::TcpListener,
     sync::{Semaphore, oneshot},
@@ -65,37 +93,33 @@ use tokio::{
 use tracing::warn;
 
 use self::{
-    calls::{Gate, Held},
-    fault::Fault,
+    access::ServiceAccess,
+    bounds::{Bounds, DoorLimits},
 };
-use super::{Service, press::ITEM_BYTES_MAX, stub::Connection, tenant::House};
-use crate::error::Error;
+use super::{Service, slot::HostShared, stub};
+use crate::{
+    error::Error,
+    web::{Connection, Connections, host_of},
+};
 
-/// A door that is open. Dropped, it closes.
+use shared::DoorShared;
+
+/// An open door. Dropping it closes it.
 pub(super) struct Door {
-    shared: Arc<Shared>,
+    shared: Arc<DoorShared>,
     address: SocketAddr,
-    /// Dropped, it has the server stop.
+    /// The server stops when this is dropped.
     stop: Option<oneshot::Sender<()>>,
     server: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    /// The host's replicas.
-    house: Weak<House>,
-    connection: Connection,
-    gates: RwLock<BTreeMap<String, Arc<dyn Gate>>>,
-    transactions: Mutex<BTreeMap<String, Arc<Held>>>,
-    /// A permit for each thing that an operator may have under way.
-    operations: Arc<Semaphore>,
-}
-
 impl Door {
-    /// Listens at `address`, and calls the services of hosts at `hosts`.
+    /// Listens at `address`, and calls the services of hosts at `hosts`. Requests may also address it by the
+    /// name in `address`, and by the name at which others reach the host.
     pub(super) fn open(
         address: &str,
-        insecure: bool,
-        (house, hosts, domain): (&Arc<House>, Vec<String>, &str),
+        (insecure, limits): (bool, DoorLimits),
+        (host_shared, hosts, domain): (&Arc<HostShared>, Vec<String>, &str),
     ) -> Result<Door, Error> {
         let failed = |error: &dyn std::fmt::Display| Error::start(format!("{address}: {error}"));
         let listener = std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
@@ -106,21 +130,27 @@ impl Door {
                 &"only loopback addresses may be listened at, unless it is said to be insecure",
             ));
         }
+        let names = [address, host_shared.address.as_str()].map(|own| host_of(own).to_owned());
+        let names = names.into_iter().filter(|name| !name.is_empty()).collect();
+        let connections = limits.connections.clone();
         let wait = ClientSettings::default().wait;
-        let connection = Connection::start(domain, hosts, wait)?;
-        let shared = Arc::new(Shared {
-            house: Arc::downgrade(house),
+        let connection = stub::Connection::start(domain, hosts, wait)?;
+        let shared = Arc::new(DoorShared {
+            host_shared: Arc::downgrade(host_shared),
             connection,
-            gates: RwLock::default(),
+            services: RwLock::default(),
             transactions: Mutex::default(),
             operations: Arc::new(Semaphore::new(operator::OPERATIONS_MAX)),
+            exports: Arc::new(Semaphore::new(operator::EXPORTS_MAX)),
+            bounds: Bounds::new(limits),
+            names,
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::start)?;
         let (stop, stopped) = oneshot::channel();
-        let routes = routes(shared.clone());
+        let routes = routes(shared.clone()).into_make_service_with_connect_info::<Connection>();
         let serve = async move {
-            let listener = TcpListener::from_std(listener)?;
+            let listener = Connections::new(TcpListener::from_std(listener)?, connections);
             tokio::select! {
                 served = axum::serve(listener, routes) => served,
                 _ = stopped => Ok(()),
@@ -130,7 +160,7 @@ impl Door {
             if let Err(error) = runtime.block_on(serve) {
                 warn!(%error, "the HTTP door of services is closed");
             }
-            // Nobody hears any more what comes of what is under way.
+            // Nobody waits for the requests in progress.
             runtime.shutdown_background();
         };
         let server = thread::Builder::new().name(String::from("http")).spawn(serve).map_err(Error::start)?;
@@ -143,9 +173,9 @@ impl Door {
 
     /// Lets a service of the host be called.
     pub(super) fn admit<S: Service>(&self, name: &str) {
-        let gate: Arc<dyn Gate> = Arc::new(self.shared.connection.service::<S>(name));
-        let mut gates = self.shared.gates.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        gates.insert(name.to_owned(), gate);
+        let access: Arc<dyn ServiceAccess> = Arc::new(self.shared.connection.service::<S>(name));
+        let mut services = self.shared.services.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        services.insert(name.to_owned(), access);
     }
 }
 
@@ -153,13 +183,13 @@ impl Drop for Door {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(server) = self.server.take() {
-            // A panic has been printed by its own thread.
+            // The thread that panicked has printed its panic.
             let _ = server.join();
         }
     }
 }
 
-fn routes(shared: Arc<Shared>) -> Router {
+fn routes(shared: Arc<DoorShared>) -> Router {
     Router::new()
         .route("/services", get(operator::services))
         .route("/services/{name}", get(operator::service).delete(operator::withdraw))
@@ -167,36 +197,10 @@ fn routes(shared: Arc<Shared>) -> Router {
         .route("/services/{name}/export", get(operator::export))
         .route("/services/{name}/call", post(calls::call))
         .route("/services/{name}/transactions", post(calls::begin))
-        .route("/services/{name}/transactions/{id}/call", post(calls::deal))
+        .route("/services/{name}/transactions/{id}/call", post(calls::call_in_transaction))
         .route("/services/{name}/transactions/{id}/commit", post(calls::commit))
         .route("/services/{name}/transactions/{id}", delete(calls::abort))
-        .layer(DefaultBodyLimit::max(ITEM_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(shared.clone(), admit::admit))
+        .layer(DefaultBodyLimit::disable())
         .with_state(shared)
-}
-
-fn is_json(headers: &HeaderMap) -> Result<(), Fault> {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
-    if kind == Some("application/json") { Ok(()) } else { Err(Fault::NotJson) }
-}
-
-/// What the door itself has to say.
-fn written(value: &impl Serialize) -> Response {
-    json(serde_json::to_vec(value).expect("strings, numbers and lists are JSON"))
-}
-
-fn json(bytes: Vec<u8>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], bytes).into_response()
-}
-
-impl Shared {
-    fn house(&self) -> Result<Arc<House>, Fault> {
-        self.house.upgrade().ok_or_else(|| Fault::Call(Error::wedged("the host has ended")))
-    }
-
-    fn gate(&self, name: &str) -> Result<Arc<dyn Gate>, Fault> {
-        let gates = self.gates.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let gate = gates.get(name).filter(|_| self.house().is_ok_and(|house| house.serves(name)));
-        gate.cloned().ok_or_else(|| Fault::unserved(name))
-    }
 }

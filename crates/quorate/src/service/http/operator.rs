@@ -1,6 +1,7 @@
-//! What an operator asks of a host: how its services stand, which replicas they have, and copies of their states.
+//! An operator's requests to a host: the state of its services, their replicas, and copies of their states.
 //!
-//! These things wait for others, up to a minute, and are done on threads of their own, a few at a time.
+//! These requests wait for other processes, up to a minute. They run on threads of their own, a few at a
+//! time.
 
 use std::sync::Arc;
 
@@ -11,20 +12,21 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    super::{host::Standing, tenant::House},
-    Shared,
-    fault::Fault,
-    is_json, written,
+    super::slot::HostShared,
+    DoorShared,
+    fault::{Fault, is_json},
+    json::written,
 };
-use crate::error::Error;
+use crate::{error::Error, service::standing::Standing};
 
-/// A service, for those who look.
+/// A service, as the door lists it.
 #[derive(Serialize)]
 struct Listed {
     name: String,
-    /// The random number of its set.
+    /// The random number of the service's set.
     set: Option<String>,
     leader: Option<String>,
     serving: bool,
@@ -34,6 +36,8 @@ struct Listed {
     lives: u64,
     last_end: Option<String>,
     ended: Option<String>,
+    /// Processes that ended and whose journals are kept here.
+    kept: Vec<String>,
 }
 
 impl Listed {
@@ -49,32 +53,33 @@ impl Listed {
             lives: standing.lives,
             last_end: standing.last_end,
             ended: standing.ended,
+            kept: standing.kept.into_iter().map(|process| process.to_string()).collect(),
         }
     }
 }
 
-pub(super) async fn services(State(shared): State<Arc<Shared>>) -> Result<Response, Fault> {
-    let services = shared.house()?.services().into_iter();
+pub(super) async fn services(State(shared): State<Arc<DoorShared>>) -> Result<Response, Fault> {
+    let services = shared.host_shared()?.services().into_iter();
     Ok(written(&services.map(|(name, standing)| Listed::new(name, standing)).collect::<Vec<_>>()))
 }
 
 pub(super) async fn service(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
 ) -> Result<Response, Fault> {
-    listing(&*shared.house()?, name)
+    listing(&*shared.host_shared()?, name)
 }
 
-fn listing(house: &House, name: String) -> Result<Response, Fault> {
-    let tenant = house.tenant(&name).ok_or_else(|| Fault::unserved(&name))?;
-    Ok(written(&Listed::new(name, tenant.standing())))
+fn listing(host_shared: &HostShared, name: String) -> Result<Response, Fault> {
+    let slot = host_shared.slot(&name).ok_or_else(|| Fault::unserved(&name))?;
+    Ok(written(&Listed::new(name, slot.standing())))
 }
 
 pub(super) async fn withdraw(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Fault> {
-    let withdraw = move |house: &House| match house.withdraw(&name) {
+    let withdraw = move |host_shared: &HostShared| match host_shared.withdraw(&name) {
         true => Ok(StatusCode::NO_CONTENT),
         false => Err(Fault::unserved(&name)),
     };
@@ -85,14 +90,14 @@ pub(super) async fn withdraw(
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wish {
-    /// Where the host listens that becomes one.
+    /// The address of the host that becomes a replica.
     new: String,
-    /// Where the one is that is none from then on.
+    /// The address of the replica that ceases to be one.
     old: Option<String>,
 }
 
 pub(super) async fn change_replicas(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
     headers: HeaderMap,
     body: Bytes,
@@ -100,44 +105,62 @@ pub(super) async fn change_replicas(
     is_json(&headers)?;
     let Wish { new, old } =
         serde_json::from_slice(&body).map_err(|error| Fault::Malformed(error.to_string()))?;
-    let change = move |house: &House| {
-        if !house.serves(&name) {
+    let change = move |host_shared: &HostShared| {
+        if !host_shared.serves(&name) {
             return Err(Fault::unserved(&name));
         }
-        house.change(&name, old.as_deref(), &new)?;
-        listing(house, name)
+        host_shared.change(&name, old.as_deref(), &new)?;
+        listing(host_shared, name)
     };
     shared.operate(change).await
 }
 
 pub(super) async fn export(
-    State(shared): State<Arc<Shared>>,
+    State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
 ) -> Result<Response, Fault> {
-    let export = move |house: &House| {
-        let tenant = house.tenant(&name).ok_or_else(|| Fault::unserved(&name))?;
-        let bytes = tenant.export()?.encode();
-        Ok(([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response())
+    let full = || Fault::Full(format!("{EXPORTS_MAX} exports are under way here"));
+    let share = shared.exports.clone().try_acquire_owned().map_err(|_| full())?;
+    let export = move |host_shared: &HostShared| {
+        let slot = host_shared.slot(&name).ok_or_else(|| Fault::unserved(&name))?;
+        Ok(Exported { bytes: slot.export()?.encode(), _share: share })
     };
-    shared.operate(export).await
+    let exported = Bytes::from_owner(shared.operate(export).await?);
+    Ok(([(header::CONTENT_TYPE, "application/octet-stream")], exported).into_response())
 }
 
-impl Shared {
-    /// Does something that waits for others.
-    async fn operate<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&House) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, Fault> {
-        let full = || Fault::Full(format!("{OPERATIONS_MAX} changes and exports are under way here"));
-        let permit = self.operations.clone().try_acquire_owned().map_err(|_| full())?;
-        let house = self.house()?;
-        let working = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            work(&house)
-        });
-        working.await.map_err(|error| Fault::Call(Error::not_sent(format!("it panicked: {error}"))))?
+/// An export, until its caller has taken it.
+struct Exported {
+    bytes: Bytes,
+    _share: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Exported {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
-/// Changes and exports under way at this door, beyond which none is begun.
+impl DoorShared {
+    /// Runs work that waits for other processes. It goes on if the caller hangs up.
+    async fn operate<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&HostShared) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let full = || Fault::Full(format!("{OPERATIONS_MAX} changes and exports are under way here"));
+        let permit = self.operations.clone().try_acquire_owned().map_err(|_| full())?;
+        let host_shared = self.host_shared()?;
+        let working = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work(&host_shared)
+        });
+        let panicked = |error| Error::MaybeApplied { id: None, why: format!("it panicked: {error}") };
+        working.await.map_err(|error| Fault::Call(panicked(error)))?
+    }
+}
+
+/// Upper bound of the changes and exports in progress at this door.
 pub(super) const OPERATIONS_MAX: usize = 8;
+
+/// Upper bound of the exports in this door's memory; each is a whole state.
+pub(super) const EXPORTS_MAX: usize = 2;

@@ -1,169 +1,56 @@
-//! A process of services: one node on a reactor, and the thread that looks for others.
+//! A process of services: one node on a reactor, and the thread that seeks other processes.
 //!
 //! ```text
-//!   protocol thread ── orders of a turn ──▶ executor of each replica that has one ── results ──▶ protocol thread
-//!                   ── fates of a turn ───▶ whoever waits for them
+//!   protocol thread ── orders of a turn ──▶ each replica's executor ── results ──▶ protocol thread
+//!                   ── fates of a turn ───▶ their callers
 //!   seeking thread  ── who listens at the addresses ──▶ protocol thread
 //! ```
 //!
-//! The protocol thread's side of it is `view`.
+//! `dispatcher` is the protocol thread's side.
 
-mod view;
+mod dispatcher;
+mod shared;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    io,
-    sync::{
-        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
+    sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use quorate_node::{self as node, Channel, EndpointId, Newcomer, Node};
+use crossbeam_channel::{Sender, bounded};
+use quorate_node::{self as node, Channel, EndpointId, NewEndpoint, Node};
 use quorate_protocol::{
     CommandId, DomainId, Peer, ProcessId, Ticket,
     paxos::{Change, ChangeRefusal},
-    service::{self, ClientCommand, ClientEvent, Fate, GroupId},
+    service::{self, ClientCommand, Fate},
 };
-use quorate_runtime::{Config, Disk, Dropped, Handle, Reactor, Untaken, chance};
+use quorate_runtime::{CommandError, Config, Disk, Handle, NodeMetrics, Reactor, chance};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::warn;
 
-use self::view::View;
+use self::dispatcher::Dispatcher;
 use super::{
     directory::Directory,
-    executor::{Order, Outlet, Runner, Tally},
+    executor::ExecutorOrder,
     export::Exported,
-    host::Standing,
-    hosted::{Command, Hosted, Set, Terms},
+    service_endpoint::{Command, ServiceEndpoint, Set},
 };
-use crate::{error::Error, seek::Search};
+use crate::{error::Error, lock::lock, seek::Search};
 
-/// A running process. It ends with the last who holds it.
+use shared::CallBatch;
+
+pub(super) use shared::{
+    ClientCalls, EndpointHandle, EndpointKind, ReplicaHandle, Results, SeenSets, ServiceShared, spawn,
+};
+
+/// A running process. It ends with its last holder.
 pub(super) struct Process {
-    shared: Arc<Shared>,
-    /// Has the seeking thread look at once; it ends when this is dropped.
+    shared: Arc<ServiceShared>,
+    /// The channel that makes the seeking thread look at once. The thread ends when this is dropped.
     kick: Sender<()>,
 }
 
-/// State that the threads of a process share.
-pub(super) struct Shared {
-    handle: OnceLock<Handle<Node<Hosted>>>,
-    domain: DomainId,
-    me: ProcessId,
-    addresses: Vec<String>,
-    seats: Mutex<BTreeMap<EndpointId, Arc<Seat>>>,
-    /// Where the names of services go whose replicas here have ended, and come back elsewhere.
-    endings: Option<Sender<String>>,
-}
-
-/// An endpoint, for those who wait for it.
-pub(super) struct Seat {
-    pub(super) name: String,
-    channel: Channel,
-    pub(super) side: Side,
-    /// The sets that others show at this channel, and the processes that show none.
-    heard: Mutex<Heard>,
-    news: Condvar,
-}
-
-/// The sets that were heard of under a name.
-#[derive(Default)]
-pub(super) struct Heard {
-    pub(super) set: Option<Set>,
-    pub(super) absent: Vec<ProcessId>,
-    /// Sets beside the first.
-    strange: Vec<GroupId>,
-}
-
-pub(super) enum Side {
-    Replica(Box<Hosting>),
-    Client(Calling),
-    /// Others are sent on from here.
-    Signpost,
-}
-
-/// A replica, from outside.
-pub(super) struct Hosting {
-    pub(super) terms: Terms,
-    /// Whether it founds a set rather than joining one.
-    pub(super) founds: bool,
-    pub(super) orders: Sender<Order>,
-    /// The other end of its orders, as long as the endpoint carries them out itself.
-    pub(super) inline: Mutex<Option<Receiver<Order>>>,
-    pub(super) tally: Arc<Tally>,
-    /// Its tenant's, over all lives.
-    pub(super) standing: Arc<Mutex<Standing>>,
-    /// The end of this life is told once.
-    pub(super) over: AtomicBool,
-    /// Why it is going to end: the first reason.
-    pub(super) failed: Mutex<Option<String>>,
-    /// Changes of the replicas that were refused, the latest.
-    pub(super) refused: Mutex<VecDeque<(Change, ChangeRefusal)>>,
-}
-
-impl Hosting {
-    /// The replica cannot go on. It may still have something to tell. Returns the first reason.
-    fn fail(&self, name: &str, why: String) -> String {
-        lock(&self.failed)
-            .get_or_insert_with(|| {
-                warn!(service = name, why, "this replica ends");
-                lock(&self.standing).serving = false;
-                why
-            })
-            .clone()
-    }
-}
-
-/// What comes behind the end of a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Behind {
-    /// It comes back as another process.
-    Life,
-    /// Nothing would change if it did.
-    Nothing,
-}
-
-/// Calls that are under way.
-#[derive(Default)]
-pub(super) struct Calling {
-    /// Those that were made together, by the command of their first.
-    calls: Mutex<BTreeMap<u64, Together>>,
-    /// Commands that were given.
-    last: AtomicU64,
-    /// Transactions that were begun.
-    transactions: AtomicU64,
-}
-
-/// Calls that were made together, whose fates are told together.
-struct Together {
-    fates: Vec<Option<Fate>>,
-    /// How many have none yet.
-    left: usize,
-    sender: oneshot::Sender<Vec<Fate>>,
-    permits: OwnedSemaphorePermit,
-}
-
-impl Calling {
-    /// Notes a fate, and takes the calls that it was made with if it is the last of them.
-    fn end(
-        calls: &mut BTreeMap<u64, Together>,
-        ClientEvent { command, fate }: ClientEvent,
-    ) -> Option<Together> {
-        let (&first, together) = calls.range_mut(..=command.0).next_back()?;
-        let place = together.fates.get_mut((command.0 - first) as usize)?;
-        assert!(place.replace(fate).is_none(), "a call ends once");
-        together.left -= 1;
-        if together.left == 0 { calls.remove(&first) } else { None }
-    }
-}
-
 impl Process {
-    /// Starts the threads. `addresses` are where others may be. On a disk it is the process of the disk, and keeps the records of those
-    /// that will go on from them.
+    /// Starts the threads. `addresses` are possible addresses of others. With a disk, the process is that of
+    /// the disk, and keeps the records of replicas that will continue from them.
     pub(super) fn start(
         mut config: Config,
         addresses: Vec<String>,
@@ -174,36 +61,36 @@ impl Process {
             config.me = disk.process();
         }
         let (domain, me) = (config.domain, config.me);
-        let (handle, seats) = (OnceLock::new(), Mutex::default());
-        let shared = Arc::new(Shared { handle, domain, me, addresses, seats, endings });
-        let dropped = Dropped::new(&config.metrics);
-        let view = View::new(shared.clone(), dropped);
+        let (handle, endpoints) = (OnceLock::new(), Mutex::default());
+        let shared = Arc::new(ServiceShared { handle, domain, me, addresses, endpoints, endings });
+        let dropped = NodeMetrics::new(&config.metrics);
+        let dispatcher = Dispatcher::new(shared.clone(), dropped);
         let mut node = Node::new();
         let handle = match disk {
-            None => Reactor::start(node, view, config),
+            None => Reactor::start(node, dispatcher, config),
             Some((place, disk)) => {
                 for channel in place.channels() {
                     node.expect(channel, place.first);
                 }
-                Reactor::start_on_disk(node, view, config, disk)
+                Reactor::start_on_disk(node, dispatcher, config, disk)
             }
         };
         let handle = handle.map_err(Error::start)?;
         assert!(shared.handle.set(handle).is_ok(), "a process has one reactor");
         let (kick, kicked) = bounded(1);
         let process = Arc::new(Process { shared: shared.clone(), kick });
-        // All endpoints are told who listens there.
+        // All endpoints learn the processes that listen at the addresses.
         process.search().go_on(kicked, move |found| {
-            let seats: Vec<Arc<Seat>> = lock(&shared.seats).values().cloned().collect();
-            for seat in seats.iter().filter(|_| !found.is_empty()) {
-                // They are looked for again.
-                let _ = shared.handle().try_command(seat.home(Command::Seeds(found.clone())));
+            let endpoints: Vec<Arc<EndpointHandle>> = lock(&shared.endpoints).values().cloned().collect();
+            for endpoint in endpoints.iter().filter(|_| !found.is_empty()) {
+                // The search repeats, so a lost command does no harm.
+                let _ = shared.handle().try_command(endpoint.home(Command::Seeds(found.clone())));
             }
         })?;
         Ok(process)
     }
 
-    fn handle(&self) -> &Handle<Node<Hosted>> {
+    fn handle(&self) -> &Handle<Node<ServiceEndpoint>> {
         self.shared.handle()
     }
 
@@ -211,79 +98,94 @@ impl Process {
         self.shared.me
     }
 
-    /// The configuration of another process of the same domain.
+    /// Returns the configuration of another process of the same domain.
     pub(super) fn sibling(&self) -> Config {
-        fresh(self.shared.domain)
+        config_of(self.shared.domain)
     }
 
-    /// The channel of a service.
+    /// Returns the channel of a service.
     pub(super) fn channel(&self, name: &str) -> Channel {
         let endpoint = EndpointId(xxhash_rust::xxh3::xxh3_64(name.as_bytes()));
         Channel { domain: self.shared.domain, endpoint }
     }
 
-    /// Takes an endpoint in, and has others looked for. Gives back the one that is there already. One that knows its set comes with it, and
-    /// with the first of its records if it goes on from some.
+    /// Adds an endpoint, and starts a search for others. Returns the present endpoint as an error if there is
+    /// one. An endpoint that knows its set comes with it, and with its first record if it continues from
+    /// records.
     pub(super) fn add(
         &self,
         name: &str,
-        side: Side,
-        hosted: Hosted,
+        kind: EndpointKind,
+        service_endpoint: ServiceEndpoint,
         known: Option<(Set, Option<Ticket>)>,
-    ) -> Result<Arc<Seat>, Arc<Seat>> {
+    ) -> Result<Arc<EndpointHandle>, Arc<EndpointHandle>> {
         let channel = self.channel(name);
         let set = known.map(|(set, _)| set);
-        let (heard, news) = (Mutex::new(Heard { set, ..Heard::default() }), Condvar::new());
-        let seat = Arc::new(Seat { name: name.to_owned(), channel, side, heard, news });
+        let (heard, news) = (Mutex::new(SeenSets { set, ..SeenSets::default() }), Condvar::new());
+        let endpoint = Arc::new(EndpointHandle { name: name.to_owned(), channel, kind, heard, news });
         {
-            let mut seats = lock(&self.shared.seats);
-            if let Some(there) = seats.get(&channel.endpoint) {
+            let mut endpoints = lock(&self.shared.endpoints);
+            if let Some(there) = endpoints.get(&channel.endpoint) {
                 return Err(there.clone());
             }
-            seats.insert(channel.endpoint, seat.clone());
+            endpoints.insert(channel.endpoint, endpoint.clone());
         }
-        let newcomer = Newcomer::home(channel, hosted);
-        let newcomer = match known {
-            Some((_, Some(first))) => newcomer.recovered(first),
-            _ => newcomer,
+        let new_endpoint = NewEndpoint::typed(channel, service_endpoint);
+        let new_endpoint = match known {
+            Some((_, Some(first))) => new_endpoint.recovered(first),
+            _ => new_endpoint,
         };
-        // Untaken only if the process has ended, and then nobody is heard of.
-        let _ = self.handle().command(node::Command::Add(newcomer));
+        // The command is refused only if the process has ended, and then nothing more is heard.
+        let _ = self.handle().command(node::Command::Add(new_endpoint));
         let _ = self.kick.try_send(());
-        Ok(seat)
+        Ok(endpoint)
     }
 
-    /// The way of an executor's results.
-    pub(super) fn results(&self, seat: &Arc<Seat>) -> Results {
-        Results { shared: self.shared.clone(), seat: Arc::downgrade(seat) }
+    /// Returns the outlet of an executor's results.
+    pub(super) fn results(&self, endpoint: &Arc<EndpointHandle>) -> Results {
+        Results::new(&self.shared, endpoint)
     }
 
-    /// Takes an endpoint away.
-    pub(super) fn remove(&self, seat: &Seat) {
-        lock(&self.shared.seats).remove(&seat.channel.endpoint);
-        let _ = self.handle().command(node::Command::Remove(seat.channel));
+    /// Removes an endpoint with its records.
+    pub(super) fn remove(&self, endpoint: &EndpointHandle) {
+        lock(&self.shared.endpoints).remove(&endpoint.channel.endpoint);
+        let _ = self.handle().command(node::Command::Remove(endpoint.channel));
     }
 
-    /// The endpoint of a service.
-    pub(super) fn seat(&self, name: &str) -> Option<Arc<Seat>> {
-        lock(&self.shared.seats).get(&self.channel(name).endpoint).cloned()
+    /// Removes an endpoint, and keeps its records.
+    pub(super) fn retire(&self, endpoint: &EndpointHandle) {
+        lock(&self.shared.endpoints).remove(&endpoint.channel.endpoint);
+        let _ = self.handle().command(node::Command::Retire(endpoint.channel));
     }
 
-    /// The records of a service that goes on elsewhere are needed no more.
+    /// Drops the records of a retired endpoint; the endpoint that is now in its place stays.
+    pub(super) fn release_retired(&self, name: &str) {
+        let _ = self.handle().command(node::Command::Release(self.channel(name)));
+    }
+
+    /// Returns the endpoint of a service.
+    pub(super) fn endpoint(&self, name: &str) -> Option<Arc<EndpointHandle>> {
+        lock(&self.shared.endpoints).get(&self.channel(name).endpoint).cloned()
+    }
+
+    /// Drops the records of a service that continues elsewhere.
     pub(super) fn release(&self, name: &str) {
         let _ = self.handle().command(node::Command::Remove(self.channel(name)));
     }
 
-    /// Has a change of the replicas made. Says whether that was so when `patience` was over, or why it will not be.
+    /// Makes a change of the replicas, and waits for it at most for `patience`. Returns whether it was made
+    /// in time, or the reason why it will not be.
     pub(super) fn change(
         &self,
-        seat: &Seat,
+        endpoint: &EndpointHandle,
         change: &Change,
         patience: Duration,
     ) -> Result<bool, ChangeRefusal> {
-        let Side::Replica(hosting) = &seat.side else { unreachable!("a replica changes its set") };
+        let EndpointKind::Replica(replica) = &endpoint.kind else {
+            unreachable!("a replica changes its set")
+        };
         let is_so = || {
-            let standing = lock(&hosting.standing);
+            let standing = lock(&replica.standing);
             let has = |id: &ProcessId| standing.replicas.iter().any(|(replica, _)| replica == id);
             match change {
                 Change::Add(peer) => has(&peer.id),
@@ -291,24 +193,24 @@ impl Process {
             }
         };
         let refusal = || {
-            let mut refused = lock(&hosting.refused);
+            let mut refused = lock(&replica.refused);
             let place = refused.iter().position(|(refused, _)| refused == change)?;
             refused.remove(place).map(|(_, why)| why)
         };
         refusal();
         let until = Instant::now() + patience;
         let mut asked_at = None;
-        let mut heard = lock(&seat.heard);
+        let mut heard = lock(&endpoint.heard);
         loop {
             if is_so() {
                 return Ok(true);
             }
-            if hosting.over.load(Ordering::Relaxed) {
+            if replica.over.load(Ordering::Relaxed) {
                 return Ok(*change == Change::Remove(self.me()));
             }
             match refusal() {
                 None => {}
-                // Said of what came twice; the first is under way.
+                // The refusal is of a repeated command; the first one is in progress.
                 Some(ChangeRefusal::AlreadySo) => {}
                 Some(ChangeRefusal::NoLeader) => asked_at = None,
                 Some(why) => return Err(why),
@@ -317,95 +219,96 @@ impl Process {
             if now >= until {
                 return Ok(false);
             }
-            // A leader that dies takes the wish with it.
+            // A leader that dies loses the wish, so it is repeated.
             if asked_at.is_none_or(|asked: Instant| now.duration_since(asked) >= ASKED_AGAIN) {
                 asked_at = Some(now);
                 let wish = match change.clone() {
                     Change::Add(peer) => service::Command::AddReplica(peer),
                     Change::Remove(process) => service::Command::RemoveReplica(process),
                 };
-                let _ = self.handle().command(seat.home(Command::Results(vec![wish])));
+                let _ = self.handle().command(endpoint.home(Command::Wish(wish)));
             }
             let pause = (until - now).min(ASKED_AGAIN);
-            heard = seat.news.wait_timeout(heard, pause).unwrap_or_else(PoisonError::into_inner).0;
+            heard = endpoint.news.wait_timeout(heard, pause).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Tells an endpoint of replicas of its set.
-    pub(super) fn tell(&self, seat: &Seat, replicas: Vec<Peer>) {
-        // They are looked for, too.
-        let _ = self.handle().command(seat.home(Command::Seeds(replicas)));
+    pub(super) fn tell(&self, endpoint: &EndpointHandle, replicas: Vec<Peer>) {
+        // The endpoint also finds them by search, so a lost command does no harm.
+        let _ = self.handle().command(endpoint.home(Command::Seeds(replicas)));
     }
 
     fn search(&self) -> Search {
         Search::quiet(self.shared.domain, self.me(), self.shared.addresses.clone())
     }
 
-    /// Asks all who listen at the addresses whether they know a set of this name, for some time.
-    pub(super) fn survey(&self, seat: &Seat, patience: Duration) -> Option<Set> {
+    /// Asks all processes at the addresses whether they know a set of this name, at most for `patience`.
+    pub(super) fn survey(&self, endpoint: &EndpointHandle, patience: Duration) -> Option<Set> {
         let until = Instant::now() + patience;
         let others: Vec<ProcessId> = self.search().look().into_iter().map(|peer| peer.id).collect();
-        let mut heard = lock(&seat.heard);
+        let mut heard = lock(&endpoint.heard);
         loop {
-            let answered = others.iter().all(|other| heard.absent.contains(other));
+            let answered = others.iter().all(|other| heard.without_set.contains(other));
             let left = until.saturating_duration_since(Instant::now());
             if heard.set.is_some() || answered || left.is_zero() {
                 return heard.set;
             }
-            heard = seat.news.wait_timeout(heard, left).unwrap_or_else(PoisonError::into_inner).0;
+            heard = endpoint.news.wait_timeout(heard, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Tells an endpoint its set.
-    pub(super) fn begin(&self, seat: &Seat, set: Set, founded: bool) {
-        lock(&seat.heard).set = Some(set);
-        // Untaken only if the process has ended.
-        let _ = self.handle().command(seat.home(Command::Begin { set, founded }));
+    pub(super) fn begin(&self, endpoint: &EndpointHandle, set: Set, founded: bool) {
+        lock(&endpoint.heard).set = Some(set);
+        // The command is refused only if the process has ended.
+        let _ = self.handle().command(endpoint.home(Command::Begin { set, founded }));
     }
 
-    /// Has a replica give a copy of its state. It gives none if it has ended, or was given a thread just now.
-    pub(super) fn copy(&self, seat: &Seat, wanted: Sender<Exported>) {
-        let Side::Replica(hosting) = &seat.side else { unreachable!("a replica has a state") };
-        if lock(&hosting.inline).is_some() {
-            let _ = self.handle().command(seat.home(Command::Copy(wanted)));
+    /// Requests a copy of a replica's state. None comes if the replica has ended, or has just got a thread.
+    pub(super) fn copy(&self, endpoint: &EndpointHandle, wanted: Sender<Exported>) {
+        let EndpointKind::Replica(replica) = &endpoint.kind else { unreachable!("a replica has a state") };
+        if lock(&replica.inline).is_some() {
+            let _ = self.handle().command(endpoint.home(Command::Copy(wanted)));
         } else {
-            let _ = hosting.orders.send(Order::Copy(wanted));
+            let _ = replica.orders.send(ExecutorOrder::Copy(wanted));
         }
     }
 
-    /// The number of a transaction that begins.
-    pub(super) fn transaction(seat: &Seat) -> u64 {
-        let Side::Client(calling) = &seat.side else { unreachable!("a client calls") };
-        calling.transactions.fetch_add(1, Ordering::Relaxed)
+    /// Returns the number of a new transaction.
+    pub(super) fn transaction(endpoint: &EndpointHandle) -> u64 {
+        let EndpointKind::Client(client) = &endpoint.kind else { unreachable!("a client calls") };
+        client.transactions.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has a client give a transaction up.
-    pub(super) fn abandon(&self, seat: &Seat, transaction: u64) {
+    /// Makes a client give a transaction up.
+    pub(super) fn abandon(&self, endpoint: &EndpointHandle, transaction: u64) {
         let abandon = vec![ClientCommand::Abandon { transaction }];
-        // If it is not taken, the transaction ends when it has been idle for long.
-        let _ = self.handle().try_command(seat.home(Command::Calls(abandon)));
+        // If the command is refused, the transaction ends when it has been idle for long.
+        let _ = self.handle().try_command(endpoint.home(Command::Calls(abandon)));
     }
 
-    /// Has a client make as many calls as there are permits, at least one, and returns what will become of them.
+    /// Makes a client send as many calls as there are permits, at least one. The receiver reports their
+    /// fates.
     pub(super) fn call(
         &self,
-        seat: &Seat,
+        endpoint: &EndpointHandle,
         permits: OwnedSemaphorePermit,
         calls: impl FnOnce(CommandId) -> Vec<ClientCommand>,
     ) -> Result<oneshot::Receiver<Vec<Fate>>, Error> {
-        let Side::Client(calling) = &seat.side else { unreachable!("a client calls") };
+        let EndpointKind::Client(client) = &endpoint.kind else { unreachable!("a client calls") };
         let count = permits.num_permits();
-        let name = calling.last.fetch_add(count as u64, Ordering::Relaxed);
+        let name = client.last.fetch_add(count as u64, Ordering::Relaxed);
         let commands = calls(CommandId(name));
         assert!(count > 0 && commands.len() == count, "a permit for each call");
         let (sender, receiver) = oneshot::channel();
-        let together = Together { fates: vec![None; count], left: count, sender, permits };
-        lock(&calling.calls).insert(name, together);
-        self.handle().try_command(seat.home(Command::Calls(commands))).map_err(|untaken| {
-            lock(&calling.calls).remove(&name);
+        let batch = CallBatch { fates: vec![None; count], left: count, sender, permits };
+        lock(&client.calls).insert(name, batch);
+        self.handle().try_command(endpoint.home(Command::Calls(commands))).map_err(|untaken| {
+            lock(&client.calls).remove(&name);
             match untaken {
-                Untaken::Full(_) => Error::not_sent("too many calls wait for the protocol thread"),
-                Untaken::Stopped(_) => Error::wedged("the process has ended"),
+                CommandError::Full(_) => Error::not_sent("too many calls wait for the protocol thread"),
+                CommandError::Stopped(_) => Error::wedged("the process has ended"),
             }
         })?;
         Ok(receiver)
@@ -414,107 +317,23 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        lock(&self.shared.seats).clear();
-        // A panic has been printed by its own thread.
+        lock(&self.shared.endpoints).clear();
+        // The thread that panicked has printed its panic.
         let _ = self.handle().stop();
     }
 }
 
-impl Seat {
-    fn home(&self, command: Command) -> node::Command<Hosted> {
-        node::Command::Home(self.channel, command)
-    }
-
-    /// The set of which it is.
-    pub(super) fn set(&self) -> Option<Set> {
-        lock(&self.heard).set
-    }
-
-    /// Its replica cannot go on, and resigns.
-    fn fail(&self, why: String) {
-        if let Side::Replica(hosting) = &self.side {
-            hosting.fail(&self.name, why);
-        }
-    }
-}
-
-/// A wish of an operator is told again so long after it was told last.
+/// Interval at which an operator's wish is repeated.
 const ASKED_AGAIN: Duration = Duration::from_secs(1);
 
-/// Gives a service a thread of its own.
-pub(super) fn spawn(runner: Box<dyn Runner>, orders: Receiver<Order>, results: Results) -> io::Result<()> {
-    thread::Builder::new()
-        .name(String::from("service"))
-        .spawn(move || runner.run(orders, Arc::new(results)))
-        .map(drop)
-}
-
-impl Shared {
-    /// A replica has ended. It comes back elsewhere, unless nothing would change if it did.
-    fn end(&self, seat: &Seat, why: String, behind: Behind) {
-        let Side::Replica(hosting) = &seat.side else { return };
-        let why = hosting.fail(&seat.name, why);
-        if hosting.over.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let mut standing = lock(&hosting.standing);
-        standing.serving = false;
-        standing.last_end = Some(why.clone());
-        let is_alone = matches!(&standing.replicas[..], [(id, _)] if *id == self.me);
-        match (behind, &self.endings) {
-            (Behind::Life, _) if is_alone => {
-                standing.ended = Some(format!("{why}; it was the only replica, and its set is gone"));
-            }
-            (Behind::Life, Some(endings)) => {
-                // Nobody is there to bring it back once the host has ended.
-                let _ = endings.send(seat.name.clone());
-            }
-            _ => standing.ended = Some(why),
-        }
-    }
-
-    fn handle(&self) -> &Handle<Node<Hosted>> {
-        self.handle.get().expect("set before anybody else has it")
-    }
-}
-
-/// The way of an executor's results.
-#[derive(Clone)]
-pub(super) struct Results {
-    shared: Arc<Shared>,
-    /// A seat holds the way of its orders, at whose end its executor ends.
-    seat: Weak<Seat>,
-}
-
-impl Outlet for Results {
-    fn results(&self, results: Vec<service::Command>) -> bool {
-        let Some(seat) = self.seat.upgrade() else { return false };
-        self.shared.handle().command(seat.home(Command::Results(results))).is_ok()
-    }
-
-    fn broken(&self, why: String) {
-        if let Some(seat) = self.seat.upgrade() {
-            seat.fail(why);
-            // Untaken only if the process has ended.
-            let resign = Command::Results(vec![service::Command::Resign]);
-            let _ = self.shared.handle().command(seat.home(resign));
-        }
-    }
-}
-
-/// A process's configuration, but where it listens.
+/// Returns a process's configuration, without the addresses at which it listens.
 pub(super) fn config(domain: &str) -> Config {
-    fresh(super::domain(domain))
+    config_of(super::domain(domain))
 }
 
-fn fresh(domain: DomainId) -> Config {
-    // It is nobody's successor, so that its number may be any.
+fn config_of(domain: DomainId) -> Config {
+    // The process succeeds no other, so its node number is random.
     let node = chance::Chance::new().bits();
     let me = ProcessId { node, incarnation: chance::incarnation() };
     Config::new(domain, me, Vec::new())
-}
-
-/// What these locks guard is whole at every step.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A store of keys and values: calls that touch different keys need not wait for each other.
+//! A store of keys and values: calls with different keys need not wait for each other.
 
 use std::{
     collections::BTreeMap,
@@ -16,8 +16,8 @@ pub struct KeyValue(BTreeMap<String, String>);
 /// A request to a [`KeyValue`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// Gives a key this value.
+pub enum KeyValueRequest {
+    /// Sets the value of a key.
     Put(String, String),
     /// Asks for the value of a key.
     Get(String),
@@ -25,24 +25,26 @@ pub enum Ask {
     Delete(String),
 }
 
-/// The value of a key; none: it is deleted.
+/// A key and its new value; `None` deletes the key.
 pub type Put = (String, Option<String>);
 
 impl Service for KeyValue {
-    type Request = Ask;
-    /// The value of the key before.
+    type Request = KeyValueRequest;
+    /// The former value of the key.
     type Reply = Option<String>;
     type Delta = Put;
     type Undo = Put;
 
     const SHORT: bool = true;
 
-    fn execute(&self, ask: &Ask, _: &mut Cx<'_>) -> Executed<Self> {
+    fn execute(&self, request: &KeyValueRequest, _: &mut Cx<'_>) -> Executed<Self> {
         let there = |key: &String| self.0.get(key).cloned();
-        match ask {
-            Ask::Get(key) => Executed::Unchanged(there(key)),
-            Ask::Put(key, value) => Executed::Changed(there(key), (key.clone(), Some(value.clone()))),
-            Ask::Delete(key) => Executed::Changed(there(key), (key.clone(), None)),
+        match request {
+            KeyValueRequest::Get(key) => Executed::Unchanged(there(key)),
+            KeyValueRequest::Put(key, value) => {
+                Executed::Changed(there(key), (key.clone(), Some(value.clone())))
+            }
+            KeyValueRequest::Delete(key) => Executed::Changed(there(key), (key.clone(), None)),
         }
     }
 
@@ -58,15 +60,16 @@ impl Service for KeyValue {
         self.apply(&undo);
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Get(_) => Kind::Read,
-            Ask::Put(..) | Ask::Delete(_) => Kind::Write,
+    fn kind(request: &KeyValueRequest) -> Kind {
+        match request {
+            KeyValueRequest::Get(_) => Kind::Read,
+            KeyValueRequest::Put(..) | KeyValueRequest::Delete(_) => Kind::Write,
         }
     }
 
-    fn keys(ask: &Ask) -> Vec<u64> {
-        let (Ask::Put(key, _) | Ask::Get(key) | Ask::Delete(key)) = ask;
+    fn keys(request: &KeyValueRequest) -> Vec<u64> {
+        let (KeyValueRequest::Put(key, _) | KeyValueRequest::Get(key) | KeyValueRequest::Delete(key)) =
+            request;
         let mut hasher = DefaultHasher::new();
         key.hash(&mut hasher);
         vec![hasher.finish()]

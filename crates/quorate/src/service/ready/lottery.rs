@@ -1,4 +1,4 @@
-//! A lottery, which draws by chance and by the clock.
+//! A lottery, whose draws depend on chance and the clock.
 
 use std::time::SystemTime;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::{Cx, Executed, Kind, Service};
 
-/// All draws, in their order.
+/// All draws, oldest first.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Lottery(Vec<Draw>);
 
 /// A draw.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Draw {
-    /// When it was drawn, by the clock of the leader.
+    /// Time of the draw, by the leader's clock.
     pub at: SystemTime,
     /// The number drawn, less than 100.
     pub number: u64,
@@ -22,35 +22,37 @@ pub struct Draw {
 /// A request to a [`Lottery`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// Draws.
+pub enum LotteryRequest {
+    /// Draws a number.
     Draw,
     /// Asks for the last draw.
     Last,
 }
 
-/// The reply to both.
+/// The reply to both requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer {
-    /// How many draws there were, this one included.
+pub struct LotteryReply {
+    /// Number of draws so far, this one included.
     pub draws: usize,
-    /// The last of them.
+    /// The last draw.
     pub last: Option<Draw>,
 }
 
 impl Service for Lottery {
-    type Request = Ask;
-    type Reply = Answer;
+    type Request = LotteryRequest;
+    type Reply = LotteryReply;
     type Delta = Draw;
     type Undo = ();
 
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Draw => {
+    fn execute(&self, request: &LotteryRequest, cx: &mut Cx<'_>) -> Executed<Self> {
+        match request {
+            LotteryRequest::Draw => {
                 let draw = Draw { at: cx.clock(), number: cx.below(100) };
-                Executed::Changed(Answer { draws: self.0.len() + 1, last: Some(draw.clone()) }, draw)
+                Executed::Changed(LotteryReply { draws: self.0.len() + 1, last: Some(draw.clone()) }, draw)
             }
-            Ask::Last => Executed::Unchanged(Answer { draws: self.0.len(), last: self.0.last().cloned() }),
+            LotteryRequest::Last => {
+                Executed::Unchanged(LotteryReply { draws: self.0.len(), last: self.0.last().cloned() })
+            }
         }
     }
 
@@ -62,10 +64,10 @@ impl Service for Lottery {
         self.0.pop();
     }
 
-    fn kind(ask: &Ask) -> Kind {
-        match ask {
-            Ask::Draw => Kind::Write,
-            Ask::Last => Kind::Read,
+    fn kind(request: &LotteryRequest) -> Kind {
+        match request {
+            LotteryRequest::Draw => Kind::Write,
+            LotteryRequest::Last => Kind::Read,
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A matchmaker (003 §III.C.1): machines are advertised, and jobs submitted that each ask for a machine.
+//! A matchmaker (003 §III.C.1): machines are advertised, and jobs are submitted that each ask for a machine.
 //!
-//! Of the machines that are good enough, one is chosen by chance. Requests are taken in by one thread and executed by another: those of
-//! a higher priority first, and of those the one that came first.
+//! Among the machines that are good enough, chance chooses one. One thread receives requests and another
+//! executes them: higher priorities first, and within a priority the earliest first.
 
 use std::{
     cmp::Reverse,
@@ -12,31 +12,31 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::service::{Cx, Desk, Executed, Service, ServiceLoop, Task};
+use crate::service::{Cx, Executed, Service, ServiceLoop, Task, TaskQueue};
 
-/// The machines that are free, by their addresses.
+/// The free machines, by address.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Matchmaker(BTreeMap<String, Machine>);
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Where it is. A machine that is advertised again takes the place of the one before.
+    /// The machine's address. A new advertisement replaces the former one of the same address.
     pub address: String,
-    /// What it has.
+    /// The machine's resources.
     pub size: Size,
-    /// Lets its holder use the machine.
+    /// The secret that lets its holder use the machine.
     pub capability: String,
 }
 
-/// What a machine has, or a job needs.
+/// The resources of a machine, or the needs of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// MHz of its processor.
+    /// Speed of the processor, in MHz.
     pub megahertz: u32,
-    /// GB of memory.
+    /// Memory, in GB.
     pub memory_gb: u32,
-    /// GB of disk.
+    /// Disk, in GB.
     pub disk_gb: u32,
 }
 
@@ -51,23 +51,23 @@ impl Size {
 /// A request to a [`Matchmaker`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// A machine is free.
+pub enum MatchRequest {
+    /// Advertises a free machine.
     Advertise(Machine),
-    /// A job wants a machine.
+    /// Asks for a machine for a job.
     Submit {
-        /// The job, which has a name.
+        /// The name of the job, which is not empty.
         job: String,
-        /// What it needs.
+        /// The job's needs.
         size: Size,
-        /// More is sooner.
+        /// The job's priority; larger is sooner.
         priority: u8,
     },
 }
 
 /// A change of a [`Matchmaker`].
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Change(Changed);
+pub struct MatchChange(Changed);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Changed {
@@ -76,19 +76,19 @@ enum Changed {
 }
 
 impl Service for Matchmaker {
-    type Request = Ask;
-    /// The machine that a job is given; none: no free machine is good enough.
+    type Request = MatchRequest;
+    /// The machine for a job, or `None` if no free machine is good enough.
     type Reply = Option<Machine>;
-    type Delta = Change;
-    /// A machine's address, and how it was known before.
+    type Delta = MatchChange;
+    /// A machine's address, and its former advertisement.
     type Undo = (String, Option<Machine>);
 
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        let (job, wanted) = match ask {
-            Ask::Advertise(machine) => {
-                return Executed::Changed(None, Change(Changed::Free(machine.clone())));
+    fn execute(&self, request: &MatchRequest, cx: &mut Cx<'_>) -> Executed<Self> {
+        let (job, wanted) = match request {
+            MatchRequest::Advertise(machine) => {
+                return Executed::Changed(None, MatchChange(Changed::Free(machine.clone())));
             }
-            Ask::Submit { job, size, .. } => (job, *size),
+            MatchRequest::Submit { job, size, .. } => (job, *size),
         };
         if job.is_empty() {
             return Executed::Rejected(String::from("a job has a name"));
@@ -99,10 +99,10 @@ impl Service for Matchmaker {
             return Executed::Unchanged(None);
         }
         let chosen = good[cx.below(good.len() as u64) as usize];
-        Executed::Changed(Some(chosen.clone()), Change(Changed::Given(chosen.address.clone())))
+        Executed::Changed(Some(chosen.clone()), MatchChange(Changed::Given(chosen.address.clone())))
     }
 
-    fn apply(&mut self, Change(change): &Change) -> (String, Option<Machine>) {
+    fn apply(&mut self, MatchChange(change): &MatchChange) -> (String, Option<Machine>) {
         match change {
             Changed::Free(machine) => {
                 let before = self.0.insert(machine.address.clone(), machine.clone());
@@ -120,10 +120,10 @@ impl Service for Matchmaker {
     }
 }
 
-/// By urgency and time of arrival.
+/// Tasks by urgency and arrival.
 type Tasks = BTreeMap<(Reverse<u8>, u64), Task<Matchmaker>>;
 
-/// Requests that wait, the most urgent first, and whether more may come.
+/// Requests that wait, most urgent first, and whether the reign is over.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<(Tasks, bool)>,
@@ -131,16 +131,16 @@ struct Queue {
 }
 
 impl Queue {
-    /// Takes requests in.
-    fn fill(&self, desk: &Desk<Matchmaker>) {
+    /// Receives requests until the reign is over.
+    fn fill(&self, tasks: &TaskQueue<Matchmaker>) {
         for arrival in 0.. {
-            let task = desk.next();
+            let task = tasks.next();
             let mut waiting = self.waiting.lock().expect("nobody panics with it");
             match task {
                 Some(task) => {
                     let priority = match task.request() {
-                        Ask::Advertise(_) => u8::MAX,
-                        Ask::Submit { priority, .. } => *priority,
+                        MatchRequest::Advertise(_) => u8::MAX,
+                        MatchRequest::Submit { priority, .. } => *priority,
                     };
                     waiting.0.insert((Reverse(priority), arrival), task);
                 }
@@ -153,7 +153,7 @@ impl Queue {
         }
     }
 
-    /// The next that is to be executed; none: the reign is over.
+    /// Waits for the next request to execute. `None` means that the reign is over.
     fn next(&self) -> Option<Task<Matchmaker>> {
         let mut waiting = self.waiting.lock().expect("nobody panics with it");
         loop {
@@ -169,10 +169,10 @@ impl Queue {
 }
 
 impl ServiceLoop for Matchmaker {
-    fn run(desk: &Desk<Self>) {
+    fn run(tasks: &TaskQueue<Self>) {
         let queue = Queue::default();
         thread::scope(|scope| {
-            scope.spawn(|| queue.fill(desk));
+            scope.spawn(|| queue.fill(tasks));
             while let Some(task) = queue.next() {
                 task.execute();
             }

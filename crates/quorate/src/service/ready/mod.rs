@@ -1,7 +1,9 @@
 //! Ready-made services, which `quorate service host` hosts and the programs in `examples` call.
 //!
-//! Each is an ordinary [`Service`](super::Service), written as a user would write it. Their requests and replies are public, so that a program
-//! calls one of a running host: `db.service::<ready::Counter>("counter")`. Over HTTP they are what `serde` writes: `{"add": 1}`, `"read"`.
+//! Each is an ordinary [`Service`](super::Service), written as a user would write it. Their requests and
+//! replies are public, so that a program can call a service of a running host:
+//! `db.service::<ready::Counter>("counter")`. Over HTTP, requests have `serde`'s form: `{"add": 1}`,
+//! `"read"`.
 
 pub mod counter;
 pub mod key_value;

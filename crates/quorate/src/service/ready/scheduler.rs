@@ -1,7 +1,8 @@
-//! A scheduler of jobs (003 ch. I): the job of the highest priority is next, and of those the one that came first.
+//! A scheduler of jobs (003 ch. I): the next job is the one of the highest priority, and within a priority
+//! the earliest.
 //!
-//! Which job a worker is given depends on when it asks, so replicas that each decided would differ. Here the leader decides, and notes
-//! by its clock when.
+//! A worker's job depends on the time of its request, so replicas that each decided would differ. Here the
+//! leader decides, and notes the time by its clock.
 
 use std::{cmp::Reverse, collections::BTreeMap, time::SystemTime};
 
@@ -9,81 +10,81 @@ use serde::{Deserialize, Serialize};
 
 use crate::service::{Cx, Executed, Service};
 
-/// Jobs that wait, by priority and arrival, and those that were given out.
+/// Waiting jobs, by priority and arrival, and jobs that were given out.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Scheduler {
-    waiting: BTreeMap<Place, String>,
-    taken: Vec<(Place, Taken)>,
+    waiting: BTreeMap<QueuePlace, String>,
+    taken: Vec<(QueuePlace, Taken)>,
     arrivals: u64,
 }
 
 /// The place of a job in the queue.
-type Place = (Reverse<u8>, u64);
+type QueuePlace = (Reverse<u8>, u64);
 
 /// A job that was given to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// The job.
     pub job: String,
-    /// Who has it.
+    /// The name of the job's worker.
     pub worker: String,
-    /// When it was given out, by the clock of the leader.
+    /// Time at which the job was given out, by the leader's clock.
     pub at: SystemTime,
 }
 
 /// A request to a [`Scheduler`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ask {
-    /// Has a job wait for a worker.
+pub enum ScheduleRequest {
+    /// Queues a job for a worker.
     Submit {
         /// The job.
         job: String,
-        /// More is sooner.
+        /// The job's priority; larger is sooner.
         priority: u8,
     },
     /// Asks for the next job, for this worker.
     Work {
-        /// Who it is.
+        /// The worker's name.
         worker: String,
     },
 }
 
 /// A change of a [`Scheduler`].
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Change(Changed);
+pub struct ScheduleChange(Changed);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Changed {
-    Came(Place, String),
-    Went(Place, Taken),
+    Came(QueuePlace, String),
+    Went(QueuePlace, Taken),
 }
 
 impl Service for Scheduler {
-    type Request = Ask;
-    /// The job that is given out; none to one that submits, and if no job waits.
+    type Request = ScheduleRequest;
+    /// The job that is given out; `None` after a submission, and if no job waits.
     type Reply = Option<Taken>;
-    type Delta = Change;
-    /// The place of a job that came; none: the latest that was taken.
+    type Delta = ScheduleChange;
+    /// The place of a job that was submitted; `None` stands for the latest that was given out.
     type Undo = Option<(Reverse<u8>, u64)>;
 
-    fn execute(&self, ask: &Ask, cx: &mut Cx<'_>) -> Executed<Self> {
-        match ask {
-            Ask::Submit { job, priority } => Executed::Changed(
+    fn execute(&self, request: &ScheduleRequest, cx: &mut Cx<'_>) -> Executed<Self> {
+        match request {
+            ScheduleRequest::Submit { job, priority } => Executed::Changed(
                 None,
-                Change(Changed::Came((Reverse(*priority), self.arrivals), job.clone())),
+                ScheduleChange(Changed::Came((Reverse(*priority), self.arrivals), job.clone())),
             ),
-            Ask::Work { worker } => match self.waiting.first_key_value() {
+            ScheduleRequest::Work { worker } => match self.waiting.first_key_value() {
                 Some((place, job)) => {
                     let taken = Taken { job: job.clone(), worker: worker.clone(), at: cx.clock() };
-                    Executed::Changed(Some(taken.clone()), Change(Changed::Went(*place, taken)))
+                    Executed::Changed(Some(taken.clone()), ScheduleChange(Changed::Went(*place, taken)))
                 }
                 None => Executed::Unchanged(None),
             },
         }
     }
 
-    fn apply(&mut self, Change(change): &Change) -> Option<Place> {
+    fn apply(&mut self, ScheduleChange(change): &ScheduleChange) -> Option<QueuePlace> {
         match change {
             Changed::Came(place, job) => {
                 self.waiting.insert(*place, job.clone());
@@ -98,7 +99,7 @@ impl Service for Scheduler {
         }
     }
 
-    fn revert(&mut self, came: Option<Place>) {
+    fn revert(&mut self, came: Option<QueuePlace>) {
         match came {
             Some(place) => {
                 self.waiting.remove(&place);

@@ -10,10 +10,11 @@ use quorate::{
     Error, Local, Node, Wait,
     group::{Absence, Key, Member, Want},
 };
+use quorate_testing::wait_for;
 
-use crate::words::{Words, node, said, wait_for, word};
+use crate::words::{Words, node, said, word};
 
-/// A member of a group with this key, or none.
+/// Joins the group with this key, or without a key.
 fn keyed(node: &Node, key: Option<&Key>) -> Result<Member<Words>, Error> {
     let group = node.group("words");
     let group = match key {
@@ -55,7 +56,7 @@ fn who_has_another_key_or_none_is_refused_with_both() {
     one.safe_send(word("they go on")).wait().unwrap();
     assert_eq!((one.key_refusals(), two.key_refusals()), ((0, 0), (0, 0)));
 
-    // And where there is no key, who brings one is refused as well.
+    // A group without a key refuses a member with one, too.
     let open = node(cluster.addresses()).group("open").join(Words::default()).wait().unwrap();
     let refused = nodes[2].group("open").key(key).join(Words::default()).wait().unwrap_err();
     assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
@@ -74,7 +75,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
         let send = |member: &Member<Words>| {
             let (mut sent, mut last) = (0, None);
             while !stop.load(Ordering::Relaxed) {
-                // In turn soft, ordered, safe; not waited for, but for some.
+                // The strengths alternate: soft, ordered, safe. The sender waits for few of its sends.
                 let text = format!("{} {sent}", member.id());
                 let sending = match sent % 3 {
                     0 => member.send(text),
@@ -90,7 +91,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
             sent
         };
         let senders: Vec<_> = members.iter().map(|member| scope.spawn(move || send(member))).collect();
-        // An asker has every reply, whichever key it is sealed with.
+        // The asker gets every reply, whichever key the replying member used.
         let ask = |member: &Member<Words>| {
             while !stop.load(Ordering::Relaxed) {
                 let asked = member.query(word("nobody"), Want::All).deadline(Duration::from_secs(20));
@@ -116,7 +117,7 @@ fn a_key_is_rotated_under_load_and_nothing_is_lost() {
         assert_eq!((member.key(), member.key_refusals()), (Some(keys[2].id()), (0, 0)));
         assert_eq!(member.ended(), None);
     }
-    // A member that joins needs the newest.
+    // A joining member needs the newest key.
     let refused = keyed(&nodes[3], Some(&keys[1])).unwrap_err();
     assert!(matches!(refused, Error::Mismatch { .. }), "{refused:?}");
     let late = node(cluster.addresses());

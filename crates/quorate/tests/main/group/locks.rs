@@ -11,10 +11,11 @@ use std::{
 };
 
 use quorate::{Pending, Wait, group::Lock};
+use quorate_testing::wait_for;
 
-use crate::words::{Crowd, Words, wait_for};
+use crate::words::{TestGroup, Words};
 
-/// Whether a lock is granted within so long.
+/// Whether a lock is granted within `patience`.
 pub(super) fn is_granted(claim: &mut Pending<'static, Lock>, patience: Duration) -> bool {
     let until = Instant::now() + patience;
     let mut cx = Context::from_waker(Waker::noop());
@@ -30,43 +31,43 @@ pub(super) fn is_granted(claim: &mut Pending<'static, Lock>, patience: Duration)
 
 #[test]
 fn a_lock_is_held_by_one_and_moves_in_order() {
-    let mut crowd = Crowd::start(3, 2);
-    let first = crowd.members[0].lock("leader").wait().unwrap();
-    let mut second = crowd.members[1].lock("leader");
-    let given_up = crowd.members[1].lock("leader");
+    let mut test_group = TestGroup::start(3, 2);
+    let first = test_group.members[0].lock("leader").wait().unwrap();
+    let mut second = test_group.members[1].lock("leader");
+    let given_up = test_group.members[1].lock("leader");
     assert!(!is_granted(&mut second, Duration::from_millis(300)), "it is held");
-    let other = crowd.members[1].lock("other").wait().unwrap();
+    let other = test_group.members[1].lock("other").wait().unwrap();
     drop(given_up);
-    // One that joins knows who holds what, and waits behind them.
-    crowd.join(Words::default());
-    assert_eq!(crowd.members[2].lock_holder("leader"), Ok(Some(crowd.members[0].id())));
-    let mut third = crowd.members[2].lock("leader");
+    // A joining member learns who holds each lock, and waits behind the earlier claims.
+    test_group.join(Words::default());
+    assert_eq!(test_group.members[2].lock_holder("leader"), Ok(Some(test_group.members[0].id())));
+    let mut third = test_group.members[2].lock("leader");
     assert!(!is_granted(&mut third, Duration::from_millis(100)), "two are before it");
     first.check().unwrap();
     let fence = first.fence();
     drop(first);
     let second = second.wait().unwrap();
     assert!(second.fence() > fence, "{} after {fence}", second.fence());
-    // The holder of both is killed: its locks go on.
+    // The member that holds both locks is killed. The next claims get its locks.
     let fence = second.fence();
     std::mem::forget((second, other));
-    crowd.kill(1);
+    test_group.kill(1);
     let third = third.wait().unwrap();
     assert!(third.fence() > fence, "{} after {fence}", third.fence());
-    let other = crowd.members[0].lock("other").wait().unwrap();
+    let other = test_group.members[0].lock("other").wait().unwrap();
     drop((third, other));
-    wait_for("nobody holds it", || crowd.members[0].lock_holder("leader") == Ok(None));
+    wait_for("nobody holds it", || test_group.members[0].lock_holder("leader") == Ok(None));
     for name in ["", &"l".repeat(257)] {
-        assert!(crowd.members[0].lock(name).wait().is_err(), "{name}");
+        assert!(test_group.members[0].lock(name).wait().is_err(), "{name}");
     }
 }
 
 #[test]
 fn what_a_lock_protects_is_done_by_one_at_a_time() {
-    let crowd = Crowd::start(1, 3);
+    let test_group = TestGroup::start(1, 3);
     let (inside, most, fences) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for member in &crowd.members {
+        for member in &test_group.members {
             scope.spawn(|| {
                 for _ in 0..50 {
                     let held = member.lock("counter").wait().unwrap();

@@ -19,8 +19,9 @@ use quorate::{
     Error, Local, Node, Wait,
     group::{Answer, Corrupt, Member, Origin, Phi, Place, Replica, Share, Snapshot},
 };
+use quorate_testing::wait_for;
 
-use crate::words::{Crowd, Rank, Words, node, said, wait_for, word};
+use crate::words::{Rank, TestGroup, Words, node, said, word};
 
 /// Words of another kind.
 struct Others;
@@ -45,56 +46,56 @@ impl Replica for Others {
 
 #[test]
 fn members_of_three_processes_hear_the_same() {
-    let mut crowd = Crowd::start(3, 1);
-    let first = crowd.members[0].clone();
+    let mut test_group = TestGroup::start(3, 1);
+    let first = test_group.members[0].clone();
     assert!(first.is_fresh().unwrap());
     assert!(matches!(first.ordered_send(word("one")).wait(), Ok(Place::Ordered(..))));
     assert_eq!(said(&first), ["one"], "what was sent is read");
-    crowd.join(Words::of(&["of its own"]));
-    crowd.join(Words::default());
-    assert_eq!(said(&crowd.members[1]), ["one"], "the group's state, and not what it brought");
-    assert!(!crowd.members[1].is_fresh().unwrap());
-    let [a, b, c] = [0, 1, 2].map(|place| crowd.members[place].clone());
+    test_group.join(Words::of(&["of its own"]));
+    test_group.join(Words::default());
+    assert_eq!(said(&test_group.members[1]), ["one"], "the group's state, and not what it brought");
+    assert!(!test_group.members[1].is_fresh().unwrap());
+    let [a, b, c] = [0, 1, 2].map(|place| test_group.members[place].clone());
     assert_eq!(a.send(word("two")).wait(), Ok(Place::Soft(1)));
     assert!(matches!(a.safe_send(word("three")).wait(), Ok(Place::Ordered(..))));
     a.send(word("four")).wait().unwrap();
     a.flush().wait().unwrap();
-    crowd.settle(4);
+    test_group.settle(4);
     assert_eq!(said(&c), ["one", "two", "three", "four"]);
-    // From all at once: one order.
+    // All members send at once, and all receive one order.
     let sending: Vec<_> = (0..30).map(|n| [&a, &b, &c][n % 3].ordered_send(format!("o{n}"))).collect();
     let mut places: Vec<Place> = sending.into_iter().map(|sent| sent.wait().unwrap()).collect();
-    crowd.settle(34);
+    test_group.settle(34);
     let count = places.len();
     places.sort_unstable();
     places.dedup();
     assert_eq!(places.len(), count, "no two have one place");
-    // Views: the oldest first, the same at all.
+    // All members have the same view, in which the oldest member comes first.
     let view = a.view().unwrap();
-    assert_eq!(view.members, crowd.members.iter().map(Member::id).collect::<Vec<_>>());
+    assert_eq!(view.members, test_group.members.iter().map(Member::id).collect::<Vec<_>>());
     assert_eq!((view.rank(), c.view().unwrap().rank()), (Some(0), Some(2)));
     let left = b.id();
     drop(b);
-    crowd.members.remove(1).leave().wait().unwrap();
+    test_group.members.remove(1).leave().wait().unwrap();
     wait_for("it is seen to have left", || a.view().unwrap().left == [left]);
     a.safe_send(word("last")).wait().unwrap();
-    crowd.settle(35);
+    test_group.settle(35);
 }
 
 #[test]
 fn soft_words_travel_as_datagrams() {
-    let crowd = Crowd::start(1, 3);
+    let test_group = TestGroup::start(1, 3);
     for round in 0..50 {
-        let sends: Vec<_> = crowd
+        let sends: Vec<_> = test_group
             .members
             .iter()
             .flat_map(|it| (0..10).map(move |n| it.send(format!("{round} {n}"))))
             .collect();
         sends.into_iter().for_each(|sent| assert!(sent.wait().is_ok()));
     }
-    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
-    crowd.settle_count(3 * 50 * 10);
-    for node in &crowd.nodes {
+    test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
+    test_group.settle_count(3 * 50 * 10);
+    for node in &test_group.nodes {
         let shown = node.group_metrics().render();
         let figure = |name: &str| -> u64 {
             let line = shown.lines().find_map(|line| line.strip_prefix(name));
@@ -109,7 +110,7 @@ fn soft_words_travel_as_datagrams() {
 
 #[test]
 fn a_busy_group_gets_an_address_and_is_multicast_to() {
-    let crowd = Crowd::start(1, 3);
+    let test_group = TestGroup::start(1, 3);
     let figure = |node: &Node, name: &str| -> u64 {
         let shown = node.group_metrics().render();
         let line = shown.lines().find_map(|line| line.strip_prefix(name));
@@ -117,17 +118,17 @@ fn a_busy_group_gets_an_address_and_is_multicast_to() {
     };
     let mut words = 0;
     wait_for("all multicast", || {
-        for member in &crowd.members {
+        for member in &test_group.members {
             for _ in 0..10 {
                 member.send(format!("{words}")).wait().unwrap();
                 words += 1;
             }
         }
-        crowd.nodes.iter().all(|node| figure(node, "quorate_group_multicast ") > 20)
+        test_group.nodes.iter().all(|node| figure(node, "quorate_group_multicast ") > 20)
     });
-    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
-    crowd.settle_count(words);
-    for node in &crowd.nodes {
+    test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
+    test_group.settle_count(words);
+    for node in &test_group.nodes {
         assert_eq!(figure(node, "quorate_group_addresses "), 1);
         assert_eq!(figure(node, "quorate_group_cast_fallbacks "), 0, "all hear what is multicast");
         assert_eq!(figure(node, "quorate_group_refused "), 0);
@@ -147,13 +148,13 @@ fn a_node_of_tables_joins_groups_of_its_domain() {
     other.safe_send(word("and tables")).wait().unwrap();
     assert_eq!(db.query("select * from t").wait().unwrap().count(), 2);
     wait_for("both have it", || [&one, &other].iter().all(|it| said(it) == ["groups", "and tables"]));
-    // Several groups of one process.
+    // A process may be in several groups.
     let second = node.group("second").join(Words::default()).wait().unwrap();
     second.send(word("alone")).wait().unwrap();
     assert_eq!((said(&second).len(), said(&one).len()), (1, 2));
 }
 
-/// Threads that send until they are told to stop. Each says which of its sends were answered.
+/// Threads that send until `stop`. Each records its answered sends.
 struct Senders {
     stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<Sent>>,
@@ -163,7 +164,7 @@ struct Senders {
 #[derive(Default)]
 struct Sent {
     answered: Vec<String>,
-    /// Answered as safe, or flushed.
+    /// Words that were answered as safe, or that a flush covered.
     durable: Vec<String>,
 }
 
@@ -198,7 +199,7 @@ fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
         };
         match answer {
             Ok(_) => sent.answered.push(word),
-            // The process was killed; or no router led just now.
+            // The process was killed, or no router led at that moment.
             Err(Error::Wedged { .. } | Error::MaybeApplied { .. } | Error::NotMember { .. }) => break,
             Err(Error::OutOfTouch | Error::NotSent { .. }) => {
                 thread::sleep(Duration::from_millis(5));
@@ -214,14 +215,14 @@ fn send(name: usize, member: &Member<Words>, stop: &AtomicBool) -> Sent {
     sent
 }
 
-/// The agreement among survivors, and the promise to each sender.
-fn judge(crowd: &Crowd, sent: &[Sent]) {
-    let logs: Vec<_> = crowd
+/// Checks that survivors agree, and that each sender's promise holds.
+fn judge(test_group: &TestGroup, sent: &[Sent]) {
+    let logs: Vec<_> = test_group
         .members
         .iter()
         .map(|member| member.read(|words| (words.said.clone(), words.views.clone())).unwrap())
         .collect();
-    // The same messages in the same view.
+    // Survivors have the same messages in the same view.
     let mut views: BTreeMap<u64, Vec<Vec<String>>> = BTreeMap::new();
     for (_, seen) in &logs {
         for (view, words) in seen {
@@ -243,7 +244,7 @@ fn judge(crowd: &Crowd, sent: &[Sent]) {
             assert!(lost.is_empty(), "{name}: {lost:?} of {} durable ones are lost", sent.durable.len());
         }
     }
-    // In one order, where an order was asked for.
+    // Ordered messages have the same order at all survivors.
     let ordered = |said: &[String]| -> Vec<String> {
         let is = |word: &&String| word[2..].parse::<u64>().unwrap() % 7 < 3;
         said.iter().filter(is).cloned().collect()
@@ -253,30 +254,31 @@ fn judge(crowd: &Crowd, sent: &[Sent]) {
 
 #[test]
 fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
-    let mut crowd = Crowd::start(3, 4);
-    let senders = Senders::start(&crowd.members);
+    let mut test_group = TestGroup::start(3, 4);
+    let senders = Senders::start(&test_group.members);
     thread::sleep(Duration::from_millis(300));
-    let mut killed = vec![crowd.kill(1)];
-    let first = crowd.members[0].clone();
+    let mut killed = vec![test_group.kill(1)];
+    let first = test_group.members[0].clone();
     wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[0]));
-    // Another one comes while all send.
-    crowd.join(Words::default());
+    // A new member joins while all others send.
+    test_group.join(Words::default());
     thread::sleep(Duration::from_millis(200));
-    killed.push(crowd.kill(2));
+    killed.push(test_group.kill(2));
     wait_for("a view without it", || !first.view().unwrap().members.contains(&killed[1]));
     thread::sleep(Duration::from_millis(100));
     let sent = senders.stop();
     assert!(sent.iter().all(|sent| sent.durable.len() > 10), "all got somewhere");
-    // All have heard then whatever any of them had delivered, its own last words among it.
-    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
+    // After the flush, every member has received whatever any member had delivered, including the last words
+    // of the sender.
+    test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
     let count = said(&first).len();
-    crowd.settle_count(count);
-    judge(&crowd, &sent);
+    test_group.settle_count(count);
+    judge(&test_group, &sent);
     let views =
         first.read(|words| words.views.iter().map(|(view, _)| view.waited).collect::<Vec<_>>()).unwrap();
     assert_eq!(views[0], Duration::ZERO, "nothing waited for the first");
     assert!(views[1..].iter().all(|waited| !waited.is_zero()), "soft sends waited for each: {views:?}");
-    let shown = crowd.nodes[0].group_metrics().render();
+    let shown = test_group.nodes[0].group_metrics().render();
     let longest = shown.lines().find_map(|line| line.strip_prefix("quorate_group_view_wait_us_max "));
     let longest: u128 = longest.expect("it is shown").parse().unwrap();
     assert_eq!(longest, views.iter().max().unwrap().as_micros());
@@ -284,30 +286,31 @@ fn survivors_of_killed_members_agree_and_have_what_was_flushed() {
 
 #[test]
 fn groups_go_on_when_the_lead_router_is_killed() {
-    let crowd = Crowd::start(3, 3);
-    let senders = Senders::start(&crowd.members);
+    let test_group = TestGroup::start(3, 3);
+    let senders = Senders::start(&test_group.members);
     thread::sleep(Duration::from_millis(200));
     // The founder leads until it is killed.
-    crowd.cluster.nodes()[0].clone().abandon().wait();
-    let before = said(&crowd.members[0]).len();
-    let ordered = crowd.members[0].ordered_send(word("9 000001"));
+    test_group.cluster.nodes()[0].clone().abandon().wait();
+    let before = said(&test_group.members[0]).len();
+    let ordered = test_group.members[0].ordered_send(word("9 000001"));
     assert!(matches!(ordered.wait(), Ok(Place::Ordered(..))), "another one leads");
-    wait_for("more is said", || said(&crowd.members[0]).len() > before + 50);
+    wait_for("more is said", || said(&test_group.members[0]).len() > before + 50);
     let sent = senders.stop();
-    // All have heard then whatever any of them had delivered, its own last words among it.
-    crowd.members.iter().for_each(|member| member.flush().wait().unwrap());
-    let count = said(&crowd.members[1]).len();
-    crowd.settle_count(count);
-    judge(&crowd, &sent);
-    assert_eq!(crowd.members[0].view().unwrap().members.len(), 3, "and nobody was dropped");
+    // After the flush, every member has received whatever any member had delivered, including the last words
+    // of the sender.
+    test_group.members.iter().for_each(|member| member.flush().wait().unwrap());
+    let count = said(&test_group.members[1]).len();
+    test_group.settle_count(count);
+    judge(&test_group, &sent);
+    assert_eq!(test_group.members[0].view().unwrap().members.len(), 3, "and nobody was dropped");
 }
 
 #[test]
 fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
-    let mut crowd = Crowd::start(1, 2);
-    crowd.join(Words::default());
-    let fragile = crowd.nodes[2].group("fragile").join(Words::fragile()).wait().unwrap();
-    let other = crowd.nodes[0].group("fragile").join(Words::default()).wait().unwrap();
+    let mut test_group = TestGroup::start(1, 2);
+    test_group.join(Words::default());
+    let fragile = test_group.nodes[2].group("fragile").join(Words::fragile()).wait().unwrap();
+    let other = test_group.nodes[0].group("fragile").join(Words::default()).wait().unwrap();
     other.ordered_send(word("panic")).wait().unwrap();
     wait_for("it ends", || fragile.ended().is_some());
     let why = fragile.send(word("more")).wait().unwrap_err();
@@ -318,18 +321,18 @@ fn a_member_that_panics_in_apply_is_out_and_the_others_go_on() {
     wait_for("a view without it", || other.view().unwrap().members == [other.id()]);
     other.safe_send(word("alone")).wait().unwrap();
     assert_eq!(said(&other), ["panic", "alone"]);
-    // Its process has other groups, and they go on. The state of the one that it lost it gets again.
-    crowd.members[2].safe_send(word("still here")).wait().unwrap();
-    let again = crowd.nodes[2].group("fragile").join(Words::default()).wait().unwrap();
+    // The process's other groups go on. It may join the lost group again and gets that group's state.
+    test_group.members[2].safe_send(word("still here")).wait().unwrap();
+    let again = test_group.nodes[2].group("fragile").join(Words::default()).wait().unwrap();
     assert_eq!(said(&again), ["panic", "alone"]);
 }
 
 #[test]
 fn a_sleeping_member_holds_nobody_up() {
-    let mut crowd = Crowd::start(1, 0);
-    crowd.join(Words::fragile());
-    crowd.join(Words::default());
-    let (slow, fast) = (crowd.members[0].clone(), crowd.members[1].clone());
+    let mut test_group = TestGroup::start(1, 0);
+    test_group.join(Words::fragile());
+    test_group.join(Words::default());
+    let (slow, fast) = (test_group.members[0].clone(), test_group.members[1].clone());
     let began = Instant::now();
     fast.send(word("sleep 2000")).wait().unwrap();
     for _ in 0..20 {
@@ -338,26 +341,26 @@ fn a_sleeping_member_holds_nobody_up() {
     fast.send(word("soft")).wait().unwrap();
     fast.flush().wait().unwrap();
     assert!(began.elapsed() < Duration::from_millis(1500), "{:?}", began.elapsed());
-    // Its reader waits for what was delivered before.
+    // A reader of the slow member waits for the earlier deliveries.
     assert_eq!(said(&slow).len(), 22);
     assert!(began.elapsed() >= Duration::from_secs(2));
 }
 
 #[test]
 fn replicas_of_another_name_are_refused_with_both() {
-    let crowd = Crowd::start(1, 1);
-    let other = node(crowd.cluster.addresses());
+    let test_group = TestGroup::start(1, 1);
+    let other = node(test_group.cluster.addresses());
     let refused = other.group("words").join(Others).wait().unwrap_err();
     let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
     assert!(why.contains("`words/1`") && why.contains("`words/2`"), "{refused}");
-    crowd.members[0].safe_send(word("alone")).wait().unwrap();
-    wait_for("it is out", || crowd.members[0].view().unwrap().members.len() == 1);
+    test_group.members[0].safe_send(word("alone")).wait().unwrap();
+    wait_for("it is out", || test_group.members[0].view().unwrap().members.len() == 1);
 }
 
 #[test]
 fn a_name_that_is_too_long_is_refused_at_once() {
-    let crowd = Crowd::start(1, 0);
-    let node = node(crowd.cluster.addresses());
+    let test_group = TestGroup::start(1, 0);
+    let node = node(test_group.cluster.addresses());
     let began = Instant::now();
     let refused = node.group("g".repeat(256)).join(Words::default()).wait().unwrap_err();
     assert!(refused.to_string().contains("255 bytes"), "{refused}");
@@ -367,7 +370,7 @@ fn a_name_that_is_too_long_is_refused_at_once() {
 
 #[test]
 fn replicas_of_another_structure_are_refused_with_both() {
-    /// A later version of [`Words`]: a word has a weight.
+    /// A later version of [`Words`], in which a word has a weight.
     struct Heavy;
 
     impl Replica for Heavy {
@@ -388,8 +391,8 @@ fn replicas_of_another_structure_are_refused_with_both() {
         }
     }
 
-    let crowd = Crowd::start(1, 1);
-    let other = node(crowd.cluster.addresses());
+    let test_group = TestGroup::start(1, 1);
+    let other = node(test_group.cluster.addresses());
     let refused = other.group("words").join(Heavy).wait().unwrap_err();
     let Error::Mismatch { why, .. } = &refused else { panic!("{refused:?}") };
     assert!(why.contains(r#"its updates are "STR""#) && why.contains(r#"["STR","U32"]"#), "{refused}");
@@ -397,7 +400,7 @@ fn replicas_of_another_structure_are_refused_with_both() {
 
 #[test]
 fn without_routers_nothing_is_shown_for_current() {
-    let Crowd { cluster, nodes, members } = Crowd::start(1, 2);
+    let TestGroup { cluster, nodes, members } = TestGroup::start(1, 2);
     members[0].send(word("before")).wait().unwrap();
     members[0].flush().wait().unwrap();
     let began = Instant::now();
@@ -415,9 +418,9 @@ fn without_routers_nothing_is_shown_for_current() {
 
 #[test]
 fn a_group_has_a_name_that_can_be_shown() {
-    let crowd = Crowd::start(1, 1);
+    let test_group = TestGroup::start(1, 1);
     for name in ["", "two\nlines", &"x".repeat(256)] {
-        let refused = crowd.nodes[0].group(name).join(Words::default()).wait();
+        let refused = test_group.nodes[0].group(name).join(Words::default()).wait();
         assert!(matches!(&refused, Err(Error::Invalid { why }) if why.contains("name")), "{refused:?}");
     }
 }
@@ -437,7 +440,7 @@ fn an_address_that_is_none_is_refused_at_once() {
 
 #[test]
 fn callbacks_may_send_and_may_not_read() {
-    /// Says a word behind each that others said, and tells what a read inside came to.
+    /// Answers each number above 0 with the next lower one, and records the outcome of a read inside `apply`.
     struct Echo(Arc<Mutex<Option<Member<Echo>>>>, Arc<Mutex<Vec<Result<(), Error>>>>);
 
     impl Replica for Echo {
@@ -465,38 +468,38 @@ fn callbacks_may_send_and_may_not_read() {
         }
     }
 
-    let crowd = Crowd::start(1, 1);
+    let test_group = TestGroup::start(1, 1);
     let (own, read) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(Vec::new())));
-    let echo = crowd.nodes[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
+    let echo = test_group.nodes[0].group("echo").join(Echo(own.clone(), read.clone())).wait().unwrap();
     *own.lock().unwrap() = Some(echo.clone());
     echo.send(3).wait().unwrap();
     wait_for("it echoes", || read.lock().unwrap().len() == 4);
     assert!(read.lock().unwrap().iter().all(|read| matches!(read, Err(Error::Invalid { .. }))));
-    // A joiner that cannot take the state is told so.
-    let other = node(crowd.cluster.addresses());
+    // A joiner that cannot load the state gets an error that says so.
+    let other = node(test_group.cluster.addresses());
     let refused = other.group("echo").join(Echo(Arc::default(), Arc::default())).wait().unwrap_err();
     assert_eq!(refused.to_string(), "the state of the group `echo`: it is of one member");
     own.lock().unwrap().take();
-    let large = crowd.members[0].send("x".repeat(9 << 20)).wait();
+    let large = test_group.members[0].send("x".repeat(9 << 20)).wait();
     assert!(matches!(large, Err(Error::TooLarge { limit, .. }) if limit == 8 << 20), "{large:?}");
 }
 
 #[test]
 fn processes_that_leave_are_gone_from_the_domain() {
-    let mut crowd = Crowd::start(1, 2);
-    let stays = crowd.members[0].clone();
-    let leaves = crowd.members.remove(1);
+    let mut test_group = TestGroup::start(1, 2);
+    let stays = test_group.members[0].clone();
+    let leaves = test_group.members.remove(1);
     leaves.send(word("farewell")).wait().unwrap();
-    crowd.nodes.remove(1).leave().wait().unwrap();
+    test_group.nodes.remove(1).leave().wait().unwrap();
     assert_eq!(leaves.send(word("more")).wait().unwrap_err().fate(), Some(quorate::Fate::NotSent));
     wait_for("it has left", || stays.view().unwrap().members == [stays.id()]);
     assert_eq!(said(&stays), ["farewell"]);
-    // The last one goes, and who comes then begins anew.
+    // The last member leaves. The next joiner starts the group over with its own state.
     let few = stays.safe_send_to(Phi::Count(1), word("to one")).wait();
     assert!(matches!(few, Ok(Place::Ordered(..))), "{few:?}");
     drop(stays);
-    crowd.members.remove(0).leave().wait().unwrap();
-    crowd.join(Words::of(&["its own"]));
-    assert!(crowd.members[0].is_fresh().unwrap());
-    assert_eq!(said(&crowd.members[0]), ["its own"]);
+    test_group.members.remove(0).leave().wait().unwrap();
+    test_group.join(Words::of(&["its own"]));
+    assert!(test_group.members[0].is_fresh().unwrap());
+    assert_eq!(said(&test_group.members[0]), ["its own"]);
 }

@@ -1,4 +1,4 @@
-//! Queries of groups, and who answers them.
+//! Queries of groups, and the members that answer them.
 
 use std::{
     sync::{
@@ -13,16 +13,17 @@ use quorate::{
     Error, Node, ProcessId, Wait,
     group::{Absence, Answer, Handlers, Key, Member, Object, Promise, Want},
 };
+use quorate_testing::wait_for;
 
-use crate::words::{Crowd, Promises, Rank, Words, node, said, wait_for, word};
+use crate::words::{Promises, Rank, TestGroup, Words, node, said, word};
 
 #[test]
 fn queries_name_who_does_not_reply() {
-    let mut crowd = Crowd::start(1, 0);
-    crowd.join(Words::fragile());
-    crowd.join(Words::default());
-    crowd.join(Words::default());
-    let asker = crowd.members[1].clone();
+    let mut test_group = TestGroup::start(1, 0);
+    test_group.join(Words::fragile());
+    test_group.join(Words::default());
+    test_group.join(Words::default());
+    let asker = test_group.members[1].clone();
     for _ in 0..3 {
         asker.ordered_send(word("counted")).wait().unwrap();
     }
@@ -30,7 +31,7 @@ fn queries_name_who_does_not_reply() {
     let replies: Vec<_> = told.replies.iter().map(|replied| (replied.rank, replied.reply)).collect();
     assert_eq!(replies, [(0, ((0, 3), 3)), (1, ((1, 3), 3)), (2, ((2, 3), 3))]);
     assert!(told.complete && told.missing.is_empty());
-    let members: Vec<ProcessId> = crowd.members.iter().map(Member::id).collect();
+    let members: Vec<ProcessId> = test_group.members.iter().map(Member::id).collect();
     let missing = |query: &str, want| {
         let told = asker.query(word(query), want).deadline(Duration::from_millis(500)).wait().unwrap();
         let missing = told.missing.into_iter().map(|it| (it.member, it.rank, it.why)).collect::<Vec<_>>();
@@ -40,21 +41,21 @@ fn queries_name_who_does_not_reply() {
     let (replies, complete, failed) = missing("panic", Want::All);
     assert_eq!((replies, complete, failed.len()), (2, false, 1));
     assert!(matches!(&failed[0].2, Absence::Failed(why) if why.contains("asked to panic")), "{failed:?}");
-    // A member that sleeps is late; the majority does not wait for it.
+    // The sleeping member is late. A query that wants a majority does not wait for it.
     let began = Instant::now();
     assert!(matches!(missing("sleep", Want::Majority), (2, true, _)));
     assert!(began.elapsed() < Duration::from_millis(450), "{:?}", began.elapsed());
     let (replies, complete, late) = missing("counted", Want::All);
     assert_eq!((replies, complete), (2, false), "it sleeps still");
     assert_eq!(late, [(members[0], 0, Absence::Late)]);
-    // One that is killed while it is asked.
+    // A member is killed during a query.
     let asking = asker.query(word("counted"), Want::All).deadline(Duration::from_secs(20)).into_future();
-    crowd.kill(0);
+    test_group.kill(0);
     let told = asking.wait().unwrap();
     assert_eq!((told.replies.len(), told.missing[0].why.clone()), (2, Absence::Gone));
 }
 
-/// The oldest answer that was put off, once there is one.
+/// Waits for the oldest deferred answer, and returns it.
 fn put_off(promises: &Promises) -> Promise<(Rank, usize)> {
     wait_for("it is asked", || !promises.lock().unwrap().is_empty());
     promises.lock().unwrap().remove(0)
@@ -62,17 +63,17 @@ fn put_off(promises: &Promises) -> Promise<(Rank, usize)> {
 
 #[test]
 fn an_answer_is_given_later_by_another_thread_and_holds_nobody_up() {
-    let mut crowd = Crowd::start(1, 0);
+    let mut test_group = TestGroup::start(1, 0);
     let (words, promises) = Words::slow();
-    crowd.join(words);
-    crowd.join(Words::default());
-    let [slow, asker] = [0, 1].map(|place| crowd.members[place].clone());
-    // Asked from another process, and by itself.
+    test_group.join(words);
+    test_group.join(Words::default());
+    let [slow, asker] = [0, 1].map(|place| test_group.members[place].clone());
+    // The member is asked by another process and by itself.
     for member in [&asker, &slow] {
         let asking = member.query(word("later"), Want::All).deadline(Duration::from_secs(20)).into_future();
         let asking = thread::spawn(move || asking.wait().unwrap());
         let promise = put_off(&promises);
-        // Meanwhile it applies what comes.
+        // The member applies updates while its answer is pending.
         member.safe_send(word("meanwhile")).wait().unwrap();
         wait_for("it is applied", || said(&slow).last().is_some_and(|said| said == "meanwhile"));
         assert!(!asking.is_finished(), "one is still to answer");
@@ -82,24 +83,24 @@ fn an_answer_is_given_later_by_another_thread_and_holds_nobody_up() {
         assert!(told.complete && told.missing.is_empty(), "{told:?}");
         assert_eq!(told.replies.iter().map(|it| (it.rank, it.reply)).next(), Some((0, ((7, 8), 9))));
     }
-    assert_eq!(late(&crowd, 1), 0);
+    assert_eq!(late(&test_group, 1), 0);
 }
 
-/// The late replies that a process has counted.
-fn late(crowd: &Crowd, place: usize) -> u64 {
-    let shown = crowd.nodes[place].group_metrics().render();
+/// Returns the number of late replies that a process has counted.
+fn late(test_group: &TestGroup, place: usize) -> u64 {
+    let shown = test_group.nodes[place].group_metrics().render();
     let late = shown.lines().find_map(|line| line.strip_prefix("quorate_group_late_replies "));
     late.expect("it is shown").parse().unwrap()
 }
 
 #[test]
 fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
-    let mut crowd = Crowd::start(1, 0);
+    let mut test_group = TestGroup::start(1, 0);
     let (words, promises) = Words::slow();
-    crowd.join(Words::default());
-    crowd.join(words);
-    crowd.join(Words::default());
-    let asker = crowd.members[0].clone();
+    test_group.join(Words::default());
+    test_group.join(words);
+    test_group.join(Words::default());
+    let asker = test_group.members[0].clone();
     let ask = |deadline| {
         let asking = asker.query(word("later"), Want::All).deadline(deadline).into_future();
         thread::spawn(move || asking.wait().unwrap())
@@ -110,7 +111,7 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
         assert_eq!((told.complete, told.replies.len(), told.missing.len()), (false, 2, 1), "{told:?}");
         told.missing.into_iter().next().map(|it| (it.rank, it.why)).unwrap()
     };
-    // Dropped, by a thread that goes on, and by one that panics.
+    // A thread drops the promise and goes on; another thread drops it in a panic.
     let asking = ask(long);
     drop(put_off(&promises));
     assert_eq!(missing(asking), (1, Absence::Declined));
@@ -122,26 +123,26 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
     });
     assert!(panicked.join().is_err());
     assert!(matches!(missing(asking), (1, Absence::Failed(why)) if why.contains("panicked")));
-    // The deadline holds; the reply that comes behind it is counted and dropped.
+    // The deadline holds. The asker counts the reply that arrives later, and drops it.
     assert_eq!(missing(ask(Duration::from_millis(300))), (1, Absence::Late));
-    assert_eq!(late(&crowd, 0), 0);
+    assert_eq!(late(&test_group, 0), 0);
     put_off(&promises).answer(((0, 0), 0));
-    wait_for("it is counted", || late(&crowd, 0) == 1);
-    // The member leaves, and what it still promises is nothing.
+    wait_for("it is counted", || late(&test_group, 0) == 1);
+    // The member leaves, and its pending promise is void.
     let asking = ask(long);
     let promise = put_off(&promises);
-    crowd.members.remove(1).leave().wait().unwrap();
+    test_group.members.remove(1).leave().wait().unwrap();
     assert_eq!(missing(asking), (1, Absence::Gone));
     promise.answer(((0, 0), 0));
-    assert_eq!(late(&crowd, 0), 1, "it said nothing");
-    // So it is if it is killed.
+    assert_eq!(late(&test_group, 0), 1, "it said nothing");
+    // A kill voids the pending promise, too.
     let (words, promises) = Words::slow();
-    let fresh = crowd.nodes[2].group("other").join(words).wait().unwrap();
-    let asks = crowd.nodes[0].group("other").join(Words::default()).wait().unwrap();
+    let fresh = test_group.nodes[2].group("other").join(words).wait().unwrap();
+    let asks = test_group.nodes[0].group("other").join(Words::default()).wait().unwrap();
     let asking = asks.query(word("later"), Want::All).deadline(long).into_future();
     let asking = thread::spawn(move || asking.wait().unwrap());
     let promise = put_off(&promises);
-    crowd.nodes.remove(2).abandon().wait();
+    test_group.nodes.remove(2).abandon().wait();
     let told = asking.join().unwrap();
     assert_eq!(told.missing[0].why, Absence::Gone);
     promise.answer(((0, 0), 0));
@@ -150,9 +151,9 @@ fn an_answer_that_is_put_off_ends_in_one_word_whatever_becomes_of_it() {
 
 #[test]
 fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
-    let crowd = Crowd::start(1, 0);
+    let test_group = TestGroup::start(1, 0);
     let (first, next) = (Key::generate(), Key::generate());
-    let nodes = [0, 1].map(|_| node(crowd.cluster.addresses()));
+    let nodes = [0, 1].map(|_| node(test_group.cluster.addresses()));
     let (words, promises) = Words::slow();
     let slow = nodes[0].group("sealed").key(first.clone()).join(words).wait().unwrap();
     let asker = nodes[1].group("sealed").key(first).join(Words::default()).wait().unwrap();
@@ -167,7 +168,7 @@ fn an_answer_that_is_put_off_is_sealed_with_the_key_of_its_moment() {
     assert!(told.complete && told.replies[0].reply == ((1, 2), 3), "{told:?}");
 }
 
-/// Why an object may not join. Its node may still be leaving the group that it was in before.
+/// Returns the error of a join that must fail. The node may still be leaving its former group.
 fn refused<O: Object>(node: &Node, object: impl Fn() -> O) -> Error {
     let mut error = None;
     wait_for("the object is refused", || {
@@ -180,8 +181,8 @@ fn refused<O: Object>(node: &Node, object: impl Fn() -> O) -> Error {
 
 #[test]
 fn a_group_of_closures_is_a_group_like_others() {
-    let crowd = Crowd::start(1, 0);
-    let nodes = [0, 1, 2].map(|_| node(crowd.cluster.addresses()));
+    let test_group = TestGroup::start(1, 0);
+    let nodes = [0, 1, 2].map(|_| node(test_group.cluster.addresses()));
     let views = Arc::new(AtomicUsize::new(0));
     let words = || {
         let views = views.clone();
@@ -206,11 +207,11 @@ fn a_group_of_closures_is_a_group_like_others() {
     }
     let told = one.ordered_query(word("t"), Want::All).wait().unwrap();
     assert_eq!(told.replies.iter().map(|it| it.reply).collect::<Vec<_>>(), [((0, 2), 1), ((1, 2), 1)]);
-    // A replica of the same name and structure fits, however it is made.
+    // A replica of the same name and structure fits, however it is built.
     let made = nodes[2].group("closures").join(Words::default()).wait().unwrap();
     assert_eq!(said(&made), all);
     made.leave().wait().unwrap();
-    // One of another name, and one of another structure, is refused with both.
+    // A replica of another name or another structure is refused, and the error names both.
     let renamed = refused(&nodes[2], || Handlers::new("words/2", ()));
     assert!(renamed.to_string().contains("`words/1`") && renamed.to_string().contains("`words/2`"));
     let heavy = || Handlers::new("words/1", ()).update(|(), _: (String, u32), _| {});
@@ -221,11 +222,11 @@ fn a_group_of_closures_is_a_group_like_others() {
 
 #[test]
 fn a_group_of_closures_goes_on_from_its_checkpoint_file() {
-    let crowd = Crowd::start(1, 0);
+    let test_group = TestGroup::start(1, 0);
     let place = tempfile::tempdir().unwrap();
     let sum = |sum: i64| Handlers::new("sum/1", sum).update(|sum: &mut i64, add: i64, _| *sum += add);
     for (begins, goes_on) in [(40, 42), (0, 44)] {
-        let node = node(crowd.cluster.addresses());
+        let node = node(test_group.cluster.addresses());
         let group = node.group("sum").checkpoint_file(place.path().join("sum"));
         let member = group.join(sum(begins)).wait().unwrap();
         member.send(2).wait().unwrap();

@@ -1,16 +1,16 @@
-//! Which machine is what in which domain.
+//! The roles of machines in the two domains.
 
 use quorate_node::{Channel, EndpointId};
 use quorate_protocol::{DomainId, Peer};
 
 use super::World;
 
-/// Which domain a machine routes.
+/// Returns the domain that a machine routes.
 pub(super) fn routed(machine: usize) -> usize {
     machine / ROUTERS
 }
 
-/// Which domain a machine is a member of.
+/// Returns the domain that a machine is a member of.
 pub(super) fn joined(machine: usize) -> usize {
     1 - routed(machine)
 }

@@ -1,12 +1,12 @@
-//! How a run of E-Cast ends: when all is well, and what is wrong if it is not.
+//! The end of an E-Cast run: the conditions of success, and the explanation of a failure.
 
 use quorate_protocol::{ProcessId, ecast::Position};
 use quorate_world::Violation;
 
-use super::{Kind, People, Stage, World, generation, kind};
+use super::{EcastWorkload, Kind, Stage, World, generation, kind};
 
-impl People {
-    /// Whether all has been said, and everyone has heard it.
+impl EcastWorkload {
+    /// Whether all words have been said, and all members have received them.
     pub(super) fn is_settled(&mut self, stage: &Stage, world: &World) -> bool {
         let end = self.orders.last().end();
         let at_end = |id: &ProcessId| match kind(world, id.node as usize) {
@@ -25,7 +25,7 @@ impl People {
             })
     }
 
-    /// Each living member was told what became of what it submitted.
+    /// Checks that each living member received the outcomes of its submissions.
     pub(super) fn all_told(&self, world: &World) -> Result<(), Violation> {
         self.waits(world).map_or(Ok(()), |(life, token)| {
             let what = format!("life {life} was never told what became of its token {token}");
@@ -33,7 +33,8 @@ impl People {
         })
     }
 
-    /// What is lost for good where an operator may have the domain go on.
+    /// Returns the loss that stops the run for good, in runs in which an operator may let the domain
+    /// continue.
     pub(super) fn lost_for_good(
         &self,
         stage: &Stage,
@@ -44,7 +45,8 @@ impl People {
             (0, 0) => Some(lost),
             _ if !self.survivors(stage, world).is_empty() => None,
             (_, 0) => Some(self.operator.lost()),
-            // There is nothing to go on from. A member that delivered anything has crashed, or was judged to be out when it ended.
+            // There is nothing to continue from: every member that delivered anything has crashed, or was
+            // found to be out when it ended.
             _ if self.members.iter().all(|&machine| !has_delivered(world, machine)) => {
                 Some("lost: everybody who had delivered anything")
             }
@@ -52,7 +54,7 @@ impl People {
         }
     }
 
-    /// The state of all processes.
+    /// Returns the state of all processes.
     pub(super) fn describe(&self, world: &World) -> String {
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match kind(world, machine) {

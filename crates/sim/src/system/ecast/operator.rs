@@ -1,29 +1,42 @@
-//! An operator who has the domain go on when a majority of its routers is lost (rule S1), and what that promises.
+//! An operator who lets the domain continue after the loss of a majority of its routers (rule S1), and the
+//! promises of that.
 //!
-//! Or all routers die at once; then the operator asks a fresh one to go on from the members, and another if that one dies too.
+//! Or all routers die at once; then the operator asks a fresh router to continue from the members, and
+//! another if that one dies, too.
 //!
-//! Once or several times a run a majority of the routers is lost at once: some die for good and come back as fresh processes,
-//! some are only silent, cut off together with some members, and may go on by themselves with a majority that nobody else sees.
-//! After a while the operator asks one of those that vote and answer to begin another generation: any of them, not the
-//! one that knows most, as the tool would; so more is lost than need be. Fresh routers join it, as supervisors start them.
+//! Once or several times a run, a majority of the routers is lost at once. Some die for good and come back as
+//! fresh processes. Others are only silent, cut off together with some members, and may continue by
+//! themselves with a majority that nobody else sees. After a while the operator asks one of the routers that
+//! vote and answer to begin another generation. It picks any of them, and not the most advanced one as the
+//! tool would, so that more is lost than need be. Fresh routers join it, as supervisors start them.
 //!
-//! **What is promised afterwards**, and judged for each generation by itself ([`Generations`](crate::check::order::Generations)):
+//! **Promises afterwards**, judged for each generation by itself
+//! ([`Generations`](crate::check::order::Generations)):
 //!
-//! - *What the survivor had learned stays* where it was: the generation's order is the earlier one up to there.
-//! - *Facts keep their positions.* Whatever a member has delivered that is a member still, and was not cut off, is at its
-//!   position in the new order, whole; nothing else is between the survivor's end and the last of these, and what is there
-//!   was there before. An acknowledged message is delivered by all its destinations that had not departed, so it is kept
-//!   if one of them stays.
-//! - *Who is well is not cut off.* A member that nothing was wrong with, as nothing was with the survivor and its links, stays.
-//! - *Who is cut off learns of it,* and so does a router that the domain went on without.
-//! - *Nothing comes twice.* A submission has one position in each order. Its number may be left out, if its submitter was told
-//!   of it before, or one behind it was recovered; it is never told then that it is stable.
-//! - *The rest holds as ever,* from there on: the seven predicates, one outcome for each submission, stability. The earlier order
-//!   is judged too, by those that have not followed, as long as they go on in it.
-//! - *It answers again.* When faults end, the domain has all its routers and members, and all that was submitted is ordered.
+//! - *Everything that the survivor had learned stays* at its position: the generation's order equals the
+//!   earlier one up to there.
+//! - *Facts keep their positions.* Suppose that a member has delivered a message, is still a member, and was
+//!   not cut off. Then the message is complete at its position in the new order. Nothing else is between the
+//!   survivor's end and the last of these messages, and everything there was there before. All destinations
+//!   that had not departed deliver an acknowledged message, so it is kept if one of them stays.
+//! - *A healthy member is not cut off.* A member stays if neither it nor the survivor nor the links between
+//!   them had a fault.
+//! - *A process that is cut off learns of it,* and so does a router that the domain left behind.
+//! - *Nothing comes twice.* A submission has one position in each order. Its number may be skipped, if its
+//!   submitter had its outcome before, or if a later one was recovered; then the submitter never hears that
+//!   it is stable.
+//! - *The other rules hold from there on:* the seven predicates, one outcome for each submission, stability.
+//!   The earlier order is judged, too, by the processes that have not followed, as long as they continue in
+//!   it.
+//! - *The domain answers again.* When faults end, it has all its routers and members, and orders all
+//!   submissions.
 //!
-//! What may be lost, and is: what only cut-off members had delivered, or nobody. Not judged here: credits (S7), which speak of
-//! one order.
+//! The domain may lose, and does lose, messages that only cut-off members had delivered, or nobody. Credits
+//! (S7) are not judged here, because they speak of one order.
+//!
+//! Where all routers die, everybody who had delivered anything may be dead before a fresh router can
+//! begin. Such a run cannot recover, and is judged only until then. It is rare: 8 of the first 1,000 seeds
+//! of `refound` (113, 219, 245, 362, 653, 710, 760, 948) when this case was first recognised.
 
 use std::time::Duration;
 
@@ -36,52 +49,55 @@ use quorate_protocol::{
 
 use quorate_world::{Chance, Crash, Violation};
 
-use super::{Ask, Kind, People, Stage, World, generation, kind};
+use super::{EcastWorkload, Kind, ProcessCommand, Stage, World, generation, kind};
 use crate::{
     stage::{changes, command_id},
     system::rooms::Rooms,
 };
 
-/// The operator, and the accidents that call for one.
+/// The operator, and the accidents that make one necessary.
 pub(super) struct Operator {
-    /// When majorities are lost, the next one last.
+    /// The times at which majorities are lost, the next one last.
     losses: Vec<Time>,
-    /// When all routers die, the next time last.
+    /// The times at which all routers die, the next one last.
     extinctions: Vec<Time>,
-    /// When the founder that was asked dies too.
+    /// The time at which the founder that got the command dies, too.
     doomed_founder: Option<Time>,
-    /// Who is lost next, and when: whoever is not hears nothing of the rest until then.
-    doomed: Option<(Time, Vec<usize>)>,
-    /// When the operator, who sees a majority lost, will believe it.
-    believes_at: Option<Time>,
-    asked: Option<Asked>,
-    /// A router died that had been asked, before its generation began: those who followed it turn everybody else away.
-    bereft: bool,
-    /// What the survivor has learned since.
+    /// The machines that are lost next, and the time. Until then the other machines hear nothing of the rest
+    /// of the routers.
+    next_loss: Option<(Time, Vec<usize>)>,
+    /// The time at which the operator, who sees a majority lost, will act on it.
+    acts_at: Option<Time>,
+    open_command: Option<OperatorCommand>,
+    /// Whether a router died after it got the command and before its generation began. Its followers turn
+    /// every other process away.
+    founder_died: bool,
+    /// The position and messages that the survivor has learned since.
     pub(super) learned: (Position, Vec<(Position, Ordered)>),
     chance: Chance,
 }
 
-/// A router was asked to begin a generation.
+/// A command to a router to begin a generation.
 #[derive(Clone, Copy)]
-struct Asked {
+struct OperatorCommand {
     machine: usize,
     life: u64,
-    /// The generation that it belonged to.
+    /// The generation to which the router belonged.
     before: Generation,
     at: Time,
-    /// How long members may take to answer.
+    /// Time that members have to answer.
     patience: Duration,
 }
 
 impl Operator {
-    /// So many accidents in a time of faults that is so long: a majority of the routers is lost, or all die.
+    /// Plans the accidents of a run: `losses` of a majority of the routers, and `extinctions` of all, within
+    /// the time of faults.
     pub(super) fn new(seed: u64, (losses, extinctions): (u32, u32), safety: Duration) -> Self {
         let mut chance = Chance::new(seed, "operator");
         let (first, last) = (Duration::from_secs(1), safety.saturating_sub(Duration::from_secs(1)));
         let mut losses: Vec<Time> = (0..losses).map(|_| Time::ZERO + chance.between(first, last)).collect();
         losses.sort_unstable_by(|one, other| other.cmp(one));
-        // Not all at once, so that a domain goes on more than once.
+        // The extinctions are spread over the run, so that a domain continues more than once.
         let each = last.saturating_sub(first) / extinctions.max(1);
         let mut extinctions: Vec<Time> = (0..extinctions)
             .map(|number| Time::ZERO + first + each * number + chance.between(Duration::ZERO, each / 2))
@@ -91,82 +107,84 @@ impl Operator {
             losses,
             extinctions,
             doomed_founder: None,
-            doomed: None,
-            believes_at: None,
-            asked: None,
-            bereft: false,
+            next_loss: None,
+            acts_at: None,
+            open_command: None,
+            founder_died: false,
             learned: Default::default(),
             chance,
         }
     }
 
-    /// What is lost where nobody is left to go on from.
+    /// Returns the loss in a run in which no router is left to continue from.
     pub(super) fn lost(&self) -> &'static str {
-        if self.bereft { "lost: a survivor before its generation began" } else { "lost: all routers" }
+        if self.founder_died { "lost: a survivor before its generation began" } else { "lost: all routers" }
     }
 
-    /// The router that was asked cannot; another may be asked, or the same again.
+    /// Notes that the router refused the command; the operator may ask another, or the same again.
     pub(super) fn refused(&mut self) {
-        self.asked = None;
+        self.open_command = None;
     }
 }
 
-impl People {
+impl EcastWorkload {
     /// Looks after the routers.
     pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
         let now = world.now();
-        if self.operator.asked.is_some_and(|asked| {
-            world.process(asked.machine).is_none() || world.life(asked.machine) != asked.life
+        if self.operator.open_command.is_some_and(|open_command| {
+            world.process(open_command.machine).is_none()
+                || world.life(open_command.machine) != open_command.life
         }) {
-            self.operator.asked = None;
-            self.operator.bereft = true;
+            self.operator.open_command = None;
+            self.operator.founder_died = true;
         }
         if self.operator.extinctions.pop_if(|at| *at <= now).is_some() && !stage.is_healed() {
             self.extinguish(stage, world);
         }
         if self.operator.doomed_founder.take_if(|at| *at <= now).is_some()
-            && let Some(asked) = self.operator.asked
+            && let Some(open_command) = self.operator.open_command
         {
             world.count("founder lost");
-            world.crash(asked.machine, Crash::Killed);
-            world.restart_after(asked.machine, Duration::ZERO);
+            world.crash(open_command.machine, Crash::Killed);
+            world.restart_after(open_command.machine, Duration::ZERO);
         }
-        if let Some((_, doomed)) = self.operator.doomed.take_if(|(at, _)| *at <= now) {
-            self.lose(stage, world, doomed);
+        if let Some((_, next_loss)) = self.operator.next_loss.take_if(|(at, _)| *at <= now) {
+            self.lose(stage, world, next_loss);
         }
         let open = changes(self, world);
         if !stage.routers.seem_lost(world, &open) {
-            self.operator.believes_at = None;
+            self.operator.acts_at = None;
             let due = self.operator.losses.last().is_some_and(|&at| at <= now);
-            let idle = self.operator.asked.is_none() && self.operator.doomed.is_none();
+            let idle = self.operator.open_command.is_none() && self.operator.next_loss.is_none();
             if due && idle && !stage.is_healed() && self.doom(stage, world) {
                 self.operator.losses.pop();
             }
             return;
         }
         let chance = &mut self.operator.chance;
-        let believes_at = *self
-            .operator
-            .believes_at
-            .get_or_insert_with(|| now + chance.between(Duration::ZERO, DISBELIEF_MAX));
-        if believes_at <= now && self.operator.asked.is_none() {
+        let acts_at =
+            *self.operator.acts_at.get_or_insert_with(|| now + chance.between(Duration::ZERO, DISBELIEF_MAX));
+        if acts_at <= now && self.operator.open_command.is_none() {
             let survivors = self.survivors(stage, world);
             if let Some(machine) = self.operator.chance.pick(&survivors) {
                 let patience = self.operator.chance.between(PATIENCE_MIN, PATIENCE_MAX);
                 let (life, before) = (world.life(machine), self.orders.current());
-                self.operator.asked = Some(Asked { machine, life, before, at: now, patience });
-                world
-                    .command(machine, Ask::Router(RouterCommand::Reform { id: command_id(world), patience }));
+                self.operator.open_command =
+                    Some(OperatorCommand { machine, life, before, at: now, patience });
+                world.command(
+                    machine,
+                    ProcessCommand::Router(RouterCommand::Reform { id: command_id(world), patience }),
+                );
             } else if self.settings.extinctions > 0 {
                 self.refound(world);
             }
         }
     }
 
-    /// All routers die at once, and some members with them.
+    /// Kills all routers at once, and some members with them.
     fn extinguish(&mut self, stage: &mut Stage, world: &mut World) {
         let chance = &mut self.operator.chance;
-        // Members take those that vanish for alive for a while.
+        // If the routers vanish without closing links, members believe them alive for a while.
         let vanish = chance.happens(0.2);
         for &machine in &stage.routers.machines {
             world.crash(machine, if vanish { Crash::Vanished } else { Crash::Killed });
@@ -181,7 +199,7 @@ impl People {
         world.count("all routers lost");
     }
 
-    /// Asks a router that knows nothing to go on from the members that live. It may die of it.
+    /// Asks a router without knowledge to continue from the living members. It may die during that.
     fn refound(&mut self, world: &mut World) {
         let fresh = (0..world.machines()).filter(|&machine| match kind(world, machine) {
             Some(Kind::Router(router, _)) => router.log().can_found(),
@@ -201,12 +219,16 @@ impl People {
         let address = |machine| World::address(machine);
         let members = living.iter().map(|&(machine, id)| Peer { id, address: address(machine) }).collect();
         let (life, current) = (world.life(machine), self.orders.current());
-        self.operator.asked = Some(Asked { machine, life, before: current, at: now, patience });
+        self.operator.open_command =
+            Some(OperatorCommand { machine, life, before: current, at: now, patience });
         let id = command_id(world);
-        world.command(machine, Ask::Router(RouterCommand::Refound { id, before, members, patience }));
+        world.command(
+            machine,
+            ProcessCommand::Router(RouterCommand::Refound { id, before, members, patience }),
+        );
     }
 
-    /// Routers that answer and that a generation could begin with.
+    /// Returns the machines of routers that answer and with which a generation could begin.
     pub(super) fn survivors(&self, stage: &Stage, world: &World) -> Vec<usize> {
         let votes = routers(world, self.orders.current())
             .filter(|router| router.log().can_reform() != Err(ReformRefusal::NotMember));
@@ -214,7 +236,8 @@ impl People {
         ids.filter(|id| stage.routers.answers(world, *id)).map(|id| id.node as usize).collect()
     }
 
-    /// A majority of the routers will be lost soon. What they agree on until then the others may not hear.
+    /// Chooses the majority of the routers that will be lost soon. The other routers may miss the agreements
+    /// of this majority until then.
     fn doom(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let chance = &mut self.operator.chance;
         let members = &stage.routers.members;
@@ -232,14 +255,14 @@ impl People {
                 }
             }
         }
-        self.operator.doomed = Some((world.now() + lag, lost));
+        self.operator.next_loss = Some((world.now() + lag, lost));
         true
     }
 
-    /// These are lost, most of the routers, and perhaps some members with them.
+    /// Loses these machines, most of the routers, and perhaps some members with them.
     fn lose(&mut self, stage: &mut Stage, world: &mut World, mut lost: Vec<usize>) {
         let chance = &mut self.operator.chance;
-        // Whoever was to be left may have died since.
+        // The router that was to be left may have died since.
         let living = stage.routers.members.iter().filter(|id| stage.routers.answers(world, **id));
         let living: Vec<usize> = living.map(|id| id.node as usize).collect();
         if living.iter().all(|machine| lost.contains(machine))
@@ -281,7 +304,7 @@ impl People {
         world.count("majority lost");
     }
 
-    /// A generation has begun.
+    /// Begins a generation.
     pub(super) fn begin(
         &mut self,
         stage: &mut Stage,
@@ -290,17 +313,18 @@ impl People {
         reformed: &Reformed,
     ) -> Result<(), Violation> {
         let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
-        let asked = self.operator.asked.take().filter(|asked| asked.life == world.life(machine));
-        let Some(asked) = asked else {
+        let open_command =
+            self.operator.open_command.take().filter(|open_command| open_command.life == world.life(machine));
+        let Some(open_command) = open_command else {
             let what = format!("machine {machine} begins {:?}, and nobody asked it", reformed.generation);
             return Err(Violation::new("S1", what));
         };
         let (position, learned) = std::mem::take(&mut self.operator.learned);
-        self.orders.begin(asked.before, asked.life, reformed, &learned)?;
+        self.orders.begin(open_command.before, open_command.life, reformed, &learned)?;
         stage.routers.begin(router.log().me(), router.log().applied().0);
         self.learned(world, machine, position, learned)?;
-        self.operator.believes_at = None;
-        world.count(if asked.before == Generation::FIRST {
+        self.operator.acts_at = None;
+        world.count(if open_command.before == Generation::FIRST {
             "generation begun"
         } else {
             "generation begun again"
@@ -315,14 +339,20 @@ impl People {
                 world.count(what);
             }
         }
-        let span = world.now().since(asked.at) + FOLLOWED;
+        let span = world.now().since(open_command.at) + FOLLOWED;
         let well = |machine: usize| {
             world.untroubled(machine, span) && world.slept_until(machine) + span < world.now()
         };
         for who in &reformed.fenced {
-            let before = self.orders.of(asked.before).is_some_and(|order| order.check.has_departed(*who));
+            let before =
+                self.orders.of(open_command.before).is_some_and(|order| order.check.has_departed(*who));
             let member = who.node as usize;
-            if !before && world.alive(*who) && well(member) && well(machine) && asked.patience > FOLLOWED {
+            if !before
+                && world.alive(*who)
+                && well(member)
+                && well(machine)
+                && open_command.patience > FOLLOWED
+            {
                 let what = format!("{who} is cut off from {:?}, and was well", reformed.generation);
                 return Err(Violation::new("who is well stays", what));
             }
@@ -331,7 +361,7 @@ impl People {
     }
 }
 
-/// The routers of a generation.
+/// Returns the routers of a generation.
 fn routers(world: &World, generation: Generation) -> impl Iterator<Item = &Router<Rooms>> {
     let processes = (0..world.machines()).filter_map(|machine| kind(world, machine));
     let routers = processes.filter_map(|process| match process {
@@ -341,14 +371,15 @@ fn routers(world: &World, generation: Generation) -> impl Iterator<Item = &Route
     routers.filter(move |router| router.generation() == generation)
 }
 
-/// The operator waits no longer for those that are silent.
+/// Longest wait of the operator for silent routers.
 const DISBELIEF_MAX: Duration = Duration::from_millis(1_500);
 const PATIENCE_MIN: Duration = Duration::from_millis(100);
 const PATIENCE_MAX: Duration = Duration::from_millis(2_000);
 const SILENCE_MIN: Duration = Duration::from_millis(500);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// Less than what routers are suspected and removed after.
+/// Shorter than the time after which routers are suspected and removed.
 const LAG_MAX: Duration = Duration::from_millis(400);
 const DOWN_MAX: Duration = Duration::from_millis(2_500);
-/// After so long without trouble everyone has a link to every router, and listens to the newest generation.
+/// Time without trouble after which every process has a link to every router, and listens to the newest
+/// generation.
 const FOLLOWED: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! A process: a router or a member, and what tampers with it.
+//! A process: a router or a member, and the adapter that tampers with it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,46 +13,47 @@ use quorate_protocol::{
     wire::{decode_body, encode_body},
 };
 
-use super::{People, Stage, Timer, World};
+use super::{EcastWorkload, Stage, Timer, World};
 use crate::{
     check::order::submissions,
     mutation::Tamper,
     system::rooms::{Floor, Rooms},
 };
 
-/// A process, and what tampers with it.
+/// A process, and the adapter that tampers with it.
 pub(crate) struct Process {
     pub(crate) kind: Kind,
-    /// How many of its submissions were seen.
+    /// Number of submissions that the process has sent.
     submitted: u64,
     tamper: Option<Tamper>,
 }
 
 /// The kinds of process.
 pub(crate) enum Kind {
-    /// With the last position that it told of.
+    /// A router, with the last position that it reported.
     Router(Box<Router<Rooms>>, Position),
-    /// With the configuration at its last delivery.
+    /// A member, with the configuration at its last delivery.
     Member(Box<Member>, Option<Floor>),
 }
 
-pub(crate) enum Ask {
+pub(crate) enum ProcessCommand {
     Router(RouterCommand),
     Member(MemberCommand),
 }
 
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProcessEvent {
     Router(RouterEvent<Floor>),
-    /// It has learned everything up to here, and this of it is new and not stable yet.
+    /// The router has learned everything up to the position; the list has the new messages that are not
+    /// stable yet.
     Learned(Position, Vec<(Position, Ordered)>),
     Member(MemberEvent),
-    /// It submitted its next message, of which this is the hash.
+    /// The member sent its next submission, whose hash this is.
     Submitted(u64),
 }
 
-impl People {
-    /// The process of a new life of `machine`.
+impl EcastWorkload {
+    /// Creates the process of a new life of `machine`.
     pub(super) fn process(
         &mut self,
         stage: &mut Stage,
@@ -62,7 +63,7 @@ impl People {
     ) -> Process {
         if self.members.contains(&machine) {
             let settings = MemberSettings { executes: true, ..MemberSettings::default() };
-            // Its first submission makes it a member; it is asked as soon as it runs.
+            // The first submission makes it a member; it gets the request as soon as it runs.
             stage.after(world, Duration::ZERO, Timer::Join(machine));
             let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
             return Process::new(kind, stage.mutation.map(Tamper::new));
@@ -73,7 +74,8 @@ impl People {
         Process::new(Kind::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
     }
 
-    /// The log of the router that starts on `machine`, from its disk if there is one, and its generation.
+    /// Returns the log of the router that starts on `machine`, from its disk if there is one, and its
+    /// generation.
     fn router_log(
         &mut self,
         stage: &mut Stage,
@@ -90,13 +92,13 @@ impl People {
             return (paxos, generation(world, machine));
         }
         if self.founder == Some(machine) && !stage.routers.begun() {
-            // Nobody has ever heard of the domain.
+            // No process has heard of the domain yet.
             stage.routers.found_again();
         }
         if !stage.routers.founded() {
             self.founder = Some(machine);
         }
-        // It finds out which generation others belong to before it joins them.
+        // A router finds out the generation of the others before it joins them.
         let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
             Kind::Router(router, _) => Some(router.generation()),
             Kind::Member(..) => None,
@@ -115,8 +117,8 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = Ask;
-    type Event = Told;
+    type Command = ProcessCommand;
+    type Event = ProcessEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, submitted, tamper } = self;
@@ -134,10 +136,10 @@ impl Protocol for Process {
                 |out, _, message| {
                     if let Message::Route(block) = &message {
                         for (number, content) in submissions(block) {
-                            // What is sent again was seen before.
+                            // A repeated submission was reported before.
                             if number == *submitted + 1 {
                                 *submitted = number;
-                                out.emit(Told::Submitted(content));
+                                out.emit(ProcessEvent::Submitted(content));
                             }
                         }
                     }
@@ -147,10 +149,10 @@ impl Protocol for Process {
                     }
                 },
                 |out, event| {
-                    if let Told::Member(event @ MemberEvent::Deliver { .. }) = &event
+                    if let ProcessEvent::Member(event @ MemberEvent::Deliver { .. }) = &event
                         && twice
                     {
-                        out.emit(Told::Member(event.clone()));
+                        out.emit(ProcessEvent::Member(event.clone()));
                     }
                     out.emit(event);
                 },
@@ -180,8 +182,8 @@ impl Kind {
             Kind::Router(router, told) => {
                 let mut events = Vec::new();
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    Ask::Router(command) => command,
-                    Ask::Member(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Router(command) => command,
+                    ProcessCommand::Member(_) => unreachable!("a router is asked as a router"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Rooms>>(
                     out,
@@ -189,20 +191,21 @@ impl Kind {
                     |_, event| events.push(event),
                 );
                 router.handle(cx, input, &mut lift);
-                // Told at once: when the batch ends, what one router alone agrees on may be done with.
+                // Reported at once: at the end of the batch, a message on which one router alone agrees may
+                // be stable and dropped already.
                 if router.position() > *told {
                     let learned =
                         router.live_after(*told).map(|(at, ordered)| (at, ordered.clone())).collect();
                     *told = router.position();
-                    out.emit(Told::Learned(*told, learned));
+                    out.emit(ProcessEvent::Learned(*told, learned));
                 }
-                events.into_iter().for_each(|event| out.emit(Told::Router(event)));
+                events.into_iter().for_each(|event| out.emit(ProcessEvent::Router(event)));
             }
             Kind::Member(member, floor) => {
                 let mut founder = None;
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    Ask::Member(command) => command,
-                    Ask::Router(_) => unreachable!("a member is asked as a member"),
+                    ProcessCommand::Member(command) => command,
+                    ProcessCommand::Router(_) => unreachable!("a member is asked as a member"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Member>(
                     out,
@@ -212,7 +215,7 @@ impl Kind {
                         if let MemberEvent::WitnessWanted { founder: asks } = event {
                             founder = Some(asks);
                         }
-                        out.emit(Told::Member(event));
+                        out.emit(ProcessEvent::Member(event));
                     },
                 );
                 member.handle(cx, input, &mut lift);
@@ -229,7 +232,7 @@ impl Kind {
     }
 }
 
-/// What a delivery makes of the configuration that a member has.
+/// Updates a member's configuration by a delivery.
 fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
     if let MemberEvent::Deliver { at, id, class: Class::Control, body, attachment } = event {
         let changed = match (&*floor, attachment) {
@@ -243,17 +246,17 @@ fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
     }
 }
 
-/// What the process on `machine` shows to others, also when it has ended.
+/// Returns the fence that the process on `machine` shows to others, also after its end.
 pub(crate) fn fence(world: &World, machine: usize) -> Option<Fence> {
     Fence::of_pass(&world.pass(machine)?)
 }
 
-/// The generation of the domain that the process on `machine` belongs to.
+/// Returns the generation of the domain to which the process on `machine` belongs.
 pub(crate) fn generation(world: &World, machine: usize) -> Generation {
     fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
 }
 
-/// What the process on `machine` is, while one runs.
+/// Returns the kind of the process that runs on `machine`.
 pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
     world.process(machine).map(|process| &process.kind)
 }

@@ -4,35 +4,37 @@ use quorate_protocol::{ecast::RouterSettings, paxos};
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
-/// How large, and how busy.
+/// Size and load of the system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many routers there should be.
+    /// The wanted number of routers.
     pub routers: usize,
-    /// How many more machines ask to be admitted as routers.
+    /// Number of additional machines that ask to join as routers.
     pub spares: usize,
-    /// How many members there are.
+    /// Number of members.
     pub members: usize,
-    /// How many rooms.
+    /// Number of rooms.
     pub rooms: u64,
-    /// How many words all members together say.
+    /// Number of words that all members say together.
     pub words: u64,
-    /// A word has up to this many bytes more than it needs.
+    /// Maximum number of filler bytes in a word.
     pub filler_bytes_max: u64,
-    /// How many words of one member may be under way; few, so that credits are exhausted.
+    /// Number of ordered, unexecuted words that each member may have; small, so that credits run out.
     pub credit: u64,
-    /// How much chosen log the routers keep; little, so that snapshots are needed.
+    /// Size of the chosen log that routers keep, in bytes; small, so that snapshots are needed.
     pub log_bytes_kept: usize,
-    /// What the execution of a delivered word takes.
+    /// Time to execute a delivered word, in microseconds.
     pub execute_micros: u64,
-    /// One member is so many times slower, so that execution lags behind confirmation (S7).
+    /// Factor by which one member is slower, so that execution lags behind confirmation (S7).
     pub sloth: u32,
-    /// How often a majority of the routers is lost, and an operator has the domain go on without it (S1).
+    /// Number of losses of a majority of the routers, after which an operator lets the domain continue
+    /// without it (S1).
     pub losses: u32,
-    /// How often all routers die, and an operator has the domain go on from its members (S1).
+    /// Number of times that all routers die, after which an operator lets the domain continue from its
+    /// members (S1).
     pub extinctions: u32,
-    /// What the routers' disks are like, if they have any. Members have none.
+    /// The routers' disks, if they have any. Members have none.
     pub disk: Option<DiskSettings>,
 }
 
@@ -57,12 +59,12 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Whether an operator has the domain go on without a majority of its routers.
+    /// Whether an operator lets the domain continue without a majority of its routers.
     pub(super) fn goes_on(&self) -> bool {
         self.losses + self.extinctions > 0
     }
 
-    /// How routers behave.
+    /// Returns the settings of routers.
     pub(super) fn routers(&self) -> RouterSettings {
         RouterSettings {
             paxos: paxos::Settings {
@@ -81,8 +83,9 @@ impl Settings {
     }
 }
 
-/// Little, so that every router makes checkpoints.
+/// The size of a log after which a router writes a checkpoint, in bytes: small, so that every router writes
+/// some.
 const CHECKPOINT_BYTES: usize = 24 << 10;
 
-/// Few, so that what is open is kept apart in every run.
+/// Small, so that every run keeps open submissions apart.
 const KEPT_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! What members are asked to say, and who watches over them.
+//! The requests to members, and the watch over them.
 
 use quorate_protocol::{
     ProcessId,
@@ -6,30 +6,30 @@ use quorate_protocol::{
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Ask, Kind, Pending, People, Stage, World, generation, kind};
+use super::{EcastWorkload, Kind, PendingSubmission, ProcessCommand, Stage, World, generation, kind};
 use crate::{check::order::Twin, system::rooms::Say};
 
-impl People {
-    /// Has the member on `machine` submit something.
+impl EcastWorkload {
+    /// Makes the member on `machine` submit a message.
     pub(super) fn say(&mut self, world: &mut World, machine: usize, say: Say) {
         let Some(me) = world.id(machine) else { return };
         self.tokens += 1;
         let token = self.tokens;
         let (class, body) = (say.class(), say.encode());
         self.submissions.asked(me, class == Class::Data, xxh3_64(&body));
-        self.pending.insert((world.life(machine), token), Pending { say, machine });
+        self.pending.insert((world.life(machine), token), PendingSubmission { say, machine });
         let submit = MemberCommand::Submit { token, class, body };
-        world.command(machine, Ask::Member(submit));
+        world.command(machine, ProcessCommand::Member(submit));
     }
 
-    /// A member that lives, at random.
+    /// Returns a random living member.
     fn somebody(&mut self, stage: &mut Stage, world: &World) -> Option<usize> {
         let mut alive = self.members.clone();
         alive.retain(|&machine| self.is_member(world, machine));
         stage.chance.pick(&alive)
     }
 
-    /// Whether a member lives on `machine`, as the generation has it that it belongs to.
+    /// Whether a member lives on `machine`, according to the order of its generation.
     pub(super) fn is_member(&mut self, world: &World, machine: usize) -> bool {
         let order = self.orders.of(generation(world, machine));
         order.zip(world.id(machine)).is_some_and(|(order, id)| order.twin.is_member(id))
@@ -55,11 +55,11 @@ impl People {
             let room = stage.chance.below(self.settings.rooms);
             let say = Say::Word { room, word: 0, filler: Vec::new() };
             let inject = MemberCommand::Inject { token: self.tokens, body: say.encode() };
-            world.command(machine, Ask::Member(inject));
+            world.command(machine, ProcessCommand::Member(inject));
         }
     }
 
-    /// A living member, and what it was asked to submit and does not know the outcome of.
+    /// Returns a living member's life, and the token of one of its submissions without an outcome.
     pub(super) fn waits(&self, world: &World) -> Option<(u64, u64)> {
         let lives = |life: u64| {
             let of = |&machine: &usize| world.process(machine).is_some() && world.life(machine) == life;
@@ -68,7 +68,7 @@ impl People {
         self.pending.keys().copied().find(|(life, _)| lives(*life))
     }
 
-    /// Has those suspected who are members no longer alive, and once in a while one who is.
+    /// Makes some member suspect the members that are dead, and sometimes a living one.
     pub(super) fn watch(&mut self, stage: &mut Stage, world: &mut World) {
         let present: Vec<ProcessId> = self.orders.last().twin.present().keys().copied().collect();
         let mut processes: Vec<ProcessId> = present.iter().copied().filter(|&id| !world.alive(id)).collect();
@@ -83,16 +83,16 @@ impl People {
         }
         let seeds = stage.routers.living(world);
         for machine in self.members.clone() {
-            // Whoever knows only routers of the past asks its host, which knows where routers run.
+            // A member that knows only former routers asks its host, which knows where routers run.
             if let Some(Kind::Member(member, _)) = kind(world, machine)
                 && member.leader().is_none_or(|leader| !world.alive(leader))
             {
-                world.command(machine, Ask::Member(MemberCommand::Seeds(seeds.clone())));
+                world.command(machine, ProcessCommand::Member(MemberCommand::Seeds(seeds.clone())));
             }
         }
         if self.settings.goes_on() || self.settings.disk.is_some() {
             for &machine in &stage.routers.machines {
-                world.command(machine, Ask::Router(RouterCommand::Seeds(seeds.clone())));
+                world.command(machine, ProcessCommand::Router(RouterCommand::Seeds(seeds.clone())));
             }
         }
     }

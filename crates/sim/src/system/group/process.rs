@@ -1,11 +1,11 @@
-//! A process: a router or a member, and what tampers with it.
+//! A process: a router or a member, and the adapter that tampers with it.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use quorate_protocol::{
     Context, Input, Lift, Policy, ProcessId, Protocol, Sink, Time,
     ecast::{Position, Router, RouterCommand, RouterEvent},
-    group::{self, Command, Direct, Event, GroupId, Groups, Holders, Message, Place, Roster, Soft},
+    group::{self, Command, Direct, Event, Failure, GroupId, Groups, Holders, Message, Place, Roster, Soft},
     paxos,
 };
 
@@ -16,7 +16,7 @@ pub(crate) struct Process {
     mutation: Option<Mutation>,
     /// Deliveries kept back by a mutation.
     late: Vec<Event>,
-    /// The number behind the last that came of each stream, for a mutation.
+    /// For a mutation, the number behind the last received one of each stream.
     next: Streams,
 }
 
@@ -27,13 +27,13 @@ pub(crate) enum Kind {
     Member(Box<group::Process>),
 }
 
-pub(crate) enum Ask {
+pub(crate) enum ProcessCommand {
     Router(RouterCommand),
     Member(Command),
 }
 
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProcessEvent {
     Router(RouterEvent<Roster>),
     Member(Event),
 }
@@ -43,8 +43,13 @@ impl Process {
         Process { kind, mutation, late: Vec::new(), next: Streams::new() }
     }
 
-    /// The message that a process takes if it breaks a rule.
-    fn taken(mutation: Option<Mutation>, next: &mut Streams, message: Message) -> Message {
+    /// Returns the message that a process takes instead if it breaks a rule.
+    fn taken(mutation: Option<Mutation>, next: &mut Streams, mut message: Message) -> Message {
+        if mutation == Some(Mutation::ReceiptOverrated)
+            && let Message::Group { direct: Direct::Receipts { ordered, .. }, .. } = &mut message
+        {
+            ordered.fill(Position(u64::MAX));
+        }
         let Message::Group { group, view, direct: Direct::Soft { sender, mut first, messages } } = message
         else {
             return message;
@@ -64,7 +69,8 @@ impl Process {
         Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 
-    /// A soft message of a group in which this process is not, as if it were the next of its sender in one in which both are.
+    /// Changes a soft message of a group without this process into the next message of its sender in a group
+    /// of both.
     fn naturalised(member: &group::Process, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct: Direct::Soft { sender, first, messages } } = message else {
             return message;
@@ -82,7 +88,12 @@ impl Process {
         Message::Group { group, view, direct: Direct::Soft { sender, first, messages } }
     }
 
-    /// What a process sends that breaks a rule.
+    fn is_quit(input: &Input<group::Process>) -> bool {
+        let quits = |command: &Command| matches!(command, Command::Quit { .. });
+        matches!(input, Input::Command(Command::Several(commands)) if commands.iter().any(quits))
+    }
+
+    /// Returns the message that a process sends instead if it breaks a rule.
     fn tamper(mutation: Option<Mutation>, random: u64, next: &Streams, message: Message) -> Message {
         let Message::Group { group, view, direct } = message else { return message };
         let direct = match (mutation, direct) {
@@ -120,14 +131,14 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = paxos::Record;
-    type Command = Ask;
-    type Event = Told;
+    type Command = ProcessCommand;
+    type Event = ProcessEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { kind, mutation, late, next } = self;
         match kind {
             Kind::Router(router) => {
-                // Members say nothing to routers but what the order needs.
+                // Members send routers only the messages of the order.
                 if let Input::Receive { message: Message::Group { .. }, .. } = &input {
                     return;
                 }
@@ -136,13 +147,13 @@ impl Protocol for Process {
                     _ => unreachable!("returned above"),
                 };
                 let input = input.map(order, |ask| match ask {
-                    Ask::Router(command) => command,
-                    Ask::Member(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Router(command) => command,
+                    ProcessCommand::Member(_) => unreachable!("a router is asked as a router"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Groups>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(Told::Router(event)),
+                    |out, event| out.emit(ProcessEvent::Router(event)),
                 );
                 router.handle(cx, input, &mut lift);
             }
@@ -156,15 +167,19 @@ impl Protocol for Process {
                 let input = input.map(
                     |message| Self::taken(*mutation, next, message),
                     |ask| match ask {
-                        Ask::Member(command) => command,
-                        Ask::Router(_) => unreachable!("a member is asked as a member"),
+                        ProcessCommand::Member(command) => command,
+                        ProcessCommand::Router(_) => unreachable!("a member is asked as a member"),
                     },
                 );
+                let denies = *mutation == Some(Mutation::SendsDenied) && Self::is_quit(&input);
                 let chance = (cx.random)();
                 let mut lift = Lift::<Process, _, _>::new::<group::Process>(
                     out,
                     |_, _, message| Some(Self::tamper(*mutation, chance, next, message)),
                     |out, event| match event {
+                        Event::Done { id, result: Err(Failure::MaybeApplied) } if denies => {
+                            out.emit(ProcessEvent::Member(Event::Done { id, result: Err(Failure::NotSent) }));
+                        }
                         Event::Deliver { ref updates, .. }
                             if *mutation == Some(Mutation::DeliversLate)
                                 && updates.iter().any(|(place, _)| match place {
@@ -175,10 +190,10 @@ impl Protocol for Process {
                             late.push(event);
                         }
                         Event::View { .. } => {
-                            out.emit(Told::Member(event));
-                            late.drain(..).for_each(|event| out.emit(Told::Member(event)));
+                            out.emit(ProcessEvent::Member(event));
+                            late.drain(..).for_each(|event| out.emit(ProcessEvent::Member(event)));
                         }
-                        event => out.emit(Told::Member(event)),
+                        event => out.emit(ProcessEvent::Member(event)),
                     },
                 );
                 member.handle(cx, input, &mut lift);

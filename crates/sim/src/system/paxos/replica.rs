@@ -16,10 +16,11 @@ use crate::mutation::Tamper;
 /// A router and its user.
 pub(crate) struct Replica {
     pub(crate) paxos: Paxos,
-    /// Under which name it numbers its entries: one that is made again from its disk does not know which it proposed last.
+    /// The author id for the replica's entries. A replica that recovers from disk takes a new one, because it
+    /// does not know the last entry that it proposed.
     author: ProcessId,
     pub(crate) state: State,
-    /// Own entries that are not learned yet, in order.
+    /// Own entries that the replica has not learned yet, in order.
     pub(crate) own: VecDeque<(u64, Bytes)>,
     own_next: u64,
     queue: VecDeque<Event>,
@@ -31,19 +32,19 @@ pub(crate) struct Replica {
 pub(crate) struct State {
     pub(crate) slot: u64,
     chain: u64,
-    /// How many entries of each proposer are in.
+    /// The number of entries of each proposer in the log.
     appended: BTreeMap<ProcessId, u64>,
 }
 
-pub(crate) enum Ask {
+pub(crate) enum ProcessCommand {
     Append(Bytes),
     Remove(ProcessId),
-    /// Routers that were found where some should be.
+    /// Addresses of routers that its host found.
     Seeds(Vec<Peer>),
 }
 
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProcessEvent {
     Learned {
         slot: u64,
         payloads: Vec<Bytes>,
@@ -58,7 +59,7 @@ pub(crate) enum Told {
     SnapshotMade,
     Removed,
     ChangeRefused,
-    /// A learner of this leader's promised a higher ballot: it can never follow.
+    /// A learner of this leader promised a higher ballot, so it can never follow the leader.
     OutbidByLearner,
 }
 
@@ -73,7 +74,7 @@ impl Replica {
         let mut lift = Lift::<Replica, _, _>::new::<Paxos>(
             out,
             |_, _, message| match tamper {
-                Some(tamper) => tamper.told(message),
+                Some(tamper) => tamper.replaced_outgoing(message),
                 None => Some(message),
             },
             |_, event| queue.push_back(event),
@@ -90,7 +91,7 @@ impl Replica {
                     }
                     self.state.slot = slot.0;
                     self.state.chain = chained(self.state.chain, slot.0, &payloads);
-                    out.emit(Told::Learned { slot: slot.0, payloads, chain: self.state.chain });
+                    out.emit(ProcessEvent::Learned { slot: slot.0, payloads, chain: self.state.chain });
                 }
                 Event::Leader(leader) => {
                     let once = self.tamper.as_ref().is_some_and(Tamper::proposes_once);
@@ -99,7 +100,7 @@ impl Replica {
                             self.give(cx, Input::Command(Command::Propose { payload }), out);
                         }
                     }
-                    out.emit(Told::Leader(leader));
+                    out.emit(ProcessEvent::Leader(leader));
                 }
                 Event::SnapshotWanted { slot } => {
                     assert_eq!(slot.0, self.state.slot, "a snapshot is wanted of what was not last learned");
@@ -107,17 +108,17 @@ impl Replica {
                     encode_body(&mut state, &self.state);
                     let command = Command::Snapshot { slot, state: state.freeze() };
                     self.give(cx, Input::Command(command), out);
-                    out.emit(Told::SnapshotMade);
+                    out.emit(ProcessEvent::SnapshotMade);
                 }
                 Event::Install { slot, mut state } => {
                     self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
                     let known = self.state.appended.get(&self.author).copied().unwrap_or(0);
                     self.own.retain(|&(number, _)| number >= known);
-                    out.emit(Told::Installed { slot: slot.0, chain: self.state.chain });
+                    out.emit(ProcessEvent::Installed { slot: slot.0, chain: self.state.chain });
                 }
-                Event::Members(members) => out.emit(Told::Members(members)),
-                Event::Removed => out.emit(Told::Removed),
-                Event::ChangeRefused { .. } => out.emit(Told::ChangeRefused),
+                Event::Members(members) => out.emit(ProcessEvent::Members(members)),
+                Event::Removed => out.emit(ProcessEvent::Removed),
+                Event::ChangeRefused { .. } => out.emit(ProcessEvent::ChangeRefused),
                 Event::Detour(_)
                 | Event::SnapshotPartWanted { .. }
                 | Event::SnapshotUnwanted { .. }
@@ -153,29 +154,29 @@ impl Replica {
 impl Protocol for Replica {
     type Message = paxos::Message;
     type Record = paxos::Record;
-    type Command = Ask;
-    type Event = Told;
+    type Command = ProcessCommand;
+    type Event = ProcessEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let author = self.author;
         let input = input.map(std::convert::identity, |ask| match ask {
-            Ask::Append(filler) => {
+            ProcessCommand::Append(filler) => {
                 let payload = sealed(author, self.own_next, &filler);
                 self.own.push_back((self.own_next, payload.clone()));
                 self.own_next += 1;
                 Command::Propose { payload }
             }
-            Ask::Remove(router) => Command::RemoveRouter(router),
-            Ask::Seeds(seeds) => Command::Seeds(seeds),
+            ProcessCommand::Remove(router) => Command::RemoveRouter(router),
+            ProcessCommand::Seeds(seeds) => Command::Seeds(seeds),
         });
         if let Input::Receive { from, message } = &input
             && self.is_outbid_by_learner(cx.me, *from, message)
         {
-            out.emit(Told::OutbidByLearner);
+            out.emit(ProcessEvent::OutbidByLearner);
         }
         match (input, &mut self.tamper) {
             (Input::Receive { from, message }, Some(tamper)) => {
-                for (to, vote) in tamper.votes(cx.me, &self.paxos, &message) {
+                for (to, vote) in tamper.forged_votes(cx.me, &self.paxos, &message) {
                     out.send(Destination::One(to), vote, None);
                 }
                 self.give(cx, Input::Receive { from, message }, out);
@@ -198,14 +199,14 @@ fn sealed(proposer: ProcessId, number: u64, filler: &[u8]) -> Bytes {
     payload.freeze()
 }
 
-/// Who proposed a payload, and which of its entries it is.
+/// Decodes the proposer of a payload, and the number of the entry.
 pub(crate) fn opened(payload: &Bytes) -> (ProcessId, u64) {
     let mut rest = payload.clone();
     let proposer = take_process(&mut rest).expect("a payload is as it was proposed");
     (proposer, take_u64(&mut rest).expect("a payload is as it was proposed"))
 }
 
-/// What a log adds up to behind one more slot.
+/// Returns the sum of a log after one more slot.
 pub(crate) fn chained(chain: u64, slot: u64, payloads: &[Bytes]) -> u64 {
     let chain = xxh3_64_with_seed(&slot.to_le_bytes(), chain);
     payloads.iter().fold(chain, |chain, payload| xxh3_64_with_seed(payload, chain))

@@ -3,21 +3,21 @@
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
-/// How large, and how busy.
+/// Size and load of the system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many routers there should be.
+    /// The wanted number of routers.
     pub routers: usize,
-    /// How many more machines ask to be admitted.
+    /// Number of additional machines that ask to join.
     pub spares: usize,
-    /// How many entries all users together append.
+    /// Number of entries that all users append together.
     pub entries: u64,
-    /// An entry's payload has up to this many bytes.
+    /// Maximum payload of an entry, in bytes.
     pub payload_bytes_max: u64,
-    /// How much chosen log is kept; little, so that snapshots are needed.
+    /// Size of the chosen log that routers keep, in bytes; small, so that snapshots are needed.
     pub log_bytes_kept: usize,
-    /// What the disks are like, if the routers have any.
+    /// The routers' disks, if they have any.
     pub disk: Option<DiskSettings>,
 }
 

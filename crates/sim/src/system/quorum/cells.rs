@@ -1,25 +1,26 @@
-//! The cells: how they start, how they are, and what they hold in the end.
+//! The cells: their start, their state, and their entries at the end.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use quorate_protocol::{
     Peer, ProcessId,
-    partial::{CellNumber, Entry, Place, Resident, Roster, Site, tokens_of},
+    partial::{CellNumber, Entry, JoinOptions, Resident, Roster, Site, tokens_of},
 };
 use quorate_world::Violation;
 
 use super::{
-    Process, Readers, Role, Stage, World,
-    settings::{Kind, LOOSE, MAPS, compares, forgets},
+    MapsWorkload, Process, Role, Stage, World,
+    keys::{key_of, part_of},
+    settings::{LOOSE, MAPS, MapKind, compares, forgets},
     tamper::Tamper,
 };
 use crate::check::quorum::owners;
 
-/// A key of a map, and what its owners hold.
-type Held<'a> = (&'a Kind, &'a String, Vec<(CellNumber, Entry)>);
+/// A key of a map, and the entries of its owners.
+type KeyCopies<'a> = (&'a MapKind, &'a String, Vec<(CellNumber, Entry)>);
 
-/// The cell on a machine, while one runs there.
+/// Returns the cell that runs on a machine.
 pub(super) fn cell(world: &World, machine: usize) -> Option<&Resident> {
     match &world.process(machine)?.role {
         Role::Cell(resident) => Some(resident),
@@ -27,8 +28,8 @@ pub(super) fn cell(world: &World, machine: usize) -> Option<&Resident> {
     }
 }
 
-impl Readers {
-    /// The process of a cell that starts on `machine`.
+impl MapsWorkload {
+    /// Creates the process of a cell that starts on `machine`.
     pub(super) fn resident(
         &mut self,
         stage: &mut Stage,
@@ -40,7 +41,7 @@ impl Readers {
         if let Some(former) = self.lives.insert(machine, id) {
             self.check.forgets(former);
         }
-        let place = Place {
+        let place = JoinOptions {
             name: format!("cell-{machine}"),
             site: self.first_site(machine),
             tokens: tokens_of(machine as u64, TOKENS),
@@ -53,29 +54,41 @@ impl Readers {
         Process::cell(resident, stage.mutation.map(Tamper::new))
     }
 
-    /// The site at which the process on a machine joins.
+    /// Returns the site at which the process on a machine joins.
     fn first_site(&self, machine: usize) -> Site {
         Site((self.place(machine) % 2) as u16)
     }
 
-    /// The place of a machine among those of cells and spares.
+    /// Returns the index of a machine among those of cells and spares.
     pub(super) fn place(&self, machine: usize) -> usize {
         self.machines.iter().position(|it| *it == machine).expect("a cell's machine")
     }
 
-    /// Whether everybody is well, all has been asked and answered, and replicas are as they should be in the end.
+    /// Whether all cells are well, all operations have ended, and the replicas are in their final state.
     pub(super) fn has_come_right(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         self.are_well(world)
-            && self.book.asked >= self.settings.operations
-            && self.book.is_quiet()
+            && self.request_log.asked >= self.settings.operations
+            && self.request_log.is_quiet()
             && self.hints(world) == 0
             && self.operator.clocks_are_right(world)
+            && self.horizons_pass(stage, world)
             && self.read_everything(stage, world)
             && (!compares(stage.seed)
                 || self.roster.as_ref().is_some_and(|it| self.are_equal(it, world, forgets(stage.seed))))
     }
 
-    /// Whether all cells live, have what they should have, and know each other and the maps.
+    /// Whether the horizons of all cells have passed the time at which all operations had ended. True in
+    /// seeds in which they cannot pass.
+    fn horizons_pass(&mut self, stage: &Stage, world: &World) -> bool {
+        let from = *self.quiet_at.get_or_insert(world.now());
+        let is_past = |machine: &usize| {
+            let status = cell(world, *machine).map(|it| it.cell().status());
+            status.is_some_and(|status| status.number.is_none() || status.horizon.time > from.0)
+        };
+        !forgets(stage.seed) || self.machines.iter().all(is_past)
+    }
+
+    /// Whether all cells live, have all their entries, and know each other and the maps.
     pub(super) fn are_well(&self, world: &World) -> bool {
         let Some(roster) = &self.roster else { return false };
         let layout = roster.layout();
@@ -83,12 +96,13 @@ impl Readers {
             let member = roster.members().any(|(process, _)| Some(process) == world.id(*machine));
             member && cell(world, *machine).is_some_and(|it| it.cell().layout() == layout)
         };
-        layout.maps().count() == MAPS.len()
+        MAPS.iter().all(|kind| roster.map(kind.name).is_some())
+            && layout.maps().count() == MAPS.len()
             && layout.cells().all(|(_, it)| world.alive(it.peer.id) && !it.arriving)
             && self.machines.iter().all(knows)
     }
 
-    /// Counts what was seen inside cells.
+    /// Counts events inside cells.
     pub(super) fn count(&self, world: &mut World) {
         let states: Vec<_> = self.machines.iter().filter_map(|it| Some(cell(world, *it)?.status())).collect();
         for state in states {
@@ -112,20 +126,20 @@ impl Readers {
         }
     }
 
-    /// Whether a cell holds a counter with a tally that has taken in others.
+    /// Whether a cell holds a counter with a tally that has absorbed others.
     fn has_taken_in(&self, world: &World) -> bool {
         let held = self.roster.iter().flat_map(|roster| self.held(roster, world));
         let mut entries = held.flat_map(|(.., held)| held);
         entries.any(|(_, entry)| entry.tallies().any(|(_, tally)| tally.sole))
     }
 
-    /// How many hints are kept anywhere.
+    /// Returns the number of hints that all cells keep.
     pub(super) fn hints(&self, world: &World) -> usize {
         let cells = self.machines.iter().filter_map(|machine| cell(world, *machine));
         cells.map(|cell| cell.status().hints.kept).sum()
     }
 
-    /// The machines of cells by their sites.
+    /// Returns the machines of cells, by site.
     pub(super) fn by_site(&self) -> [Vec<usize>; 2] {
         let cells = self.roster.iter().flat_map(|roster| roster.layout().cells());
         let sites: BTreeMap<usize, Site> =
@@ -135,8 +149,8 @@ impl Readers {
         [here, there]
     }
 
-    /// Whether nothing is lost if the process on `machine` dies: all other cells live and have what they should have, and
-    /// no place is being given away.
+    /// Whether the death of the process on `machine` loses nothing: all other cells live and have all their
+    /// entries, and no place is being given away.
     pub(super) fn can_do_without(&self, world: &World, machine: usize) -> bool {
         let Some(roster) = &self.roster else { return false };
         let mut others = roster.layout().cells().filter(|(_, it)| it.peer.id.node as usize != machine);
@@ -145,7 +159,8 @@ impl Readers {
             && others.all(|(_, it)| world.alive(it.peer.id) && !it.arriving)
     }
 
-    /// Whether the owners of all keys hold what they should in the end. `compared`: the cells have compared their keys.
+    /// Checks that the owners of all keys hold what they must at the end. `compared`: the cells have compared
+    /// their keys.
     pub(super) fn converged(&self, roster: &Roster, world: &World, compared: bool) -> Result<(), Violation> {
         for (kind, name, held) in self.held(roster, world) {
             let equal = compared || kind.name == LOOSE;
@@ -155,32 +170,36 @@ impl Readers {
         Ok(())
     }
 
-    /// Whether all owners of a key hold the same, and, if that is to be `forgotten`, nothing that was deleted.
+    /// Whether all owners of each key hold equal entries, and no deletions if these must be `forgotten`.
     pub(super) fn are_equal(&self, roster: &Roster, world: &World, forgotten: bool) -> bool {
         self.held(roster, world).all(|(_, _, held)| {
-            let deleted = |entry: &Entry| *entry != Entry::nothing() && entry.is_delete();
+            let has_ended = |entry: &Entry| entry.is_delete() || entry.base().expires.is_some();
+            let deleted = |entry: &Entry| *entry != Entry::nothing() && has_ended(entry);
             held.iter().all(|(_, entry)| *entry == held[0].1 && !(forgotten && deleted(entry)))
         })
     }
 
-    /// What the owners of each key hold.
-    fn held<'a>(&'a self, roster: &'a Roster, world: &'a World) -> impl Iterator<Item = Held<'a>> {
+    /// Returns the entries of each key's owners.
+    fn held<'a>(&'a self, roster: &'a Roster, world: &'a World) -> impl Iterator<Item = KeyCopies<'a>> {
         let layout = roster.layout();
         let maps = MAPS.iter().filter_map(|kind| Some((kind, roster.map(kind.name)?)));
-        let names = |kind: &Kind| self.check.keys(kind.name).chain(self.counters.names(kind.name));
+        let names = |kind: &MapKind| {
+            let keys = self.check.keys(kind.name).chain(self.check.expiring(kind.name));
+            keys.chain(self.counters.names(kind.name))
+        };
         let keys = maps.flat_map(move |(kind, map)| names(kind).map(move |name| (kind, map, name)));
         keys.map(move |(kind, map, name)| {
-            let key = Bytes::from(name.clone());
+            let key = Bytes::from(key_of(name).0);
             let held = owners(layout, map, &key).into_iter().map(|number| {
                 let process = layout.cell(number).expect("an owner is a cell").peer.id;
                 let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
                 let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key));
-                (number, entry.unwrap_or_default())
+                (number, part_of(name, entry.unwrap_or_default()))
             });
             (kind, name, held.collect())
         })
     }
 }
 
-/// Few, so that owners differ by key.
+/// Tokens per cell: few, so that owners differ by key.
 const TOKENS: usize = 8;

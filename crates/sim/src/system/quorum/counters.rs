@@ -1,45 +1,46 @@
-//! Counters beside the keys of each map: users add to them and read them, and some are written as a whole, too.
+//! Counters in each map, in addition to its keys: users add to them and read them, and also write some as a
+//! whole.
 
 use quorate_protocol::partial::{Level, Outcome, Rejection};
 use quorate_world::Violation;
 
-use super::{Readers, Stage, World, settings::Kind};
+use super::{MapsWorkload, Stage, World, settings::MapKind};
 use crate::check::{
     counters::{self, CounterCheck},
-    quorum::{Asked, Deed, Promise},
+    quorum::{OperationKind, PendingOperation, Promise},
 };
 
-/// Stands in the names of counters.
+/// The mark in the names of counters.
 const MARK: char = '+';
 
-impl Readers {
-    /// A user asks a cell for something on a counter. The first of three only grow, the second are added to and taken from, and the third,
-    /// where levels meet, are also written as a whole.
+impl MapsWorkload {
+    /// A user asks a cell for an operation on a counter. Of three counters, the first only grows, and the
+    /// second grows and shrinks. The third is also written as a whole, in maps whose levels meet.
     pub(super) fn ask_counter(
         &mut self,
         stage: &mut Stage,
         world: &mut World,
         (machine, user): (usize, u64),
-        kind: &'static Kind,
+        kind: &'static MapKind,
     ) {
         let number = stage.chance.below(self.settings.counters);
         let draw = stage.chance.below(10);
         let added = stage.chance.below(1_000) as i64 + 1;
         let levels = if draw < 4 { kind.reads } else { kind.writes };
         let level = levels[stage.chance.index(levels.len())];
-        if self.book.busy.contains(&user) || world.process(machine).is_none() {
+        if self.request_log.busy.contains(&user) || world.process(machine).is_none() {
             return;
         }
-        self.book.asked += 1;
+        self.request_log.asked += 1;
         let is_written = number % 3 == 2 && kind.promise != Promise::Written;
         let deed = match (draw, number % 3) {
-            (0..4, _) => Deed::Read,
-            (4, _) if is_written && added % 2 == 0 => Deed::Write(None),
-            (4, _) if is_written => Deed::Write(Some(added as u64 * 10_000)),
-            (5..7, 1..) => Deed::Add(-added),
-            _ => Deed::Add(added),
+            (0..4, _) => OperationKind::Read,
+            (4, _) if is_written && added % 2 == 0 => OperationKind::Write(None),
+            (4, _) if is_written => OperationKind::Write(Some(added as u64 * 10_000)),
+            (5..7, 1..) => OperationKind::Add(-added),
+            _ => OperationKind::Add(added),
         };
-        self.book.busy.insert(user);
+        self.request_log.busy.insert(user);
         self.begin(world, (machine, user), kind, format!("{}{MARK}{number}", kind.name), deed, level);
     }
 
@@ -47,11 +48,12 @@ impl Readers {
         key.contains(MARK)
     }
 
-    /// An operation on a counter ended. Says whether that says something about its count; else nothing was done.
+    /// Notes the end of an operation on a counter. Returns whether the outcome says something about the
+    /// count; if not, the operation was not carried out.
     pub(super) fn counted(
         &mut self,
         world: &mut World,
-        asked: &Asked,
+        asked: &PendingOperation,
         outcome: &Outcome,
     ) -> Result<bool, Violation> {
         let now = world.now().0 as i64;
@@ -60,48 +62,48 @@ impl Readers {
             self.check.stamped(asked, *stamp)?;
         }
         match (outcome, asked.deed) {
-            (Outcome::Counted { count, level, .. }, Deed::Add(added)) => {
+            (Outcome::Counted { count, level, .. }, OperationKind::Add(added)) => {
                 world.count("added");
                 let deed = ended(asked, added, Some((now, *level)));
                 self.counters.added(of, deed, Some(*count));
             }
-            (Outcome::Done { level, .. }, Deed::Write(value)) => {
+            (Outcome::Done { level, .. }, OperationKind::Write(value)) => {
                 world.count("counter written");
                 let deed = ended(asked, number(value), Some((now, *level)));
                 self.counters.written(of, deed);
             }
-            (Outcome::Found { value, .. }, Deed::Read) => {
+            (Outcome::Found { value, .. }, OperationKind::Read) => {
                 world.count("counter read");
                 self.counters.read(of, (asked.at, now), value)?;
             }
-            (Outcome::MaybeApplied, Deed::Add(_) | Deed::Write(_)) => {
+            (Outcome::MaybeApplied, OperationKind::Add(_) | OperationKind::Write(_)) => {
                 world.count("maybe added");
                 unknown(&mut self.counters, asked);
             }
-            (Outcome::NotApplied, Deed::Add(_)) => world.count("not added"),
-            (Outcome::Rejected(Rejection::Skewed), Deed::Add(_)) => world.count("skewed"),
+            (Outcome::NotApplied, OperationKind::Add(_)) => world.count("not added"),
+            (Outcome::Rejected(Rejection::Skewed), OperationKind::Add(_)) => world.count("skewed"),
             _ => return Ok(false),
         }
         Ok(true)
     }
 }
 
-/// Nobody knows what becomes of a deed on a counter. Says whether it is one.
-pub(super) fn unknown(check: &mut CounterCheck, asked: &Asked) -> bool {
+/// Notes the unknown outcome of an operation. Returns whether it was on a counter.
+pub(super) fn unknown(check: &mut CounterCheck, asked: &PendingOperation) -> bool {
     if !asked.key.contains(MARK) {
         return false;
     }
     let of = (&asked.key[..], asked.map, asked.promise);
     match asked.deed {
-        Deed::Add(added) => check.added(of, ended(asked, added, None), None),
-        Deed::Write(value) => check.written(of, ended(asked, number(value), None)),
-        Deed::Read => {}
+        OperationKind::Add(added) => check.added(of, ended(asked, added, None), None),
+        OperationKind::Write(value) => check.written(of, ended(asked, number(value), None)),
+        OperationKind::Read => {}
     }
     true
 }
 
-fn ended(asked: &Asked, number: i64, end: Option<(i64, Level)>) -> counters::Deed {
-    counters::Deed {
+fn ended(asked: &PendingOperation, number: i64, end: Option<(i64, Level)>) -> counters::CounterOperation {
+    counters::CounterOperation {
         start: asked.at,
         end: end.map(|(end, _)| end),
         number,
@@ -110,7 +112,7 @@ fn ended(asked: &Asked, number: i64, end: Option<(i64, Level)>) -> counters::Dee
     }
 }
 
-/// A deletion leaves nothing, which is zero.
+/// Returns the number that a write leaves: a deletion leaves zero.
 fn number(value: Option<u64>) -> i64 {
     value.map_or(0, |value| value as i64)
 }

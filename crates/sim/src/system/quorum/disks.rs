@@ -1,4 +1,4 @@
-//! Disks of routers and cells: which processes come back from one.
+//! Disks of routers and cells: the processes that recover from one.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use quorate_protocol::{
     wire::Wire as _,
 };
 
-use super::{Process, Readers, Settings, Stage, World};
+use super::{MapsWorkload, Process, Settings, Stage, World};
 use crate::{mutation::Mutation, stage::log_goes_on};
 
-/// The processes that come back.
+/// The processes that recover.
 pub(super) struct Disks {
-    /// The router that founds the domain, or did.
+    /// The router that founds the domain, or founded it.
     founder: Option<usize>,
-    /// Cells that are about to go on, by machine.
+    /// Recovered cells that are about to start, by machine.
     recovered: BTreeMap<usize, Resident>,
 }
 
@@ -32,8 +32,8 @@ impl Disks {
     }
 }
 
-impl Readers {
-    /// Whether the process goes on from these records.
+impl MapsWorkload {
+    /// Whether the process continues from these records.
     pub(super) fn recovers(
         &mut self,
         stage: &Stage,
@@ -74,7 +74,7 @@ impl Readers {
         }
     }
 
-    /// The cell that comes back on `machine`.
+    /// Returns the cell that recovered on `machine`.
     pub(super) fn comes_back(&mut self, machine: usize) -> Option<Resident> {
         self.disks.recovered.remove(&machine)
     }
@@ -88,7 +88,7 @@ impl Readers {
         }
     }
 
-    /// The router that starts on `machine`, from its disk if there is one.
+    /// Returns the router that starts on `machine`, from its disk if there is one.
     pub(super) fn router(
         &mut self,
         stage: &mut Stage,
@@ -107,7 +107,7 @@ impl Readers {
             }
             None => {
                 if self.disks.founder == Some(machine) && !stage.routers.begun() {
-                    // Nobody has ever heard of the domain.
+                    // No process has heard of the domain yet.
                     stage.routers.found_again();
                 }
                 if !stage.routers.founded() {
@@ -121,5 +121,5 @@ impl Readers {
     }
 }
 
-/// A router writes its whole state once so much has been written.
+/// Bytes written after which a router writes its whole state.
 const CHECKPOINT_BYTES: usize = 16 << 10;

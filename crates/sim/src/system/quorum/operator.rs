@@ -1,4 +1,5 @@
-//! The operator: makes the maps, gives places to spares, and fails to keep the clocks and the sites together.
+//! The operator: creates the maps, gives places to spares, and disturbs the clocks and the links between
+//! sites.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -9,25 +10,34 @@ use quorate_protocol::{
 };
 use quorate_world::Chance;
 
-use super::{Ask, Readers, Settings, Stage, Timer, World, cells::cell, process::Role, settings::MAPS};
+use super::{
+    MapsWorkload, ProcessCommand, Settings, Stage, Timer, World, cells::cell, process::Role, settings::MAPS,
+};
 use crate::{mutation::Mutation, stage::command_id};
 
-/// How often the operator looks.
-pub(super) const LOOK: Duration = Duration::from_millis(50);
-/// How often a machine sets its clock.
-pub(super) const CLOCKS: Duration = Duration::from_millis(200);
+/// Sets the timers of a run.
+pub(super) fn begin(stage: &mut Stage, world: &mut World) {
+    stage.after(world, Duration::from_millis(300), Timer::Ask);
+    stage.after(world, LOOK, Timer::Operate);
+    stage.after(world, CLOCKS, Timer::Clocks);
+}
 
-/// What the operator knows and does.
+/// Interval at which the operator looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a machine sets its clock.
+const CLOCKS: Duration = Duration::from_millis(200);
+
+/// The knowledge and plans of the operator.
 pub(super) struct Operator {
     chance: Chance,
-    /// How far the clock of each machine is off, in nanoseconds.
+    /// The error of each machine's clock, in nanoseconds.
     skews: BTreeMap<usize, i64>,
     skew_max: Duration,
-    /// The last clock that jumped, by how much, and until when.
+    /// The last clock that jumped, the distance in nanoseconds, and the end of the jump.
     jump: Option<(usize, i64, Time)>,
-    /// When the last jump of any clock was over for everybody.
+    /// The time from which the last jump of any clock is over for all.
     calm_from: Time,
-    /// A place that is being given away: the command, the old cell.
+    /// A place that is being given away: the command, and the old cell.
     replacing: Option<(CommandId, ProcessId)>,
 }
 
@@ -41,29 +51,37 @@ impl Operator {
         Operator { chance, skews, skew_max, jump: None, calm_from: Time::ZERO, replacing: None }
     }
 
-    /// Whether somebody is about to take a place, or may be.
+    /// Whether a process is about to take a place, or may be.
     pub(super) fn is_replacing(&self) -> bool {
         self.replacing.is_some()
     }
 
-    /// The wall clock of a machine less its boot-time clock.
+    /// Returns the wall clock of a machine less its boot-time clock, in nanoseconds.
     pub(super) fn offset(&self, world: &World, machine: usize) -> i64 {
         let jumped = self.jump.filter(|(at, _, until)| *at == machine && world.now() < *until);
         let skew = self.skews[&machine] + jumped.map_or(0, |(_, by, _)| by);
         world.now().0 as i64 + skew - world.clock(machine).0 as i64
     }
 
-    /// No write at a quorum has a stamp beyond this: one of the replicas that took it has a clock that did not jump.
+    /// Returns the upper bound of stamps of writes at a quorum: one of the replicas that took such a write
+    /// has a clock that did not jump.
     pub(super) fn latest_stamp(&self, world: &World, allowed: Duration) -> u64 {
         (world.now() + self.skew_max + allowed + DRIFT).0
     }
 
-    /// Whether what clocks that jumped have stamped lies in the past for all.
+    /// Returns the sum of two bounds: how far a coordinator's clock may be ahead of a reader's, and how late
+    /// an operation may end.
+    pub(super) fn apart_max(&self) -> Duration {
+        let jumps = Duration::from_nanos(AHEAD.unsigned_abs() + BEHIND.unsigned_abs());
+        self.skew_max * 2 + jumps + DRIFT * 2 + LATE
+    }
+
+    /// Whether all stamps of clocks that jumped lie in the past for all cells.
     pub(super) fn clocks_are_right(&self, world: &World) -> bool {
         self.calm_from <= world.now()
     }
 
-    /// A change that was asked for has ended.
+    /// Notes the end of a requested change.
     pub(super) fn changed(&mut self, world: &mut World, id: CommandId, done: bool) {
         if self.replacing.is_some_and(|(asked, _)| asked == id) {
             world.count(if done { "replaced by a spare" } else { "replacement refused" });
@@ -72,8 +90,8 @@ impl Operator {
     }
 }
 
-impl Readers {
-    /// A look at everything.
+impl MapsWorkload {
+    /// Lets the operator look at everything and act.
     pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
         let serving = self.roster.as_ref().is_some_and(|roster| roster.layout().is_serving());
         let cells = self.settings.cells;
@@ -82,15 +100,15 @@ impl Readers {
             let leader = resident.member().leader();
             // A spare joins once there are maps.
             if leader.is_none_or(|leader| !world.alive(leader)) && (at < cells || serving) {
-                world.command(machine, Ask::Cell(Command::Seeds(stage.routers.living(world))));
+                world.command(machine, ProcessCommand::Cell(Command::Seeds(stage.routers.living(world))));
             }
         }
         if self.settings.disk.is_some() {
-            // A router that joins may know only those of the past: all of these can come back as others.
+            // A router that joins may know only former routers: all of these can come back as new processes.
             let seeds = stage.routers.living(world);
             for &machine in &stage.routers.machines {
                 if matches!(world.process(machine).map(|it| &it.role), Some(Role::Router(_))) {
-                    world.command(machine, Ask::Router(RouterCommand::Seeds(seeds.clone())));
+                    world.command(machine, ProcessCommand::Router(RouterCommand::Seeds(seeds.clone())));
                 }
             }
         }
@@ -101,14 +119,17 @@ impl Readers {
             self.give_a_place_away(world);
             self.cut_sites(world);
         }
+        if serving && !self.lacks_maps() {
+            self.create_or_drop(stage, world);
+        }
         stage.after(world, LOOK, Timer::Operate);
     }
 
     fn lacks_maps(&self) -> bool {
-        self.roster.as_ref().is_none_or(|roster| roster.maps().count() < MAPS.len())
+        self.roster.as_ref().is_none_or(|roster| MAPS.iter().any(|kind| roster.map(kind.name).is_none()))
     }
 
-    /// Has the next map made, once all cells are there.
+    /// Creates the next map, once all cells are there.
     fn make_maps(&mut self, stage: &mut Stage, world: &mut World) {
         let Some(roster) = &self.roster else { return };
         let enough = roster.layout().cells().count() == self.settings.cells;
@@ -117,11 +138,11 @@ impl Readers {
         if let Some(kind) = missing.filter(|_| enough && world.process(machine).is_some()) {
             let change = Change::CreateMap { name: kind.name.to_owned(), map: kind.map() };
             let id = command_id(world);
-            world.command(machine, Ask::Cell(Command::Change { id, change: Box::new(change) }));
+            world.command(machine, ProcessCommand::Cell(Command::Change { id, change: Box::new(change) }));
         }
     }
 
-    /// Perhaps gives the place of a cell, which may well live, to a spare.
+    /// With some probability, gives the place of a cell, which may be alive, to a spare.
     fn give_a_place_away(&mut self, world: &mut World) {
         let Some(roster) = self.roster.clone() else { return };
         let wants = self.operator.chance.happens(REPLACEMENT);
@@ -139,10 +160,10 @@ impl Readers {
         let id = command_id(world);
         self.operator.replacing = Some((id, old.peer.id));
         let change = Change::Replace { old: old.peer.id, new };
-        world.command(asked, Ask::Cell(Command::Change { id, change: Box::new(change) }));
+        world.command(asked, ProcessCommand::Cell(Command::Change { id, change: Box::new(change) }));
     }
 
-    /// Perhaps one site does not hear the other for a while, or neither does.
+    /// With some probability, cuts the sites from each other for a while, in one direction or both.
     fn cut_sites(&mut self, world: &mut World) {
         if !self.operator.chance.happens(CUT) {
             return;
@@ -161,13 +182,13 @@ impl Readers {
         }
     }
 
-    /// Machines set their clocks; perhaps one jumps.
+    /// Sets the machines' clocks; with some probability, lets one jump.
     pub(super) fn set_clocks(&mut self, stage: &mut Stage, world: &mut World) {
         let Operator { chance, jump, calm_from, .. } = &mut self.operator;
         if stage.is_healed() {
             *jump = None;
         } else if chance.happens(JUMP) && *calm_from <= world.now() {
-            // One clock at a time: a machine that slept may not have set its own right yet.
+            // One clock at a time: a machine that slept may not have corrected its clock yet.
             let awake = |(at, ..): (usize, i64, Time)| world.slept_until(at) + CLOCKS * 2 < world.now();
             if jump.is_none_or(awake) {
                 let machine = self.machines[chance.index(self.machines.len())];
@@ -181,13 +202,13 @@ impl Readers {
         for machine in self.machines.clone() {
             if world.process(machine).is_some() {
                 let offset = self.operator.offset(world, machine);
-                world.command(machine, Ask::Cell(Command::Adjust(offset)));
+                world.command(machine, ProcessCommand::Cell(Command::Adjust(offset)));
             }
         }
         stage.after(world, CLOCKS, Timer::Clocks);
     }
 
-    /// A cell learned who is a cell now.
+    /// Notes the layout that a cell learned.
     pub(super) fn learn(&mut self, stage: &Stage, world: &mut World, machine: usize, roster: Arc<Roster>) {
         let layout = roster.layout();
         let me = world.id(machine).and_then(|id| layout.number(id));
@@ -196,7 +217,7 @@ impl Readers {
             let change = Change::Complete(me);
             world.command(
                 machine,
-                Ask::Cell(Command::Change { id: command_id(world), change: Box::new(change) }),
+                ProcessCommand::Cell(Command::Change { id: command_id(world), change: Box::new(change) }),
             );
         }
         let before = self.roster.as_ref().map(|roster| roster.layout().version());
@@ -217,7 +238,7 @@ impl Readers {
         if let Some((_, old)) = self.operator.replacing
             && layout.number(old).is_none()
         {
-            // Whoever asked may not live to be told.
+            // The process that asked may not live to hear of it.
             world.count("replaced by a spare");
             self.operator.replacing = None;
         }
@@ -225,15 +246,18 @@ impl Readers {
     }
 }
 
-/// How likely the operator is to give a place away at a look.
+/// Probability that the operator gives a place away at a look.
 const REPLACEMENT: f64 = 0.02;
-/// How likely sites are to be cut at a look, and for how long.
+/// Probability that sites are cut at a look, and the longest cut.
 const CUT: f64 = 0.02;
 const CUT_MAX: Duration = Duration::from_millis(1_200);
-/// How likely a clock is to jump when clocks are set, how far, and for how long: further than a stamp may be ahead.
+/// Probability that a clock jumps when clocks are set, the distances in nanoseconds, and the longest jump. A
+/// jump goes further than a stamp may be ahead.
 const JUMP: f64 = 0.05;
 const AHEAD: i64 = 3_000_000_000;
 const BEHIND: i64 = -1_500_000_000;
 const JUMP_MAX: Duration = Duration::from_millis(800);
-/// By how much clocks that run too fast are off before they are set again.
+/// Longest wait of a read for its answers, and of a write for its delay.
+const LATE: Duration = Duration::from_secs(2);
+/// Longest error of fast clocks before they are set again.
 const DRIFT: Duration = Duration::from_millis(20);

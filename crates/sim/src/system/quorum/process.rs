@@ -1,4 +1,4 @@
-//! A process: a router or a cell, and what tampers with it.
+//! A process: a router or a cell, and the adapter that tampers with it.
 
 use std::sync::Arc;
 
@@ -24,18 +24,18 @@ pub(crate) enum Role {
     Cell(Box<Resident>),
 }
 
-pub(crate) enum Ask {
+pub(crate) enum ProcessCommand {
     Router(RouterCommand),
     Cell(Command),
 }
 
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProcessEvent {
     Router(RouterEvent<Roster>),
     Cell(Event),
 }
 
-/// A router told its user something.
+/// Handles an event that a router reported to its user.
 pub(super) fn router_told(
     stage: &mut Stage,
     world: &mut World,
@@ -57,7 +57,7 @@ pub(super) fn router_told(
     Ok(())
 }
 
-/// A router, if it is one, has done something.
+/// Takes the members that the process on `machine` knows after a step, if it is a router.
 pub(super) fn router_stepped(stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
     if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
         let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
@@ -79,13 +79,13 @@ impl Process {
 impl Protocol for Process {
     type Message = Message;
     type Record = Record;
-    type Command = Ask;
-    type Event = Told;
+    type Command = ProcessCommand;
+    type Event = ProcessEvent;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
         let Process { role, tamper } = self;
         match (role, input) {
-            // Cells say nothing to routers but what the order needs.
+            // Cells send routers only the messages of the order.
             (Role::Router(_), Input::Receive { message: Message::Cell(_), .. }) => {}
             (Role::Router(router), input) => {
                 let order = |message| match message {
@@ -93,13 +93,13 @@ impl Protocol for Process {
                     Message::Cell(_) => unreachable!("passed over above"),
                 };
                 let input = input.map(order, |ask| match ask {
-                    Ask::Router(command) => command,
-                    Ask::Cell(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Router(command) => command,
+                    ProcessCommand::Cell(_) => unreachable!("a router is asked as a router"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Maps>>(
                     out,
                     |_, _, message| Some(Message::Order(message)),
-                    |out, event| out.emit(Told::Router(event)),
+                    |out, event| out.emit(ProcessEvent::Router(event)),
                 );
                 router.handle(cx, input, &mut lift);
             }
@@ -114,8 +114,8 @@ impl Protocol for Process {
             }
             (Role::Cell(resident), input) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
-                    Ask::Cell(command) => command,
-                    Ask::Router(_) => unreachable!("a cell is asked as a cell"),
+                    ProcessCommand::Cell(command) => command,
+                    ProcessCommand::Router(_) => unreachable!("a cell is asked as a cell"),
                 });
                 give(resident, tamper, cx, input, out);
             }
@@ -150,7 +150,7 @@ fn give(
             Some(tamper) => Some(tamper.sent(message)),
             None => Some(message),
         },
-        |out, event| out.emit(Told::Cell(event)),
+        |out, event| out.emit(ProcessEvent::Cell(event)),
     );
     resident.handle(cx, input, &mut lift);
     if let Some(tamper) = tamper {

@@ -3,43 +3,51 @@
 use std::time::Duration;
 
 use quorate_protocol::partial::{
-    self, Copies, HintLimits, Level, Map, Patience, ReadRepair, RepairSettings, Site, Strategy,
+    self, Copies, HintLimits, Level, Limits, Map, Patience, ReadRepair, RepairSettings, Site, Strategy,
 };
 use quorate_world::DiskSettings;
 use serde::Deserialize;
 
 use crate::{check::quorum::Promise, mutation::Mutation};
 
-/// How large, and how busy.
+/// Size and load of the system.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many routers there should be.
+    /// The wanted number of routers.
     pub routers: usize,
-    /// How many cells, at two sites in turn.
+    /// Number of cells, at two sites in turn.
     pub cells: usize,
-    /// How many more processes may take a cell's place.
+    /// Number of further processes that may take a cell's place.
     pub spares: usize,
-    /// How many users; each does one thing at a time.
+    /// Number of users; each does one operation at a time.
     pub users: u64,
-    /// How many operations all of them do.
+    /// Number of operations of all users.
     pub operations: u64,
-    /// How many keys each map has.
+    /// Number of keys of each map.
     pub keys: u64,
-    /// The number of counters of each map. Half of all operations are on them, if there are any.
+    /// Number of counters of each map. With counters, half of all operations are on them.
     pub counters: u64,
-    /// How long a coordinator tries.
+    /// Number of hashes, and of keys whose values expire, of each map. With 0, users write only strings and
+    /// counters, there are no scans, and there is no temporary map.
+    pub hashes: u64,
+    /// Maximum size of an entry in seeds with small limits, in bytes.
+    pub entry_bytes_few: usize,
+    /// Maximum size of a cell in these seeds, in bytes.
+    pub store_bytes_few: usize,
+    /// Time for which a coordinator tries, in milliseconds.
     pub timeout_ms: u64,
-    /// How far a clock is off, either way, as long as it does not jump.
+    /// Largest error of a clock, either way, in milliseconds, unless it jumps.
     pub skew_ms: u64,
-    /// How far stamps may be ahead of a clock.
+    /// Time by which stamps may be ahead of a clock, in milliseconds.
     pub skew_ms_max: u64,
-    /// How many bytes of hints a coordinator keeps in every fourth seed: so few that some are given up.
+    /// Size of the hints that a coordinator keeps in every fourth seed, in bytes: so small that it gives up
+    /// some.
     pub hint_bytes_few: usize,
-    /// What the disks are like, if the processes have any.
+    /// The disks, if the processes have any.
     pub disk: Option<DiskSettings>,
-    /// The pause between two rounds of comparing, in every other seed. In the rest cells never compare, so that hints show what
-    /// they do alone.
+    /// Pause between two rounds of comparing in seeds with comparison, in milliseconds. In other seeds cells
+    /// never compare, so that the effect of hints alone shows.
     pub repair_ms: u64,
 }
 
@@ -53,6 +61,9 @@ impl Default for Settings {
             operations: 1_500,
             keys: 6,
             counters: 0,
+            hashes: 0,
+            entry_bytes_few: 450,
+            store_bytes_few: 4_500,
             timeout_ms: 800,
             skew_ms: 200,
             skew_ms_max: 500,
@@ -64,7 +75,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How the cell on the machine at this place among them behaves.
+    /// Returns the settings of the cell at this index among the machines.
     pub(super) fn cell(&self, at: usize, seed: u64, mutation: Option<Mutation>) -> partial::Settings {
         let usual = partial::Settings::default();
         let bytes_max = if seed % 4 == 3 { self.hint_bytes_few } else { usual.patience.hints.bytes_max };
@@ -79,7 +90,26 @@ impl Settings {
         let repair = RepairSettings { every, ..usual.repair };
         let patience = Patience { timeout, hints, ..usual.patience };
         let checkpoint_bytes = self.disk.map(|_| CHECKPOINT_BYTES);
-        partial::Settings { patience, skew_max, repair, checkpoint_bytes, ..usual }
+        let limits = if self.is_small(seed) { self.limits() } else { usual.limits };
+        partial::Settings { patience, limits, skew_max, repair, checkpoint_bytes, ..usual }
+    }
+
+    /// Returns small limits, with room for all copies of the largest map.
+    fn limits(&self) -> Limits {
+        let (entry_bytes_max, store_bytes_max) = (self.entry_bytes_few, self.store_bytes_few);
+        Limits {
+            entry_bytes_max,
+            store_bytes_max,
+            entry_bytes_spare: entry_bytes_max / 2,
+            store_bytes_spare: store_bytes_max / 8,
+            place_bytes_max: entry_bytes_max * 16,
+        }
+    }
+
+    /// Whether the limits of this seed are small. Cells that never compare would not get the entries that
+    /// they refused.
+    pub(super) fn is_small(&self, seed: u64) -> bool {
+        self.hashes > 0 && compares(seed) && seed % 10 < 5
     }
 
     pub(super) fn skew_max(&self) -> Duration {
@@ -87,7 +117,7 @@ impl Settings {
     }
 }
 
-/// A cell writes down all that it keeps once so much has been written.
+/// Bytes written after which a cell writes a checkpoint.
 const CHECKPOINT_BYTES: u64 = 8 << 10;
 
 /// Whether the cells of this seed compare their keys.
@@ -95,29 +125,31 @@ pub(super) fn compares(seed: u64) -> bool {
     seed / 4 % 2 == 1 || seed % 4 < 2
 }
 
-/// Whether all of them do, so that deletions are forgotten in the end. Else one never asks: it gets what it lacks from those that ask it,
-/// and as it never knows that it has everything, nobody may forget a deletion.
+/// Whether all cells compare their keys with others, so that they forget deletions in the end. Otherwise one
+/// cell never asks: it gets missing entries from the cells that ask it. That cell never knows that it has
+/// everything, so no cell may forget a deletion.
 pub(super) fn forgets(seed: u64) -> bool {
     compares(seed) && seed.is_multiple_of(2)
 }
 
-/// A map, how it is used, and what that promises.
-pub(super) struct Kind {
+/// A map, its use, and the promise that follows.
+#[derive(Debug)]
+pub(super) struct MapKind {
     pub(super) name: &'static str,
     pub(super) promise: Promise,
     copies: [(u16, u8); 2],
     repair: ReadRepair,
     pub(super) reads: &'static [Level],
     pub(super) writes: &'static [Level],
-    /// A smaller level that will do.
+    /// A smaller level that the users accept.
     pub(super) fallback: Option<Level>,
 }
 
 const QUORUMS: &[Level] = &[Level::Quorum, Level::Quorum, Level::Quorum, Level::All, Level::EachQuorum];
 
 /// The maps: the rows of the table in the essay of `partial`.
-pub(super) static MAPS: [Kind; 4] = [
-    Kind {
+pub(super) static MAPS: [MapKind; 4] = [
+    MapKind {
         name: "atomic",
         promise: Promise::Atomic,
         copies: [(0, 2), (1, 1)],
@@ -126,7 +158,7 @@ pub(super) static MAPS: [Kind; 4] = [
         writes: QUORUMS,
         fallback: None,
     },
-    Kind {
+    MapKind {
         name: "regular",
         promise: Promise::Regular,
         copies: [(0, 2), (1, 1)],
@@ -135,7 +167,7 @@ pub(super) static MAPS: [Kind; 4] = [
         writes: QUORUMS,
         fallback: None,
     },
-    Kind {
+    MapKind {
         name: "sites",
         promise: Promise::Regular,
         copies: [(0, 3), (1, 2)],
@@ -144,7 +176,7 @@ pub(super) static MAPS: [Kind; 4] = [
         writes: &[Level::EachQuorum],
         fallback: None,
     },
-    Kind {
+    MapKind {
         name: LOOSE,
         promise: Promise::Written,
         copies: [(0, 2), (1, 1)],
@@ -155,13 +187,32 @@ pub(super) static MAPS: [Kind; 4] = [
     },
 ];
 
-/// The map of which each read asks every owner.
+/// A map that is created and dropped under traffic.
+pub(super) static EXTRA: MapKind = MapKind {
+    name: "extra",
+    promise: Promise::Written,
+    copies: [(0, 2), (1, 1)],
+    repair: ReadRepair::Blocking,
+    reads: QUORUMS,
+    writes: QUORUMS,
+    fallback: None,
+};
+
+/// The map in which each read asks every owner.
 pub(super) const LOOSE: &str = "loose";
 
-impl Kind {
+impl MapKind {
     pub(super) fn map(&self) -> Map {
         let per_site = self.copies.iter().map(|(site, count)| (Site(*site), *count));
         let copies = Copies::new(per_site).expect("between one and the most");
         Map { copies, strategy: Strategy::Quorum(self.repair) }
     }
 }
+
+/// The scenarios of the system, by name.
+pub(super) const SCENARIOS: &[(&str, &str)] = &[
+    ("quorum", include_str!("../../../../../scenarios/quorum.toml")),
+    ("counters", include_str!("../../../../../scenarios/counters.toml")),
+    ("counters_disk", include_str!("../../../../../scenarios/counters_disk.toml")),
+    ("quorum_disk", include_str!("../../../../../scenarios/quorum_disk.toml")),
+];

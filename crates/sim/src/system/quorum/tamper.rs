@@ -1,4 +1,4 @@
-//! What stands between a cell and the world, and changes what passes.
+//! The adapter between a cell and the world that changes its messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,23 @@ use bytes::Bytes;
 use quorate_protocol::{
     Context, Destination, ProcessId, Sink,
     partial::{
-        self, Answer, CellNumber, Demand, Digest, Entry, Horizon, MapId, Request, Resident, Round, Stamp,
-        Tally, Word, resident::Message,
+        self, Answer, CellNumber, Demand, Digest, Entry, Horizon, HorizonReport, MapId, Request, Resident,
+        Round, Stamp, Tally, resident::Message,
     },
 };
 
 use super::process::Process;
 use crate::mutation::Mutation;
 
+/// In seeds with small limits, an entry with more fields than this is above the limit of a client.
+const FIELDS_FEW: usize = 4;
+
 /// The adapter around one cell.
 pub(crate) struct Tamper {
     mutation: Mutation,
-    /// The cells that answered something.
+    /// The cells that have sent answers.
     heard: BTreeSet<ProcessId>,
-    /// What digests are replaced with, by the round that asked for them.
+    /// The digests that replace others, by the round that asked for them.
     digests: BTreeMap<Round, Expected>,
     /// The rounds of this turn that asked for digests, and their keys.
     asked: Vec<(Round, MapId, Bytes)>,
@@ -28,7 +31,7 @@ pub(crate) struct Tamper {
 /// The digest that makes a read find no difference.
 enum Expected {
     Known(Digest),
-    /// The entry has not come; these digests wait for it.
+    /// The entry has not arrived; the digests of these processes wait for it.
     Awaited(Vec<ProcessId>),
 }
 
@@ -37,7 +40,7 @@ impl Tamper {
         Tamper { mutation, heard: BTreeSet::new(), digests: BTreeMap::new(), asked: Vec::new() }
     }
 
-    /// What a cell receives instead of a message.
+    /// Returns the messages that a cell receives instead of `message`.
     pub(super) fn received(
         &mut self,
         cx: &mut Context<'_>,
@@ -56,7 +59,11 @@ impl Tamper {
             }
             (
                 Mutation::ArrivingLeftOut,
-                Message::Cell(partial::Message::Request(Request { round, demand: Demand::Write(_), .. })),
+                Message::Cell(partial::Message::Request(Request {
+                    round,
+                    demand: Demand::Write(_) | Demand::Repair(_),
+                    ..
+                })),
             ) if resident.status().arriving.is_some() => {
                 let answer = Answer::Written { newer: Stamp::ZERO };
                 let answer = Message::Cell(partial::Message::Answer { round, answer });
@@ -90,22 +97,29 @@ impl Tamper {
                 let released = waiting.into_iter().map(|from| (from, digest_answer(round, digest)));
                 [entry].into_iter().chain(released).collect()
             }
-            // Everybody seems to have all deletions.
-            (Mutation::TombstoneCollectedEarly, Message::Cell(partial::Message::Word(word))) => {
+            // All other cells seem to have all deletions.
+            (Mutation::TombstoneCollectedEarly, Message::Cell(partial::Message::HorizonReport(word))) => {
                 let horizon = Horizon { time: u64::MAX, cell: CellNumber(u32::MAX) };
-                vec![(from, Message::Cell(partial::Message::Word(Word { horizon, ..word })))]
+                vec![(
+                    from,
+                    Message::Cell(partial::Message::HorizonReport(HorizonReport { horizon, ..word })),
+                )]
             }
-            // The cells that have a deletion give it to those that lack it, which alone hides that it is collected too early. These copies
-            // are lost here, which does no harm by itself: cells ask for what they lack.
+            // Cells with a deletion give it to those that lack it; that alone would hide its early
+            // collection. So these copies are lost here, which is harmless by itself, because cells ask for
+            // missing entries.
             (
                 Mutation::TombstoneCollectedEarly,
-                Message::Cell(partial::Message::Request(Request { demand: Demand::Write(entry), .. })),
+                Message::Cell(partial::Message::Request(Request {
+                    demand: Demand::Write(entry) | Demand::Repair(entry),
+                    ..
+                })),
             ) if entry.is_delete() && resident.cell().layout().number(from) != Some(entry.newest().cell) => {
                 Vec::new()
             }
             (Mutation::TalliesAdded, Message::Cell(partial::Message::Request(mut request))) => {
                 let Request { map, key, demand, .. } = &mut request;
-                if let Demand::Write(entry) = demand {
+                if let Demand::Write(entry) | Demand::Repair(entry) = demand {
                     let held = resident.cell().replica().entry(*map, key).unwrap_or_default();
                     *entry = with_tallies(entry, |begun, tally| {
                         let earlier =
@@ -116,16 +130,39 @@ impl Tamper {
                 }
                 vec![(from, Message::Cell(partial::Message::Request(request)))]
             }
-            // Nobody seems to have writes on their way.
-            (Mutation::BarrierIgnored, Message::Cell(partial::Message::Word(word))) => {
-                let word = Word { through: u64::MAX, barrier: u64::MAX, ..word };
-                vec![(from, Message::Cell(partial::Message::Word(word)))]
+            // The process behaves as if no cell had a deletion.
+            (Mutation::TombstoneKept, Message::Cell(partial::Message::HorizonReport(word))) => {
+                let word = HorizonReport { horizon: Horizon::default(), ..word };
+                vec![(from, Message::Cell(partial::Message::HorizonReport(word)))]
+            }
+            (Mutation::CopiesLimited, Message::Cell(partial::Message::Request(mut request))) => {
+                if let Demand::Repair(entry) = request.demand {
+                    request.demand = Demand::Write(entry);
+                }
+                vec![(from, Message::Cell(partial::Message::Request(request)))]
+            }
+            // The cell drops fetched copies that make an entry larger than a client's may be.
+            (
+                Mutation::CopiesLimited,
+                Message::Cell(partial::Message::Answer {
+                    round,
+                    answer: Answer::Copied { mut entries, next },
+                }),
+            ) => {
+                entries.retain(|(_, entry)| entry.fields().count() <= FIELDS_FEW);
+                let answer = Answer::Copied { entries, next };
+                vec![(from, Message::Cell(partial::Message::Answer { round, answer }))]
+            }
+            // No cell seems to have writes under way.
+            (Mutation::BarrierIgnored, Message::Cell(partial::Message::HorizonReport(word))) => {
+                let word = HorizonReport { through: u64::MAX, barrier: u64::MAX, ..word };
+                vec![(from, Message::Cell(partial::Message::HorizonReport(word)))]
             }
             (_, message) => vec![(from, message)],
         }
     }
 
-    /// What leaves a cell instead of a message.
+    /// Returns the message that leaves a cell instead of `message`.
     pub(super) fn sent(&mut self, message: Message) -> Message {
         match message {
             Message::Cell(partial::Message::Answer { round, answer }) => {
@@ -138,7 +175,7 @@ impl Tamper {
                 let Request { round, map, key, demand, .. } = &request;
                 match demand {
                     Demand::Digest => self.asked.push((*round, *map, key.clone())),
-                    Demand::Read => {
+                    Demand::Read(_) => {
                         self.digests.entry(*round).or_insert(Expected::Awaited(Vec::new()));
                     }
                     _ => {}
@@ -146,7 +183,7 @@ impl Tamper {
                 Message::Cell(partial::Message::Request(request))
             }
             Message::Cell(partial::Message::Request(mut request)) => {
-                if let Demand::Write(entry) = &mut request.demand {
+                if let Demand::Write(entry) | Demand::Repair(entry) = &mut request.demand {
                     self.write(entry);
                 }
                 Message::Cell(partial::Message::Request(request))
@@ -184,7 +221,7 @@ impl Tamper {
         }
     }
 
-    /// A turn of the cell is over. A read that asked nobody for an entry has it from the cell itself.
+    /// Ends a turn of the cell. A read that asked no other cell for an entry has it from the cell itself.
     pub(super) fn turned(&mut self, resident: &Resident) {
         for (round, map, key) in self.asked.drain(..) {
             let held = resident.cell().replica().entry(map, &key);
@@ -194,7 +231,7 @@ impl Tamper {
     }
 }
 
-/// The same write, with other tallies of its counter.
+/// Returns the same write with changed tallies of its counter.
 fn with_tallies(entry: &Entry, forge: impl Fn(Stamp, Tally) -> (Stamp, Tally)) -> Entry {
     if entry.tallies().next().is_none() {
         return entry.clone();

@@ -1,4 +1,4 @@
-//! What users ask of cells, and what they are told.
+//! The requests of users to cells, and the answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,45 +17,66 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    Ask, Readers, Stage, Timer, World,
+    MapsWorkload, ProcessCommand, Stage, Timer, World,
     cells::cell,
     counters,
-    settings::{Kind, LOOSE, MAPS},
+    keys::{self, Scanning},
+    settings::{LOOSE, MAPS, MapKind},
 };
-use crate::check::quorum::{Asked, Deed, number};
+use crate::check::quorum::{OperationKind, PendingOperation, number};
 
-/// Operations that have not ended.
+/// The operations that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct RequestLog {
     pub(super) asked: u64,
     numbers: u64,
-    under_way: BTreeMap<u64, (usize, Level, Option<Level>, Asked)>,
+    under_way: BTreeMap<u64, (usize, Level, Option<Level>, PendingOperation)>,
+    scans: BTreeMap<u64, Scanning>,
     pub(super) busy: BTreeSet<u64>,
 }
 
-impl Book {
+impl RequestLog {
     pub(super) fn is_quiet(&self) -> bool {
-        self.under_way.is_empty()
+        self.under_way.is_empty() && self.scans.is_empty()
+    }
+
+    /// Returns a number for a scan that begins.
+    pub(super) fn scanning(&mut self, scan: Scanning) -> u64 {
+        self.numbers += 1;
+        self.scans.insert(self.numbers, scan);
+        self.numbers
+    }
+
+    /// Removes a scan that ended.
+    pub(super) fn scanned(&mut self, id: u64) -> Option<Scanning> {
+        self.scans.remove(&id)
+    }
+
+    /// Returns the names that are being written.
+    pub(super) fn writing(&self) -> BTreeSet<String> {
+        let writes = self.under_way.values().filter(|(.., asked)| asked.deed != OperationKind::Read);
+        writes.map(|(.., asked)| asked.key.clone()).collect()
     }
 }
 
-impl fmt::Display for Book {
+impl fmt::Display for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} asked, {} have not ended", self.asked, self.under_way.len())
     }
 }
 
-impl Readers {
-    /// Users ask, one after another, until all has been asked.
+impl MapsWorkload {
+    /// Makes users ask, one after another, until all operations have begun.
     pub(super) fn go_on_asking(&mut self, stage: &mut Stage, world: &mut World) {
-        if self.book.asked < self.settings.operations {
+        if self.request_log.asked < self.settings.operations {
             self.ask(stage, world);
+            self.ask_more(world);
             let pause = stage.chance.between(Duration::from_micros(100), self.pace);
             stage.after(world, pause, Timer::Ask);
         }
     }
 
-    /// A user who waits for nothing asks some cell for something.
+    /// Makes an idle user ask some cell for an operation.
     fn ask(&mut self, stage: &mut Stage, world: &mut World) {
         let machine = self.machines[stage.chance.index(self.machines.len())];
         let user = stage.chance.below(self.settings.users);
@@ -67,17 +88,17 @@ impl Readers {
         let draw = stage.chance.below(10);
         let levels = if draw < 5 { kind.reads } else { kind.writes };
         let level = levels[stage.chance.index(levels.len())];
-        if self.book.busy.contains(&user) || world.process(machine).is_none() {
+        if self.request_log.busy.contains(&user) || world.process(machine).is_none() {
             return;
         }
-        self.book.asked += 1;
+        self.request_log.asked += 1;
         let deed = match draw {
-            0..5 => Deed::Read,
-            // Half of the keys are never deleted: their histories say more.
-            5 if key % 2 == 1 => Deed::Write(None),
-            _ => Deed::Write(Some(self.book.asked)),
+            0..5 => OperationKind::Read,
+            // Half of the keys are never deleted, because their histories prove more.
+            5 if key % 2 == 1 => OperationKind::Write(None),
+            _ => OperationKind::Write(Some(self.request_log.asked)),
         };
-        self.book.busy.insert(user);
+        self.request_log.busy.insert(user);
         self.begin(world, (machine, user), kind, format!("{}-{key}", kind.name), deed, level);
     }
 
@@ -85,56 +106,77 @@ impl Readers {
         &mut self,
         world: &mut World,
         (machine, user): (usize, u64),
-        kind: &Kind,
+        kind: &MapKind,
         key: String,
-        deed: Deed,
+        deed: OperationKind,
         level: Level,
     ) {
         let Some(map) = self.roster.as_ref().and_then(|roster| roster.map(kind.name)) else {
-            self.book.busy.remove(&user);
+            self.request_log.busy.remove(&user);
             return;
         };
         let coordinator = world.id(machine).expect("it was found running");
-        self.book.numbers += 1;
-        let id = self.book.numbers;
-        let action = match deed {
-            Deed::Read => Action::Read,
-            Deed::Add(added) => Action::Add(added),
-            Deed::Write(None) => Action::Delete,
-            Deed::Write(Some(value)) => Action::Put { value: Bytes::from(value.to_string()), lifetime: None },
+        self.request_log.numbers += 1;
+        let id = self.request_log.numbers;
+        let (place, field) = keys::key_of(&key);
+        // Zeros in front fill the limits of seeds in which they are small. A counter takes none.
+        let pads = self.padded && !self.is_counter(&key);
+        let digits = |value: u64| Bytes::from(if pads { format!("{value:060}") } else { value.to_string() });
+        let action = match (deed, field) {
+            (OperationKind::Read, _) => Action::Read,
+            (OperationKind::Add(added), _) => Action::Add(added),
+            (OperationKind::Write(value), Some(field)) => Action::PutFields(vec![(field, value.map(digits))]),
+            (OperationKind::Write(None), None) => Action::Delete,
+            (OperationKind::Write(Some(value)), None) => {
+                Action::Put { value: digits(value), lifetime: keys::expires(&key).then_some(keys::LIFE) }
+            }
         };
         let operation = Operation {
             id,
             map,
-            key: Bytes::from(key.clone()),
+            key: Bytes::from(place),
             level,
             fallback: kind.fallback,
-            // Every user has an own pace.
+            // Each user has its own pace.
             delay: Duration::from_millis(user % 4),
             action,
         };
         let at = world.now().0 as i64;
         let known = cell(world, machine).and_then(|it| it.cell().layout().cells().last());
         let latest = known.map_or(CellNumber::default(), |(number, _)| number);
-        let asked = Asked { user, map: kind.name, promise: kind.promise, key, deed, at, coordinator, latest };
-        self.book.under_way.insert(id, (machine, level, kind.fallback, asked));
-        world.command(machine, Ask::Cell(Command::Operate(operation)));
+        let asked = PendingOperation {
+            user,
+            map: kind.name,
+            promise: kind.promise,
+            key,
+            deed,
+            at,
+            coordinator,
+            latest,
+        };
+        self.request_log.under_way.insert(id, (machine, level, kind.fallback, asked));
+        world.command(machine, ProcessCommand::Cell(Command::Operate(operation)));
     }
 
-    /// A machine begins a new life: nobody hears any more of what the one before had under way, and its hints are gone.
+    /// Begins a new life of a machine: the open operations of the former life have unknown outcomes, and its
+    /// hints are gone.
     pub(super) fn forget(&mut self, machine: usize) {
-        let Readers { book, check, counters: counted, .. } = self;
-        let ended = book.under_way.extract_if(.., |_, (at, ..)| *at == machine);
+        let MapsWorkload { request_log, check, counters: counted, .. } = self;
+        let ended = request_log.under_way.extract_if(.., |_, (at, ..)| *at == machine);
+        request_log.scans.retain(|_, scan| scan.machine != machine);
         for (_, (.., asked)) in ended {
-            book.busy.remove(&asked.user);
+            request_log.busy.remove(&asked.user);
+            if keys::expires(&asked.key) {
+                continue;
+            }
             if !counters::unknown(counted, &asked) {
                 check.unknown(&asked);
             }
         }
     }
 
-    /// A cell told its user something.
-    pub(super) fn told(
+    /// Handles an event that a cell reported to its user.
+    pub(super) fn on_event(
         &mut self,
         stage: &mut Stage,
         world: &mut World,
@@ -147,9 +189,7 @@ impl Readers {
                 world.count("hints given up");
                 self.check.forgets(me);
             }
-            Event::Scanned { id, outcome } => {
-                return Err(Violation::new("outcome", format!("nobody asked for scan {id}: {outcome:?}")));
-            }
+            Event::Scanned { id, outcome } => self.scanned(world, id, outcome)?,
             Event::Roster(roster) => self.learn(stage, world, machine, roster),
             Event::Changed { id, result } => self.operator.changed(world, id, result.is_ok()),
             Event::Wedged => {
@@ -162,10 +202,10 @@ impl Readers {
     }
 
     fn ended(&mut self, world: &mut World, id: u64, outcome: Outcome) -> Result<(), Violation> {
-        let Some((_, level, fallback, asked)) = self.book.under_way.remove(&id) else {
+        let Some((_, level, fallback, asked)) = self.request_log.under_way.remove(&id) else {
             return Err(Violation::new("one answer", format!("operation {id} ends twice: {outcome:?}")));
         };
-        self.book.busy.remove(&asked.user);
+        self.request_log.busy.remove(&asked.user);
         let now = world.now().0 as i64;
         let told = match (&outcome, asked.deed) {
             (
@@ -189,8 +229,18 @@ impl Readers {
         if self.is_counter(&asked.key) && self.counted(world, &asked, &outcome)? {
             return Ok(());
         }
+        if keys::expires(&asked.key) {
+            if let (Outcome::Found { value, .. }, OperationKind::Read) = (&outcome, asked.deed)
+                && let Some(value) = number(value)
+            {
+                world.count("found before its end");
+                let life = keys::LIFE + self.operator.apart_max();
+                return self.check.lives(&asked.key, value, asked.at, life.as_nanos() as i64);
+            }
+            return Ok(());
+        }
         match (outcome, asked.deed) {
-            (Outcome::Done { stamp, level }, Deed::Write(value)) => {
+            (Outcome::Done { stamp, level }, OperationKind::Write(value)) => {
                 world.count(if value.is_some() { "written" } else { "deleted" });
                 let latest = self.operator.latest_stamp(world, self.settings.skew_max());
                 if level.is_quorum() && stamp.time > latest {
@@ -199,20 +249,26 @@ impl Readers {
                 }
                 self.check.wrote(&asked, value, (stamp, level.is_quorum()), now)?;
             }
-            (Outcome::Found { value, .. }, Deed::Read) => {
+            (Outcome::Found { value, .. }, OperationKind::Read) => {
                 world.count("read");
-                self.check.read(&asked, number(&value), now);
+                self.check.read(&asked, keys::number_of(&asked.key, &value), now);
             }
-            (Outcome::MaybeApplied, Deed::Write(_)) => {
+            (Outcome::MaybeApplied, OperationKind::Write(_)) => {
                 world.count("maybe applied");
                 self.check.unknown(&asked);
             }
-            (Outcome::NotApplied, Deed::Write(_)) => world.count("not applied"),
-            (Outcome::Unanswered, Deed::Read) => world.count("unanswered"),
+            (Outcome::NotApplied, OperationKind::Write(_)) => world.count("not applied"),
+            (Outcome::Unanswered, OperationKind::Read) => world.count("unanswered"),
             (Outcome::Unavailable, _) => world.count("unavailable"),
             (Outcome::Rejected(Rejection::NoCell), _) => world.count("asked a spare"),
             (Outcome::Rejected(Rejection::NoMap), _) => world.count("asked too early"),
-            (Outcome::Rejected(Rejection::Skewed), Deed::Write(_)) => world.count("skewed"),
+            (Outcome::Rejected(Rejection::Skewed), OperationKind::Write(_)) => world.count("skewed"),
+            (Outcome::Rejected(Rejection::TooLarge), OperationKind::Write(_) | OperationKind::Add(_)) => {
+                world.count("too large")
+            }
+            (Outcome::Rejected(Rejection::Full), OperationKind::Write(_) | OperationKind::Add(_)) => {
+                world.count("no room")
+            }
             (outcome, _) => {
                 return Err(Violation::new("outcome", format!("{asked:?} ended in {outcome:?}")));
             }
@@ -220,15 +276,15 @@ impl Readers {
         Ok(())
     }
 
-    /// Has each key of the map with background repair read once, and says whether that is done.
+    /// Reads each key of the map with background repair once. Returns whether that is done.
     pub(super) fn read_everything(&mut self, stage: &mut Stage, world: &mut World) -> bool {
         let kind = MAPS.iter().find(|kind| kind.name == LOOSE).expect("it is one of them");
         let all = || self.check.keys(LOOSE).chain(self.counters.names(LOOSE)).cloned().collect();
         let unread = self.unread.get_or_insert_with(all).clone();
-        // Each by a user of its own, beyond the usual ones.
+        // Each key has its own user, beyond the usual ones.
         for (user, key) in (self.settings.users..).zip(&unread) {
             let machine = self.machines[stage.chance.index(self.machines.len())];
-            self.begin(world, (machine, user), kind, key.clone(), Deed::Read, Level::All);
+            self.begin(world, (machine, user), kind, key.clone(), OperationKind::Read, Level::All);
         }
         unread.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What clients call, and what they are told.
+//! The calls of clients, and the answers.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -12,51 +12,55 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    Callers, Stage, World,
-    party::Ask,
+    ServiceWorkload, Stage, World,
+    process::ProcessCommand,
     store::{Request, Written, opened, sealed},
 };
-use crate::check::service::{Asked, Deal};
+use crate::check::service::{ClientTransaction, PendingCall};
 
-/// Calls that are not answered.
+/// The calls that have no answer.
 #[derive(Debug, Default)]
-pub(super) struct Book {
+pub(super) struct RequestLog {
     pub(super) made: u64,
     commands: u64,
-    under_way: BTreeMap<CommandId, (usize, Asked)>,
-    /// Those of them that bear a key.
+    under_way: BTreeMap<CommandId, (usize, PendingCall)>,
+    /// The calls among them that have a key.
     keyed: BTreeSet<u64>,
-    /// Calls with keys whose fate is open: some client is to ask for them again.
-    orphans: Vec<Asked>,
-    /// Calls that were orphans once.
+    /// Calls with keys and an unknown outcome, which another client repeats.
+    orphans: Vec<PendingCall>,
+    /// Calls whose outcome was unknown once.
     maybe: BTreeSet<u64>,
-    /// Transactions, by the command that is under way of each.
-    dealing: BTreeMap<CommandId, Dealing>,
+    /// Open transactions, by the open command of each.
+    open_transactions: BTreeMap<CommandId, OpenTransaction>,
     transactions: u64,
 }
 
 /// A transaction of a client.
 #[derive(Debug)]
-struct Dealing {
+struct OpenTransaction {
     machine: usize,
     transaction: u64,
-    deal: Deal,
-    /// What it asks now; none: its commit.
+    deal: ClientTransaction,
+    /// The open request; `None` at the commit.
     now: Option<Request>,
-    /// What it will ask.
+    /// The later requests.
     later: VecDeque<Request>,
-    /// Whether it is abandoned in the end.
+    /// Whether the client abandons the transaction at the end.
     abandons: bool,
 }
 
-impl Book {
+impl RequestLog {
     pub(super) fn under_way(&self) -> usize {
-        self.under_way.len() + self.dealing.len() + self.orphans.len()
+        self.under_way.len() + self.open_transactions.len() + self.orphans.len()
     }
 
     fn of(&self, machine: usize) -> usize {
         self.under_way.values().filter(|(at, _)| *at == machine).count()
-            + self.dealing.values().filter(|dealing| dealing.machine == machine).count()
+            + self
+                .open_transactions
+                .values()
+                .filter(|open_transaction| open_transaction.machine == machine)
+                .count()
     }
 
     fn command(&mut self) -> CommandId {
@@ -64,46 +68,49 @@ impl Book {
         CommandId(self.commands)
     }
 
-    fn begin(&mut self, machine: usize, asked: Asked) -> CommandId {
+    fn begin(&mut self, machine: usize, asked: PendingCall) -> CommandId {
         let command = self.command();
         self.under_way.insert(command, (machine, asked));
         command
     }
 }
 
-impl Callers {
-    /// Some client asks for calls whose fate others left open.
+impl ServiceWorkload {
+    /// Lets some client repeat the calls whose outcome is unknown to others.
     pub(super) fn adopt(&mut self, stage: &mut Stage, world: &mut World) {
-        if self.book.orphans.is_empty() {
+        if self.request_log.orphans.is_empty() {
             return;
         }
         let machine = self.clients[stage.chance.index(self.clients.len())];
         if world.id(machine).is_none() {
             return;
         }
-        for asked in std::mem::take(&mut self.book.orphans) {
+        for asked in std::mem::take(&mut self.request_log.orphans) {
             world.count("asked again by another client");
             let (call, key) = (asked.call, asked.key);
-            let command = self.book.begin(machine, asked);
+            let command = self.request_log.begin(machine, asked);
             let request = sealed(&Request::Put { key, call });
             let keys = vec![key];
-            world.command(machine, Ask::Client(ClientCommand::Keyed { command, key: call, keys, request }));
+            world.command(
+                machine,
+                ProcessCommand::Client(ClientCommand::Keyed { command, key: call, keys, request }),
+            );
         }
     }
 
-    /// Some client makes some calls.
+    /// Makes some client call a few times.
     pub(super) fn call(&mut self, stage: &mut Stage, world: &mut World) {
         let machine = self.clients[stage.chance.index(self.clients.len())];
         for _ in 0..1 + stage.chance.below(4) {
-            if world.id(machine).is_none() || self.book.of(machine) >= self.settings.under_way_max {
+            if world.id(machine).is_none() || self.request_log.of(machine) >= self.settings.under_way_max {
                 return;
             }
             if self.settings.transactions > 0.0 && stage.chance.happens(self.settings.transactions) {
                 self.deal(stage, world, machine);
                 continue;
             }
-            self.book.made += 1;
-            let (call, key) = (self.book.made, stage.chance.below(self.settings.keys));
+            self.request_log.made += 1;
+            let (call, key) = (self.request_log.made, stage.chance.below(self.settings.keys));
             let request = match stage.chance.below(10) {
                 0..5 => Request::Put { key, call },
                 5..9 => Request::Get { key, call },
@@ -111,25 +118,25 @@ impl Callers {
             };
             let (write, read) =
                 (matches!(request, Request::Put { .. }), matches!(request, Request::Get { .. }));
-            let asked = Asked { call, key, write, at: world.now().0 as i64 };
-            let command = self.book.begin(machine, asked);
+            let asked = PendingCall { call, key, write, at: world.now().0 as i64 };
+            let command = self.request_log.begin(machine, asked);
             let keys = if self.settings.transactions > 0.0 { keys(stage, key) } else { Vec::new() };
             let request = sealed(&request);
             let later = stage.chance.between(Duration::ZERO, Duration::from_micros(300));
             let ask = if write && self.settings.keyed > 0.0 && stage.chance.happens(self.settings.keyed) {
-                self.book.keyed.insert(call);
+                self.request_log.keyed.insert(call);
                 ClientCommand::Keyed { command, key: call, keys, request }
             } else {
                 ClientCommand::Call { command, read, keys, request }
             };
-            world.command_after(machine, later, Ask::Client(ask));
+            world.command_after(machine, later, ProcessCommand::Client(ask));
         }
     }
 
-    /// A client begins a new life: of what the one before had under way nobody hears any more.
+    /// Begins a new life of a client: the open calls of the former life have unknown outcomes.
     pub(super) fn forget(&mut self, machine: usize) {
-        let Callers { book, check, .. } = self;
-        let Book { under_way, keyed, orphans, maybe, .. } = book;
+        let ServiceWorkload { request_log, check, .. } = self;
+        let RequestLog { under_way, keyed, orphans, maybe, .. } = request_log;
         under_way.retain(|_, (at, asked)| {
             if *at == machine && keyed.contains(&asked.call) {
                 maybe.insert(asked.call);
@@ -139,97 +146,98 @@ impl Callers {
             }
             *at != machine
         });
-        book.dealing.retain(|_, dealing| {
-            if dealing.machine == machine {
-                match dealing.now {
-                    Some(_) => check.aborted(&dealing.deal),
-                    None => check.open(&dealing.deal),
+        request_log.open_transactions.retain(|_, open_transaction| {
+            if open_transaction.machine == machine {
+                match open_transaction.now {
+                    Some(_) => check.aborted(&open_transaction.deal),
+                    None => check.unknown_commit(&open_transaction.deal),
                 }
             }
-            dealing.machine != machine
+            open_transaction.machine != machine
         });
     }
 
-    /// A client begins a transaction.
+    /// Makes a client begin a transaction.
     fn deal(&mut self, stage: &mut Stage, world: &mut World, machine: usize) {
         let mut requests = VecDeque::new();
         for _ in 0..1 + stage.chance.below(4) {
-            self.book.made += 1;
-            let (call, key) = (self.book.made, stage.chance.below(self.settings.keys));
+            self.request_log.made += 1;
+            let (call, key) = (self.request_log.made, stage.chance.below(self.settings.keys));
             requests.push_back(match stage.chance.below(20) {
                 0..9 => Request::Put { key, call },
                 9..19 => Request::Get { key, call },
                 _ => Request::Refuse { key, call },
             });
         }
-        self.book.transactions += 1;
-        let (transaction, now) = (self.book.transactions, requests.pop_front());
-        let (deal, abandons) = (Deal::default(), stage.chance.happens(0.1));
-        let dealing = Dealing { machine, transaction, deal, now, later: requests, abandons };
-        self.ask(stage, world, dealing);
+        self.request_log.transactions += 1;
+        let (transaction, now) = (self.request_log.transactions, requests.pop_front());
+        let (deal, abandons) = (ClientTransaction::default(), stage.chance.happens(0.1));
+        let open_transaction = OpenTransaction { machine, transaction, deal, now, later: requests, abandons };
+        self.ask(stage, world, open_transaction);
     }
 
-    /// A transaction goes on.
-    fn ask(&mut self, stage: &mut Stage, world: &mut World, mut dealing: Dealing) {
-        let (machine, transaction) = (dealing.machine, dealing.transaction);
-        let command = self.book.command();
-        let asked = match &dealing.now {
+    /// Sends the next request of a transaction.
+    fn ask(&mut self, stage: &mut Stage, world: &mut World, mut open_transaction: OpenTransaction) {
+        let (machine, transaction) = (open_transaction.machine, open_transaction.transaction);
+        let command = self.request_log.command();
+        let asked = match &open_transaction.now {
             None => {
-                dealing.deal.at = world.now().0 as i64;
+                open_transaction.deal.at = world.now().0 as i64;
                 ClientCommand::Commit { command, transaction }
             }
             Some(request) => {
                 if matches!(request, Request::Put { .. }) {
-                    dealing.deal.asked.push(request.call());
+                    open_transaction.deal.asked.push(request.call());
                 }
                 let read = matches!(request, Request::Get { .. });
                 let (keys, request) = (keys(stage, request.key()), sealed(request));
                 ClientCommand::Part { command, transaction, read, keys, request }
             }
         };
-        self.book.dealing.insert(command, dealing);
-        // Some clients think for a while, so that others come between.
+        self.request_log.open_transactions.insert(command, open_transaction);
+        // Some clients wait longer, so that the calls of others come between.
         let most = if stage.chance.happens(0.2) { 20_000 } else { 300 };
         let later = stage.chance.between(Duration::ZERO, Duration::from_micros(most));
-        world.command_after(machine, later, Ask::Client(asked));
+        world.command_after(machine, later, ProcessCommand::Client(asked));
     }
 
-    /// A client is told what became of a request of a transaction, or of its commit.
+    /// Handles the outcome of a request of a transaction, or of its commit.
     fn dealt(
         &mut self,
         stage: &mut Stage,
         world: &mut World,
-        mut dealing: Dealing,
+        mut open_transaction: OpenTransaction,
         fate: Fate,
     ) -> Result<(), Violation> {
-        let (machine, transaction) = (dealing.machine, dealing.transaction);
+        let (machine, transaction) = (open_transaction.machine, open_transaction.transaction);
         let now = world.now().0 as i64;
-        match (&dealing.now, fate) {
+        match (&open_transaction.now, fate) {
             (None, Fate::Done(_)) => {
-                let kind = if dealing.deal.wrote.is_empty() { "committed reads" } else { "committed" };
+                let kind =
+                    if open_transaction.deal.wrote.is_empty() { "committed reads" } else { "committed" };
                 world.count(kind);
-                return self.check.committed(&dealing.deal, now);
+                return self.check.committed(&open_transaction.deal, now);
             }
             (None, Fate::MaybeApplied { id }) => {
                 world.count("maybe committed");
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
-                    let command = self.book.command();
-                    self.book.dealing.insert(command, dealing);
-                    world.command(machine, Ask::Client(ClientCommand::Again { command, id }));
+                    let command = self.request_log.command();
+                    self.request_log.open_transactions.insert(command, open_transaction);
+                    world.command(machine, ProcessCommand::Client(ClientCommand::Again { command, id }));
                 } else {
-                    self.check.open(&dealing.deal);
+                    self.check.unknown_commit(&open_transaction.deal);
                 }
                 return Ok(());
             }
             (None, Fate::Expired) => {
-                self.check.open(&dealing.deal);
+                self.check.unknown_commit(&open_transaction.deal);
                 return Ok(());
             }
             (Some(Request::Put { key, .. }), Fate::Done(reply)) => {
-                dealing.deal.wrote.push((*key, opened(&reply)));
+                open_transaction.deal.wrote.push((*key, opened(&reply)));
             }
             (Some(request), Fate::Done(seen) | Fate::Rejected(seen)) => {
-                dealing.deal.read.push((request.key(), opened(&seen)));
+                open_transaction.deal.read.push((request.key(), opened(&seen)));
             }
             (_, fate @ (Fate::Aborted(_) | Fate::NotSent)) => {
                 world.count(match fate {
@@ -237,36 +245,36 @@ impl Callers {
                     Fate::Aborted(_) => "aborted",
                     _ => "transaction not sent",
                 });
-                self.check.aborted(&dealing.deal);
-                world.command(machine, Ask::Client(ClientCommand::Abandon { transaction }));
+                self.check.aborted(&open_transaction.deal);
+                world.command(machine, ProcessCommand::Client(ClientCommand::Abandon { transaction }));
                 return Ok(());
             }
             (now, fate) => {
                 return Err(Violation::new("answer", format!("{now:?} of a transaction ends in {fate:?}")));
             }
         }
-        dealing.now = dealing.later.pop_front();
-        if dealing.now.is_none() && dealing.abandons {
+        open_transaction.now = open_transaction.later.pop_front();
+        if open_transaction.now.is_none() && open_transaction.abandons {
             world.count("abandoned");
-            self.check.aborted(&dealing.deal);
-            world.command(machine, Ask::Client(ClientCommand::Abandon { transaction }));
+            self.check.aborted(&open_transaction.deal);
+            world.command(machine, ProcessCommand::Client(ClientCommand::Abandon { transaction }));
             return Ok(());
         }
-        self.ask(stage, world, dealing);
+        self.ask(stage, world, open_transaction);
         Ok(())
     }
 
-    /// A client is told what became of a call.
-    pub(super) fn told(
+    /// Handles the outcome of a call.
+    pub(super) fn on_event(
         &mut self,
         stage: &mut Stage,
         world: &mut World,
         event: ClientEvent,
     ) -> Result<(), Violation> {
-        if let Some(dealing) = self.book.dealing.remove(&event.command) {
-            return self.dealt(stage, world, dealing, event.fate);
+        if let Some(open_transaction) = self.request_log.open_transactions.remove(&event.command) {
+            return self.dealt(stage, world, open_transaction, event.fate);
         }
-        let Some((machine, asked)) = self.book.under_way.remove(&event.command) else {
+        let Some((machine, asked)) = self.request_log.under_way.remove(&event.command) else {
             let what = format!("{:?} ends twice", event.command);
             return Err(Violation::new("one answer", what));
         };
@@ -292,23 +300,23 @@ impl Callers {
                 let what = format!("plain call {} ends in {fate:?}", asked.call);
                 return Err(Violation::new("answer", what));
             }
-            // This client did not send it.
-            Fate::NotSent if self.book.maybe.contains(&asked.call) => self.check.unknown(&asked),
+            // This client did not send the call; another may have.
+            Fate::NotSent if self.request_log.maybe.contains(&asked.call) => self.check.unknown(&asked),
             Fate::NotSent => {
                 world.count("not sent");
-                self.check.nothing(&asked);
+                self.check.without_effect(&asked);
             }
-            Fate::MaybeApplied { .. } if self.book.keyed.contains(&asked.call) => {
+            Fate::MaybeApplied { .. } if self.request_log.keyed.contains(&asked.call) => {
                 world.count("maybe applied");
-                self.book.maybe.insert(asked.call);
-                self.book.orphans.push(asked);
+                self.request_log.maybe.insert(asked.call);
+                self.request_log.orphans.push(asked);
             }
             Fate::MaybeApplied { id } => {
                 world.count("maybe applied");
-                // Some ask what has become of it, until they know.
+                // Some clients ask for the outcome until they know it.
                 if stage.chance.happens(0.7) && world.id(machine).is_some() {
-                    let command = self.book.begin(machine, asked);
-                    world.command(machine, Ask::Client(ClientCommand::Again { command, id }));
+                    let command = self.request_log.begin(machine, asked);
+                    world.command(machine, ProcessCommand::Client(ClientCommand::Again { command, id }));
                 } else {
                     self.check.unknown(&asked);
                 }
@@ -322,7 +330,7 @@ impl Callers {
     }
 }
 
-/// What a request touches: its key, or everything, as some say.
+/// Returns the keys that a request declares: its key, or none, which stands for all.
 fn keys(stage: &mut Stage, key: u64) -> Vec<u64> {
     if stage.chance.happens(0.05) { Vec::new() } else { vec![key] }
 }

@@ -10,8 +10,9 @@ use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Manner, Pace};
+use crate::mutation::Mutation;
 
-/// The scenarios that come along.
+/// The scenarios of this system.
 pub(super) const SCENARIOS: &[(&str, &str)] = &[
     ("service", include_str!("../../../../../scenarios/service.toml")),
     ("service_disk", include_str!("../../../../../scenarios/service_disk.toml")),
@@ -20,35 +21,38 @@ pub(super) const SCENARIOS: &[(&str, &str)] = &[
     ("service_transactions", include_str!("../../../../../scenarios/service_transactions.toml")),
 ];
 
-/// How large, and how busy.
+/// Size and load of the system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many replicas there should be.
+    /// The wanted number of replicas.
     pub replicas: usize,
-    /// How many more machines ask to be admitted.
+    /// Number of additional machines that ask to join.
     pub spares: usize,
-    /// How many clients.
+    /// Number of clients.
     pub clients: usize,
-    /// How many calls all clients together make.
+    /// Number of calls of all clients together.
     pub calls: u64,
-    /// How many keys the service has.
+    /// Number of keys of the service.
     pub keys: u64,
-    /// The share of calls that begin a transaction of some.
+    /// The share of calls that begin a transaction, between 0 and 1.
     pub transactions: f64,
-    /// The share of writes outside of transactions that bear a key, under which another client asks for them again.
+    /// The share of writes outside of transactions that have a key, under which another client repeats them.
     pub keyed: f64,
-    /// How many calls of one client may be under way.
+    /// Maximum number of open calls of one client.
     pub under_way_max: usize,
-    /// How long a call takes a host at most; every other seed has hosts that answer in the same turn.
+    /// Longest time of a call at a host, in microseconds. In every other seed hosts answer in the same turn.
     pub execute_micros_max: u64,
-    /// How much chosen log is kept; little, so that checkpoints are needed.
+    /// Size of the chosen log that is kept, in bytes; small, so that checkpoints are needed.
     pub log_bytes_kept: usize,
-    /// Sessions beyond which one ends; little, so that some do.
+    /// Maximum number of sessions; small, so that some end.
     pub sessions_max: usize,
-    /// How long a client waits for an answer.
+    /// Number of times, in every third seed, that a leader is alone with a client that knows more than the
+    /// leader.
+    pub strandings: u64,
+    /// Time that a client waits for an answer, in milliseconds.
     pub wait_ms: u64,
-    /// What the disks are like, if the replicas have any.
+    /// The disks, if the replicas have any.
     pub disk: Option<DiskSettings>,
 }
 
@@ -66,6 +70,7 @@ impl Default for Settings {
             execute_micros_max: 2_000,
             log_bytes_kept: 8 << 10,
             sessions_max: 8,
+            strandings: 0,
             wait_ms: 3_000,
             disk: None,
         }
@@ -73,10 +78,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How the replicas of this seed behave.
-    pub(super) fn service(&self, seed: u64) -> service::Settings {
+    /// Returns the settings of this seed's replicas.
+    pub(super) fn service(&self, seed: u64, mutation: Option<Mutation>) -> service::Settings {
         let whole_states = self.whole_states(seed);
-        service::Settings {
+        let mut settings = service::Settings {
             log: paxos::Settings {
                 wanted: self.replicas,
                 log_bytes_kept: self.log_bytes_kept,
@@ -93,7 +98,30 @@ impl Settings {
             sessions_max: self.sessions_max,
             transaction_idle: TRANSACTION_IDLE,
             ..service::Settings::default()
+        };
+        if has_small_bounds(seed) {
+            (settings.log.window_min, settings.log.window_max) = (1, if whole_states { 1 } else { 2 });
+            settings.log.batch_bytes_max = 1 << 10;
+            settings.log.pending_bytes_max = 4 << 10;
+            settings.in_flight_bytes_max = 4 << 10;
+            settings.results_held_max = 6 << 10;
+            settings.waiting_bytes_max = 4 << 10;
+            settings.session_bytes_max = 3 << 10;
+            settings.replies_bytes_max = 8 << 10;
+            if !whole_states {
+                settings.transaction_bytes_max = 4 << 10;
+                settings.transactions_bytes_max = 8 << 10;
+            }
         }
+        if mutation == Some(Mutation::RepliesUnbounded) {
+            settings.session_bytes_max = usize::MAX;
+        }
+        settings
+    }
+
+    /// Whether leaders of this seed are left alone with clients.
+    pub(super) fn strands(&self, seed: u64) -> bool {
+        self.strandings > 0 && seed % 3 == 2
     }
 
     /// Whether changes of this seed are whole states.
@@ -101,7 +129,7 @@ impl Settings {
         seed % 8 == 5
     }
 
-    /// How the clients of this seed behave.
+    /// Returns the settings of this seed's clients.
     pub(super) fn client(&self, seed: u64) -> ClientSettings {
         ClientSettings {
             wait: Duration::from_millis(self.wait_ms),
@@ -110,17 +138,25 @@ impl Settings {
         }
     }
 
-    /// How the hosts of this seed work. Services with threads of their own have no transactions.
+    /// Returns the manner of this seed's hosts. Services with threads of their own have no transactions.
     pub(super) fn manner(&self, seed: u64) -> Manner {
         Manner {
             pace: Pace::UpTo(Duration::from_micros(if seed % 2 == 1 { self.execute_micros_max } else { 0 })),
             whole_states: self.whole_states(seed),
             any_order: seed % 8 == 3 && self.transactions == 0.0,
+            padding: if has_small_bounds(seed) { RESULT_BYTES_MAX } else { 0 },
         }
     }
 }
 
-/// Little, so that some clients are forgotten with a transaction open.
+/// Whether the bounds of this seed are so small that they are reached: in every third seed.
+pub(super) fn has_small_bounds(seed: u64) -> bool {
+    seed % 3 == 1
+}
+
+/// Maximum padding of replies and changes in seeds with small bounds, in bytes.
+pub(super) const RESULT_BYTES_MAX: usize = 1500;
+/// Short, so that some clients are forgotten with an open transaction.
 const TRANSACTION_IDLE: Duration = Duration::from_millis(800);
-/// Little, so that every replica makes checkpoints.
+/// Small, so that every replica writes checkpoints.
 const CHECKPOINT_BYTES: usize = 24 << 10;

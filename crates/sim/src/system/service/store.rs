@@ -1,9 +1,12 @@
-//! A service that is not deterministic, and its host: registers, whose values chance has a part in.
+//! A service that is not deterministic, and its host: registers whose values contain random bits.
 //!
-//! A value is the number of the call that wrote it and some bits that were drawn when it was executed. So it shows which
-//! execution of the call it is from: two executions of one call differ.
+//! A value is the number of the call that wrote it, and some bits that were drawn at its execution. So it
+//! shows the execution that wrote it: two executions of one call differ.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    num::NonZeroUsize,
+};
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
@@ -16,7 +19,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::mutation::Mutation;
 
-/// The number of a call, and what chance added when it was executed.
+/// The number of a call, and the random bits of its execution.
 pub(crate) type Written = (u64, u64);
 
 /// A request.
@@ -26,7 +29,7 @@ pub(crate) enum Request {
     Put { key: u64, call: u64 },
     /// The reply is an `Option<Written>`.
     Get { key: u64, call: u64 },
-    /// Refused, and the reason is an `Option<Written>`.
+    /// Refused; the reason is an `Option<Written>`.
     Refuse { key: u64, call: u64 },
 }
 
@@ -53,32 +56,33 @@ pub(crate) struct Store {
 /// An execution that changed something.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Effect {
-    /// The bits that chance added.
+    /// The random bits.
     pub(crate) chance: u64,
     pub(crate) key: u64,
-    /// The value that it replaced.
+    /// The value that the write replaced.
     pub(crate) before: Option<Written>,
 }
 
 impl Effect {
-    /// The bits that chance added, the key, and the call whose value it replaced.
+    /// Returns the random bits, the key, and the call whose value was replaced.
     pub(crate) fn execution(&self) -> (u64, u64, Option<u64>) {
         (self.chance, self.key, self.before.map(|(call, _)| call))
     }
 }
 
-/// A change of the state, as backups apply it. It rests on the state in which it was computed: it names the value that it replaces.
+/// A change of the state, as backups apply it. It names the value that it replaces, because it rests on the
+/// state in which it was computed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Change {
+struct StoreChange {
     key: u64,
     written: Written,
     before: Option<Written>,
 }
 
-/// What reverts a change.
+/// The inverse of a change.
 struct Undo {
     work: u64,
-    /// The transaction to which the change belongs, until that is committed.
+    /// The transaction to which the change belongs, until its commit.
     transaction: Option<TransactionId>,
     key: u64,
     call: u64,
@@ -86,7 +90,7 @@ struct Undo {
 }
 
 impl Store {
-    fn apply(&mut self, Change { key, written: (call, chance), before }: Change) {
+    fn apply(&mut self, StoreChange { key, written: (call, chance), before }: StoreChange) {
         self.values.insert(key, (call, chance));
         self.effects.entry(call).or_default().push(Effect { chance, key, before });
     }
@@ -103,23 +107,23 @@ impl Store {
         };
     }
 
-    /// The reply to a request that changes nothing.
+    /// Returns the reply to a request that changes nothing.
     pub(super) fn look(&self, key: u64) -> Bytes {
         sealed(&self.values.get(&key).copied())
     }
 
-    /// Equal for equal states.
+    /// Returns a digest that is equal for equal states.
     pub(crate) fn digest(&self) -> u64 {
         xxh3_64(&sealed(self))
     }
 }
 
-/// How long a host takes over a request.
+/// The time that a host takes for a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Pace {
-    /// Always as long.
+    /// Always the same time.
     Exactly(Duration),
-    /// As chance has it, and no longer.
+    /// A random time up to this one.
     UpTo(Duration),
 }
 
@@ -131,47 +135,49 @@ impl Pace {
         }
     }
 
-    /// Whether it answers in the turn in which it is asked.
+    /// Whether the host answers in the turn of the request.
     fn is_instant(self) -> bool {
         let (Pace::Exactly(most) | Pace::UpTo(most)) = self;
         most.is_zero()
     }
 }
 
-/// How a host works.
+/// The manner in which a host works.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
     pub(crate) pace: Pace,
     /// Whether a change is the whole state.
     pub(crate) whole_states: bool,
-    /// Whether it executes requests in whatever order it likes.
+    /// Whether the host executes requests in any order.
     pub(crate) any_order: bool,
+    /// Maximum padding of a reply, a change or a state, in bytes.
+    pub(crate) padding: usize,
 }
 
-/// Executes and applies, in the order in which it is told.
+/// Executes requests and applies changes in the order of the events.
 pub(crate) struct Host {
     pub(crate) store: Store,
-    /// What was changed and is not chosen, oldest first.
+    /// Inverses of the changes that are not chosen, oldest first.
     undo: VecDeque<Undo>,
     pub(crate) queue: VecDeque<Event>,
     manner: Manner,
-    /// Requests that wait for their turn, if it executes them in any order.
+    /// Requests that wait, if the host executes them in any order.
     tasks: Vec<Event>,
-    /// Whether it executes nothing before a checkpoint.
+    /// Whether the host executes nothing until a checkpoint.
     rests: bool,
     /// The call that was executed last.
     pub(super) latest: u64,
-    /// When the request at which it is will be executed.
+    /// The time at which the present request will be executed.
     busy_until: Option<Time>,
-    /// The rest of a checkpoint that is being given.
+    /// The rest of a checkpoint that the host is handing out.
     checkpoint: Bytes,
     coming: BytesMut,
     mutation: Option<Mutation>,
-    /// Changes that were reverted with their reign, for a replica that forwards them: a mutation.
-    pub(super) lost: Vec<(u64, Bytes)>,
-    /// Changes of other replicas' reigns, by call: a mutation.
+    /// For a mutation: changes that were undone with their reign, for a replica that forwards them.
+    pub(super) reverted: Vec<(u64, Bytes)>,
+    /// For a mutation: changes of other replicas' reigns, by call.
     pub(super) forwarded: BTreeMap<u64, Bytes>,
-    /// Changes of aborted transactions that are reverted behind the next checkpoint: a mutation.
+    /// For a mutation: changes of aborted transactions that are undone only after the next checkpoint.
     held: Vec<Undo>,
 }
 
@@ -189,13 +195,13 @@ impl Host {
             checkpoint: Bytes::new(),
             coming: BytesMut::new(),
             mutation,
-            lost: Vec::new(),
+            reverted: Vec::new(),
             forwarded: BTreeMap::new(),
             held: Vec::new(),
         }
     }
 
-    /// Whether its state is what its replica has learned.
+    /// Whether the host's state equals what its replica has learned.
     pub(super) fn is_quiet(&self) -> bool {
         self.queue.is_empty() && self.tasks.is_empty() && self.undo.is_empty() && self.held.is_empty()
     }
@@ -204,8 +210,8 @@ impl Host {
         self.busy_until.filter(|_| !self.rests)
     }
 
-    /// Does what can be done now, up to the next result.
-    pub(super) fn step(&mut self, cx: &mut Context<'_>) -> Option<Command> {
+    /// Works up to the next result. Executes a request only if it `may_execute`.
+    pub(super) fn step(&mut self, cx: &mut Context<'_>, may_execute: bool) -> Option<Command> {
         loop {
             if self.manner.any_order {
                 while let Some(task) = self.queue.pop_front_if(|event| matches!(event, Event::Execute { .. }))
@@ -213,7 +219,7 @@ impl Host {
                     self.tasks.push(task);
                 }
                 if self.queue.is_empty() && !self.tasks.is_empty() && !self.rests {
-                    if self.is_busy(cx) {
+                    if !may_execute || self.is_busy(cx) {
                         return None;
                     }
                     let any = (cx.random)() as usize % self.tasks.len();
@@ -222,7 +228,7 @@ impl Host {
                 }
             }
             if let Some(Event::Execute { .. }) = self.queue.front()
-                && self.is_busy(cx)
+                && (!may_execute || self.is_busy(cx))
             {
                 return None;
             }
@@ -234,7 +240,7 @@ impl Host {
         }
     }
 
-    /// Whether the request that is next takes longer.
+    /// Whether the next request is still being executed.
     fn is_busy(&mut self, cx: &mut Context<'_>) -> bool {
         if self.manner.pace.is_instant() {
             return false;
@@ -250,7 +256,7 @@ impl Host {
 
     fn perform(&mut self, cx: &mut Context<'_>, event: Event) -> Option<Command> {
         if !matches!(event, Event::Abort { .. } | Event::Chosen { .. } | Event::Checkpoint { .. }) {
-            self.let_go();
+            self.undo_aborted();
         }
         if matches!(event, Event::Revert) && self.manner.any_order {
             self.tasks.clear();
@@ -284,15 +290,15 @@ impl Host {
                 self.undo = kept;
                 self.held.extend(gone.into_iter().rev());
                 if self.mutation != Some(Mutation::CheckpointUncommitted) {
-                    self.let_go();
+                    self.undo_aborted();
                 }
             }
             Event::Revert if self.mutation == Some(Mutation::LeftUnreverted) => self.undo.clear(),
             Event::Revert => {
                 if self.mutation == Some(Mutation::ForwardedDelta) && !self.manner.whole_states {
-                    let lost =
+                    let reverted =
                         self.undo.iter().filter_map(|undo| Some((undo.call, undo.change(&self.store)?)));
-                    self.lost.extend(lost);
+                    self.reverted.extend(reverted);
                 }
                 for undo in std::mem::take(&mut self.undo).iter().rev() {
                     self.store.revert(undo);
@@ -305,7 +311,7 @@ impl Host {
                         self.store = opened(&change);
                         continue;
                     }
-                    let mut change: Change = opened(&change);
+                    let mut change: StoreChange = opened(&change);
                     if self.mutation == Some(Mutation::ExecutedByBackups) {
                         change.written.1 = (cx.random)();
                     }
@@ -319,8 +325,8 @@ impl Host {
             Event::Checkpoint { .. } => {
                 self.rests = false;
                 assert!(self.undo.is_empty(), "a checkpoint holds what is chosen");
-                self.checkpoint = sealed(&self.store);
-                self.let_go();
+                self.checkpoint = self.padded(cx, sealed(&self.store));
+                self.undo_aborted();
             }
             Event::CheckpointPartWanted { checkpoint, bytes } => {
                 let bytes = self.checkpoint.split_to(bytes.min(self.checkpoint.len()));
@@ -337,7 +343,7 @@ impl Host {
                 assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
                 self.store = opened(&std::mem::take(&mut self.coming).freeze());
             }
-            // News, for others.
+            // Events for other receivers.
             Event::Leader(_)
             | Event::Serving
             | Event::Members(_)
@@ -349,11 +355,19 @@ impl Host {
         None
     }
 
-    /// Takes back what aborted transactions have changed.
-    fn let_go(&mut self) {
+    /// Undoes the changes of aborted transactions.
+    fn undo_aborted(&mut self) {
         for undo in self.held.drain(..) {
             self.store.revert(&undo);
         }
+    }
+
+    /// Returns the bytes with random padding, which nobody reads.
+    fn padded(&self, cx: &mut Context<'_>, bytes: Bytes) -> Bytes {
+        let Some(more) = NonZeroUsize::new(self.manner.padding) else { return bytes };
+        let mut padded = BytesMut::from(&bytes[..]);
+        padded.resize(bytes.len() + (cx.random)() as usize % more, 0);
+        padded.freeze()
     }
 
     fn execute(
@@ -367,25 +381,26 @@ impl Host {
         match request {
             Request::Put { key, call } => {
                 let before = self.store.values.get(&key).copied();
-                let change = Change { key, written: (call, (cx.random)()), before };
+                let change = StoreChange { key, written: (call, (cx.random)()), before };
                 let change = self.forwarded.remove(&call).map_or(change, |change| opened(&change));
                 self.store.apply(change);
                 self.undo.push_back(Undo { work, transaction, key, call, before });
-                let reply = sealed(&change.written);
+                let reply = self.padded(cx, sealed(&change.written));
                 let change = if self.manner.whole_states { sealed(&self.store) } else { sealed(&change) };
-                Executed::Changed { reply, change }
+                Executed::Changed { reply, change: self.padded(cx, change) }
             }
-            Request::Get { key, .. } => Executed::Unchanged { reply: self.store.look(key) },
+            Request::Get { key, .. } => Executed::Unchanged { reply: self.padded(cx, self.store.look(key)) },
             Request::Refuse { key, .. } => Executed::Rejected { reason: self.store.look(key) },
         }
     }
 }
 
 impl Undo {
-    /// The change, if it was of no transaction.
+    /// Returns the change, if it belongs to no transaction.
     fn change(&self, store: &Store) -> Option<Bytes> {
         let effect = store.effects.get(&self.call).and_then(|them| them.last())?;
-        let change = Change { key: self.key, written: (self.call, effect.chance), before: effect.before };
+        let change =
+            StoreChange { key: self.key, written: (self.call, effect.chance), before: effect.before };
         self.transaction.is_none().then(|| sealed(&change))
     }
 }

@@ -1,4 +1,4 @@
-//! What stands between a replica or a client and the world, and changes what passes.
+//! The adapter between a replica or a client and the world that changes messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use quorate_protocol::{
 
 use super::{
     GROUP,
-    party::Party,
+    process::ServiceProcess,
     store::{Host, Request, opened, sealed},
 };
 use crate::mutation::Mutation;
@@ -20,17 +20,17 @@ use crate::mutation::Mutation;
 /// The adapter around one process.
 pub(crate) struct Tamper {
     mutation: Mutation,
-    /// Who made each call, as the service numbers them.
+    /// The sender and message of each call, by the service's call number.
     asked: BTreeMap<u64, (ProcessId, Message)>,
-    /// Transactions that have read only, as far as this replica knows.
+    /// Transactions that have only read, as far as this replica knows.
     readers: BTreeSet<(SessionId, u64)>,
     /// Calls that a client has sent.
     called: BTreeSet<(SessionId, u64)>,
-    /// The reign that somebody has said he follows.
+    /// The reign that some replica has said it follows.
     followed: Option<Ballot>,
-    /// Reads that came when it was known that the reign had stood once.
+    /// Reads that came after a confirmation of the reign.
     known: BTreeSet<u64>,
-    /// Reads that were executed, and wait for anybody's word that the reign stands.
+    /// Executed reads that wait for any confirmation of the reign.
     executed: Vec<(ProcessId, Message)>,
 }
 
@@ -47,14 +47,14 @@ impl Tamper {
         }
     }
 
-    /// What a replica receives instead of a message.
+    /// Returns the message that a replica receives instead of `message`.
     pub(super) fn received(
         &mut self,
         from: ProcessId,
         message: Message,
         replica: &Replica,
         host: &mut Host,
-        out: &mut dyn Sink<Party>,
+        out: &mut dyn Sink<ServiceProcess>,
     ) -> Message {
         let Message { group, body } = message;
         match &body {
@@ -88,7 +88,7 @@ impl Tamper {
                     };
                     let part = call.scope.as_ref().and_then(|scope| scope.part);
                     if call.kind == Kind::Commit {
-                        // As if it were known that the reign stands.
+                        // Answers as if the reign were confirmed.
                         let id = part.map(|part| (session, part.transaction));
                         if self.mutation == Mutation::CommitUnconfirmed
                             && id.is_some_and(|id| self.readers.remove(&id))
@@ -106,9 +106,17 @@ impl Tamper {
                         }
                     }
                     if self.mutation == Mutation::LocksIgnored {
-                        // Nobody else touches the key of this number.
+                        // No other call uses the key of this number.
                         let scope = call.scope.get_or_insert_default();
                         scope.keys = vec![RENAMED + call.number];
+                    }
+                    if self.mutation == Mutation::ExpiredUnconfirmed
+                        && replica.is_serving()
+                        && call.kind == Kind::Write
+                        && session != SessionId::KEYED
+                        && !replica.has_session(session)
+                    {
+                        out.send(Destination::One(from), answer(Outcome::Expired), None);
                     }
                     let request: Request = opened(&call.request);
                     if early && call.kind.is_read() {
@@ -144,8 +152,8 @@ impl Tamper {
         Message { group, body }
     }
 
-    /// The host of a leader has executed this call.
-    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut dyn Sink<Party>) {
+    /// Notes that the host of a leader has executed this call.
+    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut dyn Sink<ServiceProcess>) {
         let (Command::Executed { result, .. }, Some((client, message))) = (command, self.asked.get(&call))
         else {
             return;
@@ -170,9 +178,16 @@ impl Tamper {
         }
     }
 
-    /// A replica that was deposed hands on what it had executed, as if another one could propose it.
-    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut dyn Sink<Party>) {
-        let payloads: Vec<Bytes> = host.lost.drain(..).map(|lost| sealed(&lost)).collect();
+    /// Whether this result is lost between the host and the log, as if a full log had refused it and the
+    /// reign continued.
+    pub(super) fn loses(&self, command: &Command, replica: &Replica) -> bool {
+        let is_change = matches!(command, Command::Executed { result: Executed::Changed { .. }, .. });
+        self.mutation == Mutation::ResultLost && is_change && replica.results_held() > LOST_ABOVE
+    }
+
+    /// Makes a deposed replica forward its executed changes, as if another replica could propose them.
+    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut dyn Sink<ServiceProcess>) {
+        let payloads: Vec<Bytes> = host.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
         if payloads.is_empty() {
             return;
         }
@@ -183,7 +198,7 @@ impl Tamper {
         out.send(Destination::Many(others.collect()), message, None);
     }
 
-    /// What leaves a client instead of a message.
+    /// Returns the message that leaves a client instead of `message`.
     pub(super) fn called(&mut self, message: Message) -> Message {
         match message {
             Message { group, body: Body::Calls { session, done, mut calls } }
@@ -200,7 +215,7 @@ impl Tamper {
         }
     }
 
-    /// What a client receives instead of a message.
+    /// Returns the message that a client receives instead of `message`.
     pub(super) fn answered(&self, mut message: Message) -> Message {
         if let Body::Answers { answers, .. } = &mut message.body
             && self.mutation == Mutation::CalledUnderNewName
@@ -211,7 +226,7 @@ impl Tamper {
     }
 }
 
-/// The same batch, but that its calls are of a session that there is not: nobody remembers them.
+/// Returns the same batch with its calls in a session that does not exist, so that no replica remembers them.
 fn without_names(payload: &Bytes) -> Bytes {
     let mut batch = Batch::decode(&mut payload.clone()).expect("a batch arrives as it was made");
     for instance in &mut batch.instances {
@@ -224,5 +239,8 @@ fn without_names(payload: &Bytes) -> Bytes {
     bytes.freeze()
 }
 
-/// What a call's number grows by when it is called under another name.
+/// Bytes of held results above which a replica's log counts as full.
+const LOST_ABOVE: usize = 2 << 10;
+
+/// The amount added to a call's number to make another name.
 const RENAMED: u64 = 1 << 40;

@@ -1,4 +1,5 @@
-//! Disks of routers and storage processes: who comes back from one, and what is lost if not all of it can be read.
+//! Disks of routers and storage processes: the processes that recover from one, and the losses if part of it
+//! cannot be read.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +13,24 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    Stage, Town, World,
-    citizen::{log_of_role, records_of_role},
+    Stage, TableWorkload, World,
+    table_process::{log_of_role, records_of_role},
 };
 use crate::{mutation::Mutation, stage::log_goes_on};
 
-/// Who comes back, and what did not.
+/// The recovered processes, and the losses.
 #[derive(Default)]
 pub(super) struct Disks {
-    /// The router that was to found the domain.
+    /// The router that founds the domain, or founded it.
     founder: Option<usize>,
-    /// Storage processes that are about to go on, by machine.
+    /// Recovered storage processes that are about to start, by machine.
     recovered: BTreeMap<usize, Storage>,
-    /// A range that no disk has any more, and whose disk it was.
+    /// A range that no disk has any longer, and the process whose disk had it.
     lost: Option<String>,
 }
 
-impl Town {
-    /// Whether the process goes on from its disk: not if it lacks rows that it had not written down yet.
+impl TableWorkload {
+    /// Whether the process continues from its disk. It does not if it lacks rows that were not written yet.
     pub(super) fn recovers(
         &mut self,
         stage: &Stage,
@@ -72,14 +73,15 @@ impl Town {
         }
     }
 
-    /// The storage process that comes back on `machine`. Another one that begins there has none of the rows of the last.
+    /// Returns the storage process that recovered on `machine`. If a new one begins there instead, the rows
+    /// of the former one are gone.
     pub(super) fn comes_back(&mut self, world: &mut World, machine: usize, id: ProcessId) -> Option<Storage> {
         let recovered = self.disks.recovered.remove(&machine);
         match &recovered {
             Some(storage) => {
                 world.count("storage recovered from disk");
                 let member = storage.member();
-                // Nobody takes from an older copy what it sends.
+                // No process accepts messages from an older copy.
                 let numbered = (!world.has_older_copy(machine)).then(|| member.numbered());
                 self.order.check.returned(id, member.delivered().0, numbered);
                 self.replicas.returned(id);
@@ -97,14 +99,14 @@ impl Town {
         self.settings.disk.is_some()
     }
 
-    /// A range is lost with the process whose disk it was on. What is kept for a former life is on none.
+    /// Notes a range that is lost with the process whose disk had it. A keeper's rows are on no disk.
     pub(super) fn lost_with(&mut self, process: ProcessId, what: &str) {
         if self.has_disks() && !self.keepers.contains_key(&process) {
             self.disks.lost = Some(format!("{what} is lost with {process}"));
         }
     }
 
-    /// What was found to be lost though no disk was to blame.
+    /// Reports a range that was found lost though no disk had failed.
     pub(super) fn lost_on_disk(&mut self) -> Result<(), Violation> {
         match self.disks.lost.take() {
             Some(what) => Err(Violation::new("durable", what)),
@@ -112,7 +114,7 @@ impl Town {
         }
     }
 
-    /// The log of the router that starts on `machine`, from its disk if there is one.
+    /// Returns the log of the router that starts on `machine`, from its disk if there is one.
     pub(super) fn log(
         &mut self,
         stage: &mut Stage,
@@ -129,7 +131,7 @@ impl Town {
             return paxos;
         }
         if self.has_disks() && self.disks.founder == Some(machine) && !stage.routers.begun() {
-            // Nobody has ever heard of the domain.
+            // No process has heard of the domain yet.
             stage.routers.found_again();
         }
         if !stage.routers.founded() {

@@ -1,13 +1,13 @@
-//! How a run of a whole cluster ends: when all is well, and what is wrong if it is not.
+//! The end of a run of a whole cluster: the conditions of success, and the explanation of a failure.
 
 use quorate_protocol::{ProcessId, Role, rubberband::StorageState};
 use quorate_tables::Process;
 
-use super::{Stage, Town, World, citizen::role, known::newest_config};
+use super::{Stage, TableWorkload, World, known::newest_config, table_process::role};
 use crate::stage::Workload;
 
-impl Town {
-    /// Whether everyone is in, and everything at rest.
+impl TableWorkload {
+    /// Whether all processes have joined, and everything is at rest.
     pub(super) fn is_settled(&mut self, stage: &Stage, world: &mut World) -> bool {
         let at_end = |id: &ProcessId| match role(world, id.node as usize) {
             Some(Process::Router(router)) => router.position().0 == self.order.end(),
@@ -22,12 +22,12 @@ impl Town {
             && ring
             && members
             && self.owed(stage, world).is_ok()
-            && self.bank.is_idle(world);
-        // With everything well, one last look at all rows, and everything at rest.
-        well && self.bank.ask_last(world) && self.is_at_rest(world)
+            && self.accounts.is_idle(world);
+        // All processes are well; one last read of all rows follows, and everything must be at rest.
+        well && self.accounts.ask_last(world) && self.is_at_rest(world)
     }
 
-    /// The state of all processes.
+    /// Returns the state of all processes.
     pub(super) fn describe(&self, world: &World) -> String {
         let config = newest_config(world).unwrap_or(&self.config);
         let processes: Vec<String> = (0..world.machines())
@@ -52,7 +52,7 @@ impl Town {
             .collect();
         format!(
             "{}; the order ends at {}; ring {:?}; states {:?}; {}",
-            self.bank.waits(),
+            self.accounts.waits(),
             self.order.end(),
             config.ring,
             config.storage,
@@ -60,7 +60,7 @@ impl Town {
         )
     }
 
-    /// Whether every replica has executed all that was ordered for it.
+    /// Whether every replica has executed all its ordered messages.
     fn is_at_rest(&self, world: &World) -> bool {
         let executed = |machine: &usize| match role(world, *machine) {
             Some(Process::Storage(storage)) => {

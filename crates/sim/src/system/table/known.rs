@@ -1,46 +1,51 @@
-//! Knowledge of holders of rows, apart from the holders.
+//! The facts about holders of rows that the check of holders needs from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use quorate_protocol::{
     ProcessId,
-    rubberband::{Config, Keeps, StorageState},
+    rubberband::{Config, KeptRows, StorageState},
 };
 use quorate_tables::Process;
 use quorate_world::Violation;
 
-use super::{Town, World, citizen::role, twin::TableTwin};
+use super::{TableWorkload, World, table_process::role, twin::TableTwin};
 use crate::check::{
     RoutingCheck,
-    holders::{Keys, Standings},
+    holders::{Keys, MemberFacts},
 };
 
-/// Knowledge of holders, apart from the holders.
+/// Builds [`ProcessFacts`] from the fields of the workload, so that the check of holders can be borrowed
+/// mutably.
 macro_rules! known {
-    ($town:expr) => {
-        Known { twin: &$town.order.twin, check: &$town.order.check, keepers: &$town.keepers }
+    ($workload:expr) => {
+        ProcessFacts {
+            twin: &$workload.order.twin,
+            check: &$workload.order.check,
+            keepers: &$workload.keepers,
+        }
     };
 }
 
 pub(super) use known;
 
-/// The order's view of processes.
-pub(super) struct Known<'a> {
+/// The processes as the order shows them.
+pub(super) struct ProcessFacts<'a> {
     pub(super) twin: &'a TableTwin,
     pub(super) check: &'a RoutingCheck,
-    pub(super) keepers: &'a BTreeMap<ProcessId, Keeps>,
+    pub(super) keepers: &'a BTreeMap<ProcessId, KeptRows>,
 }
 
-impl Known<'_> {
-    /// Up to where a keeper, or one that is about to be one, has all rows.
+impl ProcessFacts<'_> {
+    /// Returns the position up to which a keeper, or a process about to become one, has all rows.
     fn through(&self, process: ProcessId) -> Option<u64> {
-        self.keepers.get(&process).map(|keeps| keeps.through.0).or_else(|| self.twin.behind(process))
+        self.keepers.get(&process).map(|keeps| keeps.through.0).or_else(|| self.twin.rows_through(process))
     }
 }
 
-impl Standings for Known<'_> {
+impl MemberFacts for ProcessFacts<'_> {
     fn is_member(&self, process: ProcessId) -> bool {
-        // What is ordered for the ranges of a keeper does not come to it.
+        // Routers do not deliver messages for the kept ranges to a keeper.
         self.twin.has_member(process) && self.through(process).is_none()
     }
 
@@ -49,18 +54,19 @@ impl Standings for Known<'_> {
     }
 }
 
-impl Town {
-    pub(super) fn known(&self) -> Known<'_> {
+impl TableWorkload {
+    pub(super) fn known(&self) -> ProcessFacts<'_> {
         known!(self)
     }
 
-    /// Whether the cluster could go on without the process on `machine`: every range would keep a complete replica.
+    /// Whether the cluster could continue without the process on `machine`: every range would keep a complete
+    /// replica.
     pub(super) fn survives_without(&self, world: &World, machine: usize) -> bool {
         if self.supers.contains(&machine) {
             return true;
         }
         let Some(me) = world.id(machine) else { return false };
-        // One that is down, and whose disk has rotted, holds nothing any more, though nobody knows yet.
+        // A process that is down and whose disk has rotted holds nothing, though no process knows it yet.
         let holds = |keys| {
             let holders = self.holders.holders(keys, &self.known()).into_iter();
             holders.filter(|id| world.remains(*id)).collect::<Vec<_>>()
@@ -83,7 +89,7 @@ impl Town {
                 .all(|segment| segment.replicas.iter().any(complete))
     }
 
-    /// Notes who has become complete by what was ordered.
+    /// Notes the processes that the latest ordered messages made complete.
     pub(super) fn hold(&mut self, world: &World) {
         let at = self.order.twin.controls();
         if std::mem::replace(&mut self.held_at, at) != at {
@@ -98,7 +104,7 @@ impl Town {
         }
     }
 
-    /// The process on `machine` was killed.
+    /// Notes that the process on `machine` was killed.
     pub(super) fn killed(&mut self, world: &mut World, machine: usize, migrating: bool) {
         let Some(&id) = self.present.get(&machine) else { return };
         self.remains.remove(&machine);
@@ -106,38 +112,39 @@ impl Town {
         if migrating {
             world.count("storage killed during a migration");
         }
-        // What is on its disk comes back.
+        // The contents of the process's disk come back.
         if !self.has_disks() {
             self.died(world, id);
         }
     }
 
-    /// These ranges will be as whole as they are now: their last holder is out, or an operator gave it up.
-    pub(super) fn bereft(
+    /// Notes that these ranges will never be more complete than now: their last holder is out, or an operator
+    /// gave it up.
+    pub(super) fn lost_ranges(
         &mut self,
         world: &mut World,
         concerns: impl Fn(Keys, &BTreeSet<ProcessId>) -> bool,
     ) -> Result<(), Violation> {
         let known = known!(self);
-        for keys in self.holders.bereft(concerns, &self.removed, &known)? {
+        for keys in self.holders.lost_ranges(concerns, &self.removed, &known)? {
             world.count("range lost as its last holder was removed");
-            self.bank.lose(keys, world.now());
+            self.accounts.lose(keys, world.now());
         }
         Ok(())
     }
 
-    /// A storage process was killed.
+    /// Notes the ranges that are lost because a storage process was killed for good.
     pub(super) fn died(&mut self, world: &mut World, id: ProcessId) {
         let known = known!(self);
         for keys in self.holders.crashed(id, world.now(), &known) {
             world.count("range lost");
             self.lost_with(id, &format!("{keys:x?}"));
-            self.bank.lose(keys, world.now());
+            self.accounts.lose(keys, world.now());
         }
     }
 }
 
-/// The newest configuration that any process knows.
+/// Returns the newest configuration that any process knows.
 pub(super) fn newest_config(world: &World) -> Option<&Config> {
     let roles = (0..world.machines()).filter_map(|machine| role(world, machine));
     let configs = roles.filter_map(|role| match role {

@@ -1,9 +1,10 @@
-//! An operator with tables, and the accidents that call for one.
+//! An operator with tables, and the accidents that make one necessary.
 //!
-//! In some runs all that hold a range die at once, for good: its rows are lost, and the operator says so
-//! once it has seen that the last of them is unreachable and will not return. It declares nobody lost while somebody lives
-//! who holds all rows, unless that one offers them to the others. Sometimes it has a standby take the place of a process that is well,
-//! and sometimes it has one with a disk stop for a moment, which ends whether it has said so by then or not.
+//! In some runs all holders of a range die at once, for good. Its rows are lost, and the operator declares
+//! the last holder lost once that one is unreachable and will not return. The operator declares no process
+//! lost while a living one holds all its rows, unless that one is a keeper that offers them to the others.
+//! Sometimes the operator lets a standby replace a healthy process. Sometimes it makes a process with a disk
+//! stop for a moment; the process ends whether it has announced that by then or not.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +18,8 @@ use quorate_protocol::{
 use quorate_tables::{Command, Process};
 
 use super::{
-    Stage, Timer, Town, World,
-    citizen::{ask, role},
-    newest_config,
+    Stage, TableWorkload, Timer, World, newest_config,
+    table_process::{ask, role},
 };
 use quorate_world::{Chance, Crash};
 
@@ -27,11 +27,11 @@ use crate::{check::holders::Keys, stage::command_id};
 
 /// The operator.
 pub(super) struct Operator {
-    /// When all that hold a range are doomed.
+    /// The time at which the holders of a range are doomed.
     accident_at: Option<Time>,
-    /// The range of which all holders die next, at a write whose verdicts are under way, or at this instant.
+    /// The range whose holders die next, at a write whose verdicts are under way, or at this time.
     doomed: Option<(Keys, Time)>,
-    /// Processes that are unreachable, and since when the operator has known.
+    /// Unreachable processes, each with the time at which the operator learned of it.
     unreachable: BTreeMap<ProcessId, Time>,
     /// Processes that the operator declared lost.
     declared: BTreeSet<ProcessId>,
@@ -44,7 +44,7 @@ impl Operator {
         self.declared.contains(&process)
     }
 
-    /// With probability `losses` the run has an accident while its faults last.
+    /// Creates the operator. With probability `losses` the run has an accident while its faults last.
     pub(super) fn new(seed: u64, losses: f64, safety: Duration) -> Self {
         let mut chance = Chance::new(seed, "operator");
         let accident_at =
@@ -59,8 +59,8 @@ impl Operator {
     }
 }
 
-impl Town {
-    /// The operator looks after the storage processes.
+impl TableWorkload {
+    /// Looks after the storage processes.
     pub(super) fn operate(&mut self, stage: &mut Stage, world: &mut World) {
         if self.operator.accident_at.is_some_and(|at| at <= world.now())
             && !stage.is_healed()
@@ -85,7 +85,7 @@ impl Town {
         dead.retain(|&id| !world.alive(id));
         for id in dead {
             let since = *self.operator.unreachable.entry(id).or_insert(world.now());
-            // A keeper holds what the holder of its place would.
+            // A keeper holds the rows of its place's present holder.
             let holder =
                 config.keeps(id).and_then(|keeps| config.ring.get(&keeps.place).copied()).unwrap_or(id);
             let mut segments = config.segments().iter().filter(|segment| segment.replicas.contains(&holder));
@@ -99,7 +99,7 @@ impl Town {
                 self.operator.declared.insert(id);
                 let command = SuperCommand::DeclareLost { id: command_id(world), process: id };
                 world.command(asked, ask(Command::Super(command)));
-                // Again after a while, should it not come about.
+                // The operator tries again later, in case the declaration has no effect.
                 self.operator.unreachable.insert(id, world.now());
             }
         }
@@ -116,7 +116,7 @@ impl Town {
         }
     }
 
-    /// Has a storage process stop for a moment.
+    /// Makes a storage process stop for a moment.
     pub(super) fn pause(&mut self, stage: &mut Stage, world: &mut World) {
         if !self.has_disks() || stage.is_healed() || !self.operator.chance.happens(PAUSES) {
             return;
@@ -132,7 +132,7 @@ impl Town {
         stage.after(world, soon, Timer::Stop(process));
     }
 
-    /// A process that was asked to stop does, and is started again.
+    /// Stops a process that was asked to stop, and starts it again.
     pub(super) fn stop(&mut self, world: &mut World, process: ProcessId) {
         let machine = process.node as usize;
         if world.id(machine) == Some(process) && world.alive(process) {
@@ -142,7 +142,8 @@ impl Town {
         }
     }
 
-    /// Dooms all that hold some range: what they say does not reach somebody else any more. Tells whether it came to that.
+    /// Dooms all holders of some range: one other process stops hearing them. Returns whether it found such a
+    /// range.
     fn doom(&mut self, world: &mut World) -> bool {
         let ranges: Vec<_> = self.holders.ranges().collect();
         let Some(keys) = self.operator.chance.pick(&ranges) else { return false };
@@ -161,7 +162,7 @@ impl Town {
         true
     }
 
-    /// A write is evaluated whose verdicts are to be exchanged: those that are doomed tell theirs, and die.
+    /// Handles the evaluation of a write with verdicts: doomed processes send their verdicts, and die.
     pub(super) fn exchanged(&self, stage: &mut Stage, world: &mut World, ranges: &[Range]) {
         let concerns = |(low, high): Keys| ranges.iter().any(|range| range.low <= high && low <= range.high);
         if self.operator.doomed.is_some_and(|(keys, _)| concerns(keys)) {
@@ -169,7 +170,7 @@ impl Town {
         }
     }
 
-    /// All that hold the doomed range die at once.
+    /// Kills all holders of the doomed range at once.
     pub(super) fn bereave(&mut self, stage: &Stage, world: &mut World) {
         let Some((keys, _)) = self.operator.doomed.take().filter(|_| !stage.is_healed()) else { return };
         world.count("accident: all that hold a range die");
@@ -183,13 +184,14 @@ impl Town {
     }
 }
 
-/// How long the doomed wait for a write whose verdicts are exchanged.
+/// Longest wait of doomed processes for a write with verdicts.
 const DOOMED_MAX: Duration = Duration::from_millis(400);
-/// By when a verdict has arrived where nothing holds it back.
+/// Time in which a verdict arrives if nothing holds it back.
 const TOLD: Duration = Duration::from_millis(2);
-/// How long an operator waits until it believes that a process will not return.
+/// Time after which an operator believes that a process will not return.
 const BELIEF: Duration = Duration::from_millis(1_500);
 const DOWN_MAX: Duration = Duration::from_millis(500);
-/// How often, of the times that the operator looks, a process is to stop for a moment; and how long it takes at most.
+/// Share of the operator's looks at which it stops a process for a moment; the next constant is the longest
+/// stop.
 const PAUSES: f64 = 0.05;
 const PAUSE_MAX: Duration = Duration::from_millis(150);

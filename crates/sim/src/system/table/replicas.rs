@@ -1,9 +1,10 @@
-//! What replicas hold: the same at equal positions, while everything goes on.
+//! Compares replicas during the run: they hold the same rows at equal positions.
 //!
-//! One difference is the world's doing (S15). All replicas of a range may be lost, though they had voided a write that failed there,
-//! before anybody alive heard of it. Then nobody can know, and the write takes effect in the ranges that are left. One of
-//! the lost may have held such a range, too, and there it had voided the write as well: what it held from then on
-//! is no measure for those who are left. As long as anybody who voided it is a member it stays a measure, for a member would have told.
+//! The world can cause one difference (S15). Suppose that all replicas of a range void a write that failed
+//! there, and are lost before any living process hears of it. Then no process can know, and the write takes
+//! effect in the remaining ranges. One of the lost replicas may have held such a range, too, and voided the
+//! write there as well. Its later rows are then no standard for the survivors. While any process that voided
+//! the write is a member, its rows stay the standard, because a member would have reported the verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,28 +23,31 @@ use quorate_world::Violation;
 
 use crate::{check::RoutingCheck, mutation::Mutation};
 
-/// What replicas were seen to hold.
+/// The rows that replicas were seen to hold.
 #[derive(Default)]
 pub(super) struct Replicas {
-    /// By range and the last position that may have changed it: who was the first there, and the hash of its rows.
+    /// By range and the last position that may have changed it: the first process seen there, and the hash of
+    /// its rows.
     digests: BTreeMap<(u64, u64, u64), (ProcessId, u64)>,
-    /// Writes that were in the balance, by position: whether they were published, and by whom.
+    /// Writes that needed a verdict, by position: whether they were published, and the processes that decided
+    /// so.
     decided: BTreeMap<u64, (bool, BTreeSet<ProcessId>)>,
     /// The last write that each process executed.
     executed: BTreeMap<ProcessId, u64>,
-    /// How often two replicas could be compared.
+    /// Number of comparisons of two replicas.
     pub(super) compared: u64,
-    /// How often a write took effect that the lost had voided.
+    /// Number of writes that took effect although the lost replicas had voided them.
     pub(super) overruled: u64,
 }
 
 impl Replicas {
-    /// `who` has come back, and executes again what is not in its last checkpoint.
+    /// Notes that `who` has come back, and repeats the tasks after its last checkpoint.
     pub(super) fn returned(&mut self, who: ProcessId) {
         self.executed.remove(&who);
     }
 
-    /// `who` has its engine do these tasks: every write is one of the order, for it, and comes behind the one before.
+    /// Checks the tasks that `who` gives to its engine: every write is ordered, is for `who`, and comes
+    /// behind the one before.
     pub(super) fn execute<'a>(
         &mut self,
         who: ProcessId,
@@ -69,8 +73,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// `who`, which is complete, settles writes that were in the balance. If it publishes one that the lost had voided, what they
-    /// held behind it is forgotten.
+    /// Notes that `who`, which is complete, settles writes. If it publishes one that the lost replicas had
+    /// voided, their later rows are forgotten.
     fn settle(&mut self, who: ProcessId, tasks: &[Task], twin: &TableTwin, check: &RoutingCheck) {
         for task in tasks {
             let TaskKind::Settle { publish } = task.kind else { continue };
@@ -96,8 +100,8 @@ impl Replicas {
         }
     }
 
-    /// The engine of `who` has done these tasks: what it holds of each range now is what any other replica held at that
-    /// position.
+    /// Compares the engine of `who` after these tasks: its rows of each range equal those of any other
+    /// replica at that position.
     pub(super) fn done(
         &mut self,
         who: ProcessId,
@@ -111,7 +115,7 @@ impl Replicas {
             Some(StorageState::Active | StorageState::Unreachable | StorageState::Away { on_ring: true }) => {
                 true
             }
-            // Behind the change that it imports, everything is there.
+            // Behind the change that the process imports, all rows are there.
             Some(StorageState::Receiving { change }) => at > change.0,
             Some(
                 StorageState::Standby | StorageState::Keeping(_) | StorageState::Away { on_ring: false },
@@ -122,11 +126,11 @@ impl Replicas {
         if tasks.iter().filter(settles).all(|task| is_complete(task.at.0)) {
             self.settle(who, tasks, twin, check);
         }
-        // A held write is in the balance: what is staged is not what is published.
+        // A held write is undecided: its staged rows are not the published ones.
         if tasks.iter().any(|task| matches!(task.kind, TaskKind::Write { held: true, .. })) {
             return Ok(());
         }
-        // Pages and transfers are of versions kept from before.
+        // Pages and transfers read versions that were kept earlier.
         let ordered = tasks.iter().filter(|task| {
             !matches!(
                 task.kind,
@@ -163,10 +167,10 @@ impl Replicas {
     }
 }
 
-/// The tasks that a broken engine does instead of `tasks`.
+/// Returns the tasks that a broken engine executes instead of `tasks`.
 pub(super) fn mutated(mutation: Mutation, machine: usize, mut tasks: Vec<Task>) -> Vec<Task> {
     for task in &mut tasks {
-        // One machine in two is broken, so that its ranges have replicas that are not.
+        // Every second machine is broken, so that its ranges also have correct replicas.
         let broken = machine.is_multiple_of(2);
         match (mutation, &mut task.kind) {
             (Mutation::VoidedPublished, TaskKind::Settle { publish }) if broken => *publish = true,

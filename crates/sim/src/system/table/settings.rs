@@ -1,10 +1,10 @@
-//! What a scenario says about a whole cluster.
+//! Settings of a whole cluster in a scenario.
 
 use std::time::Duration;
 
 use quorate_protocol::{
     Terms,
-    ecast::RouterSettings,
+    ecast::{Position, RouterSettings},
     paxos,
     rubberband::{ClientSettings, StorageSettings, SuperSettings},
 };
@@ -13,49 +13,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::mutation::Mutation;
 
-/// How large, and how busy.
+/// Size and load of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
-    /// How many routers there should be.
+    /// The wanted number of routers.
     pub routers: usize,
-    /// How many more machines ask to be admitted as routers.
+    /// Number of additional machines that ask to join as routers.
     pub spares: usize,
-    /// How many storage processes the ring has.
+    /// Number of storage processes of the ring.
     pub storage: usize,
-    /// How many more wait as standbys.
+    /// Number of additional storage processes that wait as standbys.
     pub standbys: usize,
-    /// How many replicas each range has.
+    /// Number of replicas of each range.
     pub replicas: u8,
-    /// How many supers.
+    /// Number of supers.
     pub supers: usize,
-    /// How many gateways.
+    /// Number of gateways.
     pub gateways: usize,
-    /// How many gateways share an operating-system process with a storage process: what kills one kills both.
+    /// Number of gateways that share an operating-system process with a storage process, so that one crash
+    /// kills both.
     pub together: usize,
-    /// How many accounts.
+    /// Number of accounts.
     pub accounts: i64,
-    /// How many commands all gateways together issue.
+    /// Number of commands of all gateways together.
     pub commands: u64,
-    /// How many data messages of one gateway may be under way.
+    /// Maximum number of unexecuted data messages of one gateway.
     pub credit: u64,
-    /// How much chosen log the routers keep.
+    /// Size of the chosen log that the routers keep, in bytes.
     pub log_bytes_kept: usize,
-    /// What one task of an engine takes.
+    /// Time of one task of an engine, in microseconds.
     pub task_micros: u64,
-    /// How long the ranges remember the writes of a gateway that departed, or of unknown fate.
+    /// Time for which ranges remember the writes of a departed gateway, or of unknown outcome, in
+    /// milliseconds.
     pub retention_ms: u64,
-    /// How many writes of a gateway are remembered at least.
+    /// Minimum number of writes of a gateway that are remembered.
     pub remembered: u64,
-    /// After how many more a gateway lets the ranges forget.
+    /// Number of further writes after which a gateway lets the ranges forget.
     pub forget_every: u64,
-    /// The bytes of text that statements give back for each row, beside what is asked for.
+    /// Size of the additional text that statements return for each row, in bytes.
     pub returned_bytes: usize,
-    /// Bytes of one message of what ranges remember.
+    /// Size of one message of remembered replies, and of one record of verdicts, in bytes.
     pub section_bytes_max: usize,
-    /// What the disks of routers and storage processes are like, if they have any.
+    /// Number of decisions on writes that span ranges, kept for processes that come late.
+    pub settled_max: usize,
+    /// Size of the decisions that are kept in this way, in bytes.
+    pub settled_bytes_max: usize,
+    /// Maximum padding of the reason of a failed write, in bytes.
+    pub failure_padding: usize,
+    /// The disks of routers and storage processes, if they have any.
     pub disk: Option<DiskSettings>,
-    /// How likely all that hold a range are to die at once in a run, and an operator has to declare them lost (S14).
+    /// Probability that in a run all holders of a range die at once, and an operator must declare them lost
+    /// (S14).
     pub losses: f64,
 }
 
@@ -80,6 +89,9 @@ impl Default for Settings {
             forget_every: 16_384,
             returned_bytes: 0,
             section_bytes_max: 64 << 10,
+            settled_max: 65_536,
+            settled_bytes_max: 16 << 20,
+            failure_padding: 0,
             disk: None,
             losses: 0.0,
         }
@@ -87,7 +99,26 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the domain is founded with.
+    /// Returns the settings of a run. In one seed of three, there is little room for decisions on writes that
+    /// span ranges, and reasons of failures are long: in some seeds so long that no process keeps them.
+    pub(super) fn of_seed(self, seed: u64) -> Settings {
+        if !seed.is_multiple_of(3) {
+            return self;
+        }
+        Settings {
+            settled_max: 4 + (seed % 13) as usize,
+            settled_bytes_max: 4 << 10,
+            failure_padding: if seed.is_multiple_of(2) { 1 << 10 } else { 1 << 20 },
+            ..self
+        }
+    }
+
+    /// Returns the padding of a failure's reason at this position, in bytes; equal at all replicas.
+    pub(super) fn padding(&self, at: Position) -> usize {
+        if self.failure_padding == 0 { 0 } else { (at.0 as usize).wrapping_mul(7_919) % self.failure_padding }
+    }
+
+    /// Returns the terms with which the domain is founded.
     pub(super) fn terms(&self) -> Terms {
         Terms {
             replicas: self.replicas,
@@ -96,7 +127,7 @@ impl Settings {
         }
     }
 
-    /// How routers behave.
+    /// Returns the settings of routers.
     pub(super) fn routers(&self) -> RouterSettings {
         RouterSettings {
             paxos: paxos::Settings {
@@ -114,22 +145,33 @@ impl Settings {
         }
     }
 
-    /// How supers behave.
+    /// Returns the settings of supers.
     pub(super) fn supers(&self) -> SuperSettings {
         SuperSettings { retention: Duration::from_millis(self.retention_ms), ..SuperSettings::default() }
     }
 
-    /// How storage processes behave.
+    /// Returns the settings of storage processes.
     pub(super) fn storage_settings(&self, mutation: Option<Mutation>) -> StorageSettings {
         let section_bytes_max = match mutation {
             Some(Mutation::RepliesInOnePiece) => usize::MAX,
             _ => self.section_bytes_max,
         };
-        let checkpoint_bytes = self.disk.map(|_| CHECKPOINT_BYTES);
-        StorageSettings { section_bytes_max, checkpoint_bytes, ..StorageSettings::default() }
+        let defaults = StorageSettings::default();
+        let (settled_bytes_max, failure_bytes_max) = match mutation {
+            Some(Mutation::ReasonsUnbounded) => (usize::MAX, usize::MAX),
+            _ => (self.settled_bytes_max, defaults.failure_bytes_max),
+        };
+        StorageSettings {
+            section_bytes_max,
+            settled_max: self.settled_max,
+            settled_bytes_max,
+            failure_bytes_max,
+            checkpoint_bytes: self.disk.map(|_| CHECKPOINT_BYTES),
+            ..defaults
+        }
     }
 
-    /// How gateways behave.
+    /// Returns the settings of gateways.
     pub(super) fn gateways(&self) -> ClientSettings {
         ClientSettings {
             retention: Duration::from_millis(self.retention_ms),
@@ -140,9 +182,9 @@ impl Settings {
     }
 }
 
-/// Little, so that every router and every storage process makes checkpoints.
+/// Small, so that every router and every storage process writes checkpoints.
 const LOG_CHECKPOINT_BYTES: usize = 24 << 10;
 const CHECKPOINT_BYTES: u64 = 12 << 10;
 
-/// Few, so that what is open is kept apart in every run.
+/// Small, so that every run keeps open submissions apart.
 const KEPT_MAX: usize = 8;

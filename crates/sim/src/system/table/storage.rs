@@ -1,21 +1,25 @@
-//! Engines at work: each task is judged, done, and what is held then compared with other replicas.
+//! Engines at work: the workload judges each task, lets the engine execute it, and compares the rows with
+//! other replicas.
 
 use std::time::Duration;
 
-use quorate_protocol::rubberband::{StorageCommand, Task, TaskKind};
-use quorate_table::host::Alone;
+use quorate_protocol::{
+    ProcessId,
+    rubberband::{StorageCommand, StorageStatus, Task, TaskKind, TaskResult},
+};
+use quorate_table::host::SingleThread;
 use quorate_tables::{Command, Process, storage::execute};
 use quorate_world::{Crash, Fault, Violation};
 
 use super::{
-    Stage, Town, World,
-    citizen::{ask, role},
-    known::{Known, known},
+    Settings, Stage, TableWorkload, World,
+    known::{ProcessFacts, known},
     replicas,
+    table_process::{ask, role},
 };
 
-impl Town {
-    /// An engine's tasks: judged, done, and what is held then compared with other replicas.
+impl TableWorkload {
+    /// Judges an engine's tasks, executes them, and compares the resulting rows with other replicas.
     pub(super) fn execute(
         &mut self,
         stage: &mut Stage,
@@ -35,7 +39,7 @@ impl Town {
         if self.dies_of_a_read(world, machine, &tasks)? {
             return Ok(());
         }
-        // The replica executes for its former life the tasks that were meant for that one.
+        // A keeper's replica executes the tasks of its former life as that life.
         let for_former = |task: &&Task| self.keepers.get(&me).is_some_and(|keeps| task.at <= keeps.through);
         let former = self.keepers.get(&me).map_or(me, |keeps| keeps.former);
         let (twin, check) = (&self.order.twin, &self.order.check);
@@ -52,7 +56,7 @@ impl Town {
                 }
                 TaskKind::Forget { .. } => {
                     let known = known!(self);
-                    self.holders.gave_up(me, &known)?;
+                    self.holders.ended_voluntarily(me, &known)?;
                     self.keepers.remove(&me);
                 }
                 _ => {}
@@ -60,13 +64,22 @@ impl Town {
         }
         let engine = self.engines.get_mut(&machine).expect("every storage process has an engine");
         let cost = Duration::from_micros(self.settings.task_micros * tasks.len() as u64);
-        let results = match stage.mutation {
+        let mut results = match stage.mutation {
             Some(mutation) => {
-                execute(engine.as_mut(), replicas::mutated(mutation, machine, tasks.clone()), &Alone)
+                execute(engine.as_mut(), replicas::mutated(mutation, machine, tasks.clone()), &SingleThread)
             }
-            None => execute(engine.as_mut(), tasks.clone(), &Alone),
+            None => execute(engine.as_mut(), tasks.clone(), &SingleThread),
         };
+        for (task, result) in tasks.iter().zip(&mut results) {
+            if let TaskResult::Failed(failure) = result {
+                // Decoders ignore bytes behind the end of an answer.
+                let mut padded = failure.to_vec();
+                padded.resize(failure.len() + self.settings.padding(task.at), 0);
+                *failure = padded.into();
+            }
+        }
         let Some(Process::Storage(storage)) = role(world, machine) else { return Ok(()) };
+        keeps_within_bounds(&self.settings, &storage.status(), me)?;
         if let Some(config) = storage.config() {
             let overruled = self.replicas.overruled;
             let (twin, check) = (&self.order.twin, &self.order.check);
@@ -81,5 +94,19 @@ impl Town {
     }
 }
 
-/// How long a process is down that died at a task.
+/// Checks the memory for decisions: the settings bound all decisions except those that others may still ask
+/// for, which are kept without their reasons.
+fn keeps_within_bounds(settings: &Settings, status: &StorageStatus, me: ProcessId) -> Result<(), Violation> {
+    let most = settings.settled_bytes_max as u64 + OWED_BYTES * status.owed;
+    if status.settled_bytes > most {
+        let what = format!("{me} keeps {} bytes of decisions, over {most}", status.settled_bytes);
+        return Err(Violation::new("bounded", what));
+    }
+    Ok(())
+}
+
+/// Maximum size of a decision without its reason, in bytes.
+const OWED_BYTES: u64 = 1 << 10;
+
+/// Time for which a process is down that died at a task.
 pub(super) const DOWN: Duration = Duration::from_millis(20);

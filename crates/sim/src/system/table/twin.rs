@@ -1,5 +1,6 @@
-//! The naive twin of Rubberband's routing: who is a member, who holds what, and so whom a message is for. Written from the
-//! rules (002 §6.3, S5, S6, S14), key by key, and without a line of the code that it judges.
+//! The naive twin of Rubberband's routing: the members, the holders of rows, and the destinations of each
+//! message. It follows the rules (002 §6.3, S5, S6, S14) key by key, without a line of the code that it
+//! judges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,61 +14,61 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::check::order::{Twin, Unroutable};
 
-/// What occurs when a range goes on from the rows of a keeper.
+/// The event that a range continues from the rows of a keeper.
 pub(super) const TAKEN_UP: &str = "kept rows taken up";
 
-/// Where a storage process stands.
+/// The state of a storage process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum StorageStatus {
     Standby,
     Receiving(u64),
     Active,
     Unreachable,
-    /// It keeps the rows of this place on the ring, up to a position, from a life that was removed.
+    /// The process keeps a former life's rows of this place on the ring, up to a position.
     Keeping(u64, u64),
-    /// It said that it stops for a moment, and stood so.
+    /// The process announced a stop for a moment, and was active.
     AwayActive,
     AwayStandby,
 }
 
-/// What follows from the control messages so far.
+/// The state that follows from the control messages.
 #[derive(Clone, Debug, Default)]
-struct Town {
+struct TwinState {
     replicas: usize,
     roles: BTreeMap<ProcessId, Role>,
-    storage: BTreeMap<ProcessId, State>,
-    /// Who is suspected, and since which position.
-    doubted: BTreeMap<ProcessId, u64>,
+    storage: BTreeMap<ProcessId, StorageStatus>,
+    /// Suspected processes, each with the position of the suspicion.
+    suspected: BTreeMap<ProcessId, u64>,
     ring: BTreeMap<u64, ProcessId>,
     placements: u64,
     tables: BTreeMap<u32, String>,
     tables_ever: u32,
     sessions: BTreeMap<u128, u64>,
-    /// Who holds rows up to a position only, and receives none behind it.
-    behind: BTreeMap<ProcessId, u64>,
-    /// How many control messages there were.
+    /// Processes that have rows up to a position only, and receive none behind it.
+    rows_through: BTreeMap<ProcessId, u64>,
+    /// Number of control messages that had an effect.
     controls: u64,
-    /// Keys whose last replica was declared lost, and which it was.
+    /// Keys whose last replica was declared lost, each with that replica.
     forsaken: Vec<(u64, ProcessId)>,
     /// Processes that were declared lost, in order.
     declared: Vec<ProcessId>,
-    /// Sessions and numbers that are remembered although they are below.
+    /// Sessions and numbers that are remembered although they are below the session's limit.
     kept: BTreeSet<(u128, u64)>,
 }
 
 /// The twin.
 #[derive(Clone, Debug)]
 pub(super) struct TableTwin {
-    town: Town,
-    /// What each position may change: a write its ranges, a control message everything.
+    twin_state: TwinState,
+    /// The ranges that each position may change: those of a write, or everything for a control message.
     touched: BTreeMap<u64, Vec<(u64, u64)>>,
     /// The hash of the operation of each write.
     writes: BTreeMap<u64, u64>,
-    /// What ids that applications made up were first used for.
+    /// The first use of each made-up id.
     made_up: BTreeMap<RequestId, Used>,
     /// The names of writes that have a position.
     names: BTreeSet<(u128, u64)>,
-    /// What occurred that rules speak of, and was not counted yet.
+    /// Events that rules mention and that are not counted yet.
     occurred: Vec<&'static str>,
 }
 
@@ -81,9 +82,9 @@ struct Used {
 
 impl TableTwin {
     pub(super) fn new(replicas: u8) -> Self {
-        let town = Town { replicas: usize::from(replicas), ..Town::default() };
+        let twin_state = TwinState { replicas: usize::from(replicas), ..TwinState::default() };
         TableTwin {
-            town,
+            twin_state,
             touched: BTreeMap::new(),
             writes: BTreeMap::new(),
             names: BTreeSet::new(),
@@ -92,78 +93,81 @@ impl TableTwin {
         }
     }
 
-    /// The last position up to `position` that may have changed rows of this range.
+    /// Returns the last position up to `position` that may have changed rows of this range.
     pub(super) fn touched(&self, (low, high): (u64, u64), position: u64) -> u64 {
         let meets = |ranges: &[(u64, u64)]| ranges.iter().any(|&(from, to)| from <= high && low <= to);
         let last = self.touched.range(..=position).rev().find(|(_, ranges)| meets(ranges));
         last.map_or(0, |(&position, _)| position)
     }
 
-    /// Whether what is ordered at `position` may change rows of the stretch of the ring that a key lies in.
+    /// Whether the message at `position` may change rows in the ring segment of a key.
     pub(super) fn concerns(&self, position: u64, key: u64) -> bool {
         let mut ranges = self.touched.get(&position).into_iter().flatten();
-        let stretch = self.town.stretch(key);
+        let segment = self.twin_state.segment(key);
         ranges.any(|&(low, high)| {
-            self.town.samples(low, high).iter().any(|&it| self.town.stretch(it) == stretch)
+            self.twin_state.samples(low, high).iter().any(|&it| self.twin_state.segment(it) == segment)
         })
     }
 
-    /// The hash of the operation that is written at `position`.
+    /// Returns the hash of the operation of the write at `position`.
     pub(super) fn written(&self, position: u64) -> Option<u64> {
         self.writes.get(&position).copied()
     }
 
-    /// The stretches of the ring, each with those that are complete there.
+    /// Returns the segments of the ring, each with its complete replicas.
     pub(super) fn complete(&self) -> Vec<((u64, u64), Vec<ProcessId>)> {
-        let lows = self.town.samples(0, u64::MAX);
+        let lows = self.twin_state.samples(0, u64::MAX);
         let highs = lows.iter().skip(1).map(|&low| low - 1).chain([u64::MAX]);
         let complete = |low: u64| {
-            let mut holders = self.town.holders(low);
-            holders.retain(|&holder| self.town.is(holder, State::Active));
+            let mut holders = self.twin_state.holders(low);
+            holders.retain(|&holder| self.twin_state.is(holder, StorageStatus::Active));
             holders
         };
         lows.iter().zip(highs).map(|(&low, high)| ((low, high), complete(low))).collect()
     }
 
-    /// How many control messages had an effect.
+    /// Returns the number of control messages that had an effect.
     pub(super) fn controls(&self) -> u64 {
-        self.town.controls
+        self.twin_state.controls
     }
 
     /// Whether `process` is a member.
     pub(super) fn has_member(&self, process: ProcessId) -> bool {
-        self.town.roles.contains_key(&process)
+        self.twin_state.roles.contains_key(&process)
     }
 
-    /// Up to where `process` has all rows, if it receives none behind that.
-    pub(super) fn behind(&self, process: ProcessId) -> Option<u64> {
-        self.town.behind.get(&process).copied()
+    /// Returns the position up to which `process` has all rows, if it receives none behind it.
+    pub(super) fn rows_through(&self, process: ProcessId) -> Option<u64> {
+        self.twin_state.rows_through.get(&process).copied()
     }
 
-    /// What occurred since this was asked last.
+    /// Returns the events since the last call.
     pub(super) fn occurred(&mut self) -> Vec<&'static str> {
         std::mem::take(&mut self.occurred)
     }
 
-    /// Notes where a control message meets the precondition of a rule.
+    /// Notes a control message that meets the precondition of a rule.
     fn note_control(&mut self, sender: ProcessId, control: &Control) {
-        let stored = |process: &&ProcessId| self.town.storage.contains_key(process);
-        let keeps = |it: &ProcessId| matches!(self.town.storage.get(it), Some(State::Keeping(..)));
+        let stored = |process: &&ProcessId| self.twin_state.storage.contains_key(process);
+        let keeps =
+            |it: &ProcessId| matches!(self.twin_state.storage.get(it), Some(StorageStatus::Keeping(..)));
         let several: &[(bool, &'static str)] = match control {
             Control::Suspect { processes } => &[
                 (processes.iter().filter(stored).count() > 1, "two suspects in one message"),
                 (
-                    processes.iter().any(|&it| self.town.roles.contains_key(&it) && !self.town.spares(it)),
+                    processes
+                        .iter()
+                        .any(|&it| self.twin_state.roles.contains_key(&it) && !self.twin_state.can_spare(it)),
                     "suspected: the last with all rows",
                 ),
             ],
             Control::Join { keeps: Some(_), .. } => &[(true, "rows kept")],
             Control::Dismiss { .. } => &[(true, "keeper dismissed")],
-            Control::Away => &[(self.town.may_go(sender), "went away")],
-            Control::Back { caught_up } => &[(*caught_up && self.town.is_away(sender), "came back")],
+            Control::Away => &[(self.twin_state.may_go(sender), "went away")],
+            Control::Back { caught_up } => &[(*caught_up && self.twin_state.is_away(sender), "came back")],
             Control::Replace { copy, .. } => &[(copy.iter().any(|(_, source)| keeps(source)), TAKEN_UP)],
             Control::Refute { .. } => {
-                &[(self.town.is(sender, State::Unreachable), "returned from being unreachable")]
+                &[(self.twin_state.is(sender, StorageStatus::Unreachable), "returned from being unreachable")]
             }
             Control::Forget { below, .. } => {
                 &[(*below == u64::MAX, "session ended"), (*below != u64::MAX, "replies forgotten")]
@@ -173,7 +177,7 @@ impl TableTwin {
         self.occurred.extend(several.iter().filter(|(met, _)| *met).map(|(_, what)| *what));
     }
 
-    /// Notes where a write meets the precondition of a rule.
+    /// Notes a write that meets the precondition of a rule.
     fn note_write(&mut self, header: &DataHeader) {
         let request = header.name.request;
         if self.names.insert((request.session, request.number)) {
@@ -181,23 +185,26 @@ impl TableTwin {
         }
         self.occurred.push("write ordered again");
         let lost = |key: u64| {
-            self.town.forsaken.iter().any(|(lost, _)| self.town.stretch(*lost) == self.town.stretch(key))
+            self.twin_state
+                .forsaken
+                .iter()
+                .any(|(lost, _)| self.twin_state.segment(*lost) == self.twin_state.segment(key))
         };
         let keys: Vec<u64> =
-            (header.ranges.iter()).flat_map(|range| self.town.samples(range.low, range.high)).collect();
+            (header.ranges.iter()).flat_map(|range| self.twin_state.samples(range.low, range.high)).collect();
         if keys.iter().any(|&key| lost(key)) && !keys.iter().all(|&key| lost(key)) {
             self.occurred.push("repetition that one range knows");
         }
     }
 
-    /// Keys whose last replica was declared lost, and which it was.
+    /// Returns the keys whose last replica was declared lost, each with that replica.
     pub(super) fn forsaken(&self) -> &[(u64, ProcessId)] {
-        &self.town.forsaken
+        &self.twin_state.forsaken
     }
 
-    /// Processes that were declared lost, in order: an operator's word, and nobody else's (S14).
+    /// Returns the processes that were declared lost, in order. Only an operator may declare that (S14).
     pub(super) fn declared(&self) -> &[ProcessId] {
-        &self.town.declared
+        &self.twin_state.declared
     }
 }
 
@@ -213,22 +220,22 @@ impl Twin for TableTwin {
             self.touched.insert(position, vec![(0, u64::MAX)]);
             let control = Control::decode(body).ok_or(Unroutable::Refused)?;
             self.note_control(sender, &control);
-            let mut after = self.town.clone();
+            let mut after = self.twin_state.clone();
             after.control(position, sender, control.clone()).ok_or(Unroutable::Refused)?;
-            if !after.roles.contains_key(&sender) && !self.town.roles.contains_key(&sender) {
-                return Err(Unroutable::Stranger);
+            if !after.roles.contains_key(&sender) && !self.twin_state.roles.contains_key(&sender) {
+                return Err(Unroutable::NotMember);
             }
-            self.town = after;
+            self.twin_state = after;
             if let Control::Expire { through } = control {
                 for used in self.made_up.values_mut() {
                     used.expired |= used.at <= through.0;
                 }
             }
-            self.town.controls += 1;
-            return Ok(self.town.roles.keys().copied().collect());
+            self.twin_state.controls += 1;
+            return Ok(self.twin_state.roles.keys().copied().collect());
         }
-        if !self.town.roles.contains_key(&sender) {
-            return Err(Unroutable::Stranger);
+        if !self.twin_state.roles.contains_key(&sender) {
+            return Err(Unroutable::NotMember);
         }
         let mut operation = body.clone();
         let header = DataHeader::take(&mut operation).map_err(|_| Unroutable::Refused)?;
@@ -239,7 +246,7 @@ impl Twin for TableTwin {
                 return Err(Unroutable::Refused);
             }
         }
-        let found = self.town.data(sender, &header).ok_or(Unroutable::Refused)?;
+        let found = self.twin_state.data(sender, &header).ok_or(Unroutable::Refused)?;
         if header.kind != DataKind::Read {
             let ranges = header.ranges.iter().map(|range| (range.low, range.high)).collect();
             self.note_write(&header);
@@ -250,12 +257,12 @@ impl Twin for TableTwin {
     }
 
     fn is_member(&mut self, process: ProcessId) -> bool {
-        self.town.roles.contains_key(&process)
+        self.twin_state.roles.contains_key(&process)
     }
 }
 
-impl Town {
-    /// Who replicates a key: the holder of the ring id at or below it, and its successors.
+impl TwinState {
+    /// Returns the replicas of a key: the holder of the ring id at or below it, and its successors.
     fn holders(&self, key: u64) -> Vec<ProcessId> {
         let below = self.ring.range(..=key).next_back().or(self.ring.last_key_value());
         let Some((&first, _)) = below else { return Vec::new() };
@@ -263,25 +270,25 @@ impl Town {
         around.map(|(_, &process)| process).take(self.replicas).collect()
     }
 
-    /// A key of every stretch between two ring ids that a range touches.
+    /// Returns a key of every segment between two ring ids that a range touches.
     fn samples(&self, low: u64, high: u64) -> Vec<u64> {
         let inside = self.ring.keys().copied().filter(|&key| low < key && key <= high);
         [low].into_iter().chain(inside).collect()
     }
 
-    /// The ring id at or below a key.
-    fn stretch(&self, key: u64) -> Option<u64> {
+    /// Returns the ring id at or below a key.
+    fn segment(&self, key: u64) -> Option<u64> {
         self.ring.range(..=key).next_back().map(|(&low, _)| low)
     }
 
-    fn is(&self, process: ProcessId, state: State) -> bool {
+    fn is(&self, process: ProcessId, state: StorageStatus) -> bool {
         self.storage.get(&process) == Some(&state)
     }
 
-    /// Whether everything that `process` holds is held complete by another that nobody suspects.
-    fn spares(&self, process: ProcessId) -> bool {
+    /// Whether for each of the ranges of `process` another, unsuspected process is complete.
+    fn can_spare(&self, process: ProcessId) -> bool {
         let keeps = |other: ProcessId| {
-            other != process && self.is(other, State::Active) && !self.doubted.contains_key(&other)
+            other != process && self.is(other, StorageStatus::Active) && !self.suspected.contains_key(&other)
         };
         self.samples(0, u64::MAX)
             .into_iter()
@@ -289,45 +296,48 @@ impl Town {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
-    /// Whether a process may stop for a moment: nothing moves, and others have what it has.
+    /// Whether a process may stop for a moment: no range moves, and others have its rows.
     fn may_go(&self, process: ProcessId) -> bool {
-        let moves = self.storage.values().any(|state| matches!(state, State::Receiving(_)));
-        self.is(process, State::Standby) || self.is(process, State::Active) && !moves && self.spares(process)
+        let moves = self.storage.values().any(|state| matches!(state, StorageStatus::Receiving(_)));
+        self.is(process, StorageStatus::Standby)
+            || self.is(process, StorageStatus::Active) && !moves && self.can_spare(process)
     }
 
     fn is_away(&self, process: ProcessId) -> bool {
-        self.is(process, State::AwayActive) || self.is(process, State::AwayStandby)
+        self.is(process, StorageStatus::AwayActive) || self.is(process, StorageStatus::AwayStandby)
     }
 
-    /// Whether a process of this node belongs to the town, is not given up, and does not make way.
+    /// Whether a process of this node is a member, is not given up, and does not make way.
     fn is_in_use(&self, node: u64, role: Role) -> bool {
         let stays = |process: ProcessId, its: Role| !self.is_awaited(process) && !makes_way(role, its);
         self.roles.iter().any(|(&process, &its)| process.node == node && stays(process, its))
     }
 
-    /// Whether a process that is out of reach belongs to the town all the same.
+    /// Whether a process that is out of reach stays a member.
     fn is_awaited(&self, process: ProcessId) -> bool {
-        let keeps = matches!(self.storage.get(&process), Some(State::Keeping(..)));
-        self.is(process, State::Unreachable) || keeps && self.doubted.contains_key(&process)
+        let keeps = matches!(self.storage.get(&process), Some(StorageStatus::Keeping(..)));
+        self.is(process, StorageStatus::Unreachable) || keeps && self.suspected.contains_key(&process)
     }
 
-    /// Of a keeper: whether everything that it keeps is held complete by somebody whom nobody suspects.
+    /// Whether an unsuspected process is complete for everything that a keeper keeps; `None` for other
+    /// processes.
     fn is_made_up_for(&self, process: ProcessId) -> Option<bool> {
-        let Some(State::Keeping(place, _)) = self.storage.get(&process) else { return None };
+        let Some(StorageStatus::Keeping(place, _)) = self.storage.get(&process) else { return None };
         let holder = self.ring.get(place)?;
-        if matches!(self.storage.get(holder), Some(State::Receiving(_))) {
+        if matches!(self.storage.get(holder), Some(StorageStatus::Receiving(_))) {
             return Some(false);
         }
-        let complete = |it: &ProcessId| self.is(*it, State::Active) && !self.doubted.contains_key(it);
+        let complete =
+            |it: &ProcessId| self.is(*it, StorageStatus::Active) && !self.suspected.contains_key(it);
         let keys = self.samples(0, u64::MAX).into_iter().map(|key| self.holders(key));
         Some(keys.filter(|holders| holders.contains(holder)).all(|holders| holders.iter().any(complete)))
     }
 
-    /// The keeper that has a key's rows up to the latest position.
+    /// Returns the keeper that has a key's rows up to the latest position.
     fn best_keeper(&self, key: u64) -> Option<ProcessId> {
         let holders = self.holders(key);
         let keepers = self.storage.iter().filter_map(|(&process, state)| match state {
-            State::Keeping(place, through) if holders.contains(&self.ring[place]) => {
+            StorageStatus::Keeping(place, through) if holders.contains(&self.ring[place]) => {
                 Some((*through, process))
             }
             _ => None,
@@ -337,22 +347,25 @@ impl Town {
 
     fn remove(&mut self, process: ProcessId) -> bool {
         self.roles.remove(&process);
-        self.doubted.remove(&process);
+        self.suspected.remove(&process);
         self.storage.remove(&process).is_some()
     }
 
-    /// Says whether the placement changed.
+    /// Removes a process, or marks it unreachable if it is the last with all rows. Returns whether the
+    /// placement changed.
     fn part(&mut self, process: ProcessId, position: u64) -> bool {
         match self.storage.get(&process) {
-            Some(State::Active | State::Unreachable | State::AwayActive) if !self.spares(process) => {
-                self.doubted.entry(process).or_insert(position);
-                self.storage.insert(process, State::Unreachable) != Some(State::Unreachable)
+            Some(StorageStatus::Active | StorageStatus::Unreachable | StorageStatus::AwayActive)
+                if !self.can_spare(process) =>
+            {
+                self.suspected.entry(process).or_insert(position);
+                self.storage.insert(process, StorageStatus::Unreachable) != Some(StorageStatus::Unreachable)
             }
             _ => self.remove(process),
         }
     }
 
-    /// `None`: refused.
+    /// Applies a control message. Returns `None` if the routing refuses it.
     fn control(&mut self, position: u64, sender: ProcessId, control: Control) -> Option<()> {
         let role = self.roles.get(&sender).copied();
         let only = |wanted: Role| (role == Some(wanted)).then_some(());
@@ -364,21 +377,23 @@ impl Town {
                     let former =
                         |process: &ProcessId, its: Role| process.node == sender.node && makes_way(role, its);
                     self.roles.retain(|process, its| !former(process, *its));
-                    self.doubted.retain(|process, _| self.roles.contains_key(process));
+                    self.suspected.retain(|process, _| self.roles.contains_key(process));
                 }
                 self.roles.insert(sender, role);
                 if role == Role::Gateway {
                     self.sessions.insert(sender.incarnation.0, 0);
                 }
-                let sound = |town: &Town, former: ProcessId, place: u64, through: u64| {
-                    !town.roles.contains_key(&former) && town.ring.contains_key(&place) && through < position
+                let sound = |twin_state: &TwinState, former: ProcessId, place: u64, through: u64| {
+                    !twin_state.roles.contains_key(&former)
+                        && twin_state.ring.contains_key(&place)
+                        && through < position
                 };
                 let state = match keeps {
                     Some(it) if sound(self, it.former, it.place, it.through.0) => {
-                        self.behind.insert(sender, it.through.0);
-                        State::Keeping(it.place, it.through.0)
+                        self.rows_through.insert(sender, it.through.0);
+                        StorageStatus::Keeping(it.place, it.through.0)
                     }
-                    _ => State::Standby,
+                    _ => StorageStatus::Standby,
                 };
                 role == Role::Storage && self.storage.insert(sender, state).is_none()
             }
@@ -386,23 +401,26 @@ impl Town {
             Control::Dismiss { process } => {
                 only(Role::Super)?;
                 (self.is_made_up_for(process) == Some(true)).then_some(())?;
-                self.storage.insert(process, State::Standby);
+                self.storage.insert(process, StorageStatus::Standby);
                 true
             }
             Control::Away => {
                 (role == Some(Role::Storage)).then_some(())?;
                 let goes = self.may_go(sender);
                 if goes {
-                    let away =
-                        if self.is(sender, State::Active) { State::AwayActive } else { State::AwayStandby };
+                    let away = if self.is(sender, StorageStatus::Active) {
+                        StorageStatus::AwayActive
+                    } else {
+                        StorageStatus::AwayStandby
+                    };
                     self.storage.insert(sender, away);
                 }
                 goes
             }
             Control::Back { caught_up } => {
                 let back = match self.storage.get(&sender) {
-                    Some(State::AwayActive) => Some(State::Active),
-                    Some(State::AwayStandby) => Some(State::Standby),
+                    Some(StorageStatus::AwayActive) => Some(StorageStatus::Active),
+                    Some(StorageStatus::AwayStandby) => Some(StorageStatus::Standby),
                     _ => None,
                 };
                 let back = back.filter(|_| caught_up);
@@ -416,19 +434,19 @@ impl Town {
                 only(Role::Super)?;
                 for process in processes {
                     if process != sender && self.roles.contains_key(&process) {
-                        self.doubted.entry(process).or_insert(position);
+                        self.suspected.entry(process).or_insert(position);
                     }
                 }
                 false
             }
             Control::Refute { suspected } => {
-                let right = self.doubted.get(&sender) == Some(&suspected.0);
+                let right = self.suspected.get(&sender) == Some(&suspected.0);
                 if right {
-                    self.doubted.remove(&sender);
+                    self.suspected.remove(&sender);
                 }
-                let back = right && self.is(sender, State::Unreachable);
+                let back = right && self.is(sender, StorageStatus::Unreachable);
                 if back {
-                    self.storage.insert(sender, State::Active);
+                    self.storage.insert(sender, StorageStatus::Active);
                 }
                 back
             }
@@ -436,7 +454,7 @@ impl Town {
                 only(Role::Super)?;
                 let mut placed = false;
                 for removal in removals {
-                    let right = self.doubted.get(&removal.process) == Some(&removal.suspected.0);
+                    let right = self.suspected.get(&removal.process) == Some(&removal.suspected.0);
                     let needed = self.is_made_up_for(removal.process) == Some(false);
                     placed |= right && !needed && self.part(removal.process, position);
                 }
@@ -448,32 +466,33 @@ impl Town {
                 let keys: BTreeSet<u64> = ring.iter().map(|(key, _)| *key).collect();
                 let holders: BTreeSet<ProcessId> = ring.iter().map(|(_, process)| *process).collect();
                 let distinct = keys.len() == ring.len() && holders.len() == ring.len() && ring.len() <= 64;
-                let ready = holders.iter().all(|&process| self.is(process, State::Standby));
+                let ready = holders.iter().all(|&process| self.is(process, StorageStatus::Standby));
                 (fresh && distinct && ready).then_some(())?;
-                self.storage.extend(holders.into_iter().map(|process| (process, State::Active)));
+                self.storage.extend(holders.into_iter().map(|process| (process, StorageStatus::Active)));
                 self.ring.extend(ring);
                 true
             }
             Control::Replace { expected, old, new, copy } => {
                 only(Role::Super)?;
                 let key = self.ring.iter().find(|(_, process)| **process == old).map(|(&key, _)| key)?;
-                let free = expected == self.placements && self.is(new, State::Standby);
-                let spared = !self.is(old, State::Unreachable)
-                    && (!self.storage.contains_key(&old) || self.spares(old));
+                let free = expected == self.placements && self.is(new, StorageStatus::Standby);
+                let spared = !self.is(old, StorageStatus::Unreachable)
+                    && (!self.storage.contains_key(&old) || self.can_spare(old));
                 (free && spared).then_some(())?;
                 self.ring.insert(key, new);
-                self.storage.insert(new, State::Receiving(position));
+                self.storage.insert(new, StorageStatus::Receiving(position));
                 if let Some(state) = self.storage.get_mut(&old) {
-                    *state = State::Keeping(key, position);
-                    self.behind.insert(old, position);
+                    *state = StorageStatus::Keeping(key, position);
+                    self.rows_through.insert(old, position);
                 }
-                self.behind.remove(&new);
-                // Every stretch that it gets is copied once, from one that has it, unless nobody does.
+                self.rows_through.remove(&new);
+                // Each segment that the process gets is copied once, from a complete replica if there is one.
                 for key in self.samples(0, u64::MAX) {
                     let holders = self.holders(key);
                     if holders.contains(&new) {
-                        let has =
-                            |source: &ProcessId| holders.contains(source) && self.is(*source, State::Active);
+                        let has = |source: &ProcessId| {
+                            holders.contains(source) && self.is(*source, StorageStatus::Active)
+                        };
                         let mut sources =
                             copy.iter().filter(|(range, _)| range.low <= key && key <= range.high);
                         let sound = match (sources.next(), sources.next()) {
@@ -482,12 +501,13 @@ impl Town {
                             _ => return None,
                         };
                         let gone = !holders.iter().any(|&holder| {
-                            [State::Active, State::Unreachable, State::AwayActive]
+                            [StorageStatus::Active, StorageStatus::Unreachable, StorageStatus::AwayActive]
                                 .into_iter()
                                 .any(|state| self.is(holder, state))
                         });
                         let alone = !holders.iter().any(|&holder| {
-                            holder != new && matches!(self.storage.get(&holder), Some(State::Receiving(_)))
+                            holder != new
+                                && matches!(self.storage.get(&holder), Some(StorageStatus::Receiving(_)))
                         });
                         let from: Vec<ProcessId> = copy
                             .iter()
@@ -501,16 +521,19 @@ impl Town {
                 true
             }
             Control::Complete { change } => {
-                self.is(sender, State::Receiving(change.0)).then_some(())?;
-                self.storage.insert(sender, State::Active);
+                self.is(sender, StorageStatus::Receiving(change.0)).then_some(())?;
+                self.storage.insert(sender, StorageStatus::Active);
                 true
             }
             Control::DeclareLost { process } => {
                 only(Role::Super)?;
                 self.is_awaited(process).then_some(())?;
-                let keeps = |town: &Town, key: u64| {
-                    let holders = town.holders(key);
-                    holders.iter().any(|&it| town.is(it, State::Active) || town.is(it, State::Unreachable))
+                let keeps = |twin_state: &TwinState, key: u64| {
+                    let holders = twin_state.holders(key);
+                    holders.iter().any(|&it| {
+                        twin_state.is(it, StorageStatus::Active)
+                            || twin_state.is(it, StorageStatus::Unreachable)
+                    })
                 };
                 self.declared.push(process);
                 let removed = self.remove(process);
@@ -559,7 +582,7 @@ impl Town {
         Some(())
     }
 
-    /// Whom a data message is for; `None`: refused.
+    /// Returns the destinations of a data message; `None` if the routing refuses it.
     fn data(&self, sender: ProcessId, header: &DataHeader) -> Option<BTreeSet<ProcessId>> {
         let client = self.roles.get(&sender) == Some(&Role::Gateway);
         let table = header.table == DataHeader::NO_TABLE || self.tables.contains_key(&header.table);
@@ -568,7 +591,7 @@ impl Town {
             .flat_map(|range| self.samples(range.low, range.high))
             .map(|key| self.holders(key))
             .collect();
-        let active = |process: &ProcessId| self.is(*process, State::Active);
+        let active = |process: &ProcessId| self.is(*process, StorageStatus::Active);
         if !stretches.iter().all(|holders| holders.iter().any(active)) {
             return None;
         }
@@ -580,28 +603,31 @@ impl Town {
             Some(floor) => request.number < *floor && !self.kept.contains(&(request.session, request.number)),
             None => !request.is_made_up(),
         };
-        let blocked = |process: &ProcessId| self.is(*process, State::Unreachable);
+        let blocked = |process: &ProcessId| self.is(*process, StorageStatus::Unreachable);
         if forgotten || stretches.iter().flatten().any(blocked) {
             return None;
         }
         let takes = |process: &ProcessId| {
-            matches!(self.storage.get(process), Some(State::Active | State::Receiving(_) | State::AwayActive))
+            matches!(
+                self.storage.get(process),
+                Some(StorageStatus::Active | StorageStatus::Receiving(_) | StorageStatus::AwayActive)
+            )
         };
         Some(stretches.into_iter().flatten().filter(takes).collect())
     }
 
-    /// Of every stretch one that has it all: which, the offset says.
+    /// Returns one complete replica of every segment; the offset selects it.
     fn readers(&self, stretches: &[Vec<ProcessId>], offset: u32) -> BTreeSet<ProcessId> {
         let reader = |holders: &Vec<ProcessId>| {
             let active: Vec<ProcessId> =
-                holders.iter().copied().filter(|&process| self.is(process, State::Active)).collect();
+                holders.iter().copied().filter(|&process| self.is(process, StorageStatus::Active)).collect();
             active[offset as usize % active.len()]
         };
         stretches.iter().map(reader).collect()
     }
 }
 
-/// Whether a process makes way for the next life of its node, which is at its address as ever here.
+/// Whether a process makes way for the next life of its node. In this world a node never changes its address.
 fn makes_way(role: Role, its: Role) -> bool {
     role == its && matches!(role, Role::Super | Role::Gateway)
 }

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Binds expressions.
 
 use quorate_table::{
     expr::Binary,
@@ -13,16 +13,16 @@ use super::{
     Binder, Typed, element_of, first_index, known, parameter, query::one_column, select::shown, ta_or_text,
 };
 use crate::{
-    catalog::{datum::Datum, plan::Node},
+    catalog::{datum::Datum, plan::PlanNode},
     error::{Result, SqlError, code},
     statement::{coerce, scope},
     types::{self, PgType},
 };
 
-/// Stack that binding one level takes at most, in bytes.
+/// Most stack that binding one level takes, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Stack that is added where less is left, in bytes.
+/// Stack that is added if less than [`STACK_BYTES`] is left, in bytes.
 const STACK_MORE_BYTES: usize = 2 << 20;
 
 impl Binder<'_> {
@@ -33,7 +33,7 @@ impl Binder<'_> {
     fn form(&mut self, expr: &ast::Expr) -> Result<Typed> {
         let span = expr.span();
         let boolean = |node| Ok(Typed(node, PgType::BOOL));
-        let negated = |not: bool, node: Node| if not { Node::Not(Box::new(node)) } else { node };
+        let negated = |not: bool, node: PlanNode| if not { PlanNode::Not(Box::new(node)) } else { node };
         match expr {
             ast::Expr::Identifier(ident) => self.column(std::slice::from_ref(ident)),
             ast::Expr::CompoundIdentifier(idents) => self.column(idents),
@@ -43,29 +43,30 @@ impl Binder<'_> {
             ast::Expr::Cast { expr, data_type, .. } => {
                 let to = types::named(data_type).map_err(|error| error.at(span))?;
                 let Typed(node, from) = self.expr(expr)?;
-                if matches!(to, PgType::Float4 | PgType::Float4Array) && !matches!(node, Node::Column { .. })
+                if matches!(to, PgType::Float4 | PgType::Float4Array)
+                    && !matches!(node, PlanNode::Column { .. })
                 {
                     return Err(types::no_real().at(span));
                 }
-                if let (Node::Parameter(number), PgType::Unknown) = (&node, from) {
+                if let (PlanNode::Parameter(number), PgType::Unknown) = (&node, from) {
                     self.parameters.decide(*number, to);
                     return Ok(parameter(*number, to));
                 }
-                Ok(Typed(Node::Cast(Box::new(node), from, to), to))
+                Ok(Typed(PlanNode::Cast(Box::new(node), from, to), to))
             }
             ast::Expr::UnaryOp { op: UnaryOperator::Not, expr } => {
                 let node = self.condition(expr)?;
-                boolean(Node::Not(Box::new(node)))
+                boolean(PlanNode::Not(Box::new(node)))
             }
             ast::Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
                 let Typed(node, ty) = self.expr(expr)?;
-                Ok(Typed(Node::Negate(Box::new(node)), ty))
+                Ok(Typed(PlanNode::Negate(Box::new(node)), ty))
             }
             ast::Expr::UnaryOp { op: UnaryOperator::Plus, expr } => self.expr(expr),
             ast::Expr::BinaryOp { left, op, right } => self.binary(left, op, right, span),
-            ast::Expr::IsNull(inner) => boolean(Node::IsNull(Box::new(self.expr(inner)?.0))),
+            ast::Expr::IsNull(inner) => boolean(PlanNode::IsNull(Box::new(self.expr(inner)?.0))),
             ast::Expr::IsNotNull(inner) => {
-                boolean(Node::Not(Box::new(Node::IsNull(Box::new(self.expr(inner)?.0)))))
+                boolean(PlanNode::Not(Box::new(PlanNode::IsNull(Box::new(self.expr(inner)?.0)))))
             }
             ast::Expr::IsTrue(inner) => self.is(inner, true, true),
             ast::Expr::IsNotTrue(inner) => self.is(inner, true, false),
@@ -75,12 +76,12 @@ impl Binder<'_> {
                 let (a, b) = (self.expr(a)?, self.expr(b)?);
                 let (a, b) = self.meet(a, b);
                 let not = matches!(expr, ast::Expr::IsNotDistinctFrom(..));
-                boolean(negated(not, Node::Distinct(Box::new(a), Box::new(b))))
+                boolean(negated(not, PlanNode::Distinct(Box::new(a), Box::new(b))))
             }
             ast::Expr::Between { expr, negated: not, low, high } => {
                 let low = self.binary(expr, &BinaryOperator::GtEq, low, span)?.0;
                 let high = self.binary(expr, &BinaryOperator::LtEq, high, span)?.0;
-                boolean(negated(*not, Node::And(Box::new(low), Box::new(high))))
+                boolean(negated(*not, PlanNode::And(Box::new(low), Box::new(high))))
             }
             ast::Expr::InList { expr, list, negated: not } => {
                 let Typed(subject, ty) = self.expr(expr)?;
@@ -90,23 +91,23 @@ impl Binder<'_> {
                     items.push(self.coerced(typed, ta_or_text(ty)).0);
                 }
                 let subject = self.coerced(Typed(subject, ty), PgType::TEXT).0;
-                boolean(negated(*not, Node::In(Box::new(subject), items)))
+                boolean(negated(*not, PlanNode::In(Box::new(subject), items)))
             }
             ast::Expr::InSubquery { expr, subquery, negated: not } => {
                 let subject = self.expr(expr)?;
                 let (plan, columns) = self.query(subquery)?;
                 one_column(&columns, span)?;
                 let subject = self.coerced(subject, columns[0].ty).0;
-                boolean(negated(*not, Node::InQuery(Box::new(subject), Box::new(plan))))
+                boolean(negated(*not, PlanNode::InQuery(Box::new(subject), Box::new(plan))))
             }
             ast::Expr::Exists { subquery, negated: not } => {
                 let (plan, _) = self.query(subquery)?;
-                boolean(negated(*not, Node::Exists(Box::new(plan))))
+                boolean(negated(*not, PlanNode::Exists(Box::new(plan))))
             }
             ast::Expr::Subquery(query) => {
                 let (plan, columns) = self.query(query)?;
                 one_column(&columns, span)?;
-                Ok(Typed(Node::Scalar(Box::new(plan)), columns[0].ty))
+                Ok(Typed(PlanNode::Scalar(Box::new(plan)), columns[0].ty))
             }
             ast::Expr::AnyOp { left, compare_op, right, .. } => {
                 self.any(left, compare_op, right, false, span)
@@ -148,11 +149,18 @@ impl Binder<'_> {
                 };
                 let ty = ta_or_text(ty);
                 Ok(Typed(
-                    Node::Case { subject: subject.map(|typed| Box::new(typed.0)), branches, otherwise },
+                    PlanNode::Case { subject: subject.map(|typed| Box::new(typed.0)), branches, otherwise },
                     ty,
                 ))
             }
             ast::Expr::Array(array) => {
+                if !array.named {
+                    return Err(SqlError::new(code::SYNTAX_ERROR, "syntax error at or near \"[\"").at(span));
+                }
+                let nested = |element: &ast::Expr| matches!(element, ast::Expr::Array(_));
+                if array.elem.iter().any(nested) {
+                    return Err(SqlError::unsupported("an array of several dimensions").at(span));
+                }
                 let mut nodes = Vec::with_capacity(array.elem.len());
                 let mut ty = PgType::Unknown;
                 for element in &array.elem {
@@ -160,10 +168,10 @@ impl Binder<'_> {
                     ty = known(ty, element);
                     nodes.push(node);
                 }
-                Ok(Typed(Node::Array(nodes), ta_or_text(ty).array().unwrap_or(PgType::TextArray)))
+                Ok(Typed(PlanNode::Array(nodes), ta_or_text(ty).array().unwrap_or(PgType::TextArray)))
             }
             ast::Expr::CompoundFieldAccess { root, access_chain } => {
-                // The first names are a column's, with its table's before it.
+                // The first names are a column, after its table if it is qualified.
                 let mut name = match &**root {
                     ast::Expr::Identifier(ident) => vec![ident.clone()],
                     ast::Expr::CompoundIdentifier(idents) => idents.clone(),
@@ -182,14 +190,14 @@ impl Binder<'_> {
                     match access {
                         ast::AccessExpr::Subscript(ast::Subscript::Index { index }) => {
                             let index = Box::new(self.expr(index)?.0);
-                            let first = Node::Constant(Datum::int8(1 - first_index(ty)));
-                            let place = Node::Binary(Binary::Add, index, Box::new(first));
-                            node = Node::Element(Box::new(node), Box::new(place));
+                            let first = PlanNode::Constant(Datum::int8(1 - first_index(ty)));
+                            let place = PlanNode::Binary(Binary::Add, index, Box::new(first));
+                            node = PlanNode::Element(Box::new(node), Box::new(place));
                             ty = element_of(ty);
                         }
                         ast::AccessExpr::Dot(ast::Expr::Identifier(field)) if ty == PgType::Record => {
                             let (place, field) = record_field(field)?;
-                            node = Node::Field(Box::new(node), place);
+                            node = PlanNode::Field(Box::new(node), place);
                             ty = field;
                         }
                         _ => return Err(SqlError::unsupported("this field or slice of a value").at(span)),
@@ -230,22 +238,22 @@ impl Binder<'_> {
             ast::Value::Number(digits, _) => match digits.parse::<i64>() {
                 Ok(number) => {
                     let ty = if i32::try_from(number).is_ok() { PgType::INT4 } else { PgType::INT8 };
-                    Typed(Node::Constant(Datum::int8(number)), ty)
+                    Typed(PlanNode::Constant(Datum::int8(number)), ty)
                 }
                 Err(_) => {
                     let value = quorate_table::text::parse_text(Type::Numeric, digits)?;
-                    Typed(Node::Constant(Datum::Value(value)), PgType::Plain(Type::Numeric))
+                    Typed(PlanNode::Constant(Datum::Value(value)), PgType::Plain(Type::Numeric))
                 }
             },
-            ast::Value::Boolean(truth) => Typed(Node::Constant(Datum::bool(*truth)), PgType::BOOL),
-            ast::Value::Null => Typed(Node::Constant(Datum::NULL), PgType::Unknown),
+            ast::Value::Boolean(truth) => Typed(PlanNode::Constant(Datum::bool(*truth)), PgType::BOOL),
+            ast::Value::Null => Typed(PlanNode::Constant(Datum::NULL), PgType::Unknown),
             ast::Value::Placeholder(name) => {
                 let number = self.parameters.number(name, span)?;
                 let ty = self.parameters.ty(number).unwrap_or(PgType::Unknown);
                 parameter(number, ty)
             }
             other => match other.clone().into_string() {
-                Some(text) => Typed(Node::Constant(Datum::Value(Value::text_of(text))), PgType::Unknown),
+                Some(text) => Typed(PlanNode::Constant(Datum::Value(Value::text_of(text))), PgType::Unknown),
                 None => return Err(SqlError::unsupported(format!("the constant {other}")).at(span)),
             },
         })
@@ -268,9 +276,9 @@ impl Binder<'_> {
             "AND" | "OR" => {
                 let (left, right) = (self.condition(left)?, self.condition(right)?);
                 let node = if symbol == "AND" {
-                    Node::And(boxed(left), boxed(right))
+                    PlanNode::And(boxed(left), boxed(right))
                 } else {
-                    Node::Or(boxed(left), boxed(right))
+                    PlanNode::Or(boxed(left), boxed(right))
                 };
                 return Ok(Typed(node, PgType::BOOL));
             }
@@ -279,20 +287,20 @@ impl Binder<'_> {
                 let (text, pattern) =
                     (self.coerced(text, PgType::TEXT).0, self.coerced(pattern, PgType::TEXT).0);
                 let insensitive = symbol.ends_with('*');
-                let node = Node::Match { text: boxed(text), pattern: boxed(pattern), insensitive };
-                let node = if symbol.starts_with('!') { Node::Not(boxed(node)) } else { node };
+                let node = PlanNode::Match { text: boxed(text), pattern: boxed(pattern), insensitive };
+                let node = if symbol.starts_with('!') { PlanNode::Not(boxed(node)) } else { node };
                 return Ok(Typed(node, PgType::BOOL));
             }
             "~~" | "!~~" | "~~*" | "!~~*" => {
                 let node = self.like(left, right, None, symbol.ends_with('*'))?;
-                let node = if symbol.starts_with('!') { Node::Not(boxed(node)) } else { node };
+                let node = if symbol.starts_with('!') { PlanNode::Not(boxed(node)) } else { node };
                 return Ok(Typed(node, PgType::BOOL));
             }
             "&" => {
                 let (left, right) = (self.expr(left)?, self.expr(right)?);
                 let ty = known(left.1, right.1);
                 let (left, right) = self.meet(left, right);
-                return Ok(Typed(Node::BitAnd(boxed(left), boxed(right)), ty));
+                return Ok(Typed(PlanNode::BitAnd(boxed(left), boxed(right)), ty));
             }
             _ => {}
         }
@@ -312,17 +320,17 @@ impl Binder<'_> {
                 _ => known(ta, tb),
             }
         };
-        let node = Node::Binary(op, boxed(a), boxed(b));
-        // Whole numbers are computed in the widest type, and must fit the one that they have.
+        let node = PlanNode::Binary(op, boxed(a), boxed(b));
+        // Integers are computed as bigint, and the result must fit in the expression's type.
         let narrow = !op.is_comparison() && matches!(ty, PgType::Plain(Type::Int2 | Type::Int4));
-        Ok(Typed(if narrow { Node::Cast(boxed(node), PgType::INT8, ty) } else { node }, ty))
+        Ok(Typed(if narrow { PlanNode::Cast(boxed(node), PgType::INT8, ty) } else { node }, ty))
     }
 
     fn is(&mut self, inner: &ast::Expr, truth: bool, wanted: bool) -> Result<Typed> {
         let node = self.condition(inner)?;
-        let other = Node::Constant(Datum::bool(truth));
-        let distinct = Node::Distinct(Box::new(node), Box::new(other));
-        Ok(Typed(if wanted { Node::Not(Box::new(distinct)) } else { distinct }, PgType::BOOL))
+        let other = PlanNode::Constant(Datum::bool(truth));
+        let distinct = PlanNode::Distinct(Box::new(node), Box::new(other));
+        Ok(Typed(if wanted { PlanNode::Not(Box::new(distinct)) } else { distinct }, PgType::BOOL))
     }
 
     fn any(
@@ -345,7 +353,7 @@ impl Binder<'_> {
             ast::Expr::Subquery(query) => {
                 let (plan, columns) = self.query(query)?;
                 one_column(&columns, span)?;
-                (Node::ArrayOf(Box::new(plan)), columns[0].ty)
+                (PlanNode::ArrayOf(Box::new(plan)), columns[0].ty)
             }
             other => {
                 let typed = self.expr(other)?;
@@ -355,7 +363,7 @@ impl Binder<'_> {
             }
         };
         let left = self.coerced(left, element).0;
-        Ok(Typed(Node::Any { left: Box::new(left), op, right: Box::new(right), all }, PgType::BOOL))
+        Ok(Typed(PlanNode::Any { left: Box::new(left), op, right: Box::new(right), all }, PgType::BOOL))
     }
 
     fn like(
@@ -364,18 +372,19 @@ impl Binder<'_> {
         pattern: &ast::Expr,
         escape: Option<&ast::ValueWithSpan>,
         insensitive: bool,
-    ) -> Result<Node> {
+    ) -> Result<PlanNode> {
         let (text, pattern) = (self.expr(text)?, self.expr(pattern)?);
         let (text, pattern) = (self.coerced(text, PgType::TEXT).0, self.coerced(pattern, PgType::TEXT).0);
         let escape = match escape {
             None => Some('\\'),
             Some(value) => value.value.clone().into_string().and_then(|text| text.chars().next()),
         };
-        Ok(Node::Like { text: Box::new(text), pattern: Box::new(pattern), escape, insensitive })
+        Ok(PlanNode::Like { text: Box::new(text), pattern: Box::new(pattern), escape, insensitive })
     }
 }
 
-/// The place and type of a record's field. The only records are those of `_pg_expandarray`: an element and its number.
+/// Returns the index and type of a record's field. All records come from `_pg_expandarray`: an element and
+/// its number.
 fn record_field(field: &ast::Ident) -> Result<(usize, PgType)> {
     match scope::fold(field).as_str() {
         "x" => Ok((0, PgType::Plain(Type::Int2))),

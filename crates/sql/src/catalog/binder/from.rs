@@ -1,4 +1,4 @@
-//! FROM: relations, joins, derived tables and functions that make rows.
+//! Binds FROM: relations, joins, derived tables, and functions that return rows.
 
 use quorate_table::{expr::Binary, value::Type};
 use sqlparser::{
@@ -11,11 +11,11 @@ use crate::{
     catalog::{
         datum::Datum,
         functions,
-        plan::{From, Node, Plan},
+        plan::{CatalogPlan, From, PlanNode},
         relations,
     },
     error::{Result, SqlError, code},
-    statement::scope,
+    statement::{parameters::SessionValue, scope, select::clauses},
     types::PgType,
 };
 
@@ -56,9 +56,10 @@ impl Binder<'_> {
         self.levels.last().expect("inside a level")
     }
 
-    /// The condition that columns of these names are equal on both sides of a join. The right one is seen no more.
-    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<Node>> {
-        let mut on: Option<Node> = None;
+    /// Returns the condition of a join by USING: these columns are equal on both sides. The right column is
+    /// hidden then.
+    fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<PlanNode>> {
+        let mut on: Option<PlanNode> = None;
         for name in names {
             let level = self.levels.last_mut().expect("inside a level");
             let (left, right) = level.split_at_mut(begin);
@@ -76,11 +77,11 @@ impl Binder<'_> {
             };
             column.using = Using::Merged;
             left[kept].using = Using::Kept;
-            let side = |index| Box::new(Node::Column { level: 0, index });
-            let equal = Node::Binary(Binary::Equal, side(kept), side(begin + right));
+            let side = |index| Box::new(PlanNode::Column { level: 0, index });
+            let equal = PlanNode::Binary(Binary::Equal, side(kept), side(begin + right));
             on = Some(match on {
                 None => equal,
-                Some(before) => Node::And(Box::new(before), Box::new(equal)),
+                Some(before) => PlanNode::And(Box::new(before), Box::new(equal)),
             });
         }
         Ok(on)
@@ -90,10 +91,53 @@ impl Binder<'_> {
         self.levels.last_mut().expect("inside a level").extend(columns);
     }
 
+    /// Adds the columns of a derived table to the level, under the names from its alias.
+    fn reach_renamed(
+        &mut self,
+        table: &str,
+        columns: Vec<Column>,
+        alias: Option<&ast::TableAlias>,
+    ) -> Result<()> {
+        let renamed = renamed(alias, columns.len())?;
+        let columns = columns.into_iter().enumerate().map(|(index, column)| {
+            Column::new(table, renamed.get(index).cloned().unwrap_or(column.name), column.ty)
+        });
+        self.reach(columns.collect::<Vec<_>>());
+        Ok(())
+    }
+
+    /// Binds a query of WITH at a place where it is named. Such a query changes nothing, so it can be
+    /// evaluated at each of these places.
+    fn with_query(&mut self, place: usize, alias: Option<&ast::TableAlias>, span: Span) -> Result<From> {
+        self.with_uses += 1;
+        if self.with_uses > WITH_USES_MAX {
+            let message = format!("the queries of WITH are named more than {WITH_USES_MAX} times");
+            return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, message).at(span));
+        }
+        // The query sees only the queries before it.
+        let later = self.with.split_off(place);
+        let bound = self.derived(&later[0].query, false);
+        let named = later[0].clone();
+        self.with.extend(later);
+        let (plan, mut columns) = bound?;
+        clauses::check_renamed(&named.alias, columns.len())?;
+        for (column, name) in columns.iter_mut().zip(&named.alias.columns) {
+            column.name = scope::fold(&name.name);
+        }
+        let table = alias.map_or(named.name, |alias| scope::fold(&alias.name));
+        self.reach_renamed(&table, columns, alias)?;
+        Ok(From::Derived { plan: Box::new(plan), lateral: false })
+    }
+
     fn factor(&mut self, factor: &ast::TableFactor) -> Result<From> {
         match factor {
             ast::TableFactor::Table { name, alias, args: None, .. } => {
                 let parts = scope::parts(name)?;
+                if let [named] = parts.as_slice()
+                    && let Some(place) = self.with.iter().rposition(|with| with.name == *named)
+                {
+                    return self.with_query(place, alias.as_ref(), name.span());
+                }
                 let (schema, bare) = match parts.as_slice() {
                     [bare] => (None, bare),
                     [schema, bare] | [_, schema, bare] => (Some(schema.as_str()), bare),
@@ -103,10 +147,7 @@ impl Binder<'_> {
                     return Err(self.no_relation(name, schema, bare));
                 };
                 let table = alias.as_ref().map_or_else(|| bare.clone(), |alias| scope::fold(&alias.name));
-                let renamed: Vec<String> = alias
-                    .iter()
-                    .flat_map(|alias| alias.columns.iter().map(|column| scope::fold(&column.name)))
-                    .collect();
+                let renamed = renamed(alias.as_ref(), relation.columns.len())?;
                 let columns = relation.columns.iter().enumerate().map(|(index, (name, ty))| {
                     Column::new(
                         &table,
@@ -134,23 +175,12 @@ impl Binder<'_> {
                     (true, [array]) => Some(numbers(self.expr(array)?.0)),
                     (true, _) => return Err(SqlError::unsupported("WITH ORDINALITY of several arrays")),
                 };
-                Ok(self.elements("unnest", columns, numbers, alias.as_ref()))
+                self.elements("unnest", columns, numbers, alias.as_ref())
             }
             ast::TableFactor::Derived { lateral, subquery, alias, .. } => {
                 let (plan, columns) = self.derived(subquery, *lateral)?;
                 let table = alias.as_ref().map(|alias| scope::fold(&alias.name)).unwrap_or_default();
-                let renamed: Vec<String> = alias
-                    .iter()
-                    .flat_map(|alias| alias.columns.iter().map(|column| scope::fold(&column.name)))
-                    .collect();
-                let columns: Vec<Column> = columns
-                    .into_iter()
-                    .enumerate()
-                    .map(|(index, column)| {
-                        Column::new(&table, renamed.get(index).cloned().unwrap_or(column.name), column.ty)
-                    })
-                    .collect();
-                self.reach(columns);
+                self.reach_renamed(&table, columns, alias.as_ref())?;
                 Ok(From::Derived { plan: Box::new(plan), lateral: *lateral })
             }
             ast::TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins),
@@ -158,8 +188,8 @@ impl Binder<'_> {
         }
     }
 
-    /// A derived table that is not lateral sees only what is around the whole select.
-    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(Plan, Vec<Column>)> {
+    /// Binds a derived table. Without LATERAL it sees only the levels around the whole select.
+    fn derived(&mut self, query: &ast::Query, lateral: bool) -> Result<(CatalogPlan, Vec<Column>)> {
         if lateral {
             return self.query(query);
         }
@@ -194,11 +224,21 @@ impl Binder<'_> {
             ("pg_get_keywords", 0) => {
                 let column = |place: usize| {
                     let word = |line: &str| line.split(' ').nth(place).map_or(Datum::NULL, Datum::text);
-                    Typed(Node::Constant(Datum::array(KEYWORDS.lines().map(word).collect())), PgType::TEXT)
+                    Typed(
+                        PlanNode::Constant(Datum::array(KEYWORDS.lines().map(word).collect())),
+                        PgType::TEXT,
+                    )
                 };
                 vec![("word", column(0)), ("catcode", column(1))]
             }
-            _ => return Err(SqlError::unsupported(format!("the function {bare} in FROM")).at(name.span())),
+            // Any other function returns one row.
+            _ => {
+                let Typed(node, ty) = match SessionValue::named(&bare).filter(|_| arguments.is_empty()) {
+                    Some(value) => Typed(PlanNode::Parameter(value.number()), value.ty()),
+                    None => self.call(&bare, arguments, name.span())?,
+                };
+                vec![(bare.as_str(), Typed(PlanNode::Array(vec![node]), ty))]
+            }
         };
         let numbers = match (with_ordinality, columns.len()) {
             (false, _) => None,
@@ -208,17 +248,19 @@ impl Binder<'_> {
             }
             (true, _) => return Err(SqlError::unsupported(format!("WITH ORDINALITY of {bare}"))),
         };
-        Ok(self.elements(&bare, columns, numbers, alias))
+        self.elements(&bare, columns, numbers, alias)
     }
 
-    /// Rows of a function's columns, and their numbers if they are asked for. One column alone takes the table's name.
+    /// Binds the rows of a function: its columns, and their numbers with ORDINALITY. A single column takes
+    /// the table's name.
     fn elements(
         &mut self,
         name: &str,
         columns: Vec<(&str, Typed)>,
         numbers: Option<Typed>,
         alias: Option<&ast::TableAlias>,
-    ) -> From {
+    ) -> Result<From> {
+        renamed(alias, columns.len() + usize::from(numbers.is_some()))?;
         let table = alias.map_or_else(|| name.to_owned(), |alias| scope::fold(&alias.name));
         let alone = columns.len() == 1;
         let mut arrays = Vec::with_capacity(columns.len());
@@ -231,16 +273,16 @@ impl Binder<'_> {
             self.reach([Column::new(&table, name, ty)]);
             arrays.push(node);
         }
-        From::Elements(arrays)
+        Ok(From::Elements(arrays))
     }
 
-    /// What a function makes rows of: an array, with its elements' type.
+    /// Returns the array whose elements become a function's rows, with the elements' type.
     pub(super) fn rows_of(&mut self, name: &str, mut arguments: Vec<Typed>, span: Span) -> Result<Typed> {
         let types: Vec<PgType> = arguments.iter().map(|Typed(_, ty)| *ty).collect();
         if name == "generate_series" {
             let ty = series(&types, span)?;
             let bounds = arguments.into_iter().map(|bound| self.coerced(bound, ty).0).collect();
-            return Ok(Typed(Node::Call(functions::Builtin::GenerateSeries, bounds), ty));
+            return Ok(Typed(PlanNode::Call(functions::Builtin::GenerateSeries, bounds), ty));
         }
         match types.as_slice() {
             [array] if name == "unnest" && array.info().category == 'A' => {
@@ -248,7 +290,7 @@ impl Binder<'_> {
             }
             _ => match functions::find(name, &types) {
                 Some((builtin, ty)) => Ok(Typed(
-                    Node::Call(builtin, arguments.into_iter().map(|Typed(node, _)| node).collect()),
+                    PlanNode::Call(builtin, arguments.into_iter().map(|Typed(node, _)| node).collect()),
                     ty,
                 )),
                 None => Err(no_function(name, &types, span)),
@@ -257,15 +299,26 @@ impl Binder<'_> {
     }
 }
 
+/// Returns the column names from an alias, which may name fewer than `columns`.
+fn renamed(alias: Option<&ast::TableAlias>, columns: usize) -> Result<Vec<String>> {
+    let Some(alias) = alias else { return Ok(Vec::new()) };
+    clauses::check_renamed(alias, columns)?;
+    Ok(alias.columns.iter().map(|column| scope::fold(&column.name)).collect())
+}
+
+/// Most uses of WITH queries in a statement. Each use is bound separately, and the queries may use each
+/// other.
+const WITH_USES_MAX: usize = 64;
+
 /// PostgreSQL 15's keywords and their categories.
 const KEYWORDS: &str = include_str!("keywords.txt");
 
-/// The numbers of an array's elements, from one on.
-fn numbers(array: Node) -> Typed {
-    Typed(Node::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
+/// Returns the numbers of an array's elements, from 1.
+fn numbers(array: PlanNode) -> Typed {
+    Typed(PlanNode::Call(functions::Builtin::Subscripts(1), vec![array]), PgType::INT8)
 }
 
-/// The type of a series with these bounds: `integer`, or `bigint` where one of them is.
+/// Returns the type of a series with these bounds: `bigint` if one of them is, otherwise `integer`.
 fn series(bounds: &[PgType], span: Span) -> Result<PgType> {
     let wide = bounds.contains(&PgType::INT8);
     let narrow = bounds.contains(&PgType::INT4);

@@ -1,4 +1,4 @@
-//! Calls: scalar functions, aggregates, `row_number`, and functions that make rows in a select list.
+//! Binds calls: scalar functions, aggregates, `row_number`, and functions in a select list that return rows.
 
 use quorate_table::value::Type;
 use sqlparser::{
@@ -6,11 +6,11 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, Column, Set, Typed, query::one_column, ta_or_text};
+use super::{Binder, Column, SetReturningCalls, Typed, query::one_column, ta_or_text};
 use crate::{
     catalog::{
         functions,
-        plan::{Aggregate, AggregateFunction, Node, Window},
+        plan::{Aggregate, AggregateFunction, PlanNode, Window},
     },
     error::{Result, SqlError, code},
     statement::{parameters::SessionValue, scope},
@@ -28,21 +28,24 @@ impl Binder<'_> {
     }
 
     pub(super) fn function(&mut self, function: &ast::Function, span: Span) -> Result<Typed> {
-        let name = scope::parts(&function.name)?.pop().unwrap_or_default();
+        let mut schema = scope::parts(&function.name)?;
+        let name = schema.pop().unwrap_or_default();
+        if !schema.is_empty() && schema != ["pg_catalog"] && schema != ["information_schema"] {
+            let message = format!("schema \"{}\" does not exist", schema.join("."));
+            return Err(SqlError::new(code::INVALID_SCHEMA_NAME, message).at(span));
+        }
         if let Some(ast::WindowType::WindowSpec(spec)) = &function.over
             && name == "row_number"
             && spec.window_name.is_none()
             && spec.window_frame.is_none()
+            && function.filter.is_none()
+            && matches!(&function.args, FunctionArguments::List(list) if *list == NO_ARGUMENTS)
         {
             let partition =
                 spec.partition_by.iter().map(|expr| Ok(self.expr(expr)?.0)).collect::<Result<_>>()?;
-            let order = spec
-                .order_by
-                .iter()
-                .map(|key| Ok((self.expr(&key.expr)?.0, key.options.asc == Some(false))))
-                .collect::<Result<_>>()?;
+            let order = spec.order_by.iter().map(|key| self.key(key, span)).collect::<Result<_>>()?;
             self.windows.push(Window { partition, order });
-            return Ok(Typed(Node::Number(self.windows.len() - 1), PgType::INT8));
+            return Ok(Typed(PlanNode::Number(self.windows.len() - 1), PgType::INT8));
         }
         if function.over.is_some() || function.filter.is_some() {
             return Err(SqlError::unsupported("a window or FILTER").at(span));
@@ -50,7 +53,7 @@ impl Binder<'_> {
         let list = match &function.args {
             FunctionArguments::None => {
                 return match SessionValue::named(&name) {
-                    Some(value) => Ok(Typed(Node::Parameter(value.number()), value.ty())),
+                    Some(value) => Ok(Typed(PlanNode::Parameter(value.number()), value.ty())),
                     None => Err(no_function(&name, &[], span)),
                 };
             }
@@ -58,7 +61,7 @@ impl Binder<'_> {
                 let (plan, columns) = self.query(query)?;
                 one_column(&columns, span)?;
                 let ty = columns[0].ty.array().unwrap_or(PgType::TextArray);
-                return Ok(Typed(Node::ArrayOf(Box::new(plan)), ty));
+                return Ok(Typed(PlanNode::ArrayOf(Box::new(plan)), ty));
             }
             FunctionArguments::Subquery(_) => {
                 return Err(SqlError::unsupported(format!("{name} of a query")).at(span));
@@ -68,10 +71,19 @@ impl Binder<'_> {
         if let Some(aggregate) = aggregate_named(&name) {
             return self.aggregate(aggregate, list, span);
         }
+        for (present, what) in [
+            (list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct), "DISTINCT"),
+            (!list.clauses.is_empty(), "ORDER BY"),
+        ] {
+            if present {
+                let message = format!("{what} specified, but {name} is not an aggregate function");
+                return Err(SqlError::new("42809", message).at(span));
+            }
+        }
         if list.args.is_empty()
             && let Some(value) = SessionValue::named(&name)
         {
-            return Ok(Typed(Node::Parameter(value.number()), value.ty()));
+            return Ok(Typed(PlanNode::Parameter(value.number()), value.ty()));
         }
         let arguments = self.arguments(&list.args, span)?;
         if matches!(name.as_str(), "unnest" | "generate_series" | "generate_subscripts" | "_pg_expandarray") {
@@ -81,23 +93,32 @@ impl Binder<'_> {
         self.call(&name, arguments, span)
     }
 
-    /// A column of the rows that functions of the select list make.
+    /// Binds a key of ORDER BY within a call. The second result says whether it descends.
+    fn key(&mut self, key: &ast::OrderByExpr, span: Span) -> Result<(PlanNode, bool)> {
+        let descends = key.options.asc == Some(false);
+        if key.options.nulls_first.is_some_and(|first| first != descends) {
+            return Err(SqlError::unsupported("NULLS FIRST or NULLS LAST within a call").at(span));
+        }
+        Ok((self.expr(&key.expr)?.0, descends))
+    }
+
+    /// Binds a call in a select list that returns rows, as a column of those rows.
     fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
         let level = self.levels.last_mut().expect("inside a level");
-        let Set::List(calls) = &mut self.set else {
+        let SetReturningCalls::List(calls) = &mut self.set else {
             return Err(SqlError::unsupported("a function that makes rows outside a select list").at(span));
         };
         let place = match calls.iter().position(|(written, _)| *written == call) {
             Some(place) => place,
             None => {
-                // No name reaches it, nor does `*`.
+                // No name matches this column, nor does `*`.
                 level.push(Column::new("", "", ty));
                 calls.push((call, node));
                 calls.len() - 1
             }
         };
         let index = level.len() - calls.len() + place;
-        Ok(Typed(Node::Column { level: 0, index }, ty))
+        Ok(Typed(PlanNode::Column { level: 0, index }, ty))
     }
 
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Typed>, span: Span) -> Result<Typed> {
@@ -107,10 +128,10 @@ impl Binder<'_> {
         };
         let mut nodes = Vec::with_capacity(arguments.len());
         for argument in arguments {
-            let is_open = matches!(argument.0, Node::Parameter(_));
+            let is_open = matches!(argument.0, PlanNode::Parameter(_));
             nodes.push(if is_open { self.coerced(argument, PgType::TEXT).0 } else { argument.0 });
         }
-        Ok(Typed(Node::Call(builtin, nodes), ty))
+        Ok(Typed(PlanNode::Call(builtin, nodes), ty))
     }
 
     fn aggregate(
@@ -125,7 +146,7 @@ impl Binder<'_> {
                 return Err(SqlError::unsupported("this clause of an aggregate").at(span));
             };
             for key in keys {
-                order.push((self.expr(&key.expr)?.0, key.options.asc == Some(false)));
+                order.push(self.key(key, span)?);
             }
         }
         let star = matches!(list.args.as_slice(), [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)]);
@@ -145,9 +166,13 @@ impl Binder<'_> {
         };
         let arguments = arguments.into_iter().map(|Typed(node, _)| node).collect();
         let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
-        Ok(Typed(Node::Aggregate(Box::new(Aggregate { function, arguments, distinct, order })), ty))
+        Ok(Typed(PlanNode::Aggregate(Box::new(Aggregate { function, arguments, distinct, order })), ty))
     }
 }
+
+/// The parentheses of a call without arguments.
+const NO_ARGUMENTS: ast::FunctionArgumentList =
+    ast::FunctionArgumentList { duplicate_treatment: None, args: Vec::new(), clauses: Vec::new() };
 
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {

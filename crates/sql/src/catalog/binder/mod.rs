@@ -1,7 +1,8 @@
-//! Queries of the catalog, from syntax to a `Plan`.
+//! Binds queries of the catalog: from syntax to a `CatalogPlan`.
 //!
-//! `query` binds what surrounds a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, `from` its relations,
-//! `expr` expressions and `function` calls. Names are looked up level by level, the innermost select first.
+//! `query` binds the parts around a select (UNION, VALUES, ORDER BY, LIMIT), `select` one select, `from` its
+//! relations, `expr` expressions and `function` calls. Names are looked up level by level, the innermost
+//! select first.
 
 mod expr;
 mod from;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use sqlparser::ast;
 
-use super::plan::{Node, Window};
+use super::plan::{PlanNode, Window};
 use crate::{
     backend::Catalog,
     error::{Result, SqlError, code},
@@ -28,8 +29,15 @@ use crate::{
 
 /// Binds a query of the catalog.
 pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Query> {
-    let mut binder =
-        Binder { parameters, catalog, levels: Vec::new(), windows: Vec::new(), set: Set::Refused };
+    let mut binder = Binder {
+        parameters,
+        catalog,
+        levels: Vec::new(),
+        windows: Vec::new(),
+        set: SetReturningCalls::Refused,
+        with: Vec::new(),
+        with_uses: 0,
+    };
     let (plan, columns) = binder.query(query)?;
     let sent = |ty| if ty == PgType::Record { PgType::TEXT } else { ty };
     let fields = columns.into_iter().map(|column| Field::new(column.name, sent(column.ty))).collect();
@@ -37,24 +45,24 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
     Ok(Query { source: Source::Catalog(Box::new(plan)), finish, fields })
 }
 
-/// A column in reach, or of a result.
+/// A column that an expression can name, or a column of a result.
 #[derive(Clone, Debug)]
 struct Column {
-    /// The name of its table here.
+    /// The name or alias of its table.
     table: String,
     name: String,
     ty: PgType,
     using: Using,
 }
 
-/// What a join by USING made of a column.
+/// The effect that a join by USING has on a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Using {
-    /// Nothing.
+    /// Not in a USING list.
     Not,
-    /// It stands for both, and comes first in `*`.
+    /// Kept. It stands for both columns, and comes first in `*`.
     Kept,
-    /// The other one stands for it.
+    /// Hidden, because the column of the other side stands for it.
     Merged,
 }
 
@@ -67,47 +75,61 @@ impl Column {
 struct Binder<'a> {
     parameters: &'a mut Parameters,
     catalog: &'a Arc<Catalog>,
-    /// Columns in reach, the innermost level last.
+    /// Columns that can be named, the innermost level last.
     levels: Vec<Vec<Column>>,
     /// Windows of the select that is being bound.
     windows: Vec<Window>,
-    set: Set,
+    set: SetReturningCalls,
+    /// The WITH queries that can be named, the innermost last.
+    with: Vec<CommonTable>,
+    /// Number of uses of WITH queries so far.
+    with_uses: usize,
 }
 
-/// Functions that make rows, in the select list that is being bound.
-enum Set {
-    /// This is not a select list.
+/// A query of WITH.
+#[derive(Clone)]
+struct CommonTable {
+    name: String,
+    /// The names of the table's columns, which may be fewer than there are.
+    alias: ast::TableAlias,
+    query: Box<ast::Query>,
+}
+
+/// The calls in the current select list that return rows.
+enum SetReturningCalls {
+    /// Refused, because the expression is not in a select list.
     Refused,
-    /// Their rows come behind those of FROM, side by side: a column for each call, as it is written, and what makes it.
-    List(Vec<(String, Node)>),
+    /// The calls and their arrays. Their elements become columns after those of FROM, a column for each
+    /// different call.
+    List(Vec<(String, PlanNode)>),
 }
 
 /// An expression with its type.
-struct Typed(Node, PgType);
+struct Typed(PlanNode, PgType);
 
 impl Binder<'_> {
-    fn condition(&mut self, expr: &ast::Expr) -> Result<Node> {
+    fn condition(&mut self, expr: &ast::Expr) -> Result<PlanNode> {
         let typed = self.expr(expr)?;
         Ok(self.coerced(typed, PgType::BOOL).0)
     }
 
-    /// Gives an undecided expression a type.
+    /// Converts an expression of unknown type to `to`. Any other expression stays.
     fn coerced(&mut self, Typed(node, ty): Typed, to: PgType) -> Typed {
         if ty != PgType::Unknown {
             return Typed(node, ty);
         }
         match node {
-            Node::Parameter(number) => {
+            PlanNode::Parameter(number) => {
                 self.parameters.decide(number, to);
                 parameter(number, to)
             }
-            Node::Constant(datum) if datum.is_null() => Typed(Node::Constant(datum), to),
-            node => Typed(Node::Cast(Box::new(node), PgType::Unknown, to), to),
+            PlanNode::Constant(datum) if datum.is_null() => Typed(PlanNode::Constant(datum), to),
+            node => Typed(PlanNode::Cast(Box::new(node), PgType::Unknown, to), to),
         }
     }
 
-    /// Lets two operands meet: an undecided one becomes what the other is.
-    fn meet(&mut self, a: Typed, b: Typed) -> (Node, Node) {
+    /// Converts the operands of unknown type to the type of the other operand.
+    fn meet(&mut self, a: Typed, b: Typed) -> (PlanNode, PlanNode) {
         let (ta, tb) = (a.1, b.1);
         let a = if ta == PgType::Unknown {
             self.coerced(a, if tb == PgType::Unknown { PgType::TEXT } else { tb })
@@ -133,7 +155,9 @@ impl Binder<'_> {
             let found: Vec<(usize, &Column)> = found.collect();
             match found.as_slice() {
                 [] => {}
-                [(index, column)] => return Ok(Typed(Node::Column { level: out, index: *index }, column.ty)),
+                [(index, column)] => {
+                    return Ok(Typed(PlanNode::Column { level: out, index: *index }, column.ty));
+                }
                 _ => {
                     return Err(SqlError::new(
                         code::AMBIGUOUS_COLUMN,
@@ -147,7 +171,7 @@ impl Binder<'_> {
             && ident.quote_style.is_none()
             && let Some(value) = SessionValue::named(name)
         {
-            return Ok(Typed(Node::Parameter(value.number()), value.ty()));
+            return Ok(Typed(PlanNode::Parameter(value.number()), value.ty()));
         }
         let shown = match table {
             Some(table) => format!("column {table}.{name} does not exist"),
@@ -157,10 +181,15 @@ impl Binder<'_> {
     }
 }
 
-/// A parameter of this type. One that stands for an object may come as its name.
+/// Returns a parameter of this type. A parameter for an object id may be a name, and an array comes as its
+/// text.
 fn parameter(number: usize, ty: PgType) -> Typed {
-    let node = Node::Parameter(number);
-    let node = if ty.is_oid() { Node::Cast(Box::new(node), PgType::Unknown, ty) } else { node };
+    let node = PlanNode::Parameter(number);
+    let node = if ty.is_oid() || ty.element().is_some() {
+        PlanNode::Cast(Box::new(node), PgType::Unknown, ty)
+    } else {
+        node
+    };
     Typed(node, ty)
 }
 
@@ -172,7 +201,7 @@ fn ta_or_text(ty: PgType) -> PgType {
     known(ty, PgType::TEXT)
 }
 
-/// The index of an array's first element; a vector's is 0.
+/// Returns the index of an array's first element: 1, and 0 for a vector.
 pub(super) fn first_index(ty: PgType) -> i64 {
     i64::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector))
 }

@@ -1,4 +1,4 @@
-//! What surrounds a select: UNION, VALUES, ORDER BY, LIMIT and OFFSET.
+//! Binds the parts around a select: UNION, VALUES, ORDER BY, LIMIT and OFFSET.
 
 use quorate_table::operation::Order;
 use sqlparser::{
@@ -6,46 +6,69 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, Column, Set, Typed};
+use super::{Binder, Column, CommonTable, SetReturningCalls, Typed};
 use crate::{
-    catalog::plan::{Body, Node, Plan},
+    catalog::{
+        datum::Datum,
+        plan::{Body, CatalogPlan, PlanNode},
+    },
     error::{Result, SqlError, code},
-    statement::{scope, select::clauses},
+    statement::{
+        scope,
+        select::clauses::{self, Limit},
+    },
     types::PgType,
 };
 
 impl Binder<'_> {
-    pub(super) fn query(&mut self, query: &ast::Query) -> Result<(Plan, Vec<Column>)> {
-        let tail = clauses::tail(query)?;
-        let around = std::mem::replace(&mut self.set, Set::Refused);
-        let (body, mut columns, order, hidden) = self.body(&query.body, tail.order)?;
-        // A result that nobody gave a type is text; an object's name is shown rather than its number.
-        for column in &mut columns {
-            if column.ty == PgType::Unknown
-                || (column.ty.is_oid() && !matches!(column.ty, PgType::Oid | PgType::Xid))
-            {
-                column.ty = PgType::TEXT;
+    pub(super) fn query(&mut self, query: &ast::Query) -> Result<(CatalogPlan, Vec<Column>)> {
+        let outside = self.with.len();
+        for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
+            let ast::Cte { alias, query, from: _, materialized: _, closing_paren_token: _ } = cte;
+            let name = scope::fold(&alias.name);
+            if self.with[outside..].iter().any(|with| with.name == name) {
+                let message = format!("WITH query name \"{name}\" specified more than once");
+                return Err(SqlError::new("42712", message).at(alias.name.span));
             }
+            self.with.push(CommonTable { name, alias: alias.clone(), query: query.clone() });
+        }
+        let bound = self.query_within(query);
+        self.with.truncate(outside);
+        bound
+    }
+
+    fn query_within(&mut self, query: &ast::Query) -> Result<(CatalogPlan, Vec<Column>)> {
+        let tail = clauses::tail_behind_with(query)?;
+        let around = std::mem::replace(&mut self.set, SetReturningCalls::Refused);
+        let (body, mut columns, order, hidden) = self.body(&query.body, tail.order)?;
+        // A result column of unknown type is text. An object id for a name is shown as the name.
+        for column in &mut columns {
+            column.ty = if column.ty == PgType::Unknown { PgType::TEXT } else { column.ty.shown() };
         }
         let visible = columns.len() - hidden;
         columns.truncate(visible);
         self.levels.push(Vec::new());
-        let mut count = |expr: Option<&ast::Expr>| -> Result<Option<Node>> {
+        let mut count = |expr: Option<&ast::Expr>| -> Result<Option<PlanNode>> {
             expr.map(|expr| {
                 let typed = self.expr(expr)?;
                 Ok(self.coerced(typed, PgType::INT8).0)
             })
             .transpose()
         };
-        let limit = count(tail.limit)?;
         let offset = count(tail.offset)?;
+        let limit = match tail.limit {
+            Limit::None => None,
+            Limit::Of(expr) => count(Some(expr))?,
+            Limit::One => Some(PlanNode::Constant(Datum::int8(1))),
+        };
         self.levels.pop();
         self.set = around;
         let types = columns.iter().map(|column| column.ty).collect();
-        Ok((Plan { body, order, limit, offset, visible, types }, columns))
+        Ok((CatalogPlan { body, order, limit, offset, visible, types }, columns))
     }
 
-    /// A body, its columns with the hidden ones last, its order, and how many are hidden.
+    /// Binds a body. Returns it with its columns (hidden ones last), its order, and the number of hidden
+    /// columns.
     fn body(
         &mut self,
         body: &ast::SetExpr,
@@ -57,7 +80,7 @@ impl Binder<'_> {
                 let (plan, columns) = self.query(query)?;
                 let types = plan.types.clone();
                 let visible = plan.visible;
-                let all = Plan {
+                let all = CatalogPlan {
                     body: Body::Values(Vec::new()),
                     order: Vec::new(),
                     limit: None,
@@ -91,6 +114,7 @@ impl Binder<'_> {
                 Ok((Body::Union { left: Box::new(left), right: Box::new(right), all }, columns, order, 0))
             }
             ast::SetExpr::Values(values) => {
+                clauses::same_length(values)?;
                 self.levels.push(Vec::new());
                 let mut rows = Vec::with_capacity(values.rows.len());
                 let mut types: Vec<PgType> = Vec::new();
@@ -120,11 +144,11 @@ impl Binder<'_> {
         }
     }
 
-    fn side(&mut self, body: &ast::SetExpr) -> Result<(Plan, Vec<Column>)> {
+    fn side(&mut self, body: &ast::SetExpr) -> Result<(CatalogPlan, Vec<Column>)> {
         let (body, columns, order, _) = self.body(body, &[])?;
         let types = columns.iter().map(|column| column.ty).collect();
         let visible = columns.len();
-        Ok((Plan { body, order, limit: None, offset: None, visible, types }, columns))
+        Ok((CatalogPlan { body, order, limit: None, offset: None, visible, types }, columns))
     }
 }
 

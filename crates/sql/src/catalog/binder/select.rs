@@ -1,11 +1,11 @@
-//! One select: its list, conditions, groups and order.
+//! Binds one select: its list, conditions, groups and order.
 
 use quorate_table::operation::Order;
 use sqlparser::ast::{self, BinaryOperator, Spanned};
 
-use super::{Binder, Column, Set, Typed, Using};
+use super::{Binder, Column, SetReturningCalls, Typed, Using};
 use crate::{
-    catalog::plan::{Body, From, Node, Select, visit},
+    catalog::plan::{Body, From, PlanNode, Select, visit},
     error::{Result, SqlError},
     statement::{expr::name::column_name, scope, select::clauses},
     types::PgType,
@@ -17,7 +17,6 @@ impl Binder<'_> {
         select: &ast::Select,
         order: &[ast::OrderByExpr],
     ) -> Result<(Body, Vec<Column>, Vec<Order>, usize)> {
-        clauses::refuse_extras(select)?;
         self.levels.push(Vec::new());
         let around = std::mem::take(&mut self.windows);
         let bound = self.select_within(select, order);
@@ -49,7 +48,7 @@ impl Binder<'_> {
         let mut nodes = Vec::new();
         let mut exprs: Vec<Option<&ast::Expr>> = Vec::new();
         let named = self.levels.last().map_or(0, Vec::len);
-        self.set = Set::List(Vec::new());
+        self.set = SetReturningCalls::List(Vec::new());
         for item in &select.projection {
             let (expr, name) = match item {
                 ast::SelectItem::UnnamedExpr(expr) => (expr, column_name(expr)),
@@ -73,7 +72,7 @@ impl Binder<'_> {
                     }
                     for index in places {
                         columns.push(level[index].clone());
-                        nodes.push(Node::Column { level: 0, index });
+                        nodes.push(PlanNode::Column { level: 0, index });
                         exprs.push(None);
                     }
                     continue;
@@ -88,9 +87,9 @@ impl Binder<'_> {
             nodes.push(node);
             exprs.push(Some(expr));
         }
-        let rows = match std::mem::replace(&mut self.set, Set::Refused) {
-            Set::List(calls) => calls.into_iter().map(|(_, node)| node).collect(),
-            Set::Refused => Vec::new(),
+        let rows = match std::mem::replace(&mut self.set, SetReturningCalls::Refused) {
+            SetReturningCalls::List(calls) => calls.into_iter().map(|(_, node)| node).collect(),
+            SetReturningCalls::Refused => Vec::new(),
         };
         let makes_rows = !rows.is_empty();
         if makes_rows {
@@ -127,7 +126,7 @@ impl Binder<'_> {
             let node = match clauses::position(item, visible, "GROUP BY") {
                 Ok(Some(index)) => match exprs[index] {
                     Some(expr) => self.expr(expr)?.0,
-                    None => Node::Column { level: 0, index },
+                    None => PlanNode::Column { level: 0, index },
                 },
                 _ => self.expr(item)?.0,
             };
@@ -155,13 +154,10 @@ impl Binder<'_> {
     }
 }
 
-/// An object id that stands for a name is shown by it.
-pub(super) fn shown(node: Node, ty: PgType) -> Node {
-    if ty.is_oid() && !matches!(ty, PgType::Oid | PgType::Xid) {
-        Node::Cast(Box::new(node), ty, PgType::TEXT)
-    } else {
-        node
-    }
+/// Casts an object id that stands for a name to that name.
+pub(super) fn shown(node: PlanNode, ty: PgType) -> PlanNode {
+    let shown = ty.shown();
+    if shown == ty { node } else { PlanNode::Cast(Box::new(node), ty, shown) }
 }
 
 fn split<'e>(expr: &'e ast::Expr, parts: &mut Vec<&'e ast::Expr>) {
@@ -175,20 +171,21 @@ fn split<'e>(expr: &'e ast::Expr, parts: &mut Vec<&'e ast::Expr>) {
     }
 }
 
-/// How many of the level's columns an expression needs; `None` where a sub-select may need any.
-fn needs(node: &Node) -> Option<usize> {
+/// Returns how many of the level's first columns an expression needs. `None` if a sub-select may need any
+/// column.
+fn needs(node: &PlanNode) -> Option<usize> {
     let mut most = 0;
     let simple = visit(node, &mut |node| match node {
-        Node::Column { level: 0, index } => {
+        PlanNode::Column { level: 0, index } => {
             most = most.max(index + 1);
             true
         }
-        Node::Scalar(_) | Node::Exists(_) | Node::InQuery(..) | Node::ArrayOf(_) => false,
+        PlanNode::Scalar(_) | PlanNode::Exists(_) | PlanNode::InQuery(..) | PlanNode::ArrayOf(_) => false,
         _ => true,
     });
     simple.then_some(most)
 }
 
-fn has_aggregate(node: &Node) -> bool {
-    !visit(node, &mut |node| !matches!(node, Node::Aggregate(_)))
+fn has_aggregate(node: &PlanNode) -> bool {
+    !visit(node, &mut |node| !matches!(node, PlanNode::Aggregate(_)))
 }

@@ -1,16 +1,16 @@
-//! Relations that describe what is around the tables: types, schemas, the database, its role, settings.
+//! Relations that describe types, schemas, the database, its role and the settings.
 
 use super::{
     Columns, NAMESPACES, oid,
     tables::{alignment, collation},
 };
 use crate::{
-    catalog::{World, datum::Datum},
+    catalog::{CatalogContext, datum::Datum},
     statement::settings::SETTINGS,
     types::{PgType, TYPES},
 };
 
-/// The encoding's number.
+/// PostgreSQL's number of the encoding UTF8.
 const UTF8: i64 = 6;
 
 pub(super) fn types() -> Vec<Columns<'static>> {
@@ -73,10 +73,10 @@ pub(super) fn namespaces() -> Vec<Columns<'static>> {
         .collect()
 }
 
-pub(super) fn database(world: &World<'_>) -> Columns<'static> {
+pub(super) fn database(context: &CatalogContext<'_>) -> Columns<'static> {
     vec![
         ("oid", Datum::int8(oid::DATABASE)),
-        ("datname", Datum::text(world.database)),
+        ("datname", Datum::text(context.database)),
         ("datdba", Datum::int8(oid::USER)),
         ("encoding", Datum::int8(UTF8)),
         ("datlocprovider", Datum::text("c")),
@@ -96,11 +96,11 @@ pub(super) fn access_methods() -> Vec<Columns<'static>> {
         .to_vec()
 }
 
-pub(super) fn role(world: &World<'_>) -> Columns<'static> {
-    // One list of columns for the table and its views, each of which takes its own.
+pub(super) fn role(context: &CatalogContext<'_>) -> Columns<'static> {
+    // One list of columns for the table and its views. Each of them takes the columns that it has.
     vec![
         ("oid", Datum::int8(oid::USER)),
-        ("rolname", Datum::text(world.user)),
+        ("rolname", Datum::text(context.user)),
         ("rolsuper", Datum::bool(true)),
         ("rolinherit", Datum::bool(true)),
         ("rolcreaterole", Datum::bool(true)),
@@ -109,7 +109,7 @@ pub(super) fn role(world: &World<'_>) -> Columns<'static> {
         ("rolreplication", Datum::bool(false)),
         ("rolconnlimit", Datum::int8(-1)),
         ("rolbypassrls", Datum::bool(true)),
-        ("usename", Datum::text(world.user)),
+        ("usename", Datum::text(context.user)),
         ("usesysid", Datum::int8(oid::USER)),
         ("usecreatedb", Datum::bool(true)),
         ("usesuper", Datum::bool(true)),
@@ -132,13 +132,13 @@ pub(super) fn collations() -> Vec<Columns<'static>> {
         .to_vec()
 }
 
-pub(super) fn settings(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn settings(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     SETTINGS
         .iter()
         .map(|setting| {
             vec![
                 ("name", Datum::text(setting.name)),
-                ("setting", Datum::text((world.setting)(setting.name).unwrap_or_default())),
+                ("setting", Datum::text((context.setting)(setting.name).unwrap_or_default())),
                 ("category", Datum::text("Quorate")),
                 ("short_desc", Datum::text(setting.description)),
                 ("context", Datum::text("user")),

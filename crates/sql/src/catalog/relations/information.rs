@@ -7,18 +7,18 @@ use super::{
     tables::{default_text, keyed},
 };
 use crate::{
-    catalog::{World, datum::Datum},
+    catalog::{CatalogContext, datum::Datum},
     types,
 };
 
-pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name));
-    let users = world.catalog.tables.iter().map(|table| ("public", table.schema.name.as_str()));
+    let users = context.catalog.tables.iter().map(|table| ("public", table.schema.name.as_str()));
     catalog
         .chain(users)
         .map(|(schema, name)| {
             vec![
-                ("table_catalog", Datum::text(world.database)),
+                ("table_catalog", Datum::text(context.database)),
                 ("table_schema", Datum::text(schema)),
                 ("table_name", Datum::text(name)),
                 ("table_type", Datum::text("BASE TABLE")),
@@ -29,9 +29,9 @@ pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
         .collect()
 }
 
-pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn columns(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in &world.catalog.tables {
+    for table in &context.catalog.tables {
         for (index, column) in table.schema.columns.iter().enumerate() {
             let (ty, _) = types::of_column(column);
             let (precision, radix, scale) = match column.ty {
@@ -55,7 +55,7 @@ pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
                 _ => Datum::NULL,
             };
             rows.push(vec![
-                ("table_catalog", Datum::text(world.database)),
+                ("table_catalog", Datum::text(context.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),
                 ("column_name", Datum::text(&column.name)),
@@ -74,7 +74,7 @@ pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
                 ("datetime_precision", subsecond),
                 ("interval_precision", Datum::NULL),
                 ("maximum_cardinality", Datum::NULL),
-                ("udt_catalog", Datum::text(world.database)),
+                ("udt_catalog", Datum::text(context.database)),
                 ("udt_schema", Datum::text("pg_catalog")),
                 ("udt_name", Datum::text(ty.info().name)),
                 ("dtd_identifier", Datum::text((index + 1).to_string())),
@@ -89,27 +89,27 @@ pub(super) fn columns(world: &World<'_>) -> Vec<Columns<'static>> {
     rows
 }
 
-pub(super) fn schemata(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn schemata(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     NAMESPACES
         .iter()
         .map(|(name, _)| {
             vec![
-                ("catalog_name", Datum::text(world.database)),
+                ("catalog_name", Datum::text(context.database)),
                 ("schema_name", Datum::text(name)),
-                ("schema_owner", Datum::text(world.user)),
+                ("schema_owner", Datum::text(context.user)),
             ]
         })
         .collect()
 }
 
-pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
-    keyed(world)
+pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    keyed(context)
         .map(|table| {
             vec![
-                ("constraint_catalog", Datum::text(world.database)),
+                ("constraint_catalog", Datum::text(context.database)),
                 ("constraint_schema", Datum::text("public")),
                 ("constraint_name", Datum::text(table.schema.key_name())),
-                ("table_catalog", Datum::text(world.database)),
+                ("table_catalog", Datum::text(context.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),
                 ("constraint_type", Datum::text("PRIMARY KEY")),
@@ -121,15 +121,15 @@ pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
         .collect()
 }
 
-pub(super) fn keys(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn keys(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in keyed(world) {
+    for table in keyed(context) {
         for (index, &position) in table.schema.primary_key.iter().enumerate() {
             rows.push(vec![
-                ("constraint_catalog", Datum::text(world.database)),
+                ("constraint_catalog", Datum::text(context.database)),
                 ("constraint_schema", Datum::text("public")),
                 ("constraint_name", Datum::text(table.schema.key_name())),
-                ("table_catalog", Datum::text(world.database)),
+                ("table_catalog", Datum::text(context.database)),
                 ("table_schema", Datum::text("public")),
                 ("table_name", Datum::text(&table.schema.name)),
                 ("column_name", Datum::text(&table.schema.columns[position].name)),

@@ -1,7 +1,8 @@
-//! The relations of the catalog: their columns, and the rows that the tables make of them.
+//! The relations of the catalog: their columns, and the rows made from the tables.
 //!
-//! The columns are PostgreSQL 15's (`relations.txt`: schema, name, object id, columns with their types), so that a
-//! query written for it finds what it names. Most relations are empty here, because there is nothing of their kind.
+//! The columns are PostgreSQL 15's (`relations.txt`: schema, name, object id, columns with their types), so
+//! that a query written for PostgreSQL finds all columns that it names. Most relations are empty here,
+//! because Quorate has no objects of their kind.
 
 mod cluster;
 mod information;
@@ -11,19 +12,19 @@ use std::{collections::BTreeMap, sync::LazyLock};
 
 use quorate_table::value::{Type, Value};
 
-use super::{World, datum::Datum};
+use super::{CatalogContext, datum::Datum};
 use crate::types::{PgType, TYPES};
 
 pub(super) use tables::{index_definition, key_columns};
 
-/// A relation's shape.
+/// The definition of a relation.
 #[derive(Debug)]
 pub(super) struct Relation {
     /// `pg_catalog` or `information_schema`.
     pub(super) schema: &'static str,
-    /// Its name.
+    /// The relation's name.
     pub(super) name: &'static str,
-    /// Its object id.
+    /// The relation's object id.
     pub(super) oid: u32,
     /// Names and types of its columns.
     pub(super) columns: Vec<(&'static str, PgType)>,
@@ -48,18 +49,18 @@ static RELATIONS: LazyLock<Vec<Relation>> = LazyLock::new(|| {
         .collect()
 });
 
-/// All of them.
+/// Returns all relations.
 pub(super) fn all() -> &'static [Relation] {
     &RELATIONS
 }
 
-/// The relation of this name, which `pg_catalog` need not qualify.
+/// Returns the relation of this name. The default schema is `pg_catalog`.
 pub(super) fn find(schema: Option<&str>, name: &str) -> Option<&'static Relation> {
     let schema = schema.unwrap_or("pg_catalog");
     RELATIONS.iter().find(|relation| relation.schema == schema && relation.name == name)
 }
 
-/// Object ids of things that are always there, as PostgreSQL numbers them.
+/// Object ids of permanent objects, as in PostgreSQL.
 pub(super) mod oid {
     #![allow(missing_docs, reason = "the names say which")]
     pub(in crate::catalog) const USER: u32 = 10;
@@ -84,46 +85,46 @@ pub(super) const NAMESPACES: [(&str, u32); 3] = [
 type Columns<'a> = Vec<(&'a str, Datum)>;
 
 impl Relation {
-    /// Its rows.
-    pub(super) fn rows(&self, world: &World<'_>) -> Vec<Vec<Datum>> {
+    /// Returns the relation's rows.
+    pub(super) fn rows(&self, context: &CatalogContext<'_>) -> Vec<Vec<Datum>> {
         let named: Vec<Columns<'_>> = match (self.schema, self.name) {
-            ("pg_catalog", "pg_class") => tables::classes(world),
-            ("pg_catalog", "pg_attribute") => tables::attributes(world),
+            ("pg_catalog", "pg_class") => tables::classes(context),
+            ("pg_catalog", "pg_attribute") => tables::attributes(context),
             ("pg_catalog", "pg_type") => cluster::types(),
             ("pg_catalog", "pg_namespace") => cluster::namespaces(),
-            ("pg_catalog", "pg_database") => vec![cluster::database(world)],
-            ("pg_catalog", "pg_index") => tables::indexes(world),
-            ("pg_catalog", "pg_constraint") => tables::constraints(world),
-            ("pg_catalog", "pg_attrdef") => tables::defaults(world),
+            ("pg_catalog", "pg_database") => vec![cluster::database(context)],
+            ("pg_catalog", "pg_index") => tables::indexes(context),
+            ("pg_catalog", "pg_constraint") => tables::constraints(context),
+            ("pg_catalog", "pg_attrdef") => tables::defaults(context),
             ("pg_catalog", "pg_am") => cluster::access_methods(),
             ("pg_catalog", "pg_roles" | "pg_authid" | "pg_user" | "pg_shadow") => {
-                let mut role = cluster::role(world);
+                let mut role = cluster::role(context);
                 role.retain(|(name, _)| self.columns.iter().any(|(column, _)| column == name));
                 vec![role]
             }
             ("pg_catalog", "pg_collation") => cluster::collations(),
-            ("pg_catalog", "pg_settings") => cluster::settings(world),
+            ("pg_catalog", "pg_settings") => cluster::settings(context),
             ("pg_catalog", "pg_tablespace") => vec![vec![
                 ("oid", Datum::int8(oid::TABLESPACE)),
                 ("spcname", Datum::text("pg_default")),
                 ("spcowner", Datum::int8(oid::USER)),
             ]],
-            ("pg_catalog", "pg_tables") => tables::tables(world),
-            ("pg_catalog", "pg_indexes") => tables::index_view(world),
-            ("information_schema", "tables") => information::tables(world),
-            ("information_schema", "columns") => information::columns(world),
-            ("information_schema", "schemata") => information::schemata(world),
-            ("information_schema", "table_constraints") => information::constraints(world),
-            ("information_schema", "key_column_usage") => information::keys(world),
+            ("pg_catalog", "pg_tables") => tables::tables(context),
+            ("pg_catalog", "pg_indexes") => tables::index_view(context),
+            ("information_schema", "tables") => information::tables(context),
+            ("information_schema", "columns") => information::columns(context),
+            ("information_schema", "schemata") => information::schemata(context),
+            ("information_schema", "table_constraints") => information::constraints(context),
+            ("information_schema", "key_column_usage") => information::keys(context),
             ("information_schema", "information_schema_catalog_name") => {
-                vec![vec![("catalog_name", Datum::text(world.database))]]
+                vec![vec![("catalog_name", Datum::text(context.database))]]
             }
             _ => Vec::new(),
         };
         named.into_iter().map(|columns| self.row(columns)).collect()
     }
 
-    /// A full row of some named columns; the rest is what stands for nothing in their type.
+    /// Makes a full row from some named columns. The others get the value for absence in their type.
     fn row(&self, named: Columns<'_>) -> Vec<Datum> {
         let mut named: BTreeMap<&str, Datum> = named.into_iter().collect();
         let row =

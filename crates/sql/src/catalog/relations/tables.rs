@@ -9,19 +9,19 @@ use quorate_table::{
 use super::{Columns, all, oid};
 use crate::{
     backend::Table,
-    catalog::{World, datum::Datum, functions::quoted, index_oid, table_oid},
+    catalog::{CatalogContext, datum::Datum, functions::quoted, index_oid, table_oid},
     statement::parameters::SessionValue,
     types::{self, PgType},
 };
 
-pub(super) fn classes(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn classes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
     for relation in all() {
         let namespace =
             if relation.schema == "pg_catalog" { oid::PG_CATALOG } else { oid::INFORMATION_SCHEMA };
         rows.push(class(relation.oid, relation.name, namespace, "r", relation.columns.len()));
     }
-    for table in &world.catalog.tables {
+    for table in &context.catalog.tables {
         let schema = &table.schema;
         let has_key = !schema.primary_key.is_empty();
         let mut row = class(table_oid(table.id), &schema.name, oid::PUBLIC, "r", schema.columns.len());
@@ -64,7 +64,7 @@ fn class(oid: u32, name: &str, namespace: u32, kind: &str, columns: usize) -> Co
     ]
 }
 
-/// The options of WITH that would make the table again.
+/// Returns the options of WITH with which the table could be created again.
 fn options(table: &Table) -> Vec<String> {
     let schema = &table.schema;
     let column = &schema.columns[schema.partition.column()].name;
@@ -79,14 +79,14 @@ fn options(table: &Table) -> Vec<String> {
     vec![format!("partition_by={partition}"), format!("replicas={}", table.replicas)]
 }
 
-pub(super) fn attributes(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn attributes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
     for relation in all() {
         for (index, (name, ty)) in relation.columns.iter().enumerate() {
             rows.push(attribute(relation.oid, index + 1, name, (*ty, -1)));
         }
     }
-    for table in &world.catalog.tables {
+    for table in &context.catalog.tables {
         let relation = table_oid(table.id);
         for (index, column) in table.schema.columns.iter().enumerate() {
             let mut row = attribute(relation, index + 1, &column.name, types::of_column(column));
@@ -138,9 +138,9 @@ pub(super) fn alignment(length: i16) -> &'static str {
     }
 }
 
-pub(super) fn defaults(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn defaults(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let mut rows = Vec::new();
-    for table in &world.catalog.tables {
+    for table in &context.catalog.tables {
         for (index, column) in table.schema.columns.iter().enumerate() {
             if let Some(default) = default_text(column) {
                 rows.push(vec![
@@ -155,7 +155,7 @@ pub(super) fn defaults(world: &World<'_>) -> Vec<Columns<'static>> {
     rows
 }
 
-/// How a default is written.
+/// Returns the text of a column's default.
 pub(super) fn default_text(column: &Column) -> Option<String> {
     let shown = types::of_column(column).0.display();
     Some(match column.default.as_ref()? {
@@ -169,31 +169,31 @@ pub(super) fn default_text(column: &Column) -> Option<String> {
             (Some(text), Type::Bool) => if text == "t" { "true" } else { "false" }.to_owned(),
             (Some(text), _) => format!("'{}'::{shown}", text.replace('\'', "''")),
         },
-        Expr::Parameter(number, _) => SessionValue::numbered(*number)?.text().to_owned(),
+        Expr::Parameter(number, _) => SessionValue::from_number(*number)?.text().to_owned(),
         Expr::Cast(inner, _) => match **inner {
-            Expr::Parameter(number, _) => format!("({})::{shown}", SessionValue::numbered(number)?.text()),
+            Expr::Parameter(number, _) => format!("({})::{shown}", SessionValue::from_number(number)?.text()),
             _ => return None,
         },
         _ => return None,
     })
 }
 
-pub(super) fn keyed<'a>(world: &'a World<'_>) -> impl Iterator<Item = &'a Table> {
-    world.catalog.tables.iter().map(|table| &**table).filter(|table| !table.schema.primary_key.is_empty())
+pub(super) fn keyed<'a>(context: &'a CatalogContext<'_>) -> impl Iterator<Item = &'a Table> {
+    context.catalog.tables.iter().map(|table| &**table).filter(|table| !table.schema.primary_key.is_empty())
 }
 
 fn key_numbers(table: &Table) -> Datum {
     Datum::array(table.schema.primary_key.iter().map(|&p| Datum::int8(p as i64 + 1)).collect())
 }
 
-/// A vector is printed without braces.
+/// Returns the text form of a vector, which has no braces.
 fn vector(elements: impl Iterator<Item = i64>) -> Datum {
     let words: Vec<String> = elements.map(|number| number.to_string()).collect();
     Datum::text(words.join(" "))
 }
 
-pub(super) fn indexes(world: &World<'_>) -> Vec<Columns<'static>> {
-    keyed(world)
+pub(super) fn indexes(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    keyed(context)
         .map(|table| {
             let key = &table.schema.primary_key;
             vec![
@@ -214,8 +214,8 @@ pub(super) fn indexes(world: &World<'_>) -> Vec<Columns<'static>> {
         .collect()
 }
 
-pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
-    keyed(world)
+pub(super) fn constraints(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    keyed(context)
         .map(|table| {
             vec![
                 ("oid", Datum::int8(index_oid(table.id))),
@@ -233,9 +233,9 @@ pub(super) fn constraints(world: &World<'_>) -> Vec<Columns<'static>> {
         .collect()
 }
 
-pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
+pub(super) fn tables(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
     let catalog = all().iter().map(|relation| (relation.schema, relation.name, false));
-    let users = world
+    let users = context
         .catalog
         .tables
         .iter()
@@ -246,15 +246,15 @@ pub(super) fn tables(world: &World<'_>) -> Vec<Columns<'static>> {
             vec![
                 ("schemaname", Datum::text(schema)),
                 ("tablename", Datum::text(name)),
-                ("tableowner", Datum::text(world.user)),
+                ("tableowner", Datum::text(context.user)),
                 ("hasindexes", Datum::bool(has_key)),
             ]
         })
         .collect()
 }
 
-pub(super) fn index_view(world: &World<'_>) -> Vec<Columns<'static>> {
-    keyed(world)
+pub(super) fn index_view(context: &CatalogContext<'_>) -> Vec<Columns<'static>> {
+    keyed(context)
         .map(|table| {
             vec![
                 ("schemaname", Datum::text("public")),
@@ -266,7 +266,7 @@ pub(super) fn index_view(world: &World<'_>) -> Vec<Columns<'static>> {
         .collect()
 }
 
-/// The statement that would make a key's index.
+/// Returns the statement that would create the index of a primary key.
 pub(in crate::catalog) fn index_definition(table: &Table) -> String {
     format!(
         "CREATE UNIQUE INDEX {} ON public.{} USING btree ({})",
@@ -276,7 +276,7 @@ pub(in crate::catalog) fn index_definition(table: &Table) -> String {
     )
 }
 
-/// The columns of a key, as they are written.
+/// Returns the columns of a primary key, as SQL text.
 pub(in crate::catalog) fn key_columns(table: &Table) -> String {
     let names: Vec<String> = table
         .schema

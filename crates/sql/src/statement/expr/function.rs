@@ -1,4 +1,4 @@
-//! Calls of aggregates and scalar functions.
+//! Binds calls of aggregates and scalar functions.
 
 use quorate_table::{
     expr::{Aggregate, AggregateFunction, Expr, Function, Unary},
@@ -43,11 +43,15 @@ impl Binder<'_> {
         let (arguments, distinct) = match &function.args {
             FunctionArguments::None => (&[][..], false),
             FunctionArguments::Subquery(_) => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 return Err(SqlError::unsupported("a sub-select over tables").at(span));
             }
             FunctionArguments::List(list) => {
                 if !list.clauses.is_empty() {
+                    if !is_other_aggregate(&name) && aggregate_named(&name).is_none() {
+                        let message = format!("ORDER BY specified, but {name} is not an aggregate function");
+                        return Err(SqlError::new("42809", message).at(span));
+                    }
                     return Err(SqlError::unsupported(format!("a clause within the call of {name}")).at(span));
                 }
                 let distinct = list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct);
@@ -55,7 +59,7 @@ impl Binder<'_> {
             }
         };
         if is_other_aggregate(&name) {
-            self.parameters.beyond = true;
+            self.parameters.needs_catalog = true;
             return Err(SqlError::unsupported(format!("the aggregate {name} over a table")).at(span));
         }
         if let Some(aggregate) = aggregate_named(&name) {
@@ -120,7 +124,7 @@ impl Binder<'_> {
                     Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("") };
                 let operand = match inner.operand(argument)? {
                     open if is_boolean(name) && open.ty().is_none() => {
-                        Operand::Typed(open.implicit(Type::Bool, inner.parameters)?, Type::Bool)
+                        Operand::Typed(open.coerce_implicit(Type::Bool, inner.parameters)?, Type::Bool)
                     }
                     operand => operand,
                 };
@@ -133,11 +137,11 @@ impl Binder<'_> {
                         .hint("Could not choose a best candidate function. You might need to add explicit type casts.")
                         .at(span));
                     }
-                    (_, operand) => operand.decided(self.parameters)?,
+                    (_, operand) => operand.resolve_unknown(self.parameters)?,
                 };
                 let defined = match function {
                     AggregateFunction::Count => true,
-                    // The least of two truths is their AND.
+                    // The minimum of two truths is their AND, the maximum their OR.
                     AggregateFunction::Min | AggregateFunction::Max => (ty == Type::Bool) == is_boolean(name),
                     _ => ty.is_number(),
                 };
@@ -172,7 +176,7 @@ impl Binder<'_> {
         Ok(Operand::Typed(Expr::Column(AGGREGATE + index, ty), ty))
     }
 
-    /// FILTER: an aggregate passes over NULL, and so over what the condition does not hold for.
+    /// Binds FILTER. Aggregates skip NULL, so the argument becomes NULL where the condition does not hold.
     fn filtered(&mut self, argument: Option<Expr>, filter: &ast::Expr) -> Result<Expr> {
         let mut inner = Binder { scope: self.scope, parameters: self.parameters, aggregates: Err("FILTER") };
         let condition = inner.condition(filter, "FILTER")?;
@@ -181,7 +185,7 @@ impl Binder<'_> {
         Ok(Expr::Case { branches: vec![(condition, counted)], otherwise: None, ty })
     }
 
-    /// A scalar function by name.
+    /// Binds a scalar function by its name.
     pub(super) fn call(&mut self, name: &str, arguments: Vec<Operand>, span: Span) -> Result<Operand> {
         let shown: Vec<&'static str> = arguments.iter().map(Operand::type_name).collect();
         let absent = || no_function(name, &shown, span);
@@ -190,13 +194,16 @@ impl Binder<'_> {
         match (name, &arguments[..]) {
             ("extract", [_, Operand::Interval(parts)]) => {
                 let parts = parts.clone();
-                let field =
-                    arguments.into_iter().next().expect("two").implicit(Type::Text, self.parameters)?;
+                let field = arguments
+                    .into_iter()
+                    .next()
+                    .expect("two")
+                    .coerce_implicit(Type::Text, self.parameters)?;
                 let arguments = vec![field, parts.months, parts.days, parts.micros];
                 return Ok(called(Function::IntervalField, arguments));
             }
             ("date_part", [_, _]) => {
-                let field = self.call("extract", arguments, span)?.decided(self.parameters)?.0;
+                let field = self.call("extract", arguments, span)?.resolve_unknown(self.parameters)?.0;
                 return Ok(Operand::Typed(coerce::cast(field, Type::Float8), Type::Float8));
             }
             ("date_bin", [_, _, _]) => {
@@ -212,7 +219,7 @@ impl Binder<'_> {
             let ty = coerce::common(arguments, what, span)?.unwrap_or(Text);
             Ok(vec![ty; arguments.len()])
         };
-        // Numeric where the argument is numeric, else a float.
+        // Numeric if the argument is numeric, otherwise a float.
         let float = if first == Some(Numeric) { Numeric } else { Float8 };
         let (function, wanted): (Function, Vec<Type>) = match (name, count) {
             ("abs", 1) => (Function::Abs, vec![first.filter(|ty| ty.is_number()).unwrap_or(Float8)]),
@@ -307,7 +314,7 @@ impl Binder<'_> {
             }
             ("make_date", 3) => (Function::MakeDate, vec![Int4; 3]),
             _ => {
-                self.parameters.beyond |= !SCALARS.contains(&name);
+                self.parameters.needs_catalog |= !SCALARS.contains(&name);
                 return Err(absent());
             }
         };
@@ -318,15 +325,15 @@ impl Binder<'_> {
             {
                 return Err(absent());
             }
-            bound.push(argument.implicit(ty, self.parameters)?);
+            bound.push(argument.coerce_implicit(ty, self.parameters)?);
         }
         Ok(called(function, bound))
     }
 
-    /// As it is printed, which for truths is not how they are cast.
+    /// Converts an operand to its printed text. For booleans this differs from their cast to text.
     fn printed(&mut self, operand: Operand) -> Result<Expr> {
         let Operand::Typed(truth, Type::Bool) = operand else {
-            return operand.implicit(Type::Text, self.parameters);
+            return operand.coerce_implicit(Type::Text, self.parameters);
         };
         let letter = |letter: &str| Expr::Constant(Value::text_of(letter), Type::Text);
         let not = Expr::Unary(Unary::Not, Box::new(truth.clone()));
@@ -335,7 +342,7 @@ impl Binder<'_> {
     }
 }
 
-/// Scalar functions that are known here, whatever their arguments.
+/// Names of the scalar functions that are bound here, with any arguments.
 const SCALARS: &[&str] = &[
     "abs",
     "sign",
@@ -400,7 +407,7 @@ fn is_of_numbers(aggregate: AggregateFunction) -> bool {
     !matches!(aggregate, Count | Min | Max)
 }
 
-/// The aggregate of this name.
+/// Returns the aggregate of this name.
 fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     Some(match name {
         "count" => AggregateFunction::Count,
@@ -416,7 +423,7 @@ fn aggregate_named(name: &str) -> Option<AggregateFunction> {
     })
 }
 
-/// Aggregates of PostgreSQL's that the engine does not compute.
+/// Whether PostgreSQL has this aggregate and the engine does not compute it.
 fn is_other_aggregate(name: &str) -> bool {
     let known = [
         "array_agg",

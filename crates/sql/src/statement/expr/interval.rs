@@ -1,8 +1,9 @@
-//! Intervals.
+//! Binds intervals.
 //!
-//! No column holds an interval, so the engine has no type for one: an expression over intervals is three expressions,
-//! months, days and microseconds ([`Parts`]), that meet a timestamp or become text at the end. Two intervals compare
-//! by their length, a month as 30 days and a day as 24 hours.
+//! No column holds an interval, so the engine has no type for intervals. An expression over intervals is
+//! three expressions: months, days and microseconds ([`IntervalParts`]). In the end they are added to a
+//! timestamp or become text. Two intervals compare by their length, with a month as 30 days and a day as 24
+//! hours.
 
 use quorate_table::{
     eval::eval,
@@ -16,9 +17,9 @@ use super::{Binder, boolean, operator::no_operator};
 use crate::{
     error::{Result, SqlError, code},
     statement::{
-        coerce::{Operand, Parts, cast},
+        coerce::{IntervalParts, Operand, cast},
         fold,
-        parameters::Part,
+        parameters::IntervalPart,
     },
     types::PgType,
 };
@@ -27,7 +28,7 @@ use crate::{
 const DAY: i64 = 86_400_000_000;
 
 impl Binder<'_> {
-    /// `INTERVAL '…'`, perhaps with the unit behind it.
+    /// Binds `INTERVAL '…'`, with or without a unit after it.
     pub(super) fn interval_literal(&mut self, interval: &ast::Interval, span: Span) -> Result<Operand> {
         let text = match &*interval.value {
             ast::Expr::Value(value) => value.value.clone().into_string(),
@@ -43,18 +44,18 @@ impl Binder<'_> {
             }
             Some(_) => return Err(SqlError::unsupported("fields of an INTERVAL").at(span)),
         };
-        self.interval(Operand::Literal(text, span), span).map(Parts::operand)
+        self.interval(Operand::Literal(text, span), span).map(IntervalParts::operand)
     }
 
-    /// Makes an interval of what is one or says how to become one.
-    pub(super) fn interval(&mut self, operand: Operand, span: Span) -> Result<Parts> {
+    /// Converts an operand to an interval, if it is one or can become one.
+    pub(super) fn interval(&mut self, operand: Operand, span: Span) -> Result<IntervalParts> {
         match operand {
             Operand::Interval(parts) => Ok(*parts),
             Operand::Literal(text, span) => {
                 let interval = Interval::parse(&text).map_err(|failure| SqlError::from(failure).at(span))?;
-                Ok(Parts::constant(interval))
+                Ok(IntervalParts::constant(interval))
             }
-            Operand::Null => Ok(Parts {
+            Operand::Null => Ok(IntervalParts {
                 months: Expr::Constant(Value::Null, Type::Int4),
                 days: Expr::Constant(Value::Null, Type::Int4),
                 micros: Expr::Constant(Value::Null, Type::Int8),
@@ -73,7 +74,7 @@ impl Binder<'_> {
         }
     }
 
-    /// An operator one of whose sides is an interval.
+    /// Binds an operator with an interval on one side.
     pub(super) fn on_interval(
         &mut self,
         op: Binary,
@@ -90,7 +91,7 @@ impl Binder<'_> {
         let is_open = |operand: &Operand| {
             matches!(operand, Operand::Literal(..) | Operand::Null | Operand::Parameter(..))
         };
-        // What is open beside an interval is one.
+        // An operand without a type next to an interval is an interval, too.
         let is_interval = |operand: &Operand| !matches!(operand, Operand::Typed(..));
         match op {
             Binary::Add if is_moment(&left) => self.moved(left, right, false, span),
@@ -115,7 +116,7 @@ impl Binder<'_> {
         }
     }
 
-    /// A date or timestamp moved by an interval.
+    /// Adds an interval to a date or timestamp, or with `back` subtracts it.
     pub(super) fn moved(
         &mut self,
         moment: Operand,
@@ -127,18 +128,18 @@ impl Binder<'_> {
             Some(Type::Timestamptz) => Type::Timestamptz,
             _ => Type::Timestamp,
         };
-        let moment = moment.implicit(ty, self.parameters)?;
+        let moment = moment.coerce_implicit(ty, self.parameters)?;
         let parts = self.interval(interval, span)?;
         let parts = if back { parts.negated() } else { parts };
         let call = Expr::Call(Function::Shift, vec![moment, parts.months, parts.days, parts.micros]);
         Ok(Operand::Typed(fold::constant(call), ty))
     }
 
-    /// The difference of two timestamps: days, and what is left of one.
+    /// Returns the difference of two timestamps: days, and the rest of a day.
     pub(super) fn elapsed(to: Expr, from: Expr) -> Operand {
         let micros = Expr::Call(Function::Elapsed, vec![to, from]);
         let day = || Expr::Constant(Value::Int8(DAY), Type::Int8);
-        Parts {
+        IntervalParts {
             months: Expr::Case {
                 branches: vec![(
                     Expr::IsNull(Box::new(micros.clone())),
@@ -153,33 +154,36 @@ impl Binder<'_> {
         .operand()
     }
 
-    /// An interval times a number, or divided by one. By a whole number each part is multiplied; else both must be
-    /// constants, because what is left of a part becomes another.
+    /// Multiplies an interval by a number, or divides it. A multiplication by an integer multiplies each
+    /// part. All else needs constants, because the fraction of a part becomes another part.
     fn scaled(&mut self, interval: Operand, by: Operand, divide: bool, span: Span) -> Result<Operand> {
         let parts = self.interval(interval, span)?;
         let whole = matches!(by.ty(), Some(Type::Int2 | Type::Int4 | Type::Int8));
         if whole && !divide {
-            let by = by.implicit(Type::Int8, self.parameters)?;
+            let by = by.coerce_implicit(Type::Int8, self.parameters)?;
             let times = |part: Expr| {
                 let ty = part.ty();
                 cast(Expr::binary(Binary::Multiply, cast(part, Type::Int8), by.clone()), ty)
             };
             return Ok(parts.map(times).operand());
         }
-        let by = fold::constant(by.implicit(Type::Float8, self.parameters)?);
+        let by = fold::constant(by.coerce_implicit(Type::Float8, self.parameters)?);
         let (Some(interval), Expr::Constant(by, _)) = (parts.known(), by) else {
             return Err(
                 SqlError::unsupported("an interval times a fraction, unless both are constants,").at(span)
             );
         };
-        let Value::Float8(by) = by else { return self.interval(Operand::Null, span).map(Parts::operand) };
+        let Value::Float8(by) = by else {
+            return self.interval(Operand::Null, span).map(IntervalParts::operand);
+        };
         if divide && by == 0.0 {
             return Err(SqlError::new("22012", "division by zero").at(span));
         }
-        Ok(Parts::constant(interval.times(if divide { 1.0 / by } else { by })?).operand())
+        Ok(IntervalParts::constant(interval.times(if divide { 1.0 / by } else { by })?).operand())
     }
 
-    /// `date_bin(stride, source, origin)`: where the stride of the source begins that origin begins one of.
+    /// Binds `date_bin(stride, source, origin)`: the beginning of the stride that contains `source`, counted
+    /// from `origin`.
     pub(super) fn date_bin(
         &mut self,
         stride: Operand,
@@ -204,12 +208,12 @@ impl Binder<'_> {
             (Some(Type::Timestamptz), _) | (_, Some(Type::Timestamptz)) | (None, None) => Type::Timestamptz,
             _ => Type::Timestamp,
         };
-        let source = source.implicit(ty, self.parameters)?;
-        let origin = origin.implicit(ty, self.parameters)?;
+        let source = source.coerce_implicit(ty, self.parameters)?;
+        let origin = origin.coerce_implicit(ty, self.parameters)?;
         let stride = || Expr::Constant(Value::Int8(stride), Type::Int8);
         let rest = |micros| Expr::binary(Binary::Modulo, micros, stride());
         let since = Expr::Call(Function::Elapsed, vec![source.clone(), origin]);
-        // Before the origin the rest is negative.
+        // Before the origin the remainder is negative.
         let into = rest(Expr::binary(Binary::Add, rest(since), stride()));
         let none = || Expr::Constant(Value::Int4(0), Type::Int4);
         let back = Expr::Unary(Unary::Negate, Box::new(into));
@@ -218,25 +222,25 @@ impl Binder<'_> {
     }
 }
 
-/// The interval that a parameter is.
-pub(super) fn parameter(number: usize) -> Parts {
-    Parts {
-        months: Expr::Parameter(Part::Months.number(number), Type::Int4),
-        days: Expr::Parameter(Part::Days.number(number), Type::Int4),
-        micros: Expr::Parameter(Part::Micros.number(number), Type::Int8),
+/// Returns the interval that a parameter stands for.
+pub(super) fn parameter(number: usize) -> IntervalParts {
+    IntervalParts {
+        months: Expr::Parameter(IntervalPart::Months.number(number), Type::Int4),
+        days: Expr::Parameter(IntervalPart::Days.number(number), Type::Int4),
+        micros: Expr::Parameter(IntervalPart::Micros.number(number), Type::Int8),
     }
 }
 
-impl Parts {
-    fn constant(interval: Interval) -> Parts {
-        Parts {
+impl IntervalParts {
+    fn constant(interval: Interval) -> IntervalParts {
+        IntervalParts {
             months: Expr::Constant(Value::Int4(interval.months), Type::Int4),
             days: Expr::Constant(Value::Int4(interval.days), Type::Int4),
             micros: Expr::Constant(Value::Int8(interval.micros), Type::Int8),
         }
     }
 
-    /// The interval, if all its parts are constants.
+    /// Returns the interval, if all its parts are constants.
     fn known(&self) -> Option<Interval> {
         match [&self.months, &self.days, &self.micros].map(|part| eval(part, &[])) {
             [Ok(Value::Int4(months)), Ok(Value::Int4(days)), Ok(Value::Int8(micros))] => {
@@ -246,25 +250,25 @@ impl Parts {
         }
     }
 
-    fn map(self, each: impl Fn(Expr) -> Expr) -> Parts {
+    fn map(self, each: impl Fn(Expr) -> Expr) -> IntervalParts {
         let each = |part| fold::constant(each(part));
-        Parts { months: each(self.months), days: each(self.days), micros: each(self.micros) }
+        IntervalParts { months: each(self.months), days: each(self.days), micros: each(self.micros) }
     }
 
-    fn zip(self, other: Parts, both: impl Fn(Expr, Expr) -> Expr) -> Parts {
+    fn zip(self, other: IntervalParts, both: impl Fn(Expr, Expr) -> Expr) -> IntervalParts {
         let both = |a, b| fold::constant(both(a, b));
-        Parts {
+        IntervalParts {
             months: both(self.months, other.months),
             days: both(self.days, other.days),
             micros: both(self.micros, other.micros),
         }
     }
 
-    pub(super) fn negated(self) -> Parts {
+    pub(super) fn negated(self) -> IntervalParts {
         self.map(|part| Expr::Unary(Unary::Negate, Box::new(part)))
     }
 
-    /// How long it is, in microseconds, to compare it.
+    /// Returns the interval's length in microseconds, for comparisons.
     fn length(self) -> Expr {
         let times = |part: Expr, by: i64| {
             Expr::binary(

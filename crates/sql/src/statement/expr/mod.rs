@@ -1,7 +1,8 @@
-//! Expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
+//! Binds expressions: from syntax to the engine's bound form, by PostgreSQL's rules.
 //!
-//! Here is what each form of syntax becomes; `operator` has operators and what is made of them, `quantified` ANY and ALL
-//! of arrays, `interval` intervals, `function` calls, `name` what a column without an alias is called.
+//! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
+//! `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
+//! column without an alias.
 
 mod function;
 mod interval;
@@ -21,7 +22,7 @@ use sqlparser::{
 };
 
 use super::{
-    coerce::{self, Operand, Parts},
+    coerce::{self, IntervalParts, Operand},
     depth, fold,
     parameters::{Parameters, SessionValue},
     scope::{self, Scope},
@@ -32,30 +33,32 @@ use crate::{
 };
 use quantified::Quantifier;
 
-/// Results of aggregates are columns from this number on, until the select knows how many grouping keys come first.
+/// Number of the first aggregate's result as a column, until the select knows how many grouping keys come
+/// first.
 pub const AGGREGATE: usize = 1 << 32;
 
-/// Most levels of an expression; a few of the engine's are left to what surrounds it.
+/// Most levels of an expression. The engine's remaining levels are left for its surroundings.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;
 
-/// Stack that binding one level takes at most, in bytes.
+/// Most stack that binding one level takes, in bytes.
 const STACK_BYTES: usize = 128 << 10;
 
-/// Stack that is added where less is left, in bytes.
+/// Stack that is added if less than [`STACK_BYTES`] is left, in bytes.
 const STACK_MORE_BYTES: usize = 2 << 20;
 
 /// Binds expressions over the columns of one scope.
 pub struct Binder<'a> {
-    /// The columns in reach.
+    /// The columns that can be named.
     pub scope: &'a Scope<'a>,
-    /// Types of parameters, decided along the way.
+    /// Types of parameters, decided while binding.
     pub parameters: &'a mut Parameters,
-    /// Where aggregates are collected; `None` where none may stand, and then what that place is called.
+    /// The list that collects aggregates, or the name of a place where aggregates are not allowed.
     pub aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
 }
 
 impl Binder<'_> {
-    /// Binds an expression; an undecided one stays so. 54001 for one that the engine would not take.
+    /// Binds an expression, which may stay without a type. Fails with 54001 if the engine would refuse its
+    /// depth.
     pub fn operand(&mut self, expr: &ast::Expr) -> Result<Operand> {
         let operand = stacker::maybe_grow(STACK_BYTES, STACK_MORE_BYTES, || self.form(expr))?;
         match &operand {
@@ -178,7 +181,7 @@ impl Binder<'_> {
                 self.call("extract", vec![field, source], span)
             }
             ast::Expr::Subquery(_) | ast::Expr::Exists { .. } | ast::Expr::InSubquery { .. } => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 Err(SqlError::unsupported("a sub-select over tables").at(span))
             }
             ast::Expr::AnyOp { left, compare_op, right, .. } => {
@@ -203,20 +206,20 @@ impl Binder<'_> {
             ast::Expr::Interval(interval) => self.interval_literal(interval, span),
             ast::Expr::Tuple(_) => Err(SqlError::unsupported("a row value").at(span)),
             ast::Expr::Array(_) => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 Err(SqlError::unsupported("an array").at(span))
             }
             ast::Expr::SimilarTo { .. } => Err(SqlError::unsupported("SIMILAR TO").at(span)),
             other => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 Err(SqlError::unsupported(format!("the expression {other}")).at(span))
             }
         }
     }
 
-    /// Binds an expression; an undecided one becomes text.
-    pub fn decided(&mut self, expr: &ast::Expr) -> Result<(Expr, Type)> {
-        self.operand(expr)?.decided(self.parameters)
+    /// Binds an expression. An operand without a type becomes text.
+    pub fn resolve_unknown(&mut self, expr: &ast::Expr) -> Result<(Expr, Type)> {
+        self.operand(expr)?.resolve_unknown(self.parameters)
     }
 
     /// Binds the condition of a clause.
@@ -224,33 +227,36 @@ impl Binder<'_> {
         self.operand(expr)?.condition(clause, expr.span(), self.parameters)
     }
 
-    /// Binds a column of a result, with its type and modifier as the client is told them.
+    /// Binds a column of a result, with its type and modifier for clients.
     pub fn shown(&mut self, expr: &ast::Expr) -> Result<(Expr, (PgType, i32))> {
         match self.operand(expr)? {
-            Operand::Interval(parts) => Ok((parts.text(), (PgType::Interval, -1))),
+            Operand::Interval(parts) => {
+                self.parameters.depends.interval_style = true;
+                Ok((parts.text(), (PgType::Interval, -1)))
+            }
             other => {
-                let (bound, ty) = other.decided(self.parameters)?;
-                Ok((bound, types::told(ty, cast_to(expr))))
+                let (bound, ty) = other.resolve_unknown(self.parameters)?;
+                Ok((bound, types::type_with_modifier(ty, cast_to(expr))))
             }
         }
     }
 
     fn cast(&mut self, operand: Operand, data_type: &ast::DataType, span: Span) -> Result<Operand> {
         if let ast::DataType::Interval { fields: None, precision: None } = data_type {
-            return self.interval(operand, span).map(Parts::operand);
+            return self.interval(operand, span).map(IntervalParts::operand);
         }
         if types::named(data_type).is_ok_and(|ty| ty == PgType::Float4) {
             return Err(types::no_real().at(span));
         }
         // The catalog has more types (`regclass`, `oid`, arrays).
         let (ty, modifier) = types::modified(data_type).map_err(|error| {
-            self.parameters.beyond |= types::named(data_type).is_ok();
+            self.parameters.needs_catalog |= types::named(data_type).is_ok();
             error.at(span)
         })?;
-        let expr = operand.explicit(ty, span, self.parameters)?;
+        let expr = operand.cast_explicit(ty, span, self.parameters)?;
         let expr = match modifier {
             None | Some(Modifier::Varchar(None)) => expr,
-            // Said explicitly, a text that is too long is cut.
+            // An explicit cast cuts a text that is too long.
             Some(Modifier::Varchar(Some(most))) => {
                 let most = Value::Int4(i32::try_from(most).unwrap_or(i32::MAX));
                 Expr::Call(Function::Left, vec![expr, Expr::Constant(most, Type::Int4)])
@@ -261,7 +267,7 @@ impl Binder<'_> {
     }
 
     fn column(&mut self, name: &[ast::Ident]) -> Result<Operand> {
-        // Some functions are called without parentheses and arrive as names.
+        // Some functions are called without parentheses, so they arrive as names.
         if let [ident] = name
             && ident.quote_style.is_none()
             && let Some(value) = SessionValue::named(&ident.value.to_lowercase())
@@ -319,7 +325,7 @@ impl Binder<'_> {
                 Some(subject) => {
                     let test =
                         self.binary(subject, &BinaryOperator::Eq, &when.condition, when.condition.span())?;
-                    test.implicit(Type::Bool, self.parameters)?
+                    test.coerce_implicit(Type::Bool, self.parameters)?
                 }
             });
             results.push(self.operand(&when.result)?);
@@ -331,7 +337,7 @@ impl Binder<'_> {
         let ty = coerce::common(&results, "CASE", span)?.unwrap_or(Type::Text);
         let mut bound = Vec::with_capacity(results.len());
         for result in results {
-            bound.push(result.implicit(ty, self.parameters)?);
+            bound.push(result.coerce_implicit(ty, self.parameters)?);
         }
         let otherwise = bound.pop().map(Box::new);
         let branches = tests.into_iter().zip(bound).collect();
@@ -339,7 +345,7 @@ impl Binder<'_> {
     }
 }
 
-/// The modifier that an expression is cast to at last.
+/// Returns the modifier of the outermost cast of an expression.
 fn cast_to(expr: &ast::Expr) -> Option<Modifier> {
     match expr {
         ast::Expr::Nested(inner) => cast_to(inner),
@@ -349,7 +355,8 @@ fn cast_to(expr: &ast::Expr) -> Option<Modifier> {
     }
 }
 
-/// A number's type: `integer` where it fits, then `bigint`, then `numeric`; with a point or exponent `numeric`.
+/// Returns the value and type of a number: `integer` if it fits, then `bigint`, otherwise `numeric`. With a
+/// point or an exponent it is `numeric`.
 fn number(digits: &str) -> Result<(Value, Type)> {
     if let Ok(integer) = digits.parse::<i32>() {
         return Ok((Value::Int4(integer), Type::Int4));

@@ -1,15 +1,15 @@
-//! What a column of a result is called that nobody named.
+//! The name of a result's column without an alias.
 
 use sqlparser::ast;
 
 use crate::{statement::scope, types};
 
-/// The name PostgreSQL gives a column that has no alias.
+/// Returns the name that PostgreSQL gives to a column without an alias.
 pub fn column_name(expr: &ast::Expr) -> String {
     inner_name(expr).unwrap_or_else(|| "?column?".to_owned())
 }
 
-/// A name that comes from a column or function rather than from a type or keyword.
+/// Returns a name that comes from a column or function, and not from a type or keyword.
 fn strong_name(expr: &ast::Expr) -> Option<String> {
     match expr {
         ast::Expr::Nested(inner) | ast::Expr::Cast { expr: inner, .. } => strong_name(inner),
@@ -31,7 +31,7 @@ fn inner_name(expr: &ast::Expr) -> Option<String> {
             None => types::base(data_type)?.info().name.to_owned(),
         },
         ast::Expr::TypedString(typed) => types::base(&typed.data_type)?.info().name.to_owned(),
-        // PostgreSQL looks into ELSE first.
+        // PostgreSQL takes the name from ELSE first.
         ast::Expr::Case { else_result, .. } => {
             else_result.as_deref().and_then(strong_name).unwrap_or_else(|| "case".to_owned())
         }

@@ -1,4 +1,4 @@
-//! Operators, comparisons and patterns.
+//! Binds operators, comparisons and patterns.
 
 use quorate_table::{
     expr::{Binary, Expr, Unary},
@@ -23,7 +23,7 @@ impl Binder<'_> {
         if op == UnaryOperator::Not {
             return Ok(negated(boolean(self.condition(inner, "NOT")?)));
         }
-        // The sign of a constant is part of it: -2147483648 is an integer, 2147483648 is not.
+        // The sign of a constant is part of the constant: -2147483648 is an integer, 2147483648 is not.
         if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, inner)
             && let ast::Value::Number(digits, _) = &value.value
         {
@@ -66,7 +66,7 @@ impl Binder<'_> {
         self.applied(op, left, right, span)
     }
 
-    /// An operator on two operands.
+    /// Binds an operator on two operands.
     pub(super) fn applied(
         &mut self,
         op: &BinaryOperator,
@@ -97,7 +97,7 @@ impl Binder<'_> {
                 return self.matched(left, right, Some('\\'), true, span).map(negated);
             }
             _ => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 return Err(SqlError::unsupported(format!("operator {symbol}")).at(span));
             }
         };
@@ -113,7 +113,7 @@ impl Binder<'_> {
         }
     }
 
-    /// `(a, b) = (c, d)`, and the opposite.
+    /// Binds `(a, b) = (c, d)`, and `<>`.
     fn rows_compared(
         &mut self,
         op: &BinaryOperator,
@@ -131,12 +131,12 @@ impl Binder<'_> {
         }
         let mut terms = Vec::with_capacity(left.len());
         for (a, b) in left.iter().zip(right) {
-            terms.push(self.binary(a, op, b, span)?.implicit(Type::Bool, self.parameters)?);
+            terms.push(self.binary(a, op, b, span)?.coerce_implicit(Type::Bool, self.parameters)?);
         }
         Ok(boolean(if *op == BinaryOperator::Eq { Expr::all(terms) } else { Expr::any(terms) }))
     }
 
-    /// A chain of ANDs or ORs may be long; it is bound as a balanced tree, however the text leans.
+    /// Binds a chain of ANDs or ORs as a balanced tree, because it may be long.
     fn logical(&mut self, op: Binary, left: &ast::Expr, right: &ast::Expr, word: &str) -> Result<Operand> {
         let same = if op == Binary::And { BinaryOperator::And } else { BinaryOperator::Or };
         let mut rest = vec![right, left];
@@ -165,8 +165,8 @@ impl Binder<'_> {
             (Some(ty), None) | (None, Some(ty)) => ty,
             (None, None) => Type::Text,
         };
-        let left = left.implicit(ty, self.parameters)?;
-        let right = right.implicit(ty, self.parameters)?;
+        let left = left.coerce_implicit(ty, self.parameters)?;
+        let right = right.coerce_implicit(ty, self.parameters)?;
         Ok(boolean(Expr::Binary(op, Box::new(left), Box::new(right))))
     }
 
@@ -213,10 +213,10 @@ impl Binder<'_> {
                         .is_some_and(|w| matches!(w, Type::Timestamp | Type::Timestamptz)) =>
             {
                 let ty = coerce::wider(a, b).expect("they have a wider one");
-                let left = left.implicit(ty, self.parameters)?;
-                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
+                let left = left.coerce_implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.coerce_implicit(ty, self.parameters)?));
             }
-            // A string beside a timestamp is an interval when it is added, a timestamp when it is subtracted.
+            // A string next to a timestamp is an interval in an addition, and a timestamp in a subtraction.
             (Some(Type::Timestamp | Type::Timestamptz), None) if op == Binary::Add => {
                 return self.moved(left, right, false, span);
             }
@@ -227,16 +227,16 @@ impl Binder<'_> {
             | (None, Some(ty @ (Type::Timestamp | Type::Timestamptz)))
                 if op == Binary::Subtract =>
             {
-                let left = left.implicit(ty, self.parameters)?;
-                return Ok(Self::elapsed(left, right.implicit(ty, self.parameters)?));
+                let left = left.coerce_implicit(ty, self.parameters)?;
+                return Ok(Self::elapsed(left, right.coerce_implicit(ty, self.parameters)?));
             }
             _ => return Err(absent(&left, &right)),
         };
         if op == Binary::Modulo && result == Type::Float8 {
             return Err(absent(&left, &right));
         }
-        let left = left.implicit(operands.0, self.parameters)?;
-        let right = right.implicit(operands.1, self.parameters)?;
+        let left = left.coerce_implicit(operands.0, self.parameters)?;
+        let right = right.coerce_implicit(operands.1, self.parameters)?;
         Ok(Operand::Typed(fold::constant(Expr::Binary(op, Box::new(left), Box::new(right))), result))
     }
 
@@ -245,28 +245,28 @@ impl Binder<'_> {
         if !is_text(&left) && !is_text(&right) {
             return Err(no_operator(&format!("{} || {}", left.type_name(), right.type_name()), span));
         }
-        let left = left.implicit(Type::Text, self.parameters)?;
-        let right = right.implicit(Type::Text, self.parameters)?;
+        let left = left.coerce_implicit(Type::Text, self.parameters)?;
+        let right = right.coerce_implicit(Type::Text, self.parameters)?;
         let joined = Expr::Binary(Binary::Concat, Box::new(left), Box::new(right));
         Ok(Operand::Typed(fold::constant(joined), Type::Text))
     }
 
     pub(super) fn is_null(&mut self, inner: &ast::Expr) -> Result<Operand> {
         let expr = match self.operand(inner)? {
-            // Being NULL says nothing of a parameter's type; something else must.
+            // IS NULL does not decide a parameter's type.
             Operand::Parameter(number, _) => Expr::Parameter(number, Type::Text),
             Operand::Interval(parts) => parts.text(),
-            operand => operand.decided(self.parameters)?.0,
+            operand => operand.resolve_unknown(self.parameters)?.0,
         };
         Ok(boolean(Expr::IsNull(Box::new(expr))))
     }
 
-    /// `x IS UNKNOWN`: NULL, of a truth.
+    /// Binds `x IS UNKNOWN`: whether a boolean is NULL.
     pub(super) fn is_unknown(&mut self, inner: &ast::Expr, clause: &str) -> Result<Operand> {
         Ok(boolean(Expr::IsNull(Box::new(self.condition(inner, clause)?))))
     }
 
-    /// `x IS TRUE`: not NULL, and true. Never NULL itself.
+    /// Binds `x IS TRUE`: whether a boolean is not NULL, and true. The result is never NULL.
     pub(super) fn is_bool(&mut self, inner: &ast::Expr, truth: bool, clause: &str) -> Result<Operand> {
         let condition = self.condition(inner, clause)?;
         let known = Expr::Unary(Unary::Not, Box::new(Expr::IsNull(Box::new(condition.clone()))));
@@ -274,13 +274,13 @@ impl Binder<'_> {
         Ok(boolean(Expr::Binary(Binary::And, Box::new(known), Box::new(wanted))))
     }
 
-    /// `a IS NOT DISTINCT FROM b`: equal, or both NULL. Never NULL itself.
+    /// Binds `a IS NOT DISTINCT FROM b`: whether both are equal, or both NULL. The result is never NULL.
     pub(super) fn same(&mut self, a: &ast::Expr, b: &ast::Expr, span: Span) -> Result<Operand> {
         let operands = vec![self.operand(a)?, self.operand(b)?];
         let ty = self.comparable(&operands, span)?;
         let mut bound = Vec::with_capacity(2);
         for operand in operands {
-            bound.push(operand.implicit(ty, self.parameters)?);
+            bound.push(operand.coerce_implicit(ty, self.parameters)?);
         }
         let (b, a) = (bound.pop().expect("two"), bound.pop().expect("two"));
         let null = |expr: &Expr| Expr::IsNull(Box::new(expr.clone()));
@@ -294,12 +294,12 @@ impl Binder<'_> {
         Ok(boolean(Expr::Binary(Binary::Or, Box::new(both_null), Box::new(and(neither, equal)))))
     }
 
-    /// Whether the first operand is among the others.
+    /// Binds whether the first operand is among the others.
     pub(super) fn list(&mut self, operands: Vec<Operand>, span: Span) -> Result<Operand> {
         let ty = self.comparable(&operands, span)?;
         let mut bound = Vec::with_capacity(operands.len());
         for operand in operands {
-            bound.push(operand.implicit(ty, self.parameters)?);
+            bound.push(operand.coerce_implicit(ty, self.parameters)?);
         }
         let subject = bound.remove(0);
         Ok(boolean(Expr::In(Box::new(subject), bound.into())))
@@ -346,7 +346,7 @@ impl Binder<'_> {
         self.matched(text, pattern, escape, case_insensitive, span)
     }
 
-    /// LIKE and ILIKE of two operands.
+    /// Binds LIKE or ILIKE of two operands.
     fn matched(
         &mut self,
         text: Operand,
@@ -364,8 +364,8 @@ impl Binder<'_> {
                 ));
             }
         }
-        let text = Box::new(text.implicit(Type::Text, self.parameters)?);
-        let pattern = Box::new(pattern.implicit(Type::Text, self.parameters)?);
+        let text = Box::new(text.coerce_implicit(Type::Text, self.parameters)?);
+        let pattern = Box::new(pattern.coerce_implicit(Type::Text, self.parameters)?);
         Ok(boolean(Expr::Like { text, pattern, escape, case_insensitive }))
     }
 }

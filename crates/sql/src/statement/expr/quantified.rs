@@ -1,9 +1,10 @@
-//! `x = ANY (array)` and its kin.
+//! Binds `x = ANY (array)` and its kin.
 //!
-//! `= ANY` is IN and `<> ALL` is NOT IN over the elements. Any other comparison becomes a list of comparisons: ANY asks
-//! whether TRUE is among them, ALL whether FALSE is not, which is PostgreSQL's rule for NULLs too. The elements of an
-//! array parameter are known at execution only: one item stands for all of them until then
-//! ([`parameters::each`](crate::statement::parameters::each)).
+//! `= ANY` is IN and `<> ALL` is NOT IN over the elements. Any other comparison becomes a list of
+//! comparisons. ANY asks whether TRUE is in the list, and ALL whether FALSE is not, which follows
+//! PostgreSQL's rule for NULLs, too. The elements of an array parameter are unknown until execution, so one
+//! item stands for all of them until then
+//! ([`parameters::element_parameter`](crate::statement::parameters::element_parameter)).
 
 use quorate_table::{
     expr::{Expr, Unary},
@@ -18,16 +19,16 @@ use super::{Binder, boolean, negated};
 use crate::{
     array,
     error::{Result, SqlError},
-    statement::{coerce::Operand, parameters::each},
+    statement::{coerce::Operand, parameters::element_parameter},
     types::{self, PgType},
 };
 
-/// How many of the elements must compare so.
+/// The number of elements for which the comparison must hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantifier {
     /// At least one.
     Any,
-    /// Every one.
+    /// All.
     All,
 }
 
@@ -53,7 +54,7 @@ impl Binder<'_> {
                 let mut list = Vec::with_capacity(elements.len());
                 for element in elements {
                     let compared = self.applied(op, left.clone(), element, span)?;
-                    list.push(compared.implicit(Type::Bool, self.parameters)?);
+                    list.push(compared.coerce_implicit(Type::Bool, self.parameters)?);
                 }
                 list
             }
@@ -66,7 +67,7 @@ impl Binder<'_> {
         }))
     }
 
-    /// The elements of an array; those of a parameter as one that stands for all.
+    /// Returns the elements of an array. For a parameter it returns one item that stands for all elements.
     fn elements(&mut self, expr: &ast::Expr, compared: Option<Type>) -> Result<Vec<Operand>> {
         let span = ast::Spanned::span(expr);
         let no_array = || SqlError::new("42809", "op ANY/ALL (array) requires array on right side").at(span);
@@ -86,7 +87,7 @@ impl Binder<'_> {
                 }
                 let elements = self.elements(expr, Some(ty.plain()))?;
                 let explicit = |element: Operand| {
-                    Ok(Operand::Typed(element.explicit(ty.plain(), span, self.parameters)?, ty.plain()))
+                    Ok(Operand::Typed(element.cast_explicit(ty.plain(), span, self.parameters)?, ty.plain()))
                 };
                 elements.into_iter().map(explicit).collect()
             }
@@ -111,14 +112,14 @@ impl Binder<'_> {
                 }
             },
             _ => {
-                self.parameters.beyond = true;
+                self.parameters.needs_catalog = true;
                 Err(SqlError::unsupported("ANY or ALL of something that is neither an array nor a parameter")
                     .at(span))
             }
         }
     }
 
-    /// The number of a parameter, if that is what it is.
+    /// Returns the number of a parameter, if the expression is one.
     fn placeholder(&mut self, expr: &ast::Expr) -> Result<Option<usize>> {
         match expr {
             ast::Expr::Nested(inner) => self.placeholder(inner),
@@ -129,9 +130,9 @@ impl Binder<'_> {
         }
     }
 
-    /// What stands for each element of a parameter; `None` if it is no array.
+    /// Returns the item that stands for each element of a parameter. `None` if the parameter is no array.
     fn each(&self, number: usize) -> Option<Vec<Operand>> {
         let element = self.parameters.ty(number)?.element()?.plain();
-        Some(vec![Operand::Typed(Expr::Parameter(each(number), element), element)])
+        Some(vec![Operand::Typed(Expr::Parameter(element_parameter(number), element), element)])
     }
 }

@@ -1,4 +1,4 @@
-//! A select's list, GROUP BY, HAVING and ORDER BY.
+//! Binds a select's list, GROUP BY, HAVING and ORDER BY.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use sqlparser::{
 
 use super::{
     Finish,
-    clauses::{Tail, direction, position, row_count},
+    clauses::{self, QueryTail, direction, position, row_count},
     grouped::{Grouping, mention},
 };
 use crate::{
@@ -28,18 +28,18 @@ use crate::{
 };
 
 /// One column of a select list.
-pub(super) struct Item {
+pub(super) struct OutputItem {
     pub(super) name: String,
     pub(super) expr: Expr,
     pub(super) ty: PgType,
-    /// Its type's modifier as clients are told it.
+    /// The type's modifier for clients.
     pub(super) modifier: i32,
-    /// Whether it may be named by ORDER BY and GROUP BY.
+    /// The place of the item in the text, for errors.
     pub(super) span: Span,
 }
 
-impl Item {
-    /// Refuses an interval, whose text has neither the order nor the equality of its length.
+impl OutputItem {
+    /// Refuses an interval. It is carried as text, whose order and equality differ from those of its length.
     fn check_order(&self) -> Result<()> {
         if self.ty == PgType::Interval {
             return Err(SqlError::unsupported("an order or groups of intervals")
@@ -50,25 +50,25 @@ impl Item {
     }
 }
 
-/// A select's parts, before they are bound.
+/// The parts of a select, before they are bound.
 pub(super) struct Body<'a> {
     pub(super) select: &'a ast::Select,
-    pub(super) tail: Tail<'a>,
+    pub(super) tail: QueryTail<'a>,
     pub(super) scope: &'a Scope<'a>,
 }
 
 pub(super) struct BoundBody {
     pub(super) filter: Option<Expr>,
-    pub(super) items: Vec<Item>,
-    /// Expressions behind the items, to sort by.
+    pub(super) items: Vec<OutputItem>,
+    /// Expressions after the items, to sort by.
     pub(super) hidden: Vec<Expr>,
     pub(super) grouping: Option<Grouping>,
-    /// Groups are not in it yet.
+    /// The gateway's half of the select, without the groups, which are added later.
     pub(super) finish: Finish,
 }
 
 impl BoundBody {
-    /// The expressions of the items, then the hidden ones.
+    /// Returns the expressions of the items, then the hidden ones.
     pub(super) fn columns(&self) -> Vec<Expr> {
         self.items.iter().map(|item| &item.expr).chain(&self.hidden).cloned().collect()
     }
@@ -97,7 +97,7 @@ impl Body<'_> {
         let mut hidden = Vec::new();
         let mut order = self.order(&mut items, &mut hidden, distinct, parameters, &mut aggregates)?;
         if distinct {
-            items.iter().try_for_each(Item::check_order)?;
+            items.iter().try_for_each(OutputItem::check_order)?;
             let sorted: Vec<usize> = order.iter().map(|key| key.column).collect();
             order.extend((0..items.len()).filter(|column| !sorted.contains(column)).map(|column| Order {
                 column,
@@ -117,19 +117,20 @@ impl Body<'_> {
             groups: None,
             distinct,
             order,
-            limit: row_count(self.tail.limit, "LIMIT", parameters)?,
+            limit: clauses::limit(self.tail.limit, parameters)?,
             offset: row_count(self.tail.offset, "OFFSET", parameters)?,
             visible: items.len(),
         };
         Ok(BoundBody { filter, items, hidden, grouping, finish })
     }
 
-    fn items(&self, parameters: &mut Parameters, aggregates: &mut Vec<Aggregate>) -> Result<Vec<Item>> {
+    fn items(&self, parameters: &mut Parameters, aggregates: &mut Vec<Aggregate>) -> Result<Vec<OutputItem>> {
         select_list(&self.select.projection, self.scope, parameters, Ok(aggregates))
     }
 
-    /// GROUP BY: names of columns first, then of the result, then positions, then expressions.
-    fn keys(&self, items: &[Item], parameters: &mut Parameters) -> Result<Vec<Expr>> {
+    /// Binds GROUP BY. A name is first looked up among the table's columns, then among the result's. Then
+    /// come positions, then expressions.
+    fn keys(&self, items: &[OutputItem], parameters: &mut Parameters) -> Result<Vec<Expr>> {
         let list = match &self.select.group_by {
             ast::GroupByExpr::Expressions(list, modifiers) if modifiers.is_empty() => list,
             _ => return Err(SqlError::unsupported("GROUP BY ALL or with a modifier")),
@@ -161,7 +162,7 @@ impl Body<'_> {
                 }
                 None => {
                     let mut binder = Binder { scope: self.scope, parameters, aggregates: Err("GROUP BY") };
-                    binder.decided(item)?.0
+                    binder.resolve_unknown(item)?.0
                 }
             };
             if !keys.contains(&key) {
@@ -171,10 +172,11 @@ impl Body<'_> {
         Ok(keys)
     }
 
-    /// ORDER BY: names of the result first, then positions, then expressions over columns.
+    /// Binds ORDER BY. A name is first looked up in the result. Then come positions, then expressions over
+    /// columns.
     fn order(
         &self,
-        items: &mut [Item],
+        items: &mut [OutputItem],
         hidden: &mut Vec<Expr>,
         distinct: bool,
         parameters: &mut Parameters,
@@ -182,9 +184,6 @@ impl Body<'_> {
     ) -> Result<Vec<Order>> {
         let mut order = Vec::with_capacity(self.tail.order.len());
         for key in self.tail.order {
-            if key.with_fill.is_some() {
-                return Err(SqlError::unsupported("WITH FILL"));
-            }
             let span = key.expr.span();
             let named = match &key.expr {
                 ast::Expr::Identifier(name) => output_named(items, &scope::fold(name), span)?,
@@ -198,7 +197,7 @@ impl Body<'_> {
                 None => {
                     let mut binder =
                         Binder { scope: self.scope, parameters, aggregates: Ok(&mut *aggregates) };
-                    let (expr, _) = binder.decided(&key.expr)?;
+                    let (expr, _) = binder.resolve_unknown(&key.expr)?;
                     match items.iter().position(|item| item.expr == expr) {
                         Some(index) => index,
                         None if distinct => {
@@ -225,7 +224,7 @@ impl Body<'_> {
     }
 }
 
-fn output_named(items: &[Item], name: &str, span: Span) -> Result<Option<usize>> {
+fn output_named(items: &[OutputItem], name: &str, span: Span) -> Result<Option<usize>> {
     let mut found = items.iter().enumerate().filter(|(_, item)| item.name == name);
     let Some((index, first)) = found.next() else { return Ok(None) };
     if found.any(|(_, other)| other.expr != first.expr) {
@@ -239,7 +238,7 @@ pub(super) fn select_list(
     scope: &Scope<'_>,
     parameters: &mut Parameters,
     mut aggregates: Result<&mut Vec<Aggregate>, &'static str>,
-) -> Result<Vec<Item>> {
+) -> Result<Vec<OutputItem>> {
     let mut items = Vec::with_capacity(projection.len());
     for item in projection {
         let span = item.span();
@@ -251,8 +250,10 @@ pub(super) fn select_list(
                 continue;
             }
             ast::SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                let qualifier = scope::parts(name)?.pop().unwrap_or_default();
-                if scope.schema.is_none() || qualifier != scope.alias {
+                let mut parts = scope::parts(name)?;
+                let qualifier = parts.pop().unwrap_or_default();
+                let ours = parts.is_empty() || parts == ["public"];
+                if !ours || scope.schema.is_none() || qualifier != scope.alias {
                     return Err(SqlError::new(
                         code::UNDEFINED_TABLE,
                         format!("missing FROM-clause entry for table \"{qualifier}\""),
@@ -269,12 +270,12 @@ pub(super) fn select_list(
             Err(place) => Err(*place),
         };
         let (expr, (ty, modifier)) = Binder { scope, parameters, aggregates }.shown(expr)?;
-        items.push(Item { name, expr, ty, modifier, span });
+        items.push(OutputItem { name, expr, ty, modifier, span });
     }
     Ok(items)
 }
 
-fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<()> {
+fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<OutputItem>) -> Result<()> {
     if scope.schema.is_none() {
         return Err(
             SqlError::new(code::SYNTAX_ERROR, "SELECT * with no tables specified is not valid").at(span)
@@ -282,7 +283,7 @@ fn all_columns(scope: &Scope<'_>, span: Span, items: &mut Vec<Item>) -> Result<(
     }
     for (name, expr) in scope.columns() {
         let ty = PgType::Plain(expr.ty());
-        items.push(Item { name, expr, ty, modifier: -1, span });
+        items.push(OutputItem { name, expr, ty, modifier: -1, span });
     }
     Ok(())
 }

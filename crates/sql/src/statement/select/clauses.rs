@@ -1,72 +1,95 @@
-//! The clauses around a query's body, and what no select here has.
+//! The clauses around a query's body, and checks that all selects share.
 
-use quorate_table::{expr::Expr, operation::Order, value::Type};
-use sqlparser::ast::{self, Spanned};
+use quorate_table::{
+    expr::Expr,
+    operation::Order,
+    value::{Type, Value},
+};
+use sqlparser::{
+    ast::{self, Spanned},
+    tokenizer::Span,
+};
 
 use crate::{
     error::{Result, SqlError, code},
-    statement::{expr::Binder, parameters::Parameters, scope::Scope},
+    statement::{
+        expr::Binder,
+        parameters::Parameters,
+        scope::{self, Scope},
+    },
 };
 
-/// The clauses of a query around its body, refused or handed out.
-pub struct Tail<'a> {
+/// The clauses of a query around its body that binders accept.
+pub struct QueryTail<'a> {
     /// ORDER BY.
     pub order: &'a [ast::OrderByExpr],
     /// LIMIT or FETCH FIRST.
-    pub limit: Option<&'a ast::Expr>,
+    pub limit: Limit<'a>,
     /// OFFSET.
     pub offset: Option<&'a ast::Expr>,
 }
 
-/// Takes the clauses around the body apart.
-pub fn tail(query: &ast::Query) -> Result<Tail<'_>> {
-    if let Some(with) = &query.with {
-        return Err(SqlError::unsupported("WITH").at(with.span()));
+/// The limit on the number of rows.
+#[derive(Clone, Copy)]
+pub enum Limit<'a> {
+    /// No limit.
+    None,
+    /// The value of the expression.
+    Of(&'a ast::Expr),
+    /// One row: FETCH FIRST ROW without a number.
+    One,
+}
+
+/// Returns the clauses around the body, and refuses WITH. `unsupported_clauses` has refused clauses of other
+/// databases.
+pub fn tail(query: &ast::Query) -> Result<QueryTail<'_>> {
+    match &query.with {
+        Some(with) => Err(SqlError::unsupported("WITH").at(with.span())),
+        None => tail_behind_with(query),
     }
+}
+
+/// Returns the clauses around the body for a binder that binds WITH itself.
+pub fn tail_behind_with(query: &ast::Query) -> Result<QueryTail<'_>> {
     if !query.locks.is_empty() {
         return Err(SqlError::unsupported("SELECT FOR UPDATE or FOR SHARE")
             .hint("A statement is atomic; there are no row locks."));
     }
-    if query.for_clause.is_some() || query.settings.is_some() || query.format_clause.is_some() {
-        return Err(SqlError::unsupported("this clause"));
-    }
     let order = match &query.order_by {
-        None => &[][..],
         Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(list), interpolate: None }) => list,
-        Some(_) => return Err(SqlError::unsupported("ORDER BY ALL")),
+        _ => &[][..],
     };
-    let (mut limit, offset) = match &query.limit_clause {
-        None => (None, None),
-        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+    let (limit, offset) = match &query.limit_clause {
+        Some(ast::LimitClause::LimitOffset { limit, offset, limit_by: _ }) => {
             (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
         }
-        Some(_) => {
-            return Err(SqlError::new(code::SYNTAX_ERROR, "LIMIT #,# syntax is not supported")
-                .hint("Use separate LIMIT and OFFSET clauses."));
-        }
+        _ => (None, None),
     };
-    if let Some(fetch) = &query.fetch {
-        if fetch.with_ties || fetch.percent {
-            return Err(SqlError::unsupported("FETCH with TIES or PERCENT"));
-        }
-        limit = fetch.quantity.as_ref();
-    }
-    Ok(Tail { order, limit, offset })
+    let limit = match &query.fetch {
+        None => limit.map_or(Limit::None, Limit::Of),
+        Some(fetch) => fetch.quantity.as_ref().map_or(Limit::One, Limit::Of),
+    };
+    Ok(QueryTail { order, limit, offset })
 }
 
-/// Refuses what no select here has.
-pub fn refuse_extras(select: &ast::Select) -> Result<()> {
-    let refused = [
-        (select.into.is_some(), "SELECT INTO"),
-        (matches!(select.distinct, Some(ast::Distinct::On(_))), "DISTINCT ON"),
-        (!select.named_window.is_empty(), "WINDOW"),
-        (select.qualify.is_some(), "QUALIFY"),
-        (select.top.is_some(), "TOP"),
-        (!select.lateral_views.is_empty(), "LATERAL VIEW"),
-    ];
-    match refused.iter().find(|(present, _)| *present) {
-        Some((_, what)) => Err(SqlError::unsupported(what)),
+/// Refuses VALUES whose rows differ in length (42601), before any value is bound.
+pub fn same_length(values: &ast::Values) -> Result<()> {
+    let width = values.rows.first().map_or(0, |row| row.content.len());
+    match values.rows.iter().find(|row| row.content.len() != width) {
         None => Ok(()),
+        Some(row) => {
+            let span = row.content.first().map_or_else(Span::empty, Spanned::span);
+            Err(SqlError::new(code::SYNTAX_ERROR, "VALUES lists must all be the same length").at(span))
+        }
+    }
+}
+
+/// Binds LIMIT or FETCH FIRST.
+pub(super) fn limit(limit: Limit<'_>, parameters: &mut Parameters) -> Result<Option<Expr>> {
+    match limit {
+        Limit::None => Ok(None),
+        Limit::Of(expr) => row_count(Some(expr), "LIMIT", parameters),
+        Limit::One => Ok(Some(Expr::Constant(Value::Int8(1), Type::Int8))),
     }
 }
 
@@ -98,16 +121,29 @@ pub(super) fn row_count(
         )
         .at(expr.span()));
     }
-    Ok(Some(operand.implicit(Type::Int8, parameters)?))
+    Ok(Some(operand.coerce_implicit(Type::Int8, parameters)?))
 }
 
-/// ASC, DESC and where NULLs go.
+/// Refuses an alias that renames more columns than there are.
+pub fn check_renamed(alias: &ast::TableAlias, columns: usize) -> Result<()> {
+    let named = alias.columns.len();
+    if named <= columns {
+        return Ok(());
+    }
+    let message = format!(
+        "table \"{}\" has {columns} columns available but {named} columns specified",
+        scope::fold(&alias.name)
+    );
+    Err(SqlError::new(code::INVALID_COLUMN_REFERENCE, message).at(alias.name.span))
+}
+
+/// Binds ASC or DESC, and NULLS FIRST or LAST.
 pub fn direction(column: usize, options: &ast::OrderByOptions) -> Order {
     let descending = options.asc == Some(false);
     Order { column, descending, nulls_first: options.nulls_first.unwrap_or(descending) }
 }
 
-/// The column of the result that an integer constant means.
+/// Returns the column of the result that an integer constant stands for.
 pub fn position(expr: &ast::Expr, columns: usize, clause: &str) -> Result<Option<usize>> {
     let (value, negative) = match expr {
         ast::Expr::Value(value) => (value, false),

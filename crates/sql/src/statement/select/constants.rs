@@ -1,4 +1,4 @@
-//! `SELECT` without FROM, and `VALUES`.
+//! Binds `SELECT` without FROM, and `VALUES`.
 
 use quorate_table::{expr::Expr, value::Type};
 use sqlparser::ast::{self, Spanned};
@@ -6,10 +6,10 @@ use sqlparser::ast::{self, Spanned};
 use super::{
     Finish, Query, Source,
     body::Body,
-    clauses::{direction, position, refuse_extras, row_count, tail},
+    clauses::{self, direction, position, row_count, tail},
 };
 use crate::{
-    error::{Result, SqlError, code},
+    error::{Result, SqlError},
     statement::{
         Field,
         coerce::{self, Operand},
@@ -20,16 +20,15 @@ use crate::{
     types::PgType,
 };
 
-/// `SELECT` without FROM, or `VALUES`.
+/// Binds `SELECT` without FROM, or `VALUES`.
 pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) -> Result<Query> {
     let tail = tail(query)?;
     let scope = Scope::empty();
     match &*query.body {
         ast::SetExpr::Select(select) => {
-            refuse_extras(select)?;
             let bound = Body { select, tail, scope: &scope }.bind(parameters)?;
             if bound.grouping.is_some() {
-                parameters.beyond = true;
+                parameters.needs_catalog = true;
                 return Err(SqlError::unsupported("an aggregate without a table"));
             }
             let fields = bound
@@ -47,19 +46,13 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
             })
         }
         ast::SetExpr::Values(values) => {
+            clauses::same_length(values)?;
             let mut rows: Vec<Vec<Operand>> = Vec::with_capacity(values.rows.len());
             for row in &values.rows {
                 let mut operands = Vec::with_capacity(row.content.len());
                 for expr in &row.content {
                     operands
                         .push(Binder { scope: &scope, parameters, aggregates: Err("VALUES") }.operand(expr)?);
-                }
-                if rows.first().is_some_and(|first| first.len() != operands.len()) {
-                    return Err(SqlError::new(
-                        code::SYNTAX_ERROR,
-                        "VALUES lists must all be the same length",
-                    )
-                    .at(query.span()));
                 }
                 rows.push(operands);
             }
@@ -73,7 +66,7 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
             for row in rows {
                 let mut exprs = Vec::with_capacity(width);
                 for (operand, ty) in row.into_iter().zip(&types) {
-                    exprs.push(operand.implicit(*ty, parameters)?);
+                    exprs.push(operand.coerce_implicit(*ty, parameters)?);
                 }
                 bound.push(exprs);
             }
@@ -105,23 +98,23 @@ pub(super) fn bind_constants(query: &ast::Query, parameters: &mut Parameters) ->
                     distinct: false,
                     order,
                     offset: row_count(tail.offset, "OFFSET", parameters)?,
-                    limit: row_count(tail.limit, "LIMIT", parameters)?,
+                    limit: clauses::limit(tail.limit, parameters)?,
                     visible: width,
                 },
                 fields,
             })
         }
         other => {
-            parameters.beyond = true;
+            parameters.needs_catalog = true;
             Err(SqlError::unsupported(format!("the query {other}")))
         }
     }
 }
 
-/// The type a client is told for a column.
+/// Returns the type of a column for clients.
 fn shown_type(expr: &Expr, ty: PgType) -> PgType {
     match expr {
-        Expr::Parameter(number, _) => SessionValue::numbered(*number).map_or(ty, SessionValue::ty),
+        Expr::Parameter(number, _) => SessionValue::from_number(*number).map_or(ty, SessionValue::ty),
         _ => ty,
     }
 }

@@ -1,4 +1,4 @@
-//! Expressions over groups: of their keys and aggregates, no longer of columns.
+//! Rewrites expressions over groups: they refer to keys and aggregates, and no longer to columns.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ pub(super) struct Grouping {
     pub(super) keys: Vec<Expr>,
     pub(super) aggregates: Vec<Aggregate>,
     pub(super) having: Option<Expr>,
-    /// Where columns are mentioned outside aggregates, for the error.
+    /// The places where columns occur outside aggregates, for the error.
     pub(super) mentions: BTreeMap<usize, Span>,
 }
 
-/// Notes where a select item mentions a column plainly.
+/// Records the place of a select item that is a plain column.
 pub(super) fn mention(item: &ast::SelectItem, scope: &Scope<'_>, mentions: &mut BTreeMap<usize, Span>) {
     let (ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }) = item else {
         return;

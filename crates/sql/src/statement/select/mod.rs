@@ -1,9 +1,10 @@
-//! Selects of one table, or of constants.
+//! Binds selects of one table, or of constants.
 //!
-//! The replicas of a range filter, project, sort, or build partial groups; the gateway merges what the ranges answer.
-//! So a select is bound to two halves: a [`Select`] that travels, and a [`Finish`] that stays. `body` binds the select
-//! list, GROUP BY, HAVING and ORDER BY, `grouped` rewrites them over groups, `constants` binds what has no table, and
-//! `clauses` takes apart what surrounds any query, those of the catalog too.
+//! The replicas of a range filter, project, sort, or build partial groups. The gateway merges the answers of
+//! the ranges. So a select is bound to two halves: a [`Select`] for the replicas, and a [`Finish`] for the
+//! gateway. `body` binds the select list, GROUP BY, HAVING and ORDER BY. `grouped` rewrites them over groups.
+//! `constants` binds selects without a table. `clauses` has the clauses around any query, including those of
+//! the catalog.
 
 mod body;
 pub mod clauses;
@@ -20,10 +21,10 @@ use sqlparser::ast::{self, Spanned};
 
 use super::{
     Field,
+    encoded_template::EncodedTemplate,
     expr::AGGREGATE,
     parameters::Parameters,
     scope::{self, Scope},
-    stencil::Stencil,
 };
 use crate::{
     backend::{Catalog, Table},
@@ -31,33 +32,33 @@ use crate::{
     error::{Result, SqlError, code},
     types::{self, PgType},
 };
-use body::{Body, Item, select_list};
-use clauses::{refuse_extras, tail};
+use body::{Body, OutputItem, select_list};
+use clauses::tail;
 use constants::bind_constants;
 use grouped::{Grouping, over_groups};
 
 /// A bound query.
 #[derive(Debug)]
 pub struct Query {
-    /// Where its rows come from.
+    /// The source of the query's rows.
     pub source: Source,
-    /// What the gateway does to them.
+    /// The gateway's work on the rows.
     pub finish: Finish,
     /// The columns of the result.
     pub fields: Vec<Field>,
 }
 
-/// Where rows come from.
+/// The source of rows.
 #[derive(Debug)]
 pub enum Source {
     /// A table of the cluster.
     Table {
-        /// Which.
+        /// The table.
         table: Arc<Table>,
-        /// What its replicas do; parameters are open, and a pushed-down limit is set at execution.
+        /// The replicas' work. Parameters are open, and an execution sets a pushed-down limit.
         select: Select,
-        /// The same in its byte form, where arguments do no more than fill it.
-        stencil: Option<Stencil>,
+        /// The encoded select, if arguments only fill holes in it.
+        template: Option<EncodedTemplate>,
     },
     /// Constants: `VALUES`, or a select without FROM.
     Constants {
@@ -67,32 +68,32 @@ pub enum Source {
         filter: Option<Expr>,
     },
     /// The catalog.
-    Catalog(Box<catalog::Plan>),
+    Catalog(Box<catalog::CatalogPlan>),
 }
 
-/// What happens at the gateway, in this order.
+/// The gateway's work on the rows, in this order.
 #[derive(Debug, Default)]
 pub struct Finish {
-    /// Groups are merged and projected.
+    /// Groups to be merged and projected.
     pub groups: Option<Groups>,
     /// DISTINCT over the visible columns.
     pub distinct: bool,
-    /// ORDER BY. A DISTINCT without one sorts by all columns, so that equal rows meet.
+    /// ORDER BY. DISTINCT without it sorts by all columns, so that equal rows are adjacent.
     pub order: Vec<Order>,
     /// OFFSET, a bigint.
     pub offset: Option<Expr>,
-    /// LIMIT, a bigint; NULL is none.
+    /// LIMIT, a bigint; NULL is no limit.
     pub limit: Option<Expr>,
-    /// How many columns the client sees; those behind exist to sort by.
+    /// Number of columns that the client sees. Further columns exist to sort by.
     pub visible: usize,
 }
 
-/// What becomes of merged groups: rows of keys, then aggregates.
+/// The result of merged groups. A merged row has the keys, then the aggregates.
 #[derive(Debug)]
 pub struct Groups {
     /// The aggregates.
     pub aggregates: Vec<Aggregate>,
-    /// How many keys come first.
+    /// Number of keys.
     pub keys: usize,
     /// HAVING.
     pub having: Option<Expr>,
@@ -111,13 +112,16 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
                     *parameters = tried;
                     Ok(bound)
                 }
-                // The catalog's evaluator knows more functions and forms. What neither knows is told in the binder's
-                // words, unless the evaluator came further, or knows a function of which it says something else.
-                Err(error) if tried.beyond => catalog::bind(query, parameters, catalog).map_err(|later| {
-                    let absent = |error: &SqlError| error.code == code::UNDEFINED_FUNCTION;
-                    let known = later.place == error.place && absent(&error) && !absent(&later);
-                    if later.place > error.place || known { later } else { error }
-                }),
+                // The catalog's evaluator knows more functions and forms. If both binders fail, this binder's
+                // error is returned. The evaluator's error is better if it is further on in the text, or if
+                // the evaluator knows the function.
+                Err(error) if tried.needs_catalog => {
+                    catalog::bind(query, parameters, catalog).map_err(|later| {
+                        let absent = |error: &SqlError| error.code == code::UNDEFINED_FUNCTION;
+                        let known = later.place == error.place && absent(&error) && !absent(&later);
+                        if later.place > error.place || known { later } else { error }
+                    })
+                }
                 Err(error) => Err(error),
             }
         }
@@ -125,7 +129,7 @@ pub fn bind(query: &ast::Query, parameters: &mut Parameters, catalog: &Arc<Catal
     }
 }
 
-/// All rows of a table, some of its columns, as COPY TO reads them.
+/// Returns a query of all rows of a table and some of its columns, for COPY TO.
 pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
     let chosen = columns.iter().map(|&position| (position, &table.schema.columns[position]));
     let fields = chosen.clone().map(|(_, column)| Field::of(column)).collect();
@@ -136,7 +140,7 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
         source: Source::Table {
             select: Select { table: table.id, filter: None, output },
             table,
-            stencil: None,
+            template: None,
         },
         finish: Finish { visible, ..Finish::default() },
         fields,
@@ -144,11 +148,11 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
 }
 
 enum Relations {
-    /// No FROM anywhere on the top level.
+    /// No FROM on the top level.
     None,
     /// One user table.
     Table(Arc<Table>),
-    /// The catalog's relations, derived tables, joins, unions.
+    /// Relations of the catalog, derived tables, joins, unions.
     Several,
 }
 
@@ -181,7 +185,6 @@ fn relations(query: &ast::Query, catalog: &Catalog) -> Relations {
 
 fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters) -> Result<Query> {
     let ast::SetExpr::Select(select) = &*query.body else { unreachable!("a table is selected from") };
-    refuse_extras(select)?;
     let From { scope, filter, sorted } = from(&select.from[0].relation, &table, parameters)?;
     let body = Body { select, tail: tail(query)?, scope: &scope };
     let bound = body.bind(parameters)?;
@@ -211,20 +214,21 @@ fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters
     let filter = (!filters.is_empty()).then(|| Expr::all(filters));
     let select = Select { table: table.id, filter, output };
     let whole = finish.limit.is_none() && finish.offset.is_none();
-    let stencil = if whole { Stencil::of(&select, &table.schema) } else { None };
-    Ok(Query { source: Source::Table { table, select, stencil }, finish, fields })
+    let template = if whole { EncodedTemplate::of(&select, &table.schema) } else { None };
+    Ok(Query { source: Source::Table { table, select, template }, finish, fields })
 }
 
-/// What a select of one table is from.
+/// The bound FROM of a select of one table.
 struct From<'a> {
     scope: Scope<'a>,
     /// WHERE of the sub-selects.
     filter: Option<Expr>,
-    /// A sub-select has an ORDER BY.
+    /// Whether a sub-select has an ORDER BY.
     sorted: bool,
 }
 
-/// A table, or a sub-select over one that only filters and computes: the select around it is bound through it.
+/// Binds a table, or a sub-select over one that only filters and computes. The outer select is bound through
+/// it.
 fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parameters) -> Result<From<'a>> {
     let schema = &table.schema;
     match factor {
@@ -246,7 +250,6 @@ fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parame
                     .hint("For example, FROM (SELECT ...) [AS] foo.")
                     .at(factor.span()));
             };
-            refuse_extras(select)?;
             let inner = from(&select.from[0].relation, table, parameters)?;
             let bound = Body { select, tail: tail(subquery)?, scope: &inner.scope }.bind(parameters)?;
             let finish = &bound.finish;
@@ -261,6 +264,7 @@ fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parame
                         .at(alias.name.span));
                 }
             }
+            clauses::check_renamed(alias, bound.items.len())?;
             let names = alias.columns.iter().map(|column| scope::fold(&column.name));
             let names = names.map(Some).chain(std::iter::repeat(None));
             let columns = bound.items.iter().zip(names);
@@ -278,8 +282,8 @@ fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parame
     }
 }
 
-/// The column of the result that an item makes, with the column of the table that it is, if it is one.
-fn field(item: &Item, table: &Table) -> Field {
+/// Returns the result's column for an item, with its origin if the item is a column of the table.
+fn field(item: &OutputItem, table: &Table) -> Field {
     let mut field = Field { modifier: item.modifier, ..Field::new(&item.name, item.ty) };
     if let Expr::Column(index, _) = item.expr
         && index < AGGREGATE
@@ -290,7 +294,7 @@ fn field(item: &Item, table: &Table) -> Field {
     field
 }
 
-/// RETURNING: expressions over the rows of a write.
+/// Binds RETURNING: expressions over the rows of a write.
 pub fn returning(
     items: &[ast::SelectItem],
     table: &Table,

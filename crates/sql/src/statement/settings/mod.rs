@@ -1,8 +1,8 @@
-//! SET and SHOW: what a session can change, and what it may be changed to.
+//! SET and SHOW: the settings of a session, and the values that they accept.
 //!
-//! A setting that would have to change behaviour that is fixed here (the encoding, the time zone, the date style)
-//! takes only the value that is true. One that cannot change an answer (what the planner may do, what is logged) is kept
-//! and told as it was set, and so are the names with a point that applications make up; `list` has them all.
+//! Some behaviour is fixed (the encoding, the time zone, the date style), and its setting accepts only the
+//! actual value. A setting that cannot change an answer (options of the planner, logging) is kept, and shown
+//! as set. So are custom names with a point, which applications invent. `list` has all settings.
 
 mod list;
 
@@ -12,49 +12,51 @@ use super::{Statement, scope};
 use crate::{
     backend::Strength,
     error::{Result, SqlError, code},
-    session::request::RequestName,
+    name::RequestName,
 };
 pub use list::SETTINGS;
 
 /// A setting.
 pub struct Setting {
-    /// Its name as SHOW prints it.
+    /// The setting's name in SHOW.
     pub name: &'static str,
-    /// Its value in a new session.
+    /// The value in a new session.
     pub default: &'static str,
-    /// What may be assigned.
+    /// The values that the setting accepts.
     pub takes: Takes,
-    /// What it does.
+    /// The effect of the setting.
     pub description: &'static str,
 }
 
-/// What a setting may be assigned.
+/// The values that a setting accepts.
 pub enum Takes {
-    /// Nothing: it tells what is.
+    /// No value, because the setting only reports a fact.
     ReadOnly,
-    /// Only values that mean what is true anyhow.
+    /// Only values that describe the fixed behaviour.
     Only(&'static [&'static str]),
+    /// Names and offsets of UTC.
+    Utc,
     /// On or off.
     Switch,
-    /// A time: a number of milliseconds, or with a unit.
+    /// A time: a number of milliseconds, or a number with a unit.
     Milliseconds,
-    /// A whole number between two.
+    /// An integer between these bounds.
     Integer(i64, i64),
     /// A read strength.
     Strength,
-    /// A request id, or nothing.
+    /// A request id, or the empty string.
     Request,
-    /// A size in bytes: a number, or with a unit.
+    /// A size: a number of bytes, or a number with a unit.
     Size,
-    /// A number, whole or not.
+    /// A number, integral or not.
     Number,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// Anything.
+    /// Any value.
     Anything,
 }
 
-/// Settings whose value a client is told whenever it changes.
+/// Settings that the protocol reports to the client when they change.
 pub const REPORTED: &[&str] = &[
     "application_name",
     "client_encoding",
@@ -70,17 +72,17 @@ pub const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
-/// The setting of this name, in any case.
+/// Returns the setting of this name, in any case of letters.
 pub fn find(name: &str) -> Option<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name))
 }
 
-/// How SHOW calls a setting.
+/// Returns the name of a setting in SHOW.
 pub fn display(name: &str) -> &str {
     find(name).map_or(name, |setting| setting.name)
 }
 
-/// The name in parts, such as `quorate.read`, as one.
+/// Joins the parts of a name, such as `quorate.read`, and checks that the name is valid.
 pub fn name(parts: &[String]) -> Result<String> {
     let name = parts.join(".");
     match find(&name) {
@@ -90,7 +92,7 @@ pub fn name(parts: &[String]) -> Result<String> {
     }
 }
 
-/// Whether a name is free for applications to use: one in parts that are not ours.
+/// Whether applications may use this name: it has a point, and its first part is not `quorate`.
 pub fn is_custom(name: &str) -> bool {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_alphabetic() || c == '_')
@@ -101,7 +103,7 @@ pub fn is_custom(name: &str) -> bool {
     !first.eq_ignore_ascii_case("quorate") && part(first) && name.contains('.') && parts.all(part)
 }
 
-/// The value of a setting as it is kept, if it may be assigned.
+/// Checks a value for a setting, and returns the value to keep.
 pub fn check(name: &str, value: &str) -> Result<String> {
     match find(name) {
         Some(setting) => setting.check(value),
@@ -110,13 +112,13 @@ pub fn check(name: &str, value: &str) -> Result<String> {
     }
 }
 
-/// 42704: a setting that is not there.
+/// Returns the error about an unknown setting (42704).
 pub fn unknown(name: &str) -> SqlError {
     SqlError::new(code::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
 }
 
 impl Setting {
-    /// The value as it is kept, if it may be assigned.
+    /// Checks a value for this setting, and returns the value to keep.
     pub fn check(&self, value: &str) -> Result<String> {
         let refuse = || {
             Err(SqlError::new(
@@ -137,6 +139,9 @@ impl Setting {
                 Err(SqlError::unsupported(format!("the value \"{value}\" of parameter \"{}\"", self.name))
                     .hint(format!("It is always {}.", self.default)))
             }
+            Takes::Utc if is_utc(value) => Ok(self.default.to_owned()),
+            Takes::Utc => Err(SqlError::unsupported(format!("the time zone \"{value}\""))
+                .hint("The time zone is always UTC.")),
             Takes::Switch => match value.to_lowercase().as_str() {
                 "on" | "true" | "yes" | "1" => Ok("on".to_owned()),
                 "off" | "false" | "no" | "0" => Ok("off".to_owned()),
@@ -183,7 +188,33 @@ impl Setting {
     }
 }
 
-/// A time as PostgreSQL writes it: `1500`, `2s`, `1min`.
+/// Whether a time zone of this name is always UTC.
+pub fn is_utc(name: &str) -> bool {
+    const NAMES: [&str; 10] =
+        ["utc", "uct", "gmt", "gmt0", "gmt+0", "gmt-0", "greenwich", "universal", "zulu", "z"];
+    let name = name.trim().to_lowercase();
+    let bare = name.strip_prefix("etc/").unwrap_or(&name);
+    if NAMES.contains(&bare) {
+        return true;
+    }
+    // An offset of zero: `0`, `+00`, `-00:00`, `00:00:00`, `<+00>-00`, `UTC+0`, `GMT-00:00`.
+    let offset = ["utc", "gmt"].iter().find_map(|name| bare.strip_prefix(name)).unwrap_or(bare);
+    let offset = match offset.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
+        Some((shown, offset)) if is_nothing(shown) => offset,
+        Some(_) => return false,
+        None => offset,
+    };
+    is_nothing(offset)
+}
+
+/// Whether an offset is zero.
+fn is_nothing(offset: &str) -> bool {
+    let digits = offset.strip_prefix(['+', '-']).unwrap_or(offset);
+    let parts: Vec<&str> = digits.split(':').collect();
+    parts.len() <= 3 && parts.iter().all(|part| matches!(*part, "0" | "00" | "0.0"))
+}
+
+/// Parses a time in PostgreSQL's spelling, such as `1500`, `2s`, `1min`. Returns milliseconds.
 pub fn milliseconds(text: &str) -> Option<u64> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -213,6 +244,11 @@ pub fn bind(set: &ast::Set) -> Result<Statement> {
         }
         ast::Set::SetTimeZone { local, value } => {
             let setting = find("TimeZone").expect("is a setting");
+            if let ast::Expr::Interval(interval) = value {
+                let text = offset(interval)?;
+                let value = Some(setting.check(&text)?);
+                return Ok(Statement::Set { name: "TimeZone".to_owned(), value, local: *local });
+            }
             let value = word(value);
             let value = match value.to_lowercase().as_str() {
                 "local" | "default" => None,
@@ -235,6 +271,20 @@ pub fn bind(set: &ast::Set) -> Result<Statement> {
         }) => Ok(Statement::Nothing("SET")),
         other => Err(SqlError::unsupported(other)),
     }
+}
+
+/// Returns the offset of `SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE`.
+fn offset(interval: &ast::Interval) -> Result<String> {
+    use ast::DateTimeField::{Hour, Minute};
+    let fields = (&interval.leading_field, &interval.last_field);
+    if !matches!(fields, (None | Some(Hour), None) | (Some(Hour), Some(Minute))) {
+        return Err(SqlError::new(
+            code::INVALID_PARAMETER_VALUE,
+            "time zone interval must be HOUR or HOUR TO MINUTE",
+        ));
+    }
+    let text = word(&interval.value);
+    Ok(text)
 }
 
 fn word(expr: &ast::Expr) -> String {

@@ -1,28 +1,28 @@
-//! Panics at reads, by rows at which some reads panic.
+//! Panics in reads, caused by rows that panic for some reads.
 
 use super::*;
 use crate::{
     expr::Binary,
-    host::Alone,
+    host::SingleThread,
     operation::Output,
-    saved::{Line, Saver},
+    saved::{OutlineLine, Saver},
     scan::{Columns, Costs},
     schema::{Column, Partition, Schema},
     value::Type,
-    versions::{Change, Foreseen, Found, Place, Seen, Stored},
+    versions::{FoundRow, FoundRows, OwnedRow, RowPlace, RowUpdate, RowView},
 };
 
-/// Rows that panic in a pass for reads with some limits.
+/// Rows that panic for reads with certain limits.
 #[derive(Clone)]
 struct Brittle(Columns);
 
-/// The limit of a read at which the pass panics.
+/// The limit of a read that panics in the pass.
 const IN_THE_PASS: u64 = 1_001;
-/// That of one at which making its answer panics.
+/// The limit of a read that panics when its answer is made.
 const AT_THE_ANSWER: u64 = 1_002;
 
-/// What was foreseen, and the reads whose answers panic.
-struct Brittleness<'a>(<Columns as Rows>::Foresight<'a>, Vec<usize>);
+/// The results of a batch, and the reads whose answers panic.
+struct Brittleness<'a>(<Columns as Rows>::BatchResults<'a>, Vec<usize>);
 
 fn limit(task: &Task<'_>) -> Option<u64> {
     let Task::Read(Read { select: Select { output: Output::Rows { limit, .. }, .. }, .. }) = task else {
@@ -36,7 +36,7 @@ impl Rows for Brittle {
         Brittle(Columns::new(schema))
     }
 
-    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (Place, &'a [Value])>) -> Brittle {
+    fn gathered<'a>(schema: &Arc<Schema>, rows: impl Iterator<Item = (RowPlace, &'a [Value])>) -> Brittle {
         Brittle(Columns::gathered(schema, rows))
     }
 
@@ -44,27 +44,31 @@ impl Rows for Brittle {
         self.0.len()
     }
 
-    fn bytes_beside(&self, counted: &mut BTreeSet<usize>) -> usize {
-        self.0.bytes_beside(counted)
+    fn bytes_uncounted(&self, counted: &mut BTreeSet<usize>) -> usize {
+        self.0.bytes_uncounted(counted)
     }
 
-    fn bytes_apart(&self, newer: &Self) -> usize {
-        self.0.bytes_apart(&newer.0)
+    fn bytes_unshared(&self, newer: &Self) -> usize {
+        self.0.bytes_unshared(&newer.0)
     }
 
-    fn places(&self) -> impl Iterator<Item = Place> {
+    fn places(&self) -> impl Iterator<Item = RowPlace> {
         self.0.places()
     }
 
-    fn has(&self, place: &Place) -> bool {
+    fn has(&self, place: &RowPlace) -> bool {
         self.0.has(place)
     }
 
-    fn within<'a>(&'a self, ranges: &'a [KeyRange], start: Place) -> impl Iterator<Item = (Place, Seen<'a>)> {
+    fn within<'a>(
+        &'a self,
+        ranges: &'a [KeyRange],
+        start: RowPlace,
+    ) -> impl Iterator<Item = (RowPlace, RowView<'a>)> {
         self.0.within(ranges, start)
     }
 
-    fn tied(&self, key: u64, tie: u64) -> Vec<(Place, Seen<'_>)> {
+    fn tied(&self, key: u64, tie: u64) -> Vec<(RowPlace, RowView<'_>)> {
         self.0.tied(key, tie)
     }
 
@@ -73,12 +77,12 @@ impl Rows for Brittle {
         ranges: &'a [KeyRange],
         filter: Option<&Expr>,
         columns: &'a [usize],
-    ) -> impl Iterator<Item = (Found, Seen<'a>)> {
+    ) -> impl Iterator<Item = (FoundRow, RowView<'a>)> {
         assert_ne!(filter, Some(&poison()), "as the test wants");
         self.0.candidates(ranges, filter, columns)
     }
 
-    fn at(&self, found: &Found, columns: &[usize]) -> Option<(Found, Seen<'_>)> {
+    fn at(&self, found: &FoundRow, columns: &[usize]) -> Option<(FoundRow, RowView<'_>)> {
         self.0.at(found, columns)
     }
 
@@ -88,7 +92,7 @@ impl Rows for Brittle {
         Columns::undo_bytes(undo)
     }
 
-    fn insert(&mut self, rows: Vec<(Place, Stored)>, log: Option<&mut Vec<Self::Undo>>) {
+    fn insert(&mut self, rows: Vec<(RowPlace, OwnedRow)>, log: Option<&mut Vec<Self::Undo>>) {
         self.0.insert(rows, log);
     }
 
@@ -96,15 +100,15 @@ impl Rows for Brittle {
         Rows::join(&mut self.0, others.into_iter().map(|other| Arc::new(other.0.clone())).collect());
     }
 
-    fn remove(&mut self, places: &[Place], log: Option<&mut Vec<Self::Undo>>) {
+    fn remove(&mut self, places: &[RowPlace], log: Option<&mut Vec<Self::Undo>>) {
         self.0.remove(places, log);
     }
 
-    fn prepare(&self, change: &mut Change) {
+    fn prepare(&self, change: &mut RowUpdate) {
         self.0.prepare(change);
     }
 
-    fn change(&mut self, change: &Change, log: Option<&mut Vec<Self::Undo>>) {
+    fn change(&mut self, change: &RowUpdate, log: Option<&mut Vec<Self::Undo>>) {
         Rows::change(&mut self.0, change, log);
     }
 
@@ -112,8 +116,8 @@ impl Rows for Brittle {
         Rows::undo(&mut self.0, log);
     }
 
-    fn knows(&self, column: usize, value: &Value) -> bool {
-        self.0.knows(column, value)
+    fn has_code(&self, column: usize, value: &Value) -> bool {
+        self.0.has_code(column, value)
     }
 
     fn expect(&mut self, column: usize, value: &Value) {
@@ -124,7 +128,7 @@ impl Rows for Brittle {
         self.0.save(from, saver)
     }
 
-    fn restore(&mut self, line: Line, records: &Records) -> Result<(), Failure> {
+    fn restore(&mut self, line: OutlineLine, records: &Records) -> Result<(), Failure> {
         self.0.restore(line, records)
     }
 
@@ -132,21 +136,21 @@ impl Rows for Brittle {
         self.0.is_tidy()
     }
 
-    fn tidy(&mut self) {
-        self.0.tidy();
+    fn merge_due_tails(&mut self) {
+        self.0.merge_due_tails();
     }
 
     const SHARED: bool = true;
 
-    type Foresight<'a> = Brittleness<'a>;
+    type BatchResults<'a> = Brittleness<'a>;
 
     type Costs = Costs;
 
-    fn foresee<'a>(
+    fn search_batch<'a>(
         &self,
         schema: &Schema,
         tasks: &[Task<'a>],
-        followed: bool,
+        corrected_later: bool,
         costs: &Costs,
         host: &dyn Host,
     ) -> Brittleness<'a> {
@@ -156,24 +160,33 @@ impl Rows for Brittle {
         };
         assert!(!tasks.iter().any(poisoned), "as the test wants");
         let brittle = (0..tasks.len()).filter(|&task| limit(&tasks[task]) == Some(AT_THE_ANSWER));
-        Brittleness(Rows::foresee(&self.0, schema, tasks, followed, costs, host), brittle.collect())
+        Brittleness(
+            Rows::search_batch(&self.0, schema, tasks, corrected_later, costs, host),
+            brittle.collect(),
+        )
     }
 
-    fn answer(&self, foresight: &mut Brittleness<'_>, task: usize) -> Option<Result<Answer, Failure>> {
-        assert!(!foresight.1.contains(&task), "as the test wants");
-        self.0.answer(&mut foresight.0, task)
+    fn answer(&self, batch_results: &mut Brittleness<'_>, task: usize) -> Option<Result<Answer, Failure>> {
+        assert!(!batch_results.1.contains(&task), "as the test wants");
+        self.0.answer(&mut batch_results.0, task)
     }
 
-    fn explain(&self, foresight: &Brittleness<'_>, task: usize) -> Explained {
-        self.0.explain(&foresight.0, task)
+    fn explain(&self, batch_results: &Brittleness<'_>, task: usize) -> Explanation {
+        self.0.explain(&batch_results.0, task)
     }
 
-    fn foreseen(&self, foresight: &mut Brittleness<'_>, task: usize) -> Option<Foreseen> {
-        self.0.foreseen(&mut foresight.0, task)
+    fn found_rows(&self, batch_results: &mut Brittleness<'_>, task: usize) -> Option<FoundRows> {
+        self.0.found_rows(&mut batch_results.0, task)
     }
 
-    fn note(&self, foresight: &mut Brittleness<'_>, rows: &[Found], changing: Option<&[usize]>, again: bool) {
-        Rows::note(&self.0, &mut foresight.0, rows, changing, again);
+    fn note(
+        &self,
+        batch_results: &mut Brittleness<'_>,
+        rows: &[FoundRow],
+        changing: Option<&[usize]>,
+        again: bool,
+    ) {
+        Rows::note(&self.0, &mut batch_results.0, rows, changing, again);
     }
 }
 
@@ -184,7 +197,7 @@ fn column() -> Expr {
     Expr::Column(0, Type::Int4)
 }
 
-/// A filter at which finding rows for a write panics.
+/// Returns a filter that panics when rows are searched for a write.
 fn poison() -> Expr {
     Expr::binary(Binary::Equal, column(), Expr::constant(Value::Int4(-1), Type::Int4))
 }
@@ -214,9 +227,10 @@ fn engine() -> Versions<Brittle> {
     engine
 }
 
-/// Reads of as many rows as their place in the batch says; those with other limits panic.
+/// Runs jobs, and checks that exactly the `panicking` ones fail and that the read at index n returns n + 1
+/// rows.
 fn check(engine: &mut Versions<Brittle>, jobs: &[Job], panicking: &[usize]) {
-    let answers = engine.apply_keeping(jobs, &mut |_, _| false, &Alone);
+    let answers = engine.apply_keeping(jobs, &mut |_, _| false, &SingleThread);
     assert_eq!(answers.len(), jobs.len());
     for (number, (job, answer)) in jobs.iter().zip(&answers).enumerate() {
         match (&job.operation, answer) {

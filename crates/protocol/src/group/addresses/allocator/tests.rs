@@ -34,7 +34,8 @@ impl Dice {
     }
 }
 
-/// Deliveries that are wanted, and those that are not, counted anew: by what listens at each address.
+/// Counts the wanted deliveries, and the unwanted ones, separately from the allocator: by the listeners of
+/// each address.
 fn deliveries(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> (u64, u64) {
     let mut listens: BTreeMap<u16, Vec<ProcessId>> = BTreeMap::new();
     for it in candidates {
@@ -55,7 +56,7 @@ fn deliveries(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> (u
     )
 }
 
-/// Asserts what holds of every assignment.
+/// Assigns, and asserts the rules of every assignment.
 fn judged(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, AddressStatistics) {
     let (assigned, statistics) = assign(candidates, limit);
     let mut used: Vec<u16> = assigned.values().copied().collect();
@@ -71,8 +72,9 @@ fn judged(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupId, u16>, Ad
     (assigned, statistics)
 }
 
-/// Groups as services make them: each is of one of 150 services, which run on some of 1,000 processes. Two groups of three have a service's
-/// processes for members, the others one more or less, or, one in fifty, any processes.
+/// Draws groups as services make them. Each group belongs to one of 150 services, which run on some of 1,000
+/// processes. Two groups of three have the processes of their service as members. Most others have one member
+/// more or less. One group in fifty has arbitrary members.
 fn of_services(dice: &mut Dice, groups: u64) -> Vec<Candidate> {
     let services: Vec<Vec<u64>> = (0..150)
         .map(|_| {
@@ -128,9 +130,9 @@ fn twins_share_and_a_stranger_does_not() {
         candidate(1, 1..20, 100),
         candidate(2, 1..20, 10),
         candidate(3, 30..40, 100),
-        // One process more, which hears all of the others.
+        // It has one process more, which hears all other groups.
         candidate(4, 1..21, 10),
-        // Half of it would be unwanted.
+        // Half of its deliveries would be unwanted.
         candidate(5, 1..10, 100),
     ];
     let (assigned, _) = judged(&candidates, 16);
@@ -140,7 +142,7 @@ fn twins_share_and_a_stranger_does_not() {
     assert!(of(3) != of(1) && of(5) != of(1) && of(5) != of(3));
 }
 
-/// The same groups, with the addresses that they were given.
+/// Returns the same groups, with their assigned addresses.
 fn again(candidates: &[Candidate], assigned: &BTreeMap<GroupId, u16>) -> Vec<Candidate> {
     let again = |it: &Candidate| Candidate { before: assigned.get(&it.group).copied(), ..it.clone() };
     candidates.iter().map(again).collect()
@@ -152,7 +154,7 @@ fn what_has_an_address_keeps_it() {
     let mut candidates = of_services(&mut dice, 3_000);
     let (before, _) = judged(&candidates, 1_000);
     candidates = again(&candidates, &before);
-    // A tenth is busier or idler, and some go and others come.
+    // A tenth changes its rate, and some go and others come.
     for place in (0..candidates.len()).step_by(10) {
         candidates[place].rate = 1 << (4 + dice.skewed(12));
     }

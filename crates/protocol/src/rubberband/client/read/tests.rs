@@ -1,4 +1,4 @@
-//! A gateway makes an answer of what processes say of its reads, and draws its conclusions from their silence.
+//! How a gateway combines replies to its reads, and what it concludes from silence.
 
 use smallvec::smallvec;
 
@@ -11,12 +11,12 @@ use crate::{
     seam::Session,
 };
 
-/// A read of one range that began at the start.
+/// Returns a read of one range that began at [`START`].
 fn attempt() -> Read {
     Read::new(Strength::Basic, 1, smallvec![range(0, 9)], Bytes::new(), START)
 }
 
-/// The read of this name.
+/// Returns the read of this token.
 fn of(client: &mut Client, token: u64) -> &mut Read {
     match &mut client.requests.get_mut(&token).expect("it is under way").kind {
         Kind::Read(read) => read,
@@ -28,13 +28,13 @@ fn answer(client: &Client, token: u64, content: ReplyContent, last: bool) -> Rep
     Reply { content, last, ..piece(client, token, 0, last, range(0, 9)) }
 }
 
-/// When it is looked after next, and what comes of it.
-fn look_after(client: &mut Client) -> crate::rubberband::sample::Said<Client> {
+/// Moves to the time of the next check, and returns the client's output.
+fn look_after(client: &mut Client) -> crate::rubberband::sample::RecordingSink<Client> {
     let (at, _) = *client.look.first().expect("something is looked after");
     said(client, at, Input::Deadline)
 }
 
-/// Reads of two processes, each with half of what is asked for.
+/// Builds a client with a read from two processes, each of which has half of the ranges.
 fn two_halves(strength: Strength) -> Client {
     let mut client = gateway(1, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, read(1, strength, &[range(0, 19)]));
@@ -57,7 +57,7 @@ fn a_process_that_is_linked_while_a_read_is_under_way_is_asked_whether_it_is_at_
         })
         .collect();
     assert_eq!(to, [1, 2]);
-    // One that has begun to answer was heard.
+    // A process that has begun to answer needs no question.
     let mut client = two_halves(Strength::Basic);
     let whole = piece(&client, 1, 0, true, range(0, 9));
     reply(&mut client, START, 1, whole);
@@ -76,7 +76,7 @@ fn processes_die_of_a_read_only_where_they_are_at_it() {
         read.lost(process, false);
     }
     assert_eq!(read.died[..], [two], "the first has told all, and the third was not asked");
-    // One that answers without having been expected is at it, too, and so is one that never said that it was.
+    // A process that answers unexpectedly executes the read, too, and so may one that never replied.
     let mut read = attempt();
     read.part(one);
     read.silent.push(two);
@@ -117,7 +117,7 @@ fn a_read_waits_for_its_user_only_when_all_that_came_lies_there() {
 fn a_read_is_tried_again_when_one_that_began_to_answer_is_lost() {
     let mut client = gateway(2, &[0, 10, 20], "AAA", ClientSettings::default());
     said(&mut client, START, read(1, Strength::Sequential, &[range(0, 9)]));
-    // The order may send it to another replica than was expected.
+    // The order may select another replica than the client expected.
     let expected = of(&mut client, 1).expected.clone();
     let other = [1, 2].into_iter().find(|node| !expected.contains(&process(*node))).expect("there are two");
     let begins = piece(&client, 1, 0, false, range(0, 4));
@@ -148,7 +148,7 @@ fn an_answer_is_told_as_it_comes_and_begins_once() {
     assert_eq!(tell(&mut client, 1, 1, false, low), "part of 1 false");
     assert_eq!(tell(&mut client, 2, 1, true, high), "part of 2 true");
     assert_eq!(tell(&mut client, 1, 2, true, low), "part of 1 true, done 0");
-    // One that is told at once never begins.
+    // An answer that is complete with its first pieces has no `Begun`.
     let mut client = two_halves(Strength::Basic);
     assert_eq!(tell(&mut client, 1, 0, true, low), "");
     assert_eq!(tell(&mut client, 2, 0, true, high), "done 2");
@@ -169,7 +169,7 @@ fn all_who_were_asked_have_to_say_that_they_are_at_it() {
     let second = answer(&client, 1, underway(), false);
     reply(&mut client, later, 2, second);
     assert_eq!((of(&mut client, 1).heard, of(&mut client, 1).asked.len()), (later, 0));
-    // Said unasked it is no news.
+    // The same reply without a question is no news.
     let unasked = answer(&client, 1, underway(), false);
     reply(&mut client, later + Duration::from_secs(1), 2, unasked);
     assert_eq!(of(&mut client, 1).heard, later);
@@ -220,7 +220,7 @@ fn attempts_behind_the_first_are_counted() {
 #[test]
 fn an_attempt_that_was_not_sent_is_taken_back() {
     let mut client = two_halves(Strength::Sequential);
-    // Its joining, and the read: no router is known.
+    // Its `Join` and the read: no router is known.
     assert_eq!(client.member().outstanding(), (0, 2));
     within(START, |cx, out| client.start_read(cx, 1, out));
     assert_eq!(client.member().outstanding(), (0, 2));

@@ -1,4 +1,4 @@
-//! When a write is asked about, what is told of its fate, and what the ranges may forget.
+//! When a client asks about a write, what it reports of the outcome, and what the ranges may forget.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::{
             ClientSettings,
             tests::{ME, START, direct, failed, gateway, led, piece, reply, said, within, write},
         },
-        sample::{Said, process, range},
+        sample::{RecordingSink, process, range},
     },
     seam::{Input, Session},
 };
@@ -22,35 +22,35 @@ fn id(number: u64) -> RequestId {
     RequestId { session: SESSION, number }
 }
 
-/// A gateway of one process that has everything.
+/// Builds a gateway of a single storage process.
 fn client() -> Client {
     gateway(1, &[0], "A", ClientSettings::default())
 }
 
-/// The write of this name has its place in the order, and all destinations have it.
+/// Makes the write of this token stable.
 fn stable(client: &mut Client, token: u64) {
     let attempt = client.requests[&token].attempt;
     within(START, |cx, out| client.on_outcome(cx, attempt, Outcome::Stable, out));
 }
 
-/// Looks after what is to be looked after next.
-fn look_after(client: &mut Client) -> Said<Client> {
+/// Moves to the time of the next check, and returns the client's output.
+fn look_after(client: &mut Client) -> RecordingSink<Client> {
     let (at, _) = *client.look.first().expect("something is looked after");
     said(client, at, Input::Deadline)
 }
 
-/// Numbers of unknown fate.
+/// Returns the numbers of writes with unknown outcome.
 fn maybe(client: &Client) -> Vec<u64> {
     client.maybe.iter().map(|(_, number)| *number).collect()
 }
 
-fn asked(said: &Said<Client>) -> usize {
+fn asked(said: &RecordingSink<Client>) -> usize {
     direct(said).iter().filter(|(_, message)| matches!(message, Direct::Ask { .. })).count()
 }
 
 #[test]
 fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
-    // The users of a gateway that comes back as a new process know the configuration, which that does not know yet.
+    // The users of a gateway that comes back send requests before the new process knows the configuration.
     let mut client = Client::new(
         Peer { id: ME, address: String::new() },
         String::from("gateway-1"),
@@ -66,7 +66,7 @@ fn what_was_answered_before_the_link_stood_is_asked_for_soon() {
     said(&mut client, now, linked(1));
     let soon = now + client.settings.retry_after;
     assert_eq!(asked(&said(&mut client, soon, Input::Deadline)), 1);
-    // One that gets its place in the order only then is doubted as well.
+    // The same holds for a write that is ordered only after the link is up.
     let mut client = self::client();
     said(&mut client, START, write(2, None, false, range(0, 9)));
     said(&mut client, START, linked(1));
@@ -79,7 +79,7 @@ fn the_end_of_a_write_lets_go_of_its_own_number_only() {
     let mut client = client();
     said(&mut client, START, write(1, None, false, range(0, 9)));
     said(&mut client, START, write(2, None, false, range(0, 9)));
-    // Another gateway's first.
+    // The first number of another gateway's session.
     let other = RequestId { session: 77, number: 1 };
     said(&mut client, START, write(3, Some(other), true, range(0, 9)));
     for token in [1, 2, 3] {
@@ -107,19 +107,20 @@ fn an_own_write_of_unknown_fate_is_remembered_once_until_it_is_known() {
         assert_eq!(give_up(&mut client, START, number), [(number, ClientError::MaybeApplied { request })]);
     }
     assert_eq!(maybe(&client), [1, 2, 3]);
-    // Repeated in vain, it is not remembered for longer; nor is another gateway's.
+    // A repetition in vain does not prolong the memory of a number; another gateway's number is not
+    // remembered.
     let later = START + Duration::from_secs(1);
     said(&mut client, later, write(4, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 4);
     said(&mut client, later, write(5, Some(RequestId { session: 77, number: 9 }), true, range(0, 9)));
     give_up(&mut client, later, 5);
     assert_eq!(client.maybe, [(START, 1), (START, 2), (START, 3)]);
-    // Repeated when it had been given up for good, it is remembered anew.
+    // A repetition after the number was given up starts its memory again.
     client.maybe.retain(|(_, number)| *number != 2);
     said(&mut client, later, write(6, Some(id(2)), true, range(0, 9)));
     give_up(&mut client, later, 6);
     assert_eq!(client.maybe, [(START, 1), (START, 3), (later, 2)]);
-    // Done, or known to have failed: its fate is known.
+    // A repetition that is done, or known to have failed, ends the memory.
     said(&mut client, later, write(7, Some(id(1)), true, range(0, 9)));
     stable(&mut client, 7);
     let answer = piece(&client, 7, 0, true, range(0, 9));
@@ -191,7 +192,7 @@ fn a_write_whose_session_is_over_is_asked_about_once() {
     let second = look_after(&mut client);
     let lost = ClientError::MaybeApplied { request: other };
     assert_eq!((asked(&second), failed(&second.events)), (0, vec![(1, lost)]));
-    // An id that an application made up has no session.
+    // A made-up id has no session.
     said(&mut client, START, write(2, Some(RequestId::made_up(7)), true, range(0, 9)));
     stable(&mut client, 2);
     for _ in 0..3 {
@@ -212,7 +213,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     client.unreached.insert(process(2), unreached());
     let lost = ClientError::MaybeApplied { request: id(1) };
     assert_eq!(failed(&look_after(&mut client).events), [(1, lost)]);
-    // Before it is in the order, it may not take effect at all; and where nobody is left, others may come.
+    // An unordered write may not take effect at all; and if a range has no replica, new ones may come.
     let mut client = gateway(2, &[0, 10], "AA", ClientSettings::default());
     said(&mut client, START, write(1, None, false, range(0, 9)));
     client.unreached.extend([1, 2].map(|node| (process(node), unreached())));
@@ -224,7 +225,7 @@ fn a_write_is_given_up_when_all_who_could_tell_are_out_of_reach() {
     assert_eq!(failed(&look_after(&mut client).events), []);
 }
 
-/// Lets the ranges forget in steps of 16 behind the last 32 numbers.
+/// Settings under which the ranges forget in steps of 16, behind the last 32 numbers.
 fn forgetful() -> ClientSettings {
     ClientSettings {
         forget_every: 16,
@@ -235,7 +236,7 @@ fn forgetful() -> ClientSettings {
     }
 }
 
-/// The floors that the ranges are told now: below which number they forget, and which numbers stay.
+/// Returns the floor in the next `Forget`: the first number that stays, and lower numbers that stay.
 fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     let before = client.forgotten;
     let said = said(client, now, Input::Drained);
@@ -251,7 +252,7 @@ fn forgets(client: &mut Client, now: Time) -> Option<(u64, Vec<u64>)> {
     if client.forgotten == before {
         return None;
     }
-    // Any of those that may be kept: the lowest numbers.
+    // The message keeps the lowest numbers of those that may be kept.
     let below = client.forgotten;
     let mut known: Vec<u64> = maybe(client).into_iter().chain(client.writes.iter().copied()).collect();
     known.sort_unstable();
@@ -308,16 +309,16 @@ fn too_many_that_are_stuck_hold_the_rest_back_and_are_not_counted_each_time() {
     client.number = 3_000;
     let (below, kept) = forgets(&mut client, START).expect("those that are kept singly");
     assert_eq!((below, kept.len()), (KEPT_MAX as u64 + 1, KEPT_MAX));
-    // Nothing more can be forgotten: it is looked again when some more were made.
+    // Nothing more can be forgotten, so the client checks again only after some more writes.
     client.number = 3_001;
-    assert_eq!((forgets(&mut client, START), client.forget_at), (None, 3_002));
+    assert_eq!((forgets(&mut client, START), client.forget_check_at), (None, 3_002));
     client.maybe.clear();
-    assert_eq!((forgets(&mut client, START), client.forget_at), (None, 3_002));
+    assert_eq!((forgets(&mut client, START), client.forget_check_at), (None, 3_002));
     client.number = 3_002;
     assert_eq!(forgets(&mut client, START), Some((3_002 - 32, vec![])));
 }
 
-/// Whoever answers for a range may be out of reach.
+/// The replica that answers a range may be out of reach.
 #[test]
 fn a_write_is_asked_about_sooner_while_a_process_is_out_of_reach() {
     let settings = ClientSettings::default();

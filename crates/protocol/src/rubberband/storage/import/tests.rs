@@ -2,17 +2,17 @@ use super::*;
 use crate::rubberband::{
     RequestId, WriteName,
     sample::{process, range, ring, texts},
-    storage::replies::{Known, Remembered},
+    storage::replies::{KnownReply, Remembered},
 };
 
 const CHANGE: Position = Position(9);
 
-/// Four processes, three replicas, process 2 receiving: it takes 0-9, 10-19, 20-29 and 40-end.
+/// Builds four processes with three replicas, of which 2 receives 0-9, 10-19, 20-29 and 40-end.
 fn config(states: &str) -> Config {
     ring(3, &[10, 20, 30, 40], states)
 }
 
-/// Its import: 10-19 and 40-end from 1, 20-29 from 3, 0-9 from 4.
+/// Builds the import of process 2: 10-19 and 40-end from 1, 20-29 from 3, 0-9 from 4.
 fn import() -> Import {
     let last = range(40, u64::MAX);
     let copy = [(range(0, 9), 4), (range(10, 19), 1), (range(20, 29), 3), (range(30, 39), 3), (last, 1)];
@@ -24,7 +24,7 @@ fn bytes(text: &'static str) -> Option<Bytes> {
     (!text.is_empty()).then(|| Bytes::from_static(text.as_bytes()))
 }
 
-/// The next request as text; empty if none is due.
+/// Formats the next request; empty if none is due.
 fn fetch(import: &mut Import) -> String {
     match import.fetch(Time(5)) {
         Some((source, ranges, cursor)) => {
@@ -39,19 +39,19 @@ fn fetch(import: &mut Import) -> String {
     }
 }
 
-/// A chunk of rows that answers `asked` and names where to go on: behind the last come replies.
+/// Gives the import a chunk of rows that answers `asked`. An empty `cursor` means that replies follow.
 fn chunk(import: &mut Import, from: u64, asked: &'static str, cursor: &'static str) -> bool {
     let next = bytes(cursor).map_or(TransferCursor::Replies(None), TransferCursor::rows);
     let (asked, rows) = (TransferCursor::Rows(bytes(asked)), Bytes::from_static(b"rows"));
-    matches!(import.chunk(process(from), CHANGE, asked, rows, Some(next)), Taken::Rows)
+    matches!(import.chunk(process(from), CHANGE, asked, rows, Some(next)), ChunkOutcome::Rows)
 }
 
-/// Replies that answer the question for them, of which there are no more.
-fn replies(import: &mut Import, from: u64, section: Bytes) -> Taken {
+/// Gives the import a section of replies, the only one of its source.
+fn replies(import: &mut Import, from: u64, section: Bytes) -> ChunkOutcome {
     import.chunk(process(from), CHANGE, TransferCursor::Replies(None), section, None)
 }
 
-/// The engine's next task as text; empty if there is none.
+/// Formats the engine's next task; empty if there is none.
 fn task(import: &mut Import) -> String {
     match import.task() {
         Some(TaskKind::Import { rows }) => format!("import {}", String::from_utf8_lossy(&rows)),
@@ -61,28 +61,29 @@ fn task(import: &mut Import) -> String {
     }
 }
 
-/// The engine is done; whether that was all. Of a source that has no more rows the ranges remember nothing.
+/// Finishes the engine's task. Returns whether the import is done. A source without more rows has an empty
+/// memory.
 fn done(import: &mut Import) -> bool {
-    assert!(matches!(import.done(), ImportStep::More), "behind rows come replies");
+    assert!(matches!(import.done(), ImportAction::More), "behind rows come replies");
     if import.cursor != TransferCursor::Replies(None) {
         return false;
     }
     assert!(fetch(import).ends_with(" replies"));
     let source = import.source().expect("what is not finished has a source").node;
     match replies(import, source, Bytes::from_static(&[0])) {
-        Taken::Replies(step) => matches!(step, ImportStep::Finished { .. }),
+        ChunkOutcome::Replies(step) => matches!(step, ImportAction::Finished { .. }),
         _ => panic!("they were asked for"),
     }
 }
 
-/// Takes one whole source in; whether that was all.
+/// Imports everything of one source. Returns whether the import is done.
 fn take_source(import: &mut Import, from: u64) -> bool {
     assert!(chunk(import, from, "", ""), "a chunk of {from} was asked for");
     assert_eq!(task(import), "import rows");
     done(import)
 }
 
-/// Reads everything that is left, and says from whom.
+/// Imports everything that is left, and returns the requests.
 fn take_rest(import: &mut Import) -> Vec<String> {
     let mut asked = Vec::new();
     loop {
@@ -124,23 +125,26 @@ fn an_import_ends_with_what_its_sources_remember() {
         let range = import.todo[0].1[0];
         let request = RequestId { session: 7, number };
         let name = WriteName { request, print: number, repeated: true };
-        let mut remembers = Replies::new(1000);
+        let mut remembers = Replies::new(1000, 1000);
         let remembered = Remembered { at: Position(number), results: Ok(Vec::new()) };
         remembers.remember(name, range, remembered);
         written.push((name, range));
         fetch(&mut import);
         assert!(chunk(&mut import, source, "", ""));
         task(&mut import);
-        assert!(matches!(import.done(), ImportStep::More));
+        assert!(matches!(import.done(), ImportAction::More));
         fetch(&mut import);
-        assert!(matches!(replies(&mut import, source, Bytes::new()), Taken::Not), "that is no section");
+        assert!(
+            matches!(replies(&mut import, source, Bytes::new()), ChunkOutcome::Not),
+            "that is no section"
+        );
         let (section, _) = remembers.pin(&[range]).section(&[range], None, 1000);
         match replies(&mut import, source, section) {
-            Taken::Replies(ImportStep::More) => assert_ne!(source, 4, "4 is the last"),
-            Taken::Replies(ImportStep::Finished { change, replies }) => {
+            ChunkOutcome::Replies(ImportAction::More) => assert_ne!(source, 4, "4 is the last"),
+            ChunkOutcome::Replies(ImportAction::Finished { change, replies }) => {
                 assert_eq!((source, change), (4, CHANGE));
                 let known = |(name, range): &(WriteName, Range)| {
-                    matches!(replies.known(*name, *range), Known::Done(_))
+                    matches!(replies.known(*name, *range), KnownReply::Done(_))
                 };
                 assert!(written.iter().all(known));
             }
@@ -162,10 +166,10 @@ fn only_the_answer_to_the_question_is_taken() {
     let rows_asked = || (TransferCursor::Rows(None), Some(TransferCursor::Replies(None)));
     let (asked, next) = rows_asked();
     let other = import.chunk(process(1), Position(8), asked, rows(), next);
-    assert!(matches!(other, Taken::Not), "another change's");
+    assert!(matches!(other, ChunkOutcome::Not), "another change's");
     let (asked, _) = rows_asked();
     let cut = import.chunk(process(1), CHANGE, asked, rows(), None);
-    assert!(matches!(cut, Taken::Not), "behind rows there is more");
+    assert!(matches!(cut, ChunkOutcome::Not), "behind rows there is more");
     assert_eq!(task(&mut import), "", "none of them reached the engine");
     assert!(chunk(&mut import, 1, "", "c"), "and the right one still may");
     assert!(!chunk(&mut import, 1, "", "c"), "twice is once too many");
@@ -197,11 +201,11 @@ fn a_question_without_an_answer_is_asked_again() {
     assert_eq!(task(&mut import), "import rows");
 }
 
-/// Process 1 dies: its ranges come from others, from the start, after what came of them is dropped.
+/// Process 1 dies. Its rows are dropped, and its ranges come from others, from the start.
 #[test]
 fn a_source_may_die_at_any_stage() {
-    type Stage = (&'static str, fn(&mut Import));
-    let stages: [Stage; 5] = [
+    type NamedStage = (&'static str, fn(&mut Import));
+    let stages: [NamedStage; 5] = [
         ("to be asked", |_| {}),
         ("asked", |import| {
             fetch(import);
@@ -254,8 +258,8 @@ fn a_source_may_die_while_the_engine_takes_its_rows() {
     }
 }
 
-/// The second source dies before, or while, the engine drops the first one's rows: none of them may stay, since they
-/// come again.
+/// The second source dies before, or while, the engine drops the first one's rows. None of these rows may
+/// stay, because they come again.
 #[test]
 fn the_next_source_may_die_before_the_rows_of_the_first_are_dropped() {
     for dropping in [false, true] {
@@ -320,8 +324,8 @@ fn what_nobody_else_holds_ends_the_import() {
     assert!(!other.switch(&config("ARAA"), process(3)), "nor is this one");
 }
 
-/// The last source dies while it is asked, or while the engine takes its rows in: whatever comes afterwards, the import is
-/// never taken for finished, since rows are missing.
+/// The last source dies while it is asked, or while the engine imports its rows. Whatever follows, the import
+/// never counts as finished, because rows are missing.
 #[test]
 fn what_has_failed_never_finishes() {
     for at_the_engine in [false, true] {
@@ -334,7 +338,7 @@ fn what_has_failed_never_finishes() {
         }
         assert!(!import.switch(&config("DRDA"), process(1)));
         assert!(import.is_failed());
-        assert!(matches!(import.done(), ImportStep::More), "rows are missing");
+        assert!(matches!(import.done(), ImportAction::More), "rows are missing");
         import.again();
         assert_eq!((fetch(&mut import).as_str(), import.deadline()), ("", None));
         assert!(!chunk(&mut import, 1, "", ""), "a late chunk of the dead");

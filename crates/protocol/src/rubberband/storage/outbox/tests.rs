@@ -1,17 +1,17 @@
 use super::*;
 use crate::{
     id::Incarnation,
-    rubberband::sample::{Said, bytes, process},
+    rubberband::sample::{RecordingSink, bytes, process},
 };
 
-const ASKED: Asked = (ProcessId { node: 30, incarnation: Incarnation(30) }, 7);
+const ASKED: RequestKey = (ProcessId { node: 30, incarnation: Incarnation(30) }, 7);
 const KIB: usize = 1 << 10;
 
 fn at(seconds: u64) -> Time {
     Time::ZERO + Duration::from_secs(seconds)
 }
 
-/// Windows of 64 KiB; at most 256 KiB held, and nothing for longer than 8 s.
+/// Builds outboxes with windows of 64 KiB that hold at most 256 KiB, and nothing for longer than 8 s.
 fn outboxes() -> Outboxes {
     Outboxes::new(&StorageSettings {
         reply_window: 64 << 10,
@@ -21,17 +21,17 @@ fn outboxes() -> Outboxes {
     })
 }
 
-fn answer(now: Time) -> Answer<'static> {
+fn answer(now: Time) -> OutboxAnswer<'static> {
     const RANGES: &[Range] = &[Range { low: 0, high: 9 }];
-    Answer { at: Position(3), ranges: RANGES, spent: Spent::default(), now }
+    OutboxAnswer { at: Position(3), ranges: RANGES, spent: ReadCost::default(), now }
 }
 
 fn pieces(lengths: &[usize]) -> Vec<Bytes> {
     lengths.iter().map(|length| Bytes::from(vec![b'x'; length * KIB])).collect()
 }
 
-/// What was sent, as text: KiB of each piece, a full stop behind the last, or what was said instead.
-fn shown(said: &Said<Storage>) -> String {
+/// Formats the replies: KiB of each piece, a full stop behind the last piece, or the reply that is no answer.
+fn shown(said: &RecordingSink<Storage>) -> String {
     let replies = said.sent.iter().map(|(_, message)| match message {
         Message::Direct(Direct::Reply(reply)) => match &reply.content {
             ReplyContent::Answer(bytes) => {
@@ -44,14 +44,14 @@ fn shown(said: &Said<Storage>) -> String {
     replies.collect::<Vec<_>>().join(" ")
 }
 
-fn reply(outboxes: &mut Outboxes, asked: Asked, lengths: &[usize], now: Time) -> String {
-    let mut said = Said::default();
+fn reply(outboxes: &mut Outboxes, asked: RequestKey, lengths: &[usize], now: Time) -> String {
+    let mut said = RecordingSink::default();
     outboxes.reply(asked, answer(now), pieces(lengths), &mut said);
     shown(&said)
 }
 
 fn consumed(outboxes: &mut Outboxes, kib: usize, now: Time) -> String {
-    let mut said = Said::default();
+    let mut said = RecordingSink::default();
     outboxes.consumed(ASKED, (kib * KIB) as u64, now, &mut said);
     shown(&said)
 }
@@ -70,16 +70,16 @@ fn no_more_is_under_way_than_a_window_and_what_reaches_over_it() {
     assert_eq!((outboxes.held(), outboxes.open()), (0, 0));
 }
 
-/// The order may deliver a client's question before there is a link to the client. It was told that its answer was under way, and
-/// waited for a beginning that was lost.
+/// Regression: the order may deliver a read before the client has a link. The client learned that its answer
+/// was under way, and waited for a beginning that was lost.
 #[test]
 fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
     let (mut outboxes, other) = (outboxes(), (process(31), 1));
     reply(&mut outboxes, ASKED, &[40, 40, 40], at(1));
     reply(&mut outboxes, other, &[40, 40, 40], at(1));
-    // Nothing of this one has been sent.
+    // No piece of this answer has been sent.
     outboxes.begin((ASKED.0, 8), answer(at(1)), bytes("operation"));
-    let mut said = Said::default();
+    let mut said = RecordingSink::default();
     outboxes.restart(ASKED.0, &mut said);
     assert_eq!(shown(&said), "Retry");
     assert_eq!([ASKED, (ASKED.0, 8), other].map(|asked| outboxes.is_open(asked)), [false, true, true]);
@@ -89,7 +89,8 @@ fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
 #[test]
 fn what_does_not_go_at_once_needs_room() {
     let other = (process(31), 1);
-    // A window goes, or one piece, however long; to hold what fills it to the last byte there is room.
+    // At least one piece is sent, however long, and as many as fill the window. The rest may fill the memory
+    // exactly.
     for (lengths, expected) in [
         (&[64, 256][..], "64"),
         (&[64, 257], "NoRoom"),
@@ -100,7 +101,7 @@ fn what_does_not_go_at_once_needs_room() {
     ] {
         assert_eq!(reply(&mut outboxes(), ASKED, lengths, at(1)), expected, "{lengths:?}");
     }
-    // With nothing to hold there is no need of room.
+    // An answer that is sent whole needs no memory.
     let mut full = outboxes();
     assert_eq!(reply(&mut full, other, &[64, 256], at(1)), "64");
     assert_eq!(reply(&mut full, ASKED, &[64], at(1)), "64.");
@@ -115,7 +116,7 @@ fn an_answer_that_is_not_taken_is_dropped_after_a_while() {
     assert_eq!(reply(&mut outboxes, ASKED, &[64, 64], at(10)), "64");
     assert_eq!(outboxes.deadline(), Some(at(12)), "it is looked four times in eight seconds");
     let look = |outboxes: &mut Outboxes, seconds| {
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         outboxes.look_after(at(seconds), &mut said);
         shown(&said)
     };
@@ -134,9 +135,9 @@ fn only_what_its_client_takes_keeps_an_answer() {
         let mut outboxes = outboxes();
         reply(&mut outboxes, ASKED, &[64, 64, 64, 64], at(10));
         assert_eq!(consumed(&mut outboxes, 10, at(11)), "64");
-        // The same count is said again, or more is taken.
+        // The same count is reported again, or more is consumed.
         consumed(&mut outboxes, taken_again, at(17));
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         outboxes.look_after(at(20), &mut said);
         assert_eq!(shown(&said), expected, "{taken_again}");
     }
@@ -150,7 +151,7 @@ fn a_page_is_for_the_answer_that_asked_for_it() {
     assert_eq!((wanted.len(), wanted[0].asked, wanted[0].rows), (1, ASKED, PAGE_ROWS));
     assert!(outboxes.wanted().is_empty(), "it is being read");
     let page = |outboxes: &mut Outboxes, asked, position, cursor: Option<Bytes>| {
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         let rows = Bytes::from(vec![b'x'; 4 * KIB]);
         outboxes.page(asked, Position(position), rows, cursor, at(2), &mut said);
         shown(&said)
@@ -164,7 +165,7 @@ fn a_page_is_for_the_answer_that_asked_for_it() {
     assert_eq!(page(&mut outboxes, ASKED, 3, None), "4.");
     assert_eq!(outboxes.released(), [Position(3)], "nobody reads that version any more");
     assert!(!outboxes.is_open(ASKED));
-    // One that is cancelled gives its version back, too, and once.
+    // A cancelled answer releases its version once.
     outboxes.begin(ASKED, answer(at(3)), bytes("operation"));
     outboxes.cancel(|asked| asked == ASKED);
     assert_eq!((outboxes.released(), outboxes.released()), (vec![Position(3)], vec![]));

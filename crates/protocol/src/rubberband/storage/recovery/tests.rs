@@ -1,4 +1,4 @@
-//! What journals say, and from which nobody goes on.
+//! How journals are read, and which of them cannot be continued.
 
 use bytes::BytesMut;
 
@@ -6,12 +6,13 @@ use super::*;
 use crate::{
     ecast::{Class, MessageId},
     rubberband::{
-        Keeps, StorageCommand, StorageEvent, TaskKind, TaskResult,
-        sample::{Said, bytes, process, range, town, write_header},
+        KeptRows, StorageCommand, StorageEvent, TaskKind, TaskResult,
+        sample::{RecordingSink, bytes, process, range, town, write_header},
         storage::{
             batch::Purpose,
             import::Import,
-            replies::{Known, Pinned, Remembered},
+            replies::{KnownReply, Pinned, Remembered, Replies},
+            verdicts::FORGOTTEN,
         },
     },
     seam::{Input, Protocol, Ticket},
@@ -21,7 +22,7 @@ use crate::{
 
 const ME: u64 = 2;
 
-fn join(keeps: Option<Keeps>) -> Record {
+fn join(keeps: Option<KeptRows>) -> Record {
     let (name, address) = (String::from("storage-2"), String::new());
     let join = Control::Join { role: Role::Storage, name, address, terms: None, keeps };
     Record::Submitted { token: 0, body: join.encode() }
@@ -57,7 +58,7 @@ fn outline(text: &'static str) -> Record {
     Record::Outline(bytes(text))
 }
 
-/// Records as they are on disk, with tickets from 1 on.
+/// Encodes records with tickets from 1 on.
 fn encoded(records: &[Record]) -> Vec<(Ticket, Bytes)> {
     let encode = |(ticket, record): (u64, &Record)| {
         let mut bytes = BytesMut::new();
@@ -67,11 +68,11 @@ fn encoded(records: &[Record]) -> Vec<(Ticket, Bytes)> {
     (1..).zip(records).map(encode).collect()
 }
 
-/// Up to where a process has delivered, what is delivered once more, which rows come first, and how many messages of its own it
-/// has.
+/// A process that came back: last position delivered, positions to replay, pieces that are loaded first, and
+/// the number of its own messages.
 type Back = (u64, Vec<u64>, Vec<Bytes>, usize);
 
-/// What becomes of these records.
+/// Recovers a process from these records.
 fn recovered(records: &[Record]) -> Result<Option<Back>, Unrecoverable> {
     recovered_from(encoded(records))
 }
@@ -86,8 +87,8 @@ fn recovered_from(records: Vec<(Ticket, Bytes)>) -> Result<Option<Back>, Unrecov
             other => panic!("{other:?} is replayed"),
         });
         let rows = storage.queue.iter().map(|step| match step {
-            Step::Restore { outline, .. } => outline.clone(),
-            Step::RestoreRows { rows } => rows.clone(),
+            QueuedStep::Restore { outline, .. } => outline.clone(),
+            QueuedStep::RestoreRows { rows } => rows.clone(),
             _ => panic!("only a checkpoint comes before what is replayed"),
         });
         let own = storage.member().submissions().expect("all of it").messages.len();
@@ -104,7 +105,7 @@ fn a_journal_says_what_was_durable() {
         (vec![join(None)], Some((0, vec![], vec![], 1))),
         (vec![join(None), delivered(4), delivered(6)], Some((6, vec![4, 6], vec![], 1))),
         (vec![join(None), delivered(4), passed(9)], Some((9, vec![4], vec![], 1))),
-        // A checkpoint takes the place of what came before, and other records come between its pieces.
+        // A checkpoint replaces everything before it. Other records may lie between its pieces.
         (
             vec![
                 delivered(4),
@@ -118,19 +119,19 @@ fn a_journal_says_what_was_durable() {
             ],
             Some((8, vec![6, 7], vec![bytes("r"), bytes("s")], 1)),
         ),
-        // One that is not whole does not count.
+        // An unfinished checkpoint does not count.
         (
             [vec![delivered(4)], whole(5, "r"), vec![delivered(6), began(6), outline("s"), delivered(7)]]
                 .concat(),
             Some((7, vec![6, 7], vec![bytes("r")], 1)),
         ),
         ([whole(5, "r"), whole(9, "s")].concat(), Some((9, vec![], vec![bytes("s")], 1))),
-        // Its own messages go on behind those of the checkpoint.
+        // The process's own messages continue behind those of the checkpoint.
         (
             [vec![join(None)], whole(5, "r"), vec![join(None)]].concat(),
             Some((5, vec![], vec![bytes("r")], 2)),
         ),
-        // What others take over is nothing to it, nor is a lost range that begins empty.
+        // Another process's import does not matter, nor does a lost range that begins empty.
         (vec![join(None), replace(4, 7, true)], Some((4, vec![4], vec![], 1))),
         (vec![join(None), replace(4, ME, false)], Some((4, vec![4], vec![], 1))),
         ([vec![replace(4, ME, true)], whole(5, "r")].concat(), Some((5, vec![], vec![bytes("r")], 1))),
@@ -141,7 +142,7 @@ fn a_journal_says_what_was_durable() {
 
 #[test]
 fn nobody_goes_on_from_what_does_not_follow_or_lacks_rows() {
-    let keeps = Keeps { former: process(1), place: 0, through: Position(3) };
+    let keeps = KeptRows { former: process(1), place: 0, through: Position(3) };
     let log = Record::Log(crate::paxos::Record::Promised(crate::paxos::Ballot::ZERO));
     let moved = Unrecoverable::Moved(String::from("elsewhere"));
     let elsewhere = Control::Join {
@@ -167,44 +168,49 @@ fn nobody_goes_on_from_what_does_not_follow_or_lacks_rows() {
     }
 }
 
-/// What is remembered, and what was decided, comes back with it.
+/// The memory of replies and the decisions survive a crash.
 #[test]
 fn replies_and_decisions_come_back() {
-    let mut replies = Replies::new(usize::MAX);
+    let mut replies = Replies::new(usize::MAX, usize::MAX);
     let name = write_header(&[range(10, 19)], false).name;
     let remembered = Remembered { at: Position(4), results: Ok(vec![(range(10, 19), Some(bytes("done")))]) };
     replies.remember(name, range(10, 19), remembered);
     let pinned: Pinned = replies.pin_all();
     let (section, next) = pinned.section(&pinned.ranges(), None, usize::MAX);
     assert!(next.is_none());
-    let mut verdicts = Verdicts::default();
-    verdicts.settle(Position(4), (vec![Range::ALL], None), None);
+    let mut verdicts = StorageSettings::default().verdicts();
+    verdicts.restore(Position(4), (vec![Range::ALL], None));
     let failure = Some(bytes("22012"));
+    // An earlier version wrote reasons of any length.
+    let long = Some(Bytes::from(vec![b'x'; 1 << 20]));
     let records = [
         began(5),
-        Record::Verdicts(verdicts.encode()),
+        Record::Verdicts(verdicts.encode(usize::MAX).remove(0)),
         Record::Replies(section),
         Record::Ended,
         Record::Decided { at: Position(6), failure: failure.clone() },
+        Record::Decided { at: Position(7), failure: long },
     ];
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
     let storage = Storage::recover(me, settings, Generation::FIRST, encoded(&records));
     let storage = storage.expect("it can be read").expect("there is one");
     assert_eq!(storage.replies.size().0, 1);
-    assert!(matches!(storage.replies.known(name, range(10, 19)), Known::Done(_)));
+    assert!(matches!(storage.replies.known(name, range(10, 19)), KnownReply::Done(_)));
     assert_eq!(storage.verdicts.known(Position(4)), Some((vec![Range::ALL], None)));
     assert_eq!(storage.verdicts.known(Position(6)), Some((vec![Range::ALL], failure)));
+    assert_eq!(storage.verdicts.known(Position(7)), Some((vec![Range::ALL], Some(FORGOTTEN))));
     assert_eq!(storage.departed, Position(3));
 }
 
-/// Hands an input over, and the end of the batch. Returns the tasks of the engine, and what is collected.
+/// Gives the process an input, then the end of the batch. Returns the engine's tasks, and the last call of
+/// `collect`.
 fn give(
     storage: &mut Storage,
     records: &mut Vec<Record>,
     input: Input<Storage>,
 ) -> (Vec<TaskKind>, Option<(Ticket, Vec<Ticket>)>) {
-    let (mut said, mut random) = (Said::<Storage>::default(), || 0);
+    let (mut said, mut random) = (RecordingSink::<Storage>::default(), || 0);
     said.records = std::mem::take(records);
     let mut cx = Context { now: Time(1_000_000), me: process(ME), random: &mut random };
     storage.handle(&mut cx, input, &mut said);
@@ -282,7 +288,7 @@ fn a_checkpoint_goes_to_disk_piece_by_piece_and_then_takes_the_place_of_the_jour
     let back = Ok(Some((0, vec![], vec![bytes("r"), bytes("s")], 1)));
     assert_eq!(recovered(&records[1..]), back);
 
-    // The next one has changed nothing, and keeps what the first has written.
+    // The next checkpoint has no new fragments, and keeps the record of the first.
     storage.membership.journal().expect("it has a disk").bytes = 1 << 20;
     let first = records.len();
     assert_eq!(give(&mut storage, &mut records, Input::Drained).0, [TaskKind::Pin]);
@@ -324,7 +330,7 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
         give(&mut storage, &mut records, Input::Drained);
         records.iter().any(|record| matches!(record, Record::Began(_)))
     };
-    let keeps = Keeps { former: process(1), place: 0, through: Position(3) };
+    let keeps = KeptRows { former: process(1), place: 0, through: Position(3) };
     assert!(due(|_| {}));
     assert!(!due(|storage| storage.membership.journal().expect("it has a disk").bytes = 0));
     assert!(!due(|storage| storage.checkpoint_bytes = 2), "as much as the last one took is to come first");
@@ -343,7 +349,8 @@ fn a_checkpoint_waits_for_what_it_could_not_hold() {
     assert!(!records.iter().any(|record| matches!(record, Record::Began(_))));
 }
 
-/// The journal behind the last one is executed again after a crash, which takes many times longer than to read what came of it.
+/// After a crash, the journal behind the last checkpoint is executed again, which takes many times longer
+/// than reading its effects.
 #[test]
 fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     let me = Peer { id: process(ME), address: String::new() };
@@ -361,14 +368,15 @@ fn a_checkpoint_comes_sooner_where_the_disk_has_had_little_to_do() {
     assert_eq!([due(79, 80, 4), due(80, 80, 0)], [false, true], "as many as the last one took");
 }
 
-/// It stood in the way of every later one, so what the process received next was never complete.
+/// Regression: such a checkpoint prevented every later one, so that the process's next import never
+/// completed.
 #[test]
 fn a_checkpoint_that_waits_for_steps_which_are_dropped_makes_way() {
     let me = Peer { id: process(ME), address: String::new() };
     let settings = StorageSettings { checkpoint_bytes: Some(1), ..StorageSettings::default() };
     let mut storage = Storage::new(me, String::from("storage-2"), settings);
     storage.membership.know(town(1, &[0, 10, 20], "AAA"));
-    // The engine is at work, so steps wait.
+    // The engine is busy, so steps wait.
     storage.running.push(Purpose::Import);
     let mut records = Vec::new();
     let mut begun = |storage: &mut Storage| {

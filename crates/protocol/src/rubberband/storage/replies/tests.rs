@@ -10,7 +10,7 @@ fn name(session: u128, number: u64) -> WriteName {
     WriteName { request: RequestId { session, number }, print: 0, repeated: true }
 }
 
-/// What a write answered, at length.
+/// Returns a result whose answer has this many bytes.
 fn done(at: u64, range: Range, bytes: usize) -> Remembered {
     Remembered { at: Position(at), results: Ok(vec![(range, Some(Bytes::from(vec![at as u8; bytes])))]) }
 }
@@ -19,7 +19,7 @@ fn failed(at: u64, why: &'static str) -> Remembered {
     Remembered { at: Position(at), results: Err(Some(Bytes::from_static(why.as_bytes()))) }
 }
 
-/// All that is remembered of the first sessions and numbers, as text.
+/// Formats everything that is remembered.
 fn shown(replies: &Replies) -> String {
     let mut lines = Vec::new();
     for (range, memory) in &replies.ranges {
@@ -42,9 +42,9 @@ fn shown(replies: &Replies) -> String {
     lines.join(", ")
 }
 
-/// Moves what is pinned, in sections of so many bytes, and says how many these were.
+/// Moves a pinned memory in sections of `bytes_max` bytes. Returns the copy and the number of sections.
 fn moved(pinned: &Pinned, ranges: &[Range], bytes_max: usize, keeps: usize) -> (Replies, usize) {
-    let (mut to, mut cursor, mut sections) = (Replies::new(keeps), None, 0);
+    let (mut to, mut cursor, mut sections) = (Replies::new(keeps, 1000), None, 0);
     loop {
         let (section, next) = pinned.section(ranges, cursor, bytes_max);
         assert!(to.take_in(&section));
@@ -58,47 +58,51 @@ fn moved(pinned: &Pinned, ranges: &[Range], bytes_max: usize, keeps: usize) -> (
 
 #[test]
 fn a_write_is_pending_until_it_is_done() {
-    let (mut replies, one) = (Replies::new(1000), name(1, 1));
+    let (mut replies, one) = (Replies::new(1000, 1000), name(1, 1));
     assert!(!replies.is_pending(one));
     replies.begin(one);
     assert!(replies.is_pending(one));
     replies.finish(one);
     replies.remember(one, ALL[0], done(5, ALL[0], 2));
     assert!(!replies.is_pending(one));
-    assert_eq!(replies.known(one, ALL[0]), Known::Done(&Arc::new(done(5, ALL[0], 2))));
-    assert_eq!(replies.known(one, ALL[1]), Known::Nothing, "each range has a memory of its own");
-    assert_eq!(replies.known(name(2, 1), ALL[0]), Known::Nothing, "another session's numbers are others");
+    assert_eq!(replies.known(one, ALL[0]), KnownReply::Done(&Arc::new(done(5, ALL[0], 2))));
+    assert_eq!(replies.known(one, ALL[1]), KnownReply::Nothing, "each range has a memory of its own");
+    assert_eq!(
+        replies.known(name(2, 1), ALL[0]),
+        KnownReply::Nothing,
+        "another session's numbers are others"
+    );
 }
 
 #[test]
 #[should_panic(expected = "would be executed twice")]
 fn what_is_remembered_is_not_done_again() {
-    let mut replies = Replies::new(1000);
+    let mut replies = Replies::new(1000, 1000);
     replies.remember(name(1, 1), ALL[0], done(5, ALL[0], 2));
     replies.remember(name(1, 1), ALL[0], done(6, ALL[0], 2));
 }
 
 #[test]
 fn another_statement_under_a_known_id_is_refused_unless_its_gateway_gave_the_number_out() {
-    let mut replies = Replies::new(1000);
+    let mut replies = Replies::new(1000, 1000);
     let (first, other) = (name(1, 1), WriteName { print: 9, ..name(1, 1) });
     let given_out = WriteName { repeated: false, ..other };
     replies.begin(first);
     assert!(replies.is_pending(other), "the first may still be voided");
     assert!(!replies.is_pending(given_out));
     replies.finish(first);
-    assert_eq!(replies.known(other, ALL[0]), Known::Nothing);
+    assert_eq!(replies.known(other, ALL[0]), KnownReply::Nothing);
     replies.remember(first, ALL[0], done(5, ALL[0], 2));
-    assert_eq!(replies.known(other, ALL[0]), Known::OtherStatement);
-    assert_eq!(replies.known(given_out, ALL[0]), Known::Nothing);
+    assert_eq!(replies.known(other, ALL[0]), KnownReply::OtherStatement);
+    assert_eq!(replies.known(given_out, ALL[0]), KnownReply::Nothing);
     replies.remember(given_out, ALL[0], done(6, ALL[0], 3));
-    assert_eq!(replies.known(first, ALL[0]), Known::Done(&Arc::new(done(5, ALL[0], 2))));
-    assert_eq!(replies.known(other, ALL[0]), Known::Done(&Arc::new(done(6, ALL[0], 3))));
+    assert_eq!(replies.known(first, ALL[0]), KnownReply::Done(&Arc::new(done(5, ALL[0], 2))));
+    assert_eq!(replies.known(other, ALL[0]), KnownReply::Done(&Arc::new(done(6, ALL[0], 3))));
 }
 
 #[test]
 fn beyond_the_bound_the_outcome_stays_and_the_oldest_answers_go() {
-    let mut replies = Replies::new(250);
+    let mut replies = Replies::new(250, 1000);
     for at in 1..=4 {
         replies.remember(name(1, at), ALL[0], done(at, ALL[0], 100));
     }
@@ -114,9 +118,27 @@ fn beyond_the_bound_the_outcome_stays_and_the_oldest_answers_go() {
     assert!(shown(&replies).ends_with("1.8@8 failed ?"));
 }
 
+/// Clients choose how often their writes fail.
+#[test]
+fn beyond_the_bound_the_oldest_reasons_go() {
+    let mut replies = Replies::new(1000, 250);
+    for at in 1..=4 {
+        let results = Err(Some(Bytes::from(vec![b'x'; 100])));
+        replies.remember(name(1, at), ALL[0], Remembered { at: Position(at), results });
+    }
+    let why = |replies: &Replies, number| match replies.known(name(1, number), ALL[0]) {
+        KnownReply::Done(remembered) => remembered.results.clone().unwrap_err().is_some(),
+        _ => panic!("its outcome stays"),
+    };
+    assert_eq!([1, 2, 3, 4].map(|number| why(&replies, number)), [false, false, true, true]);
+    assert_eq!(replies.ranges[&ALL[0]].failure_bytes, 200);
+    replies.forget(1, 5, &[]);
+    assert_eq!((replies.ranges[&ALL[0]].failure_bytes, replies.size()), (0, (0, 0)));
+}
+
 #[test]
 fn a_pin_keeps_what_it_was_and_moves_its_ranges_alone() {
-    let mut replies = Replies::new(250);
+    let mut replies = Replies::new(250, 1000);
     for at in 1..=3 {
         replies.remember(name(1, at), ALL[0], done(at, ALL[0], 80));
     }
@@ -130,8 +152,8 @@ fn a_pin_keeps_what_it_was_and_moves_its_ranges_alone() {
     assert_eq!((shown(&whole), sections), (before, 1));
     let (one, sections) = moved(&pinned, &ALL[..1], 1, 250);
     assert_eq!((shown(&one).as_str(), sections), ("0-9 1.1@1 80, 0-9 1.2@2 80, 0-9 1.3@3 80", 3));
-    // Where it goes on, the bound holds on as it would have here.
-    let mut went_on = Replies::new(250);
+    // The moved memory keeps to the bound as the original would have.
+    let mut went_on = Replies::new(250, 1000);
     went_on.adopt(one);
     went_on.remember(name(1, 4), ALL[0], done(4, ALL[0], 90));
     assert_eq!(shown(&went_on), "0-9 1.1@1 gone, 0-9 1.2@2 80, 0-9 1.3@3 80, 0-9 1.4@4 90");
@@ -139,18 +161,18 @@ fn a_pin_keeps_what_it_was_and_moves_its_ranges_alone() {
 
 #[test]
 fn a_section_that_is_cut_short_is_refused() {
-    let mut replies = Replies::new(250);
+    let mut replies = Replies::new(250, 1000);
     replies.remember(name(1, 1), ALL[0], done(5, ALL[0], 3));
     replies.remember(name(2, 4), ALL[0], failed(6, "divided"));
     let (bytes, _) = replies.pin(&ALL).section(&ALL, None, 1000);
     for length in 0..bytes.len() {
-        assert!(!Replies::new(0).take_in(&bytes[..length]), "{length} of {} bytes", bytes.len());
+        assert!(!Replies::new(0, 1000).take_in(&bytes[..length]), "{length} of {} bytes", bytes.len());
     }
 }
 
 #[test]
 fn a_session_is_forgotten_from_below_or_whole_but_for_single_numbers() {
-    let mut replies = Replies::new(1000);
+    let mut replies = Replies::new(1000, 1000);
     for number in 1..=600 {
         replies.remember(name(1, number), ALL[0], done(number, ALL[0], 2));
     }
@@ -175,7 +197,7 @@ fn a_session_is_forgotten_from_below_or_whole_but_for_single_numbers() {
     assert_eq!(replies.size(), (0, 0), "the sessions are over");
 }
 
-/// A memory that was moved in the middle of any history is the one that stayed.
+/// A memory that moves at any point of a history equals the one that stays.
 #[test]
 fn what_moves_goes_on_as_what_stays() {
     let mut state = 7u64;
@@ -187,17 +209,17 @@ fn what_moves_goes_on_as_what_stays() {
     for _ in 0..300 {
         let (length, section) = (1 + random(120), 1 + random(4000) as usize);
         let moves = 1 + random(length);
-        let mut stays = Replies::new(500);
+        let mut stays = Replies::new(500, 1000);
         let mut goes: Option<Replies> = None;
         for at in 1..=length {
             if at == moves {
-                let mut other = Replies::new(500);
+                let mut other = Replies::new(500, 1000);
                 other.adopt(moved(&stays.pin(&ALL[..1]), &ALL[..1], section, usize::MAX).0);
                 goes = Some(other);
             }
             let (number, bytes, forgets) = (random(700), random(200) as usize, random(20) == 0);
             for replies in [Some(&mut stays), goes.as_mut()].into_iter().flatten() {
-                if replies.known(name(1, number), ALL[0]) == Known::Nothing {
+                if replies.known(name(1, number), ALL[0]) == KnownReply::Nothing {
                     replies.remember(name(1, number), ALL[0], done(at, ALL[0], bytes));
                 }
                 if forgets {
@@ -219,7 +241,7 @@ fn what_moves_goes_on_as_what_stays() {
 
 #[test]
 fn ranges_are_told_by_their_keys() {
-    let mut replies = Replies::new(1000);
+    let mut replies = Replies::new(1000, 1000);
     replies.remember(name(1, 1), ALL[1], done(5, ALL[1], 2));
     assert_eq!(replies.concerned(&[range(0, 9)]).count(), 0);
     assert_eq!(replies.concerned(&[range(0, 10)]).collect::<Vec<_>>(), [ALL[1]]);
@@ -229,15 +251,15 @@ fn ranges_are_told_by_their_keys() {
 
 #[test]
 fn made_up_ids_expire_by_position() {
-    let mut replies = Replies::new(1000);
+    let mut replies = Replies::new(1000, 1000);
     let made_up = |digest| WriteName { request: RequestId::made_up(digest), print: 0, repeated: true };
     for (at, name) in [(1, made_up(7)), (2, name(1, 1)), (3, made_up(u128::MAX)), (4, made_up(9))] {
         replies.remember(name, ALL[0], done(at, ALL[0], 100));
     }
     let pinned = replies.pin(&ALL);
     replies.expire(Position(3));
-    assert_eq!(replies.known(made_up(7), ALL[0]), Known::Nothing);
-    assert_eq!(replies.known(made_up(u128::MAX), ALL[0]), Known::Nothing);
+    assert_eq!(replies.known(made_up(7), ALL[0]), KnownReply::Nothing);
+    assert_eq!(replies.known(made_up(u128::MAX), ALL[0]), KnownReply::Nothing);
     assert_eq!(replies.size(), (2, 200));
     let (mut moved, _) = moved(&pinned, &ALL, 1, 1000);
     moved.expire(Position(3));

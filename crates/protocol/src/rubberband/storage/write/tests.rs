@@ -4,9 +4,9 @@ use super::*;
 use crate::{
     id::Peer,
     rubberband::{
-        Config, Keeps, MemberInfo, Role, StorageState,
+        Config, KeptRows, MemberInfo, Role, StorageState,
         config::State,
-        sample::{Said, bytes, process, range, town, write_header},
+        sample::{RecordingSink, bytes, process, range, town, write_header},
         storage::StorageSettings,
     },
 };
@@ -23,7 +23,7 @@ fn storage(config: Config) -> Storage {
     storage
 }
 
-/// A write to all ranges, of which process 1 holds these.
+/// Returns a write to all ranges, of which process 1 holds `held`.
 fn write(held: &[Range], others: Vec<(ProcessId, Vec<Range>)>) -> Box<Write> {
     Box::new(Write {
         at: AT,
@@ -38,7 +38,8 @@ fn write(held: &[Range], others: Vec<(ProcessId, Vec<Range>)>) -> Box<Write> {
     })
 }
 
-/// One that it holds and has evaluated, and of which 2 and 3 hold the rest. 2 has told that it is well there.
+/// Builds a process 1 that holds an evaluated write. 2 and 3 have the other ranges, and 2 has sent a
+/// favourable verdict.
 fn holding(config: Config, departed: u64) -> Storage {
     let mut storage = storage(config);
     let others = vec![(process(2), vec![RANGES[1]]), (process(3), vec![RANGES[2]])];
@@ -50,11 +51,11 @@ fn holding(config: Config, departed: u64) -> Storage {
     storage
 }
 
-/// Three processes with a range each, and a keeper 4 of what `former` had delivered.
+/// Builds three processes with a range each, and a keeper 4 of the rows of `former`.
 fn with_keeper(states: &str, former: u64, through: u64) -> Config {
     let mut state = State::from(town(1, &[0, 10, 20], states));
     let info = MemberInfo { role: Role::Storage, name: String::new(), address: String::new() };
-    let keeps = Keeps { former: process(former), place: 20, through: Position(through) };
+    let keeps = KeptRows { former: process(former), place: 20, through: Position(through) };
     state.members.insert(process(4), info);
     state.storage.insert(process(4), StorageState::Keeping(keeps));
     Config::from(state)
@@ -80,7 +81,7 @@ fn a_held_write_is_given_up_only_when_nobody_can_know() {
         for &(node, through) in unknowing {
             storage.verdicts.add_unknowing(AT, process(node), Position(through));
         }
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         storage.give_up(&mut said);
         assert_eq!(storage.holding.is_none(), given_up, "{case}");
         assert_eq!(storage.settle, given_up.then_some((AT, true)), "{case}");
@@ -90,10 +91,10 @@ fn a_held_write_is_given_up_only_when_nobody_can_know() {
     }
 }
 
-/// An answer, or why there is none, if that is known.
+/// The answer of a write, or the reason of its failure, `None` if that was dropped.
 type Did = Result<&'static str, Option<Bytes>>;
 
-/// What a range remembers of the write of [`write_header`].
+/// Lets a range remember the write of [`write_header`].
 fn remember(storage: &mut Storage, range: Range, at: u64, results: Did) {
     let results = results.map(|answer| vec![(range, Some(bytes(answer)))]);
     let name = write_header(&RANGES, true).name;
@@ -123,8 +124,8 @@ fn what_is_remembered_is_told_as_a_verdict() {
     assert_eq!(told(&before[..1], other), Some((everywhere, Some(OTHER_STATEMENT))));
 }
 
-/// The answers to a client, as text.
-fn replies(said: &Said<Storage>) -> Vec<String> {
+/// Formats the replies to the client.
+fn replies(said: &RecordingSink<Storage>) -> Vec<String> {
     let shown = said.sent.iter().filter_map(|(to, message)| match message {
         Message::Direct(Direct::Reply(reply)) => {
             assert_eq!(*to, process(CLIENT));
@@ -146,8 +147,8 @@ fn who_asks_what_became_of_a_write_is_told_what_is_known() {
     let name = write_header(&RANGES, true).name;
     let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
     let ask = |storage: &Storage, name| {
-        let mut said = Said::default();
-        storage.tell_remembered(process(CLIENT), name, 5, &RANGES, &mut said);
+        let mut said = RecordingSink::default();
+        storage.answer_from_memory(process(CLIENT), name, 5, &RANGES, &mut said);
         replies(&said)
     };
     assert_eq!(ask(&storage, name), ["Unknown"]);
@@ -160,7 +161,7 @@ fn who_asks_what_became_of_a_write_is_told_what_is_known() {
 fn a_failure_is_told_to_whoever_asked_for_something() {
     let failed = Remembered { at: AT, results: Err(Some(bytes("why"))) };
     for (asked, expected) in [(&RANGES[..1], vec!["why 0-9"]), (&[], vec![])] {
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         send_remembered(process(CLIENT), 5, &failed, asked, &mut said);
         assert_eq!(replies(&said), expected);
     }
@@ -170,11 +171,11 @@ fn a_failure_is_told_to_whoever_asked_for_something() {
 fn a_write_that_failed_before_fails_in_every_range() {
     let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
     remember(&mut storage, RANGES[0], 40, Err(Some(bytes("why"))));
-    let (mut tasks, mut said) = (Vec::new(), Said::default());
+    let (mut tasks, mut said) = (Vec::new(), RecordingSink::default());
     assert!(storage.push_write(&mut tasks, write(&RANGES[..2], Vec::new()), &mut said));
     assert!(tasks.is_empty(), "nothing is evaluated");
     let name = write_header(&RANGES, true).name;
-    let Known::Done(known) = storage.replies.known(name, RANGES[1]) else { panic!("it is remembered") };
+    let KnownReply::Done(known) = storage.replies.known(name, RANGES[1]) else { panic!("it is remembered") };
     assert_eq!((known.at, &known.results), (AT, &Err(Some(bytes("why")))));
 }
 
@@ -182,7 +183,7 @@ fn a_write_that_failed_before_fails_in_every_range() {
 fn a_repetition_with_other_keys_is_answered_for_those() {
     let name = write_header(&RANGES, true).name;
     for (did, asks, expected) in [
-        // It did 5-9 and is asked about 0-4: done it is, and not again.
+        // The write changed 5-9 and is repeated for 0-4: it is answered as done, and not executed again.
         (range(5, 9), range(0, 4), vec!["done 0-4"]),
         (range(0, 4), range(0, 4), vec!["done 0-4"]),
         (range(3, 9), range(0, 4), vec!["done 3-9"]),
@@ -193,7 +194,7 @@ fn a_repetition_with_other_keys_is_answered_for_those() {
         let mut again = write(&[asks], Vec::new());
         again.header.ranges = smallvec![asks];
         again.segments = vec![RANGES[0]];
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         assert!(storage.push_write(&mut Vec::new(), again, &mut said));
         assert_eq!(replies(&said), expected, "{did:?} {asks:?}");
     }
@@ -209,10 +210,10 @@ fn a_write_refused_for_its_id_leaves_no_trace() {
     ] {
         let mut storage = storage(town(1, &[0, 10, 20], "AAA"));
         storage.replies.begin(name);
-        let mut said = Said::default();
+        let mut said = RecordingSink::default();
         storage.answer(&write(&RANGES[..1], Vec::new()), result, &mut said);
         assert_eq!(replies(&said), [told]);
-        assert_eq!(storage.replies.known(name, RANGES[0]) != Known::Nothing, known, "{told}");
+        assert_eq!(storage.replies.known(name, RANGES[0]) != KnownReply::Nothing, known, "{told}");
         assert!(!storage.replies.is_pending(name));
     }
 }

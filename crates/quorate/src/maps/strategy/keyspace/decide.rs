@@ -1,20 +1,21 @@
-//! The changes and the answer that a request comes to.
+//! The changes and the answer of a request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::partial::{Value, counter::integer};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Answer, BYTES_MAX, Change, Content, ENTRY_BYTES, Entry, FIELD_BYTES, Keyspace, Life, Only, Refusal,
-    Request, VALUE_BYTES_MAX, When,
+    ANSWER_BYTES_MAX, Answer, BYTES_MAX, ENTRY_BYTES, Entry, EntryContent, FIELD_BYTES, Keyspace,
+    KeyspaceChange, Life, MEMORY_PREFIX, Only, REMEMBERED_FOR, Refusal, Request, VALUE_BYTES_MAX, When,
 };
 
-/// The changes that a request comes to, while they are gathered.
+/// The changes of a request, while they are gathered.
 pub(super) struct Draft<'a> {
     keyspace: &'a Keyspace,
     now: u64,
-    pub(super) changes: Vec<Change>,
+    pub(super) changes: Vec<KeyspaceChange>,
 }
 
 type Decided = Result<Answer, Refusal>;
@@ -31,6 +32,12 @@ impl<'a> Draft<'a> {
     pub(super) fn decide(&mut self, request: &Request) -> Decided {
         match request {
             Request::Read(keys) => {
+                // The size is checked before anything is gathered.
+                let bytes = |key| self.live(key).map_or(0, Entry::content_bytes) + FIELD_BYTES;
+                let mut room = ANSWER_BYTES_MAX;
+                for key in keys {
+                    room = room.checked_sub(bytes(key)).ok_or(Refusal::Answer)?;
+                }
                 let found = |key| {
                     self.live(key).map_or((Value::Nothing, None), |entry| (entry.value(), entry.expires))
                 };
@@ -46,19 +53,42 @@ impl<'a> Draft<'a> {
             Request::AddField { key, name, added } => self.add_field(key, name, *added),
             Request::Scan { behind, limit } => Ok(self.keyspace.scan(*behind, *limit, self.now)),
             Request::Size => Ok(counted(self.keyspace.size(self.now))),
+            Request::Once { id, request } => self.once(id, request),
         }
     }
 
-    /// The value before, if it is to be told. A hash is refused then.
+    /// Returns the answer that is stored for an id, or executes the request and stores its answer. A refusal
+    /// changes nothing and is not stored.
+    fn once(&mut self, id: &Bytes, request: &Bytes) -> Decided {
+        let (key, print) = (memory_key(id), xxh3_64(request));
+        if let Some((value, _)) = self.string(&key)? {
+            // A client may have put other data there.
+            return match postcard::from_bytes::<(u64, Answer)>(value) {
+                Ok((same, answer)) if same == print => Ok(answer),
+                _ => Err(Refusal::OtherRequest),
+            };
+        }
+        let answer = match postcard::from_bytes(request) {
+            Ok(Request::Once { .. }) | Err(_) => return Err(Refusal::OtherRequest),
+            Ok(request) => self.decide(&request)?,
+        };
+        let memory = postcard::to_stdvec(&(print, &answer)).map_err(|_| Refusal::TooLarge)?;
+        self.room(ENTRY_BYTES + key.len() + memory.len())?;
+        let expires = Life::For(REMEMBERED_FOR).end(None, self.now);
+        self.changes.push(KeyspaceChange::Key(key, Some(Entry::string(Bytes::from(memory), expires))));
+        Ok(answer)
+    }
+
+    /// Returns the former value, if the request wants it. A hash is refused then.
     fn before(&self, key: Option<&Bytes>, tell: bool) -> Result<Value, Refusal> {
         match key.filter(|_| tell).and_then(|key| self.live(key)) {
             None => Ok(Value::Nothing),
-            Some(Entry { content: Content::String(value), .. }) => Ok(Value::String(value.clone())),
+            Some(Entry { content: EntryContent::String(value), .. }) => Ok(Value::String(value.clone())),
             Some(_) => Err(Refusal::WrongType),
         }
     }
 
-    /// Refuses unless there is room for so many bytes more.
+    /// Refuses unless there is room for `more` bytes.
     fn room(&self, more: usize) -> Result<(), Refusal> {
         if self.keyspace.bytes + more > BYTES_MAX { Err(Refusal::Full) } else { Ok(()) }
     }
@@ -79,7 +109,7 @@ impl<'a> Draft<'a> {
         self.room(pairs.iter().map(|(key, value)| ENTRY_BYTES + key.len() + value.len()).sum())?;
         for (key, value) in pairs {
             let expires = life.end(self.live(key).and_then(|entry| entry.expires), self.now);
-            self.changes.push(Change::Key(key.clone(), Some(Entry::string(value.clone(), expires))));
+            self.changes.push(KeyspaceChange::Key(key.clone(), Some(Entry::string(value.clone(), expires))));
         }
         Ok(Answer::Done { count: 1, before })
     }
@@ -88,7 +118,7 @@ impl<'a> Draft<'a> {
         let before = self.before(keys.first(), tell)?;
         let there: BTreeSet<&Bytes> = keys.iter().filter(|key| self.live(key).is_some()).collect();
         let count = there.len() as i64;
-        self.changes.extend(there.into_iter().map(|key| Change::Key(key.clone(), None)));
+        self.changes.extend(there.into_iter().map(|key| KeyspaceChange::Key(key.clone(), None)));
         Ok(Answer::Done { count, before })
     }
 
@@ -100,26 +130,27 @@ impl<'a> Draft<'a> {
         let expires = life.end(present, self.now);
         let (from, to) = (present.unwrap_or(u64::MAX), expires.unwrap_or(u64::MAX));
         let holds = match only {
-            // A life without limit is given none.
+            // A life that already has no limit is not changed.
             Only::Always => present.is_some() || expires.is_some(),
             Only::Unlimited => present.is_none(),
             Only::Limited => present.is_some(),
             Only::Longer => to > from,
             Only::Shorter => to < from,
+            Only::LimitedShorter => present.is_some() && to < from,
         };
         if holds && expires.is_some_and(|expires| expires <= self.now) {
-            self.changes.push(Change::Key(key.clone(), None));
+            self.changes.push(KeyspaceChange::Key(key.clone(), None));
         } else if holds && expires != present {
-            self.changes.push(Change::Life(key.clone(), expires));
+            self.changes.push(KeyspaceChange::Life(key.clone(), expires));
         }
         Ok(Answer::Done { count: holds.into(), before })
     }
 
-    /// The string under a key, and when its life is over.
+    /// Returns the string of a key, and the end of its life.
     fn string(&self, key: &Bytes) -> Result<Option<(&Bytes, Option<u64>)>, Refusal> {
         match self.live(key) {
             None => Ok(None),
-            Some(Entry { content: Content::String(value), expires }) => Ok(Some((value, *expires))),
+            Some(Entry { content: EntryContent::String(value), expires }) => Ok(Some((value, *expires))),
             Some(_) => Err(Refusal::WrongType),
         }
     }
@@ -132,7 +163,7 @@ impl<'a> Draft<'a> {
         let sum = present.checked_add(added).ok_or(Refusal::Overflow)?;
         let digits = Bytes::from(sum.to_string());
         self.room(ENTRY_BYTES + key.len() + digits.len())?;
-        self.changes.push(Change::Key(key.clone(), Some(Entry::string(digits, expires))));
+        self.changes.push(KeyspaceChange::Key(key.clone(), Some(Entry::string(digits, expires))));
         Ok(counted(sum))
     }
 
@@ -146,15 +177,15 @@ impl<'a> Draft<'a> {
         let mut whole = BytesMut::with_capacity(length);
         whole.extend_from_slice(&head);
         whole.extend_from_slice(tail);
-        self.changes.push(Change::Key(key.clone(), Some(Entry::string(whole.freeze(), expires))));
+        self.changes.push(KeyspaceChange::Key(key.clone(), Some(Entry::string(whole.freeze(), expires))));
         Ok(counted(length as i64))
     }
 
-    /// The fields under a key; none: there is nothing.
+    /// Returns the fields of a key, or `None` if the key does not exist.
     fn fields(&self, key: &Bytes) -> Result<Option<&BTreeMap<Bytes, Bytes>>, Refusal> {
         match self.live(key) {
             None => Ok(None),
-            Some(Entry { content: Content::Hash(fields), .. }) => Ok(Some(fields)),
+            Some(Entry { content: EntryContent::Hash(fields), .. }) => Ok(Some(fields)),
             Some(_) => Err(Refusal::WrongType),
         }
     }
@@ -175,11 +206,11 @@ impl<'a> Draft<'a> {
         }
         self.room(ENTRY_BYTES + key.len() + bytes)?;
         if present.is_none() {
-            let content = Content::Hash(fields.iter().cloned().collect());
-            self.changes.push(Change::Key(key.clone(), Some(Entry { content, expires: None })));
+            let content = EntryContent::Hash(fields.iter().cloned().collect());
+            self.changes.push(KeyspaceChange::Key(key.clone(), Some(Entry { content, expires: None })));
         } else {
             let change = |(name, value): &(Bytes, Bytes)| {
-                Change::Field(key.clone(), name.clone(), Some(value.clone()))
+                KeyspaceChange::Field(key.clone(), name.clone(), Some(value.clone()))
             };
             self.changes.extend(fields.iter().map(change));
         }
@@ -191,10 +222,11 @@ impl<'a> Draft<'a> {
         let there: BTreeSet<&Bytes> = names.iter().filter(|name| present.contains_key(*name)).collect();
         let count = there.len() as i64;
         if there.len() == present.len() {
-            // A hash without fields is none.
-            self.changes.push(Change::Key(key.clone(), None));
+            // A hash without fields does not exist.
+            self.changes.push(KeyspaceChange::Key(key.clone(), None));
         } else {
-            let changes = there.into_iter().map(|name| Change::Field(key.clone(), name.clone(), None));
+            let changes =
+                there.into_iter().map(|name| KeyspaceChange::Field(key.clone(), name.clone(), None));
             self.changes.extend(changes);
         }
         Ok(counted(count))
@@ -211,6 +243,28 @@ impl<'a> Draft<'a> {
     }
 }
 
+/// Returns the key that stores the answer to the request of an id.
+fn memory_key(id: &Bytes) -> Bytes {
+    Bytes::from([MEMORY_PREFIX, &id[..]].concat())
+}
+
 fn counted(count: i64) -> Answer {
     Answer::Done { count, before: Value::Nothing }
+}
+
+impl Keyspace {
+    /// Returns the answer to a request, and the changes to make. `now` is in nanoseconds since 1970.
+    pub fn decide(&self, request: &Request, now: u64) -> (Answer, Vec<KeyspaceChange>) {
+        let mut draft = Draft::new(self, now);
+        match draft.decide(request) {
+            Ok(answer) if draft.changes.is_empty() => (answer, Vec::new()),
+            Ok(answer) => (answer, self.over(now).chain(draft.changes).collect()),
+            Err(refusal) => (Answer::Refused(refusal), Vec::new()),
+        }
+    }
+
+    /// Returns the answer to a request that changes nothing.
+    pub fn read(&self, request: &Request, now: u64) -> Answer {
+        self.decide(request, now).0
+    }
 }

@@ -9,68 +9,68 @@ use serde::{Deserialize, Serialize};
 /// A request to a map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// The values under these keys. Answered by [`Answer::Found`].
+    /// Reads the values of these keys. Answered by [`Answer::Found`].
     Read(Vec<Bytes>),
-    /// Gives keys these strings: all of them, or none. Counts 1 if it did.
+    /// Sets the strings of keys: all of them, or none. Counts 1 if it did.
     Put {
-        /// Keys and values. Of a key that is there twice the last one counts.
+        /// Keys and values. If a key occurs twice, its last value counts.
         pairs: Vec<(Bytes, Bytes)>,
-        /// For how long.
+        /// The life of the strings.
         life: Life,
-        /// On which condition.
+        /// The condition of the write.
         when: When,
-        /// Tells what was under the first key, which must be a string then.
+        /// Whether to return the former value of the first key, which must then be a string.
         tell: bool,
     },
-    /// Deletes keys. Counts those that were there.
+    /// Deletes keys. Counts those that existed.
     Delete {
         /// The keys.
         keys: Vec<Bytes>,
-        /// Tells what was under the first key, which must be a string then.
+        /// Whether to return the former value of the first key, which must then be a string.
         tell: bool,
     },
-    /// Changes the life of what is under a key. Counts 1 if it did.
+    /// Changes the life of a key's value. Counts 1 if it did.
     Live {
         /// The key.
         key: Bytes,
-        /// Its life from now on.
+        /// The new life.
         life: Life,
-        /// On which condition.
+        /// The condition of the change.
         only: Only,
-        /// Tells what is under the key, which must be a string then.
+        /// Whether to return the value of the key, which must then be a string.
         tell: bool,
     },
-    /// Adds to a string of digits, and counts what it comes to.
+    /// Adds to a string of digits, and counts the sum.
     Add {
         /// The key.
         key: Bytes,
         /// The number to add.
         added: i64,
     },
-    /// Puts this behind a string, and counts its bytes.
+    /// Appends bytes to a string, and counts its new length in bytes.
     Append {
         /// The key.
         key: Bytes,
-        /// The bytes to put behind.
+        /// The bytes to append.
         tail: Bytes,
     },
-    /// Gives fields of a hash these values. Counts those that were not there.
+    /// Sets fields of a hash. Counts those that did not exist.
     PutFields {
         /// The key.
         key: Bytes,
         /// Names and values.
         fields: Vec<(Bytes, Bytes)>,
-        /// Only if none of the fields is there.
+        /// Whether the write requires that none of the fields exists.
         absent: bool,
     },
-    /// Deletes fields of a hash. Counts those that were there.
+    /// Deletes fields of a hash. Counts those that existed.
     DeleteFields {
         /// The key.
         key: Bytes,
-        /// Their names.
+        /// The fields' names.
         names: Vec<Bytes>,
     },
-    /// Adds to a field of digits, and counts what it comes to.
+    /// Adds to a field of digits, and counts the sum.
     AddField {
         /// The key.
         key: Bytes,
@@ -79,25 +79,34 @@ pub enum Request {
         /// The number to add.
         added: i64,
     },
-    /// Some of the keys. Answered by [`Answer::Keys`].
+    /// Lists some of the keys. Answered by [`Answer::Keys`].
     Scan {
-        /// Those whose hashes are above this one; none: from the beginning.
+        /// The hash after which the list begins; `None` lists from the beginning.
         behind: Option<u64>,
-        /// About so many.
+        /// Approximate number of keys.
         limit: u32,
     },
     /// Counts the keys.
     Size,
+    /// Executes another request at most once for this id. A repetition gets the first answer, as long as the
+    /// id is remembered ([`REMEMBERED_FOR`](super::REMEMBERED_FOR)).
+    Once {
+        /// The client's name for the request.
+        id: Bytes,
+        /// The encoded request. In this form it cannot contain itself, so that no message makes a reader
+        /// recurse.
+        request: Bytes,
+    },
 }
 
 /// The life of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
-    /// Until it is replaced.
+    /// Until the value is replaced.
     Unlimited,
-    /// As long as the one before.
+    /// The same as the former value's.
     Kept,
-    /// For this long.
+    /// For this time.
     For(Duration),
     /// Until this time, in nanoseconds since 1970.
     Until(u64),
@@ -106,71 +115,77 @@ pub enum Life {
 /// The condition of a write of strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
-    /// None.
+    /// No condition.
     Always,
-    /// Nothing is under any of the keys.
+    /// None of the keys exists.
     Absent,
-    /// Something is under each of them.
+    /// Each of the keys exists.
     Present,
 }
 
 /// The condition of a change of a life. A life without limit counts as longer than any other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Only {
-    /// None.
+    /// No condition.
     Always,
-    /// It has no limit.
+    /// The life has no limit.
     Unlimited,
-    /// It has a limit.
+    /// The life has a limit.
     Limited,
-    /// It becomes longer.
+    /// The life becomes longer.
     Longer,
-    /// It becomes shorter.
+    /// The life becomes shorter.
     Shorter,
+    /// The life has a limit, and becomes shorter.
+    LimitedShorter,
 }
 
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// A value for each key, and when its life is over, in nanoseconds since 1970.
+    /// A value for each key, and the end of its life, in nanoseconds since 1970.
     Found(Vec<(Value, Option<u64>)>),
-    /// It was done, and changed so much.
+    /// Success.
     Done {
         /// The count that [`Request`] describes.
         count: i64,
-        /// The value before, if that was to be told.
+        /// The former value, if the request wanted it.
         before: Value,
     },
     /// Some of the keys.
     Keys {
-        /// The keys, and what is under them.
+        /// The keys, and the kinds of their values.
         keys: Vec<(Bytes, Kind)>,
-        /// Behind which hash the others are; none: these were the last.
+        /// The hash after which the list continues; `None` after the last key.
         next: Option<u64>,
     },
-    /// Nothing was changed.
+    /// A refusal, without a change.
     Refused(Refusal),
 }
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// A string where a hash is, or the other way.
+    /// A key has a string where the request needs a hash, or the reverse.
     WrongType,
-    /// A string that is no whole number.
+    /// A string is not a whole number.
     NoNumber,
-    /// A field that is no whole number.
+    /// A field is not a whole number.
     NoNumberInField,
-    /// The sum leaves 64 bits.
+    /// The sum does not fit into 64 bits.
     Overflow,
-    /// The value, or the hash, would have more than [`VALUE_BYTES_MAX`](super::VALUE_BYTES_MAX).
+    /// The value, or the hash, would exceed [`VALUE_BYTES_MAX`](super::VALUE_BYTES_MAX).
     TooLarge,
-    /// The map would have more than [`BYTES_MAX`](super::BYTES_MAX).
+    /// The map would exceed [`BYTES_MAX`](super::BYTES_MAX).
     Full,
+    /// The answer would exceed [`ANSWER_BYTES_MAX`](super::ANSWER_BYTES_MAX).
+    Answer,
+    /// The id belongs to another request.
+    OtherRequest,
 }
 
 impl Life {
-    /// The time at which it is over, of a value that takes the place of one whose life is over at `before`.
+    /// Returns the end of a new value's life; `before` is the end of the former value's life.
     pub(super) fn end(self, before: Option<u64>, now: u64) -> Option<u64> {
         match self {
             Life::Unlimited => None,
@@ -182,12 +197,20 @@ impl Life {
 }
 
 impl Request {
-    /// True if it changes nothing, whatever is there.
+    /// Wraps a request so that it takes effect at most once for an id. `None` if it changes nothing, or has
+    /// an id already.
+    pub fn once(id: Bytes, request: &Request) -> Option<Request> {
+        let is_fit = !request.is_read() && !matches!(request, Request::Once { .. });
+        let request = Bytes::from(postcard::to_stdvec(request).ok()?);
+        is_fit.then_some(Request::Once { id, request })
+    }
+
+    /// Whether the request changes nothing, whatever the keys are.
     pub fn is_read(&self) -> bool {
         matches!(self, Request::Read(_) | Request::Scan { .. } | Request::Size)
     }
 
-    /// Bytes of its keys and values, about.
+    /// Returns the approximate size of its keys and values, in bytes.
     pub(in super::super) fn bytes(&self) -> usize {
         let pair = |(key, value): &(Bytes, Bytes)| key.len() + value.len();
         let all = |keys: &[Bytes]| keys.iter().map(Bytes::len).sum::<usize>();
@@ -201,10 +224,11 @@ impl Request {
                 Request::DeleteFields { key, names } => key.len() + all(names),
                 Request::AddField { key, name, .. } => key.len() + name.len(),
                 Request::Scan { .. } | Request::Size => 0,
+                Request::Once { id, request } => id.len() + request.len(),
             }
     }
 
-    /// The keys that it names.
+    /// Returns the keys that the request names.
     pub fn keys(&self) -> Vec<&Bytes> {
         match self {
             Request::Read(keys) | Request::Delete { keys, .. } => keys.iter().collect(),
@@ -215,7 +239,8 @@ impl Request {
             | Request::PutFields { key, .. }
             | Request::DeleteFields { key, .. }
             | Request::AddField { key, .. } => vec![key],
-            Request::Scan { .. } | Request::Size => Vec::new(),
+            // The inner request is encoded here. Without keys it counts as a request on all of them.
+            Request::Scan { .. } | Request::Size | Request::Once { .. } => Vec::new(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Requests and what they come to, and changes taken back.
+//! Tests the answers to requests, and the undoing of changes.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ fn put(key: &str, value: &str) -> Request {
     Request::Put { pairs: vec![(b(key), b(value))], life: Life::Unlimited, when: When::Always, tell: false }
 }
 
-/// A keyspace to which requests are put at times.
+/// A keyspace that takes requests at given times.
 #[derive(Default)]
 struct World(Keyspace);
 
@@ -52,7 +52,7 @@ fn strings_are_written_on_conditions() {
     assert_eq!(world.ask(0, &conditional(When::Absent, false)), done(0));
     let told = Answer::Done { count: 1, before: Value::String(b("2")) };
     assert_eq!(world.ask(0, &conditional(When::Present, true)), told);
-    // All of several keys, or none.
+    // A conditional write of several keys writes all of them or none.
     let pairs = vec![(b("a"), b("1")), (b("k"), b("1"))];
     let several = Request::Put { pairs, life: Life::Unlimited, when: When::Absent, tell: false };
     assert_eq!(world.ask(0, &several), done(0));
@@ -130,7 +130,7 @@ fn a_life_ends_at_its_time() {
     ] {
         assert_eq!(world.ask(0, &live(life, only)), done(count), "{life:?} {only:?}");
     }
-    // A write that keeps the life, and one that begins another.
+    // The first write keeps the key's life. A later write begins a new life.
     let kept =
         Request::Put { pairs: vec![(b("k"), b("w"))], life: Life::Kept, when: When::Always, tell: false };
     world.ask(1, &kept);
@@ -138,11 +138,11 @@ fn a_life_ends_at_its_time() {
     assert_eq!(world.get(3 * SECOND, "k"), None);
     assert_eq!(world.ask(3 * SECOND, &Request::Size), done(0));
     assert_eq!(world.ask(3 * SECOND, &live(Life::Unlimited, Only::Always)), done(0));
-    // It is there until a later write removes it.
+    // An expired key occupies memory until a later write removes it.
     assert_eq!(world.0.len(), 1);
     world.ask(3 * SECOND, &put("other", "v"));
     assert_eq!(world.0.len(), 1);
-    // One that is over at once is none.
+    // A life that has already ended removes the key at once.
     assert_eq!(
         world.ask(
             4 * SECOND,
@@ -170,7 +170,7 @@ fn nothing_grows_beyond_its_bound() {
         |name| Request::PutFields { key: b("h"), fields: vec![(b(name), half.clone())], absent: false };
     assert_eq!(world.ask(0, &field("a")), done(1));
     assert_eq!(world.ask(0, &field("b")), Answer::Refused(Refusal::TooLarge));
-    // As if others had written as much as a map may hold.
+    // Pretend that other writers have filled the map up to its bound.
     world.0.bytes = BYTES_MAX;
     assert_eq!(world.ask(0, &put("full", "")), Answer::Refused(Refusal::Full));
     assert_eq!(world.ask(0, &Request::Delete { keys: vec![b("k")], tell: false }), done(1));
@@ -206,8 +206,8 @@ fn a_scan_tells_every_key_once() {
     );
 }
 
-/// Random requests. The same at two replicas, one of which took changes back in between and came from bytes; and against a plain model
-/// of strings.
+/// Two replicas execute the same random requests. The second undoes and repeats every change, and is now and
+/// then restored from its bytes. Both must agree with each other, and with a plain model of strings.
 #[test]
 fn replicas_agree_and_changes_are_taken_back() {
     let mut seed = 7u64;
@@ -237,7 +237,8 @@ fn replicas_agree_and_changes_are_taken_back() {
             6 => Request::AddField { key, name: b("n"), added: 1 },
             _ => Request::Put { pairs: vec![(key, value)], life, when, tell: draw(2) == 0 },
         };
-        // The second takes a change back, makes it anew, and now and then comes from its bytes.
+        // The second replica undoes each change and applies it again. Every 500 steps it is restored from its
+        // bytes.
         let (answer, changes) = two.decide(&request, now);
         let before = postcard::to_stdvec(&two).unwrap();
         let undo = two.apply_all(&changes);
@@ -251,7 +252,8 @@ fn replicas_agree_and_changes_are_taken_back() {
         }
         assert_eq!(one.ask(now, &request), answer, "{request:?}");
         assert_eq!(postcard::to_stdvec(&one.0).unwrap(), postcard::to_stdvec(&two).unwrap());
-        // Strings that were written without conditions or limits are there until something else happens to their key.
+        // A string that a request wrote without condition and expiry stays until another request touches its
+        // key.
         for key in request.keys() {
             model.remove(key);
         }
@@ -267,4 +269,96 @@ fn replicas_agree_and_changes_are_taken_back() {
             }
         }
     }
+}
+
+#[test]
+fn a_request_with_an_id_takes_effect_once() {
+    let mut world = World::default();
+    let add = |added| Request::Add { key: b("n"), added };
+    let once = |id: &str, request: &Request| Request::once(b(id), request).unwrap();
+    for (now, id, added, wanted) in [
+        (0, "a", 1, done(1)),
+        (SECOND, "a", 1, done(1)),
+        (SECOND, "b", 1, done(2)),
+        (SECOND, "a", 1, done(1)),
+        // A different request under a known id is refused.
+        (SECOND, "a", 2, Answer::Refused(Refusal::OtherRequest)),
+        // The keyspace forgets an id after ten minutes.
+        (601 * SECOND, "a", 1, done(3)),
+    ] {
+        assert_eq!(world.ask(now, &once(id, &add(added))), wanted, "{id} at {now}");
+    }
+    // A repetition gets the first answer, even if the condition failed or the answer was a string.
+    let set =
+        Request::Put { pairs: vec![(b("s"), b("1"))], life: Life::Unlimited, when: When::Absent, tell: true };
+    let told = Answer::Done { count: 0, before: Value::String(b("x")) };
+    world.ask(0, &put("s", "x"));
+    assert_eq!(world.ask(0, &once("c", &set)), told);
+    world.ask(0, &Request::Delete { keys: vec![b("s")], tell: false });
+    assert_eq!(world.ask(0, &once("c", &set)), told);
+    assert_eq!(world.get(0, "s"), None);
+    // A refusal changes nothing, so the client may repeat the request.
+    world.ask(0, &put("n", "x"));
+    assert_eq!(world.ask(0, &once("d", &add(1))), Answer::Refused(Refusal::NoNumber));
+    world.ask(0, &put("n", "5"));
+    assert_eq!(world.ask(0, &once("d", &add(1))), done(6));
+    // `once` accepts neither a read nor a request that already has an id. The keyspace refuses bytes that are
+    // not a request.
+    assert_eq!(Request::once(b("e"), &Request::Size), None);
+    assert_eq!(Request::once(b("e"), &once("f", &add(1))), None);
+    let nested =
+        Request::Once { id: b("e"), request: Bytes::from(postcard::to_stdvec(&once("f", &add(1))).unwrap()) };
+    let rubbish = Request::Once { id: b("e"), request: b("\u{7f}") };
+    for request in [nested, rubbish] {
+        assert_eq!(world.ask(0, &request), Answer::Refused(Refusal::OtherRequest));
+    }
+}
+
+#[test]
+fn an_answer_is_refused_before_it_is_gathered() {
+    let mut world = World::default();
+    world.ask(0, &put("k", &"v".repeat(1 << 19)));
+    let read = |count| Request::Read(vec![b("k"); count]);
+    assert!(matches!(world.ask(0, &read(31)), Answer::Found(found) if found.len() == 31));
+    for count in [32, 65_535] {
+        assert_eq!(world.ask(0, &read(count)), Answer::Refused(Refusal::Answer));
+    }
+}
+
+#[test]
+fn a_life_with_a_limit_becomes_shorter() {
+    let mut world = World::default();
+    let live = |seconds, only| Request::Live {
+        key: b("k"),
+        life: Life::For(Duration::from_secs(seconds)),
+        only,
+        tell: false,
+    };
+    world.ask(0, &put("k", "v"));
+    assert_eq!(world.ask(0, &live(5, Only::LimitedShorter)), done(0));
+    assert_eq!(world.ask(0, &live(5, Only::Shorter)), done(1));
+    assert_eq!(world.ask(0, &live(6, Only::LimitedShorter)), done(0));
+    assert_eq!(world.ask(0, &live(4, Only::LimitedShorter)), done(1));
+}
+
+#[test]
+fn a_scan_tells_fewer_keys_if_they_are_long() {
+    const KEY_BYTES: usize = 100 << 10;
+    let mut world = World::default();
+    for letter in 'a'..='p' {
+        world.ask(0, &put(&letter.to_string().repeat(KEY_BYTES), ""));
+    }
+    let (mut told, mut behind) = (0, None);
+    loop {
+        let Answer::Keys { keys, next } = world.ask(0, &Request::Scan { behind, limit: 1_000 }) else {
+            panic!("no keys")
+        };
+        assert!(keys.iter().map(|(key, _)| key.len()).sum::<usize>() < SCAN_BYTES + KEY_BYTES);
+        told += keys.len();
+        behind = next;
+        if next.is_none() {
+            break;
+        }
+    }
+    assert_eq!(told, 16);
 }

@@ -1,0 +1,113 @@
+//! Whole connections of clients: the door runs in this process, and the input is what a client sends.
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
+
+use quorate::{
+    Node, Wait,
+    service::{Begin, ready::Counter},
+};
+use quorate_server::{
+    pg,
+    resp::parse::{Limits, Parser},
+};
+use quorate_sql::local::LocalBackend;
+use tokio::runtime::Runtime;
+
+/// The startup packet of a client of the PostgreSQL protocol that says its name and nothing else.
+const STARTUP: &[u8] = b"\x00\x00\x00\x10\x00\x03\x00\x00user\x00q\x00\x00";
+
+/// A connection that does not end within this time hangs.
+const PATIENCE: Duration = Duration::from_secs(9);
+
+/// A connection of the PostgreSQL protocol. An odd first byte leaves the startup packet to the input.
+pub(crate) fn postgres(input: &[u8]) {
+    static DOOR: LazyLock<(Runtime, SocketAddr)> = LazyLock::new(|| {
+        let runtime = Runtime::new().expect("threads can be started");
+        let listener =
+            runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port is free");
+        let address = listener.local_addr().expect("it listens");
+        let server = pg::Server::new(Arc::new(LocalBackend::new()));
+        runtime.spawn(server.serve(listener, std::future::pending()));
+        (runtime, address)
+    });
+    let Some((choice, bytes)) = input.split_first() else { return };
+    let startup = if choice % 2 == 0 { STARTUP } else { b"" };
+    exchange(DOOR.1, &[startup, bytes].concat());
+}
+
+/// Sends HTTP requests to a host of services. The first byte chooses what precedes the input: the head of a
+/// call with a JSON body, the head of a call in an unknown transaction, or nothing.
+pub(crate) fn bodies(input: &[u8]) {
+    static HOST: LazyLock<Node> = LazyLock::new(|| {
+        let host = Node::builder().http("127.0.0.1:0").start().wait().expect("a port is free");
+        let begin = Begin::Found { replicas: 1 };
+        host.serve("counter", Counter::default(), begin).wait().expect("one replica is enough");
+        host
+    });
+    let Some((choice, body)) = input.split_first() else { return };
+    let path = match choice % 3 {
+        0 => "counter/call",
+        1 => "counter/transactions/0/call",
+        _ => return exchange(HOST.http_address().expect("it has a door"), body),
+    };
+    let length = body.len();
+    let head = format!(
+        "POST /services/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\
+         Content-Type: application/json\r\n\r\n"
+    );
+    exchange(HOST.http_address().expect("it has a door"), &[head.as_bytes(), body].concat());
+}
+
+/// Sends everything, and reads until the door closes the connection.
+fn exchange(door: SocketAddr, bytes: &[u8]) {
+    let mut stream = TcpStream::connect(door).expect("the door is open");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    // A door that has refused the rest takes no more of it.
+    let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
+    let mut answer = [0; 4096];
+    loop {
+        match stream.read(&mut answer) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                panic!("the door does not hang up")
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Requests of the Redis protocol are the same however the bytes are cut.
+pub(crate) fn redis(input: &[u8]) {
+    assert_eq!(
+        requests(input, input.len().max(1)),
+        requests(input, 1),
+        "where the bytes are cut changes requests"
+    );
+}
+
+/// The requests in the input, and whether it ends in one that is malformed.
+fn requests(input: &[u8], piece_bytes: usize) -> (Vec<Vec<Vec<u8>>>, bool) {
+    let mut parser = Parser::new(Limits::default());
+    let (mut requests, mut begin, mut end) = (Vec::new(), 0, 0);
+    loop {
+        match parser.parse(&input[begin..end]) {
+            Ok(Some(length)) => {
+                let unquoted = parser.take_unquoted();
+                let rest = unquoted.as_deref().unwrap_or(&input[begin..begin + length]);
+                let strings = parser.take_strings();
+                requests.push(strings.iter().map(|string| rest[string.clone()].to_vec()).collect());
+                parser.give_back(strings);
+                begin += length;
+            }
+            Ok(None) if end < input.len() => end = (end + piece_bytes).min(input.len()),
+            Ok(None) => return (requests, false),
+            Err(_) => return (requests, true),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! A record of a history, and the trait of those that decode it.
+
+use crate::operation::Operation;
+
+/// An error in a line, as its decoder reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// Column of the error, from 1.
+    pub column: usize,
+    /// Expected text.
+    pub expected: String,
+}
+
+impl SyntaxError {
+    /// Creates the error "`expected` is missing at `column`", counted from 1.
+    pub fn new(column: usize, expected: impl Into<String>) -> Self {
+        Self { column, expected: expected.into() }
+    }
+}
+
+/// One statement of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An operation that ended, or that never will.
+    Operation(Operation),
+    /// The clock error of a host.
+    Clock {
+        /// Name of the host.
+        host: String,
+        /// Error of the host's clock in nanoseconds, in either direction.
+        error: u64,
+    },
+}
+
+/// Decodes the lines of one format.
+pub trait Decoder {
+    /// Decodes one line, without its line break, and appends the records that it completes.
+    fn line(&mut self, line: &str, out: &mut Vec<Record>) -> Result<(), SyntaxError>;
+    /// Ends the input and appends the operations that never ended.
+    fn end(&mut self, out: &mut Vec<Record>);
+}

@@ -1,0 +1,270 @@
+//! The memory of other processes' journals, by which a process recognises an older copy of its own.
+//!
+//! **Promise.** A process does not continue from a journal that lacks a record which it had reported to a
+//! process that it now meets. Such a journal is an older copy of a directory that was put back, for instance
+//! from a snapshot of a machine. The copy is consistent in itself, so the process alone cannot notice. It
+//! would break promises that it has forgotten: a router would accept below its promise, and a storage process
+//! would lack messages that the routers no longer keep.
+//!
+//! **How.** Each [`Start`] of a process from its directory has a number and a random mark. The directory
+//! keeps them, and the journal position at which each began ([`StartHistory`]). From time to time a process
+//! reports to its peers its start, and the record up to which its journal is durable ([`DurabilityReport`]).
+//! They remember the last report of each node ([`RemoteDurability`]), in their own journals, too. When two
+//! processes greet each other, each sends its memory of the other, and the other compares it with its starts.
+//! In an older copy, the reported start is missing or has another mark, or the next start came before the
+//! reported record. Then the process sends nothing more, and ends. Only after that comparison does it report
+//! itself, so that nobody believes an older copy. It does not report in its first moments either, because a
+//! peer without a memory would believe it before it meets one that knows better. However often such a copy is
+//! started, and whatever is written to it, its starts give it away.
+//!
+//! **Limits.** A copy is as good as its original until the original has reported more. Nobody notices the
+//! loss of records that became durable after the last report, or of those whose report a peer forgot in a
+//! crash because it had not written it. A process with an older copy continues while it can meet only peers
+//! that never heard of more. Copies of all directories that were taken and put back together agree with each
+//! other, and nobody is left who knows better.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::{
+    id::{Incarnation, ProcessId},
+    seam::Ticket,
+    wire::{Wire, WireError, put_process, take_process, take_u32, take_u64},
+};
+
+/// A start of a process from its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// The number of the start in its directory, counted from 1.
+    pub number: u32,
+    /// Random mark: two starts with one number belong to a directory and its copy.
+    pub mark: u64,
+    /// The last record in the journal when the start began.
+    pub began: Ticket,
+}
+
+/// A process's report: its start, and the last record that was durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DurabilityReport {
+    /// The number of the start.
+    pub start: u32,
+    /// The mark of the start.
+    pub mark: u64,
+    /// The record; 0 if there is none.
+    pub durable: Ticket,
+}
+
+/// The last starts from a directory, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StartHistory(VecDeque<Start>);
+
+/// Number of starts that are kept. A peer's memory of an earlier start proves nothing.
+pub const STARTS_MAX: usize = 64;
+
+impl StartHistory {
+    /// Takes the starts that a directory kept; `None` if they do not follow from each other.
+    pub fn of(starts: impl IntoIterator<Item = Start>) -> Option<StartHistory> {
+        let starts: VecDeque<Start> = starts.into_iter().collect();
+        let follows = |(one, next): (&Start, &Start)| {
+            one.number.checked_add(1) == Some(next.number) && one.began <= next.began
+        };
+        let fits = starts.len() <= STARTS_MAX && starts.iter().zip(starts.iter().skip(1)).all(follows);
+        fits.then_some(StartHistory(starts))
+    }
+
+    /// Returns the starts in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Start> {
+        self.0.iter()
+    }
+
+    /// Adds a start behind the record `began`.
+    pub fn begin(&mut self, mark: u64, began: Ticket) {
+        if self.0.len() == STARTS_MAX {
+            self.0.pop_front();
+        }
+        let number = self.0.back().map_or(1, |last| last.number.saturating_add(1));
+        self.0.push_back(Start { number, mark, began });
+    }
+
+    /// Returns the report of the last start when `durable` is the last durable record.
+    pub fn report(&self, durable: Ticket) -> DurabilityReport {
+        let Some(Start { number, mark, .. }) = self.0.back() else { return DurabilityReport::default() };
+        DurabilityReport { start: *number, mark: *mark, durable }
+    }
+
+    /// Whether a directory with these starts contains the reported record, as far as the starts show.
+    pub fn holds(&self, report: DurabilityReport) -> bool {
+        let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else { return true };
+        if report.durable == Ticket(0) || report.start < first.number {
+            return true;
+        }
+        if report.start > last.number {
+            return false;
+        }
+        let at = (report.start - first.number) as usize;
+        let is_kept = self.0.get(at + 1).is_none_or(|next| next.began >= report.durable);
+        self.0[at].mark == report.mark && is_kept
+    }
+}
+
+impl Wire for DurabilityReport {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.start);
+        out.put_u64_le(self.mark);
+        out.put_u64_le(self.durable.0);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<DurabilityReport, WireError> {
+        Ok(DurabilityReport {
+            start: take_u32(input)?,
+            mark: take_u64(input)?,
+            durable: Ticket(take_u64(input)?),
+        })
+    }
+}
+
+/// The last report of each node, from its last incarnation that reported anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RemoteDurability(BTreeMap<u64, (Incarnation, DurabilityReport)>);
+
+/// Maximum number of remembered nodes. Others are ignored until there is room.
+const NODES_MAX: usize = 1024;
+
+impl RemoteDurability {
+    /// Notes a report of `process`. Returns whether it is news. A process without a disk reports nothing.
+    pub fn record(&mut self, process: ProcessId, report: DurabilityReport) -> bool {
+        let known = self.0.get(&process.node);
+        let is_news = known != Some(&(process.incarnation, report)) && report.durable > Ticket(0);
+        let learns = is_news && (known.is_some() || self.0.len() < NODES_MAX);
+        if learns {
+            self.0.insert(process.node, (process.incarnation, report));
+        }
+        learns
+    }
+
+    /// Returns the last report of `process`, if there was one.
+    pub fn last_report(&self, process: ProcessId) -> DurabilityReport {
+        match self.0.get(&process.node) {
+            Some((incarnation, report)) if *incarnation == process.incarnation => *report,
+            _ => DurabilityReport::default(),
+        }
+    }
+
+    /// Whether no reports are known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Wire for RemoteDurability {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.0.len() as u32);
+        for (&node, &(incarnation, report)) in &self.0 {
+            put_process(out, ProcessId { node, incarnation });
+            report.encode(out);
+        }
+    }
+
+    fn decode(input: &mut Bytes) -> Result<RemoteDurability, WireError> {
+        let count = take_u32(input)? as usize;
+        if count > NODES_MAX {
+            return Err(WireError::Length { length: count as u64, limit: NODES_MAX as u64 });
+        }
+        let mut report = BTreeMap::new();
+        for _ in 0..count {
+            let ProcessId { node, incarnation } = take_process(input)?;
+            report.insert(node, (incarnation, DurabilityReport::decode(input)?));
+        }
+        Ok(RemoteDurability(report))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(node: u64, incarnation: u128) -> ProcessId {
+        ProcessId { node, incarnation: Incarnation(incarnation) }
+    }
+
+    /// Returns starts that each begin 10 records after the previous one.
+    fn starts(marks: std::ops::Range<u64>) -> StartHistory {
+        let mut starts = StartHistory::default();
+        marks.for_each(|mark| starts.begin(mark, Ticket(mark * 10)));
+        starts
+    }
+
+    #[test]
+    fn a_directory_that_is_the_newest_holds_what_it_told() {
+        let mut starts = StartHistory::default();
+        let mut report = vec![DurabilityReport::default()];
+        for mark in 0..3 * STARTS_MAX as u64 {
+            starts.begin(mark, Ticket(mark * 10));
+            report.extend([1, 10].map(|more| starts.report(Ticket(mark * 10 + more))));
+            assert!(report.iter().all(|report| starts.holds(*report)), "start {mark}");
+        }
+        assert_eq!(StartHistory::of(starts.iter().copied()), Some(starts));
+    }
+
+    #[test]
+    fn an_older_copy_does_not_hold_it_however_often_it_is_started() {
+        for taken_in in 1..6 {
+            // The copy is taken after this start and some of its records; later starts of the original report
+            // more.
+            let original = starts(0..6);
+            let later = original.report(Ticket(55));
+            let since_that_start = starts(0..taken_in).report(Ticket(taken_in * 10 - 1));
+            let mut copy = starts(0..taken_in);
+            for start in 0..2 * STARTS_MAX as u64 {
+                copy.begin(1_000 + start, Ticket(taken_in * 10 - 5 + 100 * start));
+                if copy.0.front().is_some_and(|first| first.number <= 1) {
+                    assert!(!copy.holds(since_that_start), "taken in {taken_in}, started {start} times");
+                    assert!(!copy.holds(later), "taken in {taken_in}, started {start} times");
+                }
+                assert!(copy.holds(starts(0..taken_in).report(Ticket(taken_in * 10 - 5))), "that is in it");
+            }
+        }
+        assert!(starts(0..0).holds(starts(0..3).report(Ticket(5))), "nothing is said by none");
+    }
+
+    #[test]
+    fn starts_that_do_not_follow_from_each_other_are_none() {
+        let start = |number, began| Start { number, mark: 0, began: Ticket(began) };
+        assert!(StartHistory::of([start(3, 5), start(4, 5)]).is_some());
+        assert_eq!(StartHistory::of([start(3, 5), start(5, 5)]), None);
+        assert_eq!(StartHistory::of([start(3, 5), start(4, 4)]), None);
+        assert_eq!(StartHistory::of((1..100).map(|number| start(number, 5))), None);
+    }
+
+    #[test]
+    fn of_each_node_is_known_what_it_told_last() {
+        let report = |mark, durable| DurabilityReport { start: 1, mark, durable: Ticket(durable) };
+        let mut remote_durability = RemoteDurability::default();
+        assert!(!remote_durability.record(process(1, 1), report(1, 0)), "it has no disk");
+        assert!(remote_durability.is_empty() && remote_durability.record(process(1, 1), report(1, 7)));
+        assert!(!remote_durability.record(process(1, 1), report(1, 7)), "that is known");
+        assert_eq!(remote_durability.last_report(process(1, 1)), report(1, 7));
+        assert_eq!(remote_durability.last_report(process(2, 1)), DurabilityReport::default(), "another node");
+        assert_eq!(
+            remote_durability.last_report(process(1, 2)),
+            DurabilityReport::default(),
+            "another incarnation has a journal of its own"
+        );
+        for node in 0..NODES_MAX as u64 {
+            remote_durability.record(process(node, 9), report(2, 1));
+        }
+        assert!(!remote_durability.record(process(5_000, 9), report(1, 1)), "there is no room");
+        assert!(remote_durability.record(process(3, 9), report(2, 900)), "for those that are known there is");
+        let mut out = BytesMut::new();
+        remote_durability.encode(&mut out);
+        let bytes = out.freeze();
+        assert_eq!(RemoteDurability::decode(&mut bytes.clone()), Ok(remote_durability));
+        for end in (0..bytes.len()).step_by(7) {
+            RemoteDurability::decode(&mut bytes.slice(..end)).unwrap_err();
+        }
+        let mut more = bytes.to_vec();
+        more[..4].copy_from_slice(&(NODES_MAX as u32 + 1).to_le_bytes());
+        assert!(matches!(RemoteDurability::decode(&mut more.into()), Err(WireError::Length { .. })));
+    }
+}

@@ -1,0 +1,86 @@
+//! Tests of a super alone, in a given configuration.
+
+use super::*;
+use crate::rubberband::{
+    MemberInfo,
+    config::State,
+    sample::{RecordingSink, SUPER, process, texts, town},
+};
+
+/// Builds a super of a ring of three processes with two replicas, and with standbys 5 and 6.
+fn super_process(states: &str, suspected: &[u64]) -> Super {
+    let mut state = State::from(town(2, &[0, 10, 20], states));
+    let info = MemberInfo { role: Role::Storage, name: String::new(), address: String::new() };
+    for node in [5, 6] {
+        state.members.insert(process(node), info.clone());
+        state.storage.insert(process(node), StorageState::Standby);
+    }
+    state.suspected = suspected.iter().map(|&node| (process(node), Position(3))).collect();
+    let me = Peer { id: process(SUPER), address: String::new() };
+    let mut super_process = Super::new(me, String::from("super-9"), SuperSettings::default());
+    super_process.membership.know(Config::from(state));
+    super_process
+}
+
+/// Formats the replacement of a process: the standby, and the sources of its ranges.
+fn replacement_of(super_process: &Super, old: u64, now: Time) -> Option<String> {
+    super_process.replacement_of(process(old), now).map(|control| {
+        let Control::Replace { old, new, copy, .. } = control else { panic!("{control:?}") };
+        let from = |(range, source): &(Range, ProcessId)| format!("{} of {}", texts(&[*range]), source.node);
+        let copy: Vec<String> = copy.iter().map(from).collect();
+        format!("{} by {}: {}", old.node, new.node, copy.join(", "))
+    })
+}
+
+#[test]
+fn the_first_in_reserve_that_seems_well_takes_a_place() {
+    let now = Time::ZERO + Duration::from_secs(60);
+    let of = |super_process: &Super, old| replacement_of(super_process, old, now);
+    let all_well = super_process("AAA", &[]);
+    let first = of(&all_well, 1).expect("5 is there");
+    assert!(first.starts_with("1 by 5: 0-9 of 2") && first.ends_with("20-end of 3"), "{first}");
+    let second = of(&all_well, 2).expect("5 is there");
+    assert!(second.starts_with("2 by 5: 0-9 of 1") && second.ends_with("10-19 of 3"), "{second}");
+    assert_eq!(of(&all_well, 77), None, "it has no place");
+    // A standby that others suspect does not count, nor does one that this super does not hear.
+    let doubted = super_process("AAA", &[5]);
+    assert!(of(&doubted, 1).is_some_and(|it| it.starts_with("1 by 6: ")));
+    let mut deaf = super_process("AAA", &[]);
+    deaf.detector.watch(process(5), Time::ZERO);
+    deaf.detector.tick(now);
+    assert!(of(&deaf, 1).is_some_and(|it| it.starts_with("1 by 6: ")), "{:?}", of(&deaf, 1));
+    deaf.detector.watch(process(6), Time::ZERO);
+    assert_eq!(of(&deaf, 1), None);
+}
+
+#[test]
+fn what_could_not_be_announced_is_taken_back() {
+    let mut super_process = super_process("AAA", &[]);
+    super_process.announced.insert(process(1), (None, Time::ZERO));
+    // The super's `Join` waits, and there is no router to take the announcement.
+    let mut random = || 0;
+    let mut cx = Context { now: Time::ZERO, me: process(SUPER), random: &mut random };
+    super_process.handle(&mut cx, Input::Drained, &mut RecordingSink::default());
+    assert!(super_process.announced.is_empty());
+    assert_eq!(super_process.membership.member.outstanding().1, 1, "and nothing else is");
+}
+
+/// Regression: such a super dismissed a keeper, because it took a replica for alive that had been killed
+/// before the super joined.
+#[test]
+fn a_super_that_has_just_joined_has_heard_nobody() {
+    let now = Time::ZERO + Duration::from_secs(60);
+    let mut super_process = super_process("AAA", &[]);
+    let config = super_process.membership.config().expect("it knows one").clone();
+    for node in 1..=3 {
+        super_process.detector.watch(process(node), now);
+    }
+    assert!(
+        !super_process.can_be_missed(&config, process(1), now),
+        "they are watched, and have said nothing"
+    );
+    super_process.detector.heard(process(2), now);
+    assert!(!super_process.can_be_missed(&config, process(1), now), "a range of it is not held by 2");
+    super_process.detector.heard(process(3), now);
+    assert!(super_process.can_be_missed(&config, process(1), now));
+}

@@ -1,0 +1,75 @@
+//! Addresses of processes: where one listens, what it tells others, and how it finds the domain of a cluster.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, ToSocketAddrs},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use quorate_protocol::DomainId;
+use quorate_runtime::discover;
+
+use crate::error::Error;
+
+/// Returns the domain of the routers at these addresses. Asks again until one answers or `patience` is over.
+pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<DomainId, Error> {
+    let began = Instant::now();
+    loop {
+        let mut last = String::from("no router is named to join through");
+        for address in routers {
+            match discover::domain(address, ASK_PATIENCE) {
+                Ok(domain) => return Ok(domain),
+                Err(error) => last = format!("{address}: {error}"),
+            }
+        }
+        if routers.is_empty() {
+            return Err(Error::start(last));
+        }
+        if began.elapsed() >= patience {
+            let (all, waited) = (routers.join(", "), patience.as_millis());
+            return Err(Error::start(format!(
+                "no router of a cluster answers within {waited} ms at {all} (the last: {last}); `quorate status` shows where they listen"
+            )));
+        }
+        thread::sleep(ASK_PAUSE);
+    }
+}
+
+/// Time that one router may take to answer, and the pause before all are asked again.
+pub(crate) const ASK_PATIENCE: Duration = Duration::from_millis(500);
+
+pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(20);
+
+/// Opens the socket for other processes. It exists before the process starts, and each life listens there.
+pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
+    let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));
+    let place = address.to_socket_addrs().map_err(failed)?.next();
+    let place = place.ok_or_else(|| Error::start(format!("{address}: no address")))?;
+    let listener = TcpListener::bind(place).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
+    Ok((Arc::new(listener), bound))
+}
+
+/// Returns the address that other processes use.
+pub(crate) fn advertised(told: Option<&str>, listen: SocketAddr) -> String {
+    match told.and_then(|told| told.rsplit_once(':')) {
+        None => listen.to_string(),
+        Some((host, "0")) => format!("{host}:{}", listen.port()),
+        Some((host, port)) => format!("{host}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_not_told_is_the_one_that_is_listened_at() {
+        let listen: SocketAddr = "0.0.0.0:7400".parse().unwrap();
+        assert_eq!(advertised(None, listen), "0.0.0.0:7400");
+        assert_eq!(advertised(Some("router-1:0"), listen), "router-1:7400");
+        assert_eq!(advertised(Some("[::1]:80"), listen), "[::1]:80");
+    }
+}

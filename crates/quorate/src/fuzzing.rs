@@ -1,0 +1,11 @@
+//! Entry points of the fuzz targets: files on a disk.
+
+/// Reads a checkpoint file of a group.
+pub fn checkpoint(input: &[u8]) {
+    crate::group::fuzz_checkpoint(input);
+}
+
+/// Reads a backup of tables.
+pub fn backup(input: &[u8]) {
+    crate::backup::fuzz(input);
+}

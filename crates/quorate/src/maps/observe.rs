@@ -1,0 +1,156 @@
+//! Reads the status of a cell or of a router.
+
+use quorate_protocol::{
+    Duration, ProcessId,
+    ecast::Router,
+    partial::{Maps, Resident, Roster, Site, Strategy},
+    paxos::StateKind,
+    role::{Role, State},
+};
+
+use super::{
+    distances::{Distance, Distances},
+    kind::Kind,
+    status::{CellStatus, MapStatus, MemberStatus, Status},
+};
+
+impl Kind {
+    pub(super) fn status(&self, me: ProcessId) -> Status {
+        match self {
+            Kind::Router(router) => of_router(router, me),
+            Kind::Cell(resident, distances) => of_cell(resident, distances, me),
+        }
+    }
+
+    /// Returns the state of a router in its log; `None` for a cell.
+    pub(super) fn router_state(&self) -> Option<State> {
+        let Kind::Router(router) = self else { return None };
+        Some(router_state(router))
+    }
+}
+
+fn router_state(router: &Router<Maps>) -> State {
+    let log = router.log().status();
+    match log.state {
+        StateKind::Joining => State::Joining,
+        StateKind::Removed => State::Removed,
+        StateKind::Leader => State::Leading,
+        StateKind::Follower if log.leader.is_some() => State::Following,
+        StateKind::Follower | StateKind::Candidate => State::Leaderless,
+    }
+}
+
+fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
+    let state = router_state(router);
+    let hindrance = match state {
+        State::Joining => Some("joining: the domain has not taken this router in yet"),
+        State::Leaderless => Some("no router leads a majority that it hears: nothing can be changed"),
+        State::Removed => Some("removed: this router votes no more"),
+        _ => None,
+    };
+    let status = router.status();
+    let roster = router.config();
+    Status {
+        state,
+        hindrance: hindrance.map(str::to_owned),
+        process: me.to_string(),
+        position: status.position.0,
+        executed: status.position.0,
+        routers: status.routers.iter().map(|router| router.id.to_string()).collect(),
+        wanted_routers: router.wanted(),
+        members: members(roster),
+        maps: maps(roster),
+        kept: Vec::new(),
+        cell: None,
+    }
+}
+
+fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status {
+    let cell = resident.status();
+    let (state, hindrance) = match (resident.roster(), cell.number) {
+        (None, _) => (State::Joining, Some("joining: no router has taken this process in yet")),
+        (Some(_), None) => {
+            (State::Spare, Some("spare: it joined when there were maps already, and has no keys of them"))
+        }
+        (Some(_), Some(_)) if cell.arriving.is_some() => (
+            State::Arriving,
+            Some("arriving: it copies what the cell had whose place it took, and counts for no level"),
+        ),
+        (Some(_), Some(_)) => (State::Serving, None),
+    };
+    let (hints, refused, compared) = (cell.hints, cell.refused, cell.compared);
+    Status {
+        state,
+        hindrance: hindrance.map(str::to_owned),
+        process: me.to_string(),
+        position: resident.member().delivered().0,
+        executed: resident.member().executed().0,
+        routers: resident.member().routers().map(|router| router.to_string()).collect(),
+        wanted_routers: 0,
+        members: resident.roster().map(|roster| members(roster)).unwrap_or_default(),
+        kept: Vec::new(),
+        maps: resident.roster().map(|roster| maps(roster)).unwrap_or_default(),
+        cell: Some(CellStatus {
+            number: cell.number.map(|number| number.0),
+            reachable: cell.reachable.iter().map(|number| number.0).collect(),
+            running: cell.running,
+            distances_ms: distances.sites().iter().map(shown).collect(),
+            bytes: cell.bytes,
+            refused_layout: refused.layout,
+            refused_skewed: refused.skewed,
+            refused_too_large: refused.too_large,
+            refused_full: refused.full,
+            strays: cell.strays,
+            hints: hints.kept,
+            hint_bytes: hints.bytes,
+            hints_delivered: hints.delivered,
+            hints_lost: hints.lost,
+            repairs: cell.repairs,
+            compared: compared.rounds,
+            compared_in_part: compared.broken,
+            entries_taken: compared.taken,
+            entries_given: compared.given,
+            compared_bytes: compared.bytes,
+            keys: cell.keys,
+            keys_print: format!("{:016x}", cell.print),
+            forgotten: cell.forgotten,
+            horizon: cell.horizon.time,
+            lacking: cell.lacking.iter().map(|number| number.0).collect(),
+            arriving: cell.arriving,
+            resumed: cell.resumed,
+        }),
+    }
+}
+
+fn shown((site, distance): (&Site, &Distance)) -> (u16, [f64; 2]) {
+    let stall = distance.stall.map_or(Duration::ZERO, |stall| stall.span);
+    let (least, most) = (distance.least, distance.least + distance.jitter + stall);
+    (site.0, [least, most].map(|span| span.as_secs_f64() * 1e3))
+}
+
+fn members(roster: &Roster) -> Vec<MemberStatus> {
+    let member = |(process, seat): (ProcessId, &quorate_protocol::partial::MemberEntry)| MemberStatus {
+        name: seat.name.clone(),
+        role: Role::Cell,
+        process: process.to_string(),
+        address: seat.address.clone(),
+        site: seat.site.0,
+        cell: roster.layout().number(process).map(|number| number.0),
+    };
+    roster.members().map(member).collect()
+}
+
+fn maps(roster: &Roster) -> Vec<MapStatus> {
+    let map = |(name, id): (&str, _)| {
+        let map = roster.layout().map(id)?;
+        let read_repair = map.read_repair().map(|repair| format!("{repair:?}").to_lowercase());
+        let has_copies = matches!(map.strategy, Strategy::Quorum(_) | Strategy::Service { .. });
+        Some(MapStatus {
+            name: name.to_owned(),
+            strategy: map.strategy.name().to_owned(),
+            copies: has_copies.then(|| map.copies.total()),
+            read_repair,
+        })
+    };
+    roster.maps().filter_map(map).collect()
+}

@@ -1,0 +1,267 @@
+//! State that a service's threads share with the thread that serves the links.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    io,
+    sync::{
+        Arc, Condvar, Mutex, OnceLock, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+};
+
+use crossbeam_channel::{Receiver, Sender};
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tracing::warn;
+
+use quorate_node::{self as node, Channel, EndpointId, Node};
+use quorate_protocol::{
+    DomainId, ProcessId,
+    paxos::{Change, ChangeRefusal},
+    service::{self, ClientEvent, Fate, GroupId},
+};
+use quorate_runtime::Handle;
+
+use crate::{
+    lock::lock,
+    service::{
+        executor::{ExecutorOrder, Outlet, Runner, Tally, result_bytes},
+        gate::Gate,
+        service_endpoint::{Command, ServiceEndpoint, Set, Terms},
+        standing::Standing,
+    },
+};
+
+/// State that the threads of a process share.
+pub(crate) struct ServiceShared {
+    pub(in crate::service) handle: OnceLock<Handle<Node<ServiceEndpoint>>>,
+    pub(in crate::service) domain: DomainId,
+    pub(in crate::service) me: ProcessId,
+    pub(in crate::service) addresses: Vec<String>,
+    pub(in crate::service) endpoints: Mutex<BTreeMap<EndpointId, Arc<EndpointHandle>>>,
+    /// The receiver of the names of services whose replicas here have ended and come back elsewhere.
+    pub(in crate::service) endings: Option<Sender<String>>,
+}
+
+/// An endpoint, as other threads see it.
+pub(crate) struct EndpointHandle {
+    pub(in crate::service) name: String,
+    pub(in crate::service) channel: Channel,
+    pub(in crate::service) kind: EndpointKind,
+    /// The sets that others show at this channel, and the processes that show none.
+    pub(in crate::service) heard: Mutex<SeenSets>,
+    pub(in crate::service) news: Condvar,
+}
+
+/// The sets that were seen under a name.
+#[derive(Default)]
+pub(crate) struct SeenSets {
+    pub(in crate::service) set: Option<Set>,
+    pub(in crate::service) without_set: Vec<ProcessId>,
+    /// Further sets of this name.
+    pub(in crate::service) other_sets: Vec<GroupId>,
+}
+
+pub(crate) enum EndpointKind {
+    Replica(Box<ReplicaHandle>),
+    Client(ClientCalls),
+    /// A place that directs callers to others.
+    Redirect,
+}
+
+/// A replica, as other threads see it.
+pub(crate) struct ReplicaHandle {
+    pub(in crate::service) terms: Terms,
+    /// Whether the replica founds a set, instead of joining one.
+    pub(in crate::service) founds: bool,
+    pub(in crate::service) orders: Sender<ExecutorOrder>,
+    /// The receiving end of its orders, as long as the endpoint executes them itself.
+    pub(in crate::service) inline: Mutex<Option<Receiver<ExecutorOrder>>>,
+    pub(in crate::service) tally: Arc<Tally>,
+    /// The present state of its service slot, over all lives.
+    pub(in crate::service) standing: Arc<Mutex<Standing>>,
+    /// Whether the replica was rebuilt from its records.
+    pub(in crate::service) goes_on: bool,
+    /// Whether the others have reported that it is no replica.
+    pub(in crate::service) voted_out: AtomicBool,
+    /// Whether the end of this life has been reported.
+    pub(in crate::service) over: AtomicBool,
+    /// The first reason for the replica's end, if it is going to end.
+    pub(in crate::service) failed: Mutex<Option<String>>,
+    /// The latest refused changes of the replicas.
+    pub(in crate::service) refused: Mutex<VecDeque<(Change, ChangeRefusal)>>,
+}
+
+impl ReplicaHandle {
+    /// Notes that the replica cannot continue. It may still have results to deliver. Returns the first
+    /// reason.
+    pub(in crate::service) fn fail(&self, name: &str, why: String) -> String {
+        lock(&self.failed)
+            .get_or_insert_with(|| {
+                warn!(service = name, why, "this replica ends");
+                lock(&self.standing).serving = false;
+                why
+            })
+            .clone()
+    }
+
+    /// Whether the replica's set may still count on its records, now that it ends as the process `me`: it was
+    /// a replica, it is on disk, and nobody has reported that the others voted it out. The cause of its end
+    /// may end all replicas: then these records are all that is left.
+    pub(in crate::service) fn keeps_records(&self, me: ProcessId) -> bool {
+        let is_replica = || lock(&self.standing).replicas.iter().any(|(id, _)| *id == me);
+        self.terms.durable
+            && !self.voted_out.load(Ordering::Relaxed)
+            && (self.goes_on || self.founds || is_replica())
+    }
+}
+
+/// The consequence of a replica's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::service) enum AfterEnd {
+    /// The replica comes back as another process.
+    ComeBack,
+    /// The replica does not come back, because it would end again.
+    StayEnded,
+}
+
+/// Calls in progress.
+#[derive(Default)]
+pub(crate) struct ClientCalls {
+    /// Groups of calls that were made together, by the command of their first.
+    pub(in crate::service) calls: Mutex<BTreeMap<u64, CallBatch>>,
+    /// Number of commands so far.
+    pub(in crate::service) last: AtomicU64,
+    /// Number of transactions so far.
+    pub(in crate::service) transactions: AtomicU64,
+}
+
+/// Calls that were made together, whose fates are reported together.
+pub(in crate::service) struct CallBatch {
+    pub(in crate::service) fates: Vec<Option<Fate>>,
+    /// Number of calls without a fate.
+    pub(in crate::service) left: usize,
+    pub(in crate::service) sender: oneshot::Sender<Vec<Fate>>,
+    pub(in crate::service) permits: OwnedSemaphorePermit,
+}
+
+impl ClientCalls {
+    /// Notes a fate. Returns the calls of its group if it is the last one.
+    pub(in crate::service) fn end(
+        calls: &mut BTreeMap<u64, CallBatch>,
+        ClientEvent { command, fate }: ClientEvent,
+    ) -> Option<CallBatch> {
+        let (&first, batch) = calls.range_mut(..=command.0).next_back()?;
+        let place = batch.fates.get_mut((command.0 - first) as usize)?;
+        assert!(place.replace(fate).is_none(), "a call ends once");
+        batch.left -= 1;
+        if batch.left == 0 { calls.remove(&first) } else { None }
+    }
+}
+
+impl EndpointHandle {
+    pub(in crate::service) fn home(&self, command: Command) -> node::Command<ServiceEndpoint> {
+        node::Command::Typed(self.channel, command)
+    }
+
+    /// Returns the set to which the endpoint belongs, if the endpoint knows it.
+    pub(in crate::service) fn set(&self) -> Option<Set> {
+        lock(&self.heard).set
+    }
+
+    /// Whether the endpoint's replica has ended.
+    pub(in crate::service) fn has_ended(&self) -> bool {
+        matches!(&self.kind, EndpointKind::Replica(replica) if replica.over.load(Ordering::Relaxed))
+    }
+
+    /// Makes the endpoint's replica resign, because it cannot continue.
+    pub(in crate::service) fn fail(&self, why: String) {
+        if let EndpointKind::Replica(replica) = &self.kind {
+            replica.fail(&self.name, why);
+        }
+    }
+}
+
+/// Starts a thread for a service.
+pub(crate) fn spawn(
+    runner: Box<dyn Runner>,
+    orders: Receiver<ExecutorOrder>,
+    results: Results,
+) -> io::Result<()> {
+    thread::Builder::new()
+        .name(String::from("service"))
+        .spawn(move || runner.run(orders, Arc::new(results)))
+        .map(drop)
+}
+
+impl ServiceShared {
+    /// Reports that a replica has ended. It comes back elsewhere, unless it would end again.
+    pub(in crate::service) fn end(&self, endpoint: &EndpointHandle, why: String, after: AfterEnd) {
+        let EndpointKind::Replica(replica) = &endpoint.kind else { return };
+        let why = replica.fail(&endpoint.name, why);
+        if replica.over.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let is_kept = replica.keeps_records(self.me);
+        let mut standing = lock(&replica.standing);
+        standing.serving = false;
+        standing.last_end = Some(why.clone());
+        let is_alone = matches!(&standing.replicas[..], [(id, _)] if *id == self.me);
+        match (after, &self.endings) {
+            (AfterEnd::ComeBack, _) if is_alone && is_kept => {
+                standing.ended = Some(format!(
+                    "{why}; it was the only replica, and its journal is kept: start the host again to go on from it, or withdraw the service"
+                ));
+            }
+            (AfterEnd::ComeBack, _) if is_alone => {
+                standing.ended = Some(format!("{why}; it was the only replica, and its set is gone"));
+            }
+            (AfterEnd::ComeBack, Some(endings)) => {
+                // Once the host has ended, nobody brings the replica back.
+                let _ = endings.send(endpoint.name.clone());
+            }
+            _ => standing.ended = Some(why),
+        }
+    }
+
+    pub(in crate::service) fn handle(&self) -> &Handle<Node<ServiceEndpoint>> {
+        self.handle.get().expect("set before anybody else has it")
+    }
+}
+
+/// The outlet of an executor's results.
+#[derive(Clone)]
+pub(crate) struct Results {
+    pub(in crate::service) shared: Arc<ServiceShared>,
+    /// The reference is weak, because an endpoint handle holds the sender of its orders, and its executor
+    /// ends with that sender.
+    pub(in crate::service) endpoint: Weak<EndpointHandle>,
+    pub(in crate::service) gate: Arc<Gate>,
+}
+
+impl Results {
+    pub(in crate::service) fn new(shared: &Arc<ServiceShared>, endpoint: &Arc<EndpointHandle>) -> Results {
+        Results { shared: shared.clone(), endpoint: Arc::downgrade(endpoint), gate: Arc::default() }
+    }
+}
+
+impl Outlet for Results {
+    fn results(&self, results: Vec<service::Command>) -> bool {
+        // A waiting executor must not hold the handle, or the handle would not end.
+        if !self.gate.wait(|| self.endpoint.upgrade().is_none_or(|endpoint| endpoint.has_ended())) {
+            return false;
+        }
+        let Some(endpoint) = self.endpoint.upgrade() else { return false };
+        let passage = self.gate.pass(results.iter().map(result_bytes).sum());
+        self.shared.handle().command(endpoint.home(Command::Executed(results, passage))).is_ok()
+    }
+
+    fn broken(&self, why: String) {
+        if let Some(endpoint) = self.endpoint.upgrade() {
+            endpoint.fail(why);
+            // The command is refused only if the process has ended.
+            let resign = Command::Wish(service::Command::Resign);
+            let _ = self.shared.handle().command(endpoint.home(resign));
+        }
+    }
+}

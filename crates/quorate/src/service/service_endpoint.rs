@@ -1,0 +1,641 @@
+//! The endpoint of one service in one process: first a seeker of the set, then a replica of the set or its
+//! client.
+//!
+//! A set is named by random bits that only its members know at first. A joiner or a client knows a name,
+//! which makes the channel, and addresses. It reaches for the processes there and shows an empty pass. A
+//! member of a set refuses that pass and shows its own ([`Set`]). The node reports that to its host
+//! ([`Event::PolicyMismatch`](quorate_node::Event::PolicyMismatch)), and the host to the endpoint
+//! ([`Command::Begin`]).
+//! From then on the pass is the fence: no session exists between two sets of one name.
+//!
+//! A replica that ended comes back as another process, at another address ([`slot`](super::slot)). At its
+//! former place a *redirect* stays: it shows the set as a replica does, and directs callers to the replicas
+//! that its successor knows.
+//!
+//! On disk, each record of a replica's log carries the pass of its set. So a process that comes back knows
+//! its sets from its journal alone, however often the log was collected.
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex},
+};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use crossbeam_channel::Sender;
+use quorate_protocol::{
+    Context, Destination, Duration, Input, Peer, Policy, ProcessId, Protocol, Sink, Ticket, Time, paxos,
+    service::{
+        self, Abort, Body, Client, ClientCommand, ClientEvent, ClientSettings, Fate, GroupId, Message,
+        Pipelining, Replica, Settings,
+    },
+    wire::{Wire, WireError, need},
+};
+
+use super::{
+    Carries,
+    encoder::ITEM_BYTES_MAX,
+    executor::Performer,
+    export::Exported,
+    gate::{Latch, Passage},
+    inline::{Inline, Upshot},
+    standing::Standing,
+};
+
+use crate::lock::lock;
+
+/// The facts that members of a set show: its id, and the terms in which all its replicas must agree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Set {
+    pub(super) group: GroupId,
+    pub(super) terms: Terms,
+}
+
+/// The founder's decisions for all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// A print of the state with which the service began.
+    pub(super) beginning: u64,
+    /// Wanted number of replicas.
+    pub(super) replicas: u8,
+    /// Whether replicas keep their logs on disk; all do, or none does.
+    pub(super) durable: bool,
+}
+
+impl Terms {
+    /// Returns the reason why a replica with these terms cannot belong to a set with those, if there is one.
+    pub(super) fn differ(self, those: Terms) -> Option<&'static str> {
+        if self.beginning != those.beginning {
+            return Some(
+                "the service was founded with another first state: all replicas have to begin with the same",
+            );
+        }
+        match (self.durable, those.durable) {
+            (false, true) => Some("the replicas of this set keep their logs on disk, and this host has none"),
+            (true, false) => {
+                Some("the replicas of this set keep their logs in memory, and this host on disk")
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Set {
+    /// Returns the set that shows this pass, or `None` if it is not the pass of a replica.
+    pub(super) fn of_pass(mut pass: &[u8]) -> Option<Set> {
+        if pass.len() != REPLICA_PASS_BYTES {
+            return None;
+        }
+        let (group, beginning, replicas) = (GroupId(pass.get_u64_le()), pass.get_u64_le(), pass.get_u8());
+        let durable = match pass.get_u8() {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        Some(Set { group, terms: Terms { beginning, replicas, durable } })
+    }
+
+    fn pass(self) -> Bytes {
+        let Set { group, terms } = self;
+        let mut pass = BytesMut::with_capacity(REPLICA_PASS_BYTES);
+        pass.put_u64_le(group.0);
+        pass.put_u64_le(terms.beginning);
+        pass.put_u8(terms.replicas);
+        pass.put_u8(terms.durable.into());
+        pass.freeze()
+    }
+
+    /// Returns the settings of the set's replicas on a host with these options.
+    fn settings(self, options: ReplicaOptions) -> Settings {
+        let mut log = paxos::Settings {
+            wanted: usize::from(self.terms.replicas),
+            log_bytes_kept: options.log_bytes_kept,
+            ..paxos::Settings::default()
+        };
+        let whole_states = options.carries == Carries::State;
+        if whole_states {
+            // The latest state is enough for everybody, apart from changes that come while it is transferred.
+            (log.window_min, log.window_max) = (1, 1);
+            log.log_bytes_kept = log.log_bytes_kept.min(STATES_BYTES_KEPT);
+        }
+        if self.terms.durable {
+            log.checkpoint_bytes = Some(CHECKPOINT_BYTES);
+            log.remove_after = REMOVE_DURABLE_AFTER;
+        }
+        Settings {
+            log,
+            whole_states,
+            any_order: options.any_order,
+            pipelining: options.pipelining,
+            ..Settings::default()
+        }
+    }
+}
+
+/// Bytes of log after which a replica with a disk writes its whole state, and forgets the log before.
+const CHECKPOINT_BYTES: usize = 64 << 20;
+
+/// Upper bound of a kept log that carries whole states, in bytes.
+const STATES_BYTES_KEPT: usize = 2 * ITEM_BYTES_MAX;
+
+/// Silence after which a replica with a disk is removed. It is longer than without a disk, because the
+/// replica may come back as the same one.
+const REMOVE_DURABLE_AFTER: Duration = Duration::from_secs(30);
+
+/// A record of a replica's log, and the set of that log.
+#[derive(Debug)]
+pub(super) struct Record {
+    set: Set,
+    log: paxos::Record,
+}
+
+impl Wire for Record {
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_slice(&self.set.pass());
+        self.log.encode(out);
+    }
+
+    fn decode(input: &mut Bytes) -> Result<Self, WireError> {
+        let set = take_set(input)?;
+        Ok(Record { set, log: paxos::Record::decode(input)? })
+    }
+}
+
+fn take_set(record: &mut Bytes) -> Result<Set, WireError> {
+    need(record, REPLICA_PASS_BYTES)?;
+    Set::of_pass(&record.split_to(REPLICA_PASS_BYTES)).ok_or(WireError::Body)
+}
+
+/// The pass of a seeker. It admits nobody, so all peers show their passes.
+#[derive(Debug)]
+struct SeekerPolicy;
+
+impl Policy for SeekerPolicy {
+    fn pass(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn admits(&self, _: &[u8]) -> bool {
+        false
+    }
+}
+
+/// The pass of a replica. It admits the replicas and the clients of its set.
+#[derive(Debug)]
+struct ReplicaPolicy(Set);
+
+impl Policy for ReplicaPolicy {
+    fn pass(&self) -> Bytes {
+        self.0.pass()
+    }
+
+    fn admits(&self, theirs: &[u8]) -> bool {
+        theirs == &self.pass()[..] || theirs == self.0.group.0.to_le_bytes()
+    }
+}
+
+/// The pass of a client. It admits the replicas of its set.
+#[derive(Debug)]
+struct ClientPolicy(GroupId);
+
+impl Policy for ClientPolicy {
+    fn pass(&self) -> Bytes {
+        Bytes::copy_from_slice(&self.0.0.to_le_bytes())
+    }
+
+    fn admits(&self, theirs: &[u8]) -> bool {
+        Set::of_pass(theirs).is_some_and(|set| set.group == self.0)
+    }
+}
+
+const REPLICA_PASS_BYTES: usize = 18;
+
+/// An endpoint of a service.
+pub(super) enum ServiceEndpoint {
+    Seeker(Seeker),
+    Replica(Box<ServiceReplica>),
+    Client(Box<Client>),
+    Redirect(Redirect),
+}
+
+/// The place of a replica that has become another process.
+pub(super) struct Redirect {
+    set: Set,
+    /// The present state of its successor, which knows the replicas.
+    standing: Arc<Mutex<Standing>>,
+}
+
+impl Redirect {
+    /// Redirects a client, or a process that asks for admission.
+    fn receive(&self, from: ProcessId, message: &Message, out: &mut dyn Sink<ServiceEndpoint>) {
+        let Standing { leader, replicas, .. } = lock(&self.standing).clone();
+        let members = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
+        let body = match message.body {
+            Body::Paxos(paxos::Message::Join { .. }) => {
+                Body::Paxos(paxos::Message::Refer { leader, members })
+            }
+            Body::Open { .. } | Body::Calls { .. } => Body::Redirect { leader, members },
+            // The sender awaits no answer.
+            _ => return,
+        };
+        if message.group == self.set.group {
+            out.send(Destination::One(from), Message { group: self.set.group, body }, None);
+        }
+    }
+}
+
+/// A replica of a set.
+pub(super) struct ServiceReplica {
+    set: Set,
+    replica: Replica,
+    /// The service, if this thread executes it.
+    inline: Option<Box<Inline>>,
+    /// The gate of the executor's thread, if there is one.
+    latch: Latch,
+}
+
+impl ServiceReplica {
+    fn new(set: Set, replica: Replica, inline: Option<Box<Inline>>) -> Box<ServiceReplica> {
+        Box::new(ServiceReplica { set, replica, inline, latch: Latch::default() })
+    }
+}
+
+/// A host's options for a replica.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReplicaOptions {
+    /// Log that is kept for replicas that lag, in bytes.
+    pub(super) log_bytes_kept: usize,
+    pub(super) pipelining: Pipelining,
+    /// The content of the service's log.
+    pub(super) carries: Carries,
+    /// Whether the service has threads of its own, which complete requests in any order.
+    pub(super) any_order: bool,
+}
+
+/// An endpoint that does not know its set yet.
+pub(super) struct Seeker {
+    wanted: SeekerGoal,
+    /// The processes for which the endpoint reaches, with their addresses.
+    peers: BTreeMap<ProcessId, String>,
+    /// Calls that wait for the set, oldest first.
+    waiting: VecDeque<WaitingCall>,
+    waiting_bytes: usize,
+}
+
+/// The kind of endpoint that a seeker will become.
+enum SeekerGoal {
+    Replica { me: Peer, options: ReplicaOptions, inline: Option<Box<Inline>> },
+    Client(ClientSettings),
+}
+
+struct WaitingCall {
+    end: Time,
+    call: ClientCommand,
+}
+
+pub(super) enum Command {
+    /// The processes at the configured addresses.
+    Seeds(Vec<Peer>),
+    /// The set that is founded here, or was found elsewhere. Only the first such command counts.
+    Begin { set: Set, founded: bool },
+    /// Results from the executor's thread.
+    Executed(Vec<service::Command>, Passage),
+    /// The wishes of an operator, and of a host whose service has broken.
+    Wish(service::Command),
+    /// A client's calls. Each ends in one [`Event::Client`].
+    Calls(Vec<ClientCommand>),
+    /// A request for a copy of the state of a service that is executed here.
+    Copy(Sender<Exported>),
+}
+
+pub(super) enum Event {
+    Replica(service::Event),
+    Client(ClientEvent),
+    /// The reason why a service that was executed here cannot continue. Its replica resigns.
+    Broken(String),
+    /// A service that was executed here and takes too long. It gets a thread, which receives all later
+    /// orders.
+    Long(Box<dyn Performer>),
+}
+
+impl ServiceEndpoint {
+    /// Makes a future replica, which founds or joins a set. It may execute the service itself.
+    pub(super) fn replica(me: Peer, options: ReplicaOptions, inline: Option<Box<Inline>>) -> ServiceEndpoint {
+        ServiceEndpoint::seeker(SeekerGoal::Replica { me, options, inline })
+    }
+
+    /// Makes a future client.
+    pub(super) fn client(settings: ClientSettings) -> ServiceEndpoint {
+        ServiceEndpoint::seeker(SeekerGoal::Client(settings))
+    }
+
+    /// Makes a redirect that directs callers to the replicas of this standing.
+    pub(super) fn redirect(set: Set, standing: Arc<Mutex<Standing>>) -> ServiceEndpoint {
+        ServiceEndpoint::Redirect(Redirect { set, standing })
+    }
+
+    /// Returns the address at which others know the replica that wrote these records, or `None` if they do
+    /// not know it yet.
+    pub(super) fn known_at(me: ProcessId, records: Vec<Bytes>, options: ReplicaOptions) -> Option<String> {
+        let nowhere = Peer { id: me, address: String::new() };
+        match ServiceEndpoint::recovered(&nowhere, records, (options, None), Time::ZERO) {
+            Err(Unrecovered::Moved(address)) => Some(address),
+            _ => None,
+        }
+    }
+
+    /// Rebuilds the replica that wrote these records, and its set.
+    pub(super) fn recovered(
+        me: &Peer,
+        records: Vec<Bytes>,
+        (options, inline): (ReplicaOptions, Option<Box<Inline>>),
+        now: Time,
+    ) -> Result<(Set, ServiceEndpoint), Unrecovered> {
+        let mut sets = Vec::new();
+        let mut logs = Vec::with_capacity(records.len());
+        for mut record in records {
+            let set = take_set(&mut record).map_err(|error| Unrecovered::Corrupt(error.to_string()))?;
+            if !sets.contains(&set) {
+                sets.push(set);
+            }
+            logs.push(record);
+        }
+        let [set] = sets[..] else {
+            return Err(Unrecovered::Corrupt(format!("it is the log of {} sets", sets.len())));
+        };
+        let replica = Replica::recover(set.group, me.clone(), set.settings(options), logs, now)
+            .map_err(|error| Unrecovered::Corrupt(error.to_string()))?
+            .expect("there are records");
+        let known = replica.log().members().iter().find(|peer| peer.id == me.id);
+        match known {
+            Some(known) if known.address != me.address => Err(Unrecovered::Moved(known.address.clone())),
+            _ => Ok((set, ServiceEndpoint::Replica(ServiceReplica::new(set, replica, inline)))),
+        }
+    }
+
+    fn seeker(wanted: SeekerGoal) -> ServiceEndpoint {
+        let (peers, waiting) = (BTreeMap::new(), VecDeque::new());
+        ServiceEndpoint::Seeker(Seeker { wanted, peers, waiting, waiting_bytes: 0 })
+    }
+
+    fn command(&mut self, cx: &mut Context<'_>, command: Command, out: &mut dyn Sink<Self>) {
+        match (&mut *self, command) {
+            (ServiceEndpoint::Seeker(seeker), Command::Seeds(peers)) => seeker.reach(peers, out),
+            (ServiceEndpoint::Seeker(_), Command::Begin { set, founded }) => {
+                self.begin(cx, set, founded, out)
+            }
+            (ServiceEndpoint::Seeker(seeker), Command::Calls(calls)) => {
+                for call in calls {
+                    seeker.keep(cx.now, call, out);
+                }
+            }
+            (ServiceEndpoint::Replica(..), Command::Seeds(peers)) => {
+                self.give(cx, Input::Command(service::Command::Seeds(peers)), out);
+            }
+            (ServiceEndpoint::Replica(service_replica), Command::Executed(results, passage)) => {
+                service_replica.latch.hold(passage.gate());
+                for result in results {
+                    self.give(cx, Input::Command(result), out);
+                }
+                self.watch_results();
+            }
+            (ServiceEndpoint::Replica(..), Command::Wish(wish)) => self.give(cx, Input::Command(wish), out),
+            (ServiceEndpoint::Client(_), Command::Seeds(peers)) => {
+                self.give_client(cx, Input::Command(ClientCommand::Seeds(peers)), out);
+            }
+            (ServiceEndpoint::Client(_), Command::Calls(calls)) => {
+                for call in calls {
+                    self.give_client(cx, Input::Command(call), out);
+                }
+            }
+            // If the service has got a thread meanwhile, the asker repeats its request.
+            (ServiceEndpoint::Replica(service_replica), Command::Copy(wanted)) => {
+                if let Some(inline) = &mut service_replica.inline {
+                    inline.want_copy(wanted);
+                }
+            }
+            (ServiceEndpoint::Redirect(_), _) => {}
+            // An operator's wish that comes before there is a replica ends with the operator's patience.
+            (ServiceEndpoint::Seeker(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_)) => {}
+            // Several of the asked processes show the set.
+            (ServiceEndpoint::Replica(..) | ServiceEndpoint::Client(_), Command::Begin { .. }) => {}
+            (ServiceEndpoint::Client(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_))
+            | (ServiceEndpoint::Replica(..), Command::Calls(_)) => {
+                unreachable!("a host asks each for what it is")
+            }
+        }
+    }
+
+    /// Turns the seeker into the wanted endpoint, because the set is known.
+    fn begin(&mut self, cx: &mut Context<'_>, set: Set, founded: bool, out: &mut dyn Sink<Self>) {
+        let ServiceEndpoint::Seeker(seeker) = self else { return };
+        let peers = std::mem::take(&mut seeker.peers);
+        let peers = peers.into_iter().map(|(id, address)| Peer { id, address }).collect();
+        let waiting = std::mem::take(&mut seeker.waiting);
+        let policy: Arc<dyn Policy>;
+        *self = match &mut seeker.wanted {
+            SeekerGoal::Replica { me, options, inline } => {
+                policy = Arc::new(ReplicaPolicy(set));
+                let (me, settings, inline) = (me.clone(), set.settings(*options), inline.take());
+                let replica = match founded {
+                    true => Replica::found(set.group, me, settings, cx.now),
+                    false => Replica::join(set.group, me, peers, settings, cx.now),
+                };
+                ServiceEndpoint::Replica(ServiceReplica::new(set, replica, inline))
+            }
+            SeekerGoal::Client(settings) => {
+                policy = Arc::new(ClientPolicy(set.group));
+                ServiceEndpoint::Client(Box::new(Client::new(set.group, peers, settings.clone())))
+            }
+        };
+        out.adopt(policy);
+        for WaitingCall { call, .. } in waiting {
+            self.give_client(cx, Input::Command(call), out);
+        }
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<Self>) {
+        let ServiceEndpoint::Replica(service_replica) = self else {
+            unreachable!("it is asked as a replica")
+        };
+        let ServiceReplica { set, replica, inline, .. } = &mut **service_replica;
+        let Some(executed) = inline else {
+            let emit = |out: &mut dyn Sink<ServiceEndpoint>, event| Sink::emit(out, Event::Replica(event));
+            return replica.handle(cx, input, &mut Below { out, set: Some(*set), emit });
+        };
+        let upshot = executed.give(cx, (*set, replica, input), out);
+        if let Upshot::Broken(why) = &upshot {
+            out.emit(Event::Broken(why.clone()));
+        }
+        if matches!(upshot, Upshot::Long)
+            && let Some(inline) = inline.take()
+        {
+            out.emit(Event::Long(inline.into_performer()));
+        }
+    }
+
+    /// Makes the executor's thread wait while the replica holds as many results as it may.
+    fn watch_results(&mut self) {
+        if let ServiceEndpoint::Replica(service_replica) = self {
+            service_replica.latch.set(service_replica.replica.holds_too_much());
+        }
+    }
+
+    fn give_client(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut dyn Sink<Self>) {
+        let ServiceEndpoint::Client(client) = self else { unreachable!("it is asked as a client") };
+        let emit = |out: &mut dyn Sink<ServiceEndpoint>, event| Sink::emit(out, Event::Client(event));
+        client.handle(cx, input, &mut Below { out, set: None, emit });
+    }
+}
+
+/// The reason why a replica cannot be rebuilt from its records.
+#[derive(Debug)]
+pub(super) enum Unrecovered {
+    /// The journal's content is not a replica's log.
+    Corrupt(String),
+    /// The others know the replica at this address, which is not its present one.
+    Moved(String),
+}
+
+/// The sink of a replica or a client.
+pub(super) struct Below<'a, E> {
+    pub(super) out: &'a mut dyn Sink<ServiceEndpoint>,
+    /// The set whose log is written.
+    pub(super) set: Option<Set>,
+    /// The receiver of events.
+    pub(super) emit: E,
+}
+
+impl<C, E> Sink<C> for Below<'_, E>
+where
+    C: Protocol<Message = Message, Record = paxos::Record>,
+    E: FnMut(&mut dyn Sink<ServiceEndpoint>, C::Event),
+{
+    fn send(&mut self, to: Destination, message: Message, after: Option<Ticket>) {
+        self.out.send(to, message, after);
+    }
+
+    fn send_aside(&mut self, to: Destination, message: Message) {
+        self.out.send_aside(to, message);
+    }
+
+    fn persist(&mut self, log: paxos::Record) -> Ticket {
+        self.out.persist(Record { set: self.set.expect("a client has no log"), log })
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.out.collect(before, kept);
+    }
+
+    fn emit(&mut self, event: C::Event) {
+        (self.emit)(self.out, event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.out.reach(peer, address);
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.out.forget(peer);
+    }
+}
+
+impl Protocol for ServiceEndpoint {
+    type Message = Message;
+    type Record = Record;
+    type Command = Command;
+    type Event = Event;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
+        match (&mut *self, input) {
+            (_, Input::Command(command)) => self.command(cx, command, out),
+            (ServiceEndpoint::Replica(..), input) => {
+                let input = input.map(|message| message, |_| unreachable!("commands were handled above"));
+                self.give(cx, input, out);
+                self.watch_results();
+            }
+            (ServiceEndpoint::Client(_), input) => {
+                let input = input.map(|message| message, |_| unreachable!("commands were handled above"));
+                self.give_client(cx, input, out);
+            }
+            (ServiceEndpoint::Seeker(seeker), Input::Deadline) => seeker.give_up(cx.now, out),
+            (ServiceEndpoint::Redirect(redirect), Input::Receive { from, message }) => {
+                redirect.receive(from, &message, out);
+            }
+            // A seeker admits nobody, so it has no links. A redirect waits for nothing.
+            (ServiceEndpoint::Seeker(_) | ServiceEndpoint::Redirect(_), _) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            ServiceEndpoint::Seeker(seeker) => seeker.waiting.front().map(|waiting| waiting.end),
+            ServiceEndpoint::Replica(service_replica) => service_replica.replica.deadline(),
+            ServiceEndpoint::Client(client) => client.deadline(),
+            ServiceEndpoint::Redirect(_) => None,
+        }
+    }
+
+    fn gathering(&self) -> Duration {
+        match self {
+            ServiceEndpoint::Seeker(_) | ServiceEndpoint::Redirect(_) => Duration::ZERO,
+            ServiceEndpoint::Replica(service_replica) => service_replica.replica.gathering(),
+            ServiceEndpoint::Client(client) => client.gathering(),
+        }
+    }
+
+    fn policy(&self) -> Arc<dyn Policy> {
+        match self {
+            ServiceEndpoint::Replica(service_replica) => Arc::new(ReplicaPolicy(service_replica.set)),
+            ServiceEndpoint::Redirect(redirect) => Arc::new(ReplicaPolicy(redirect.set)),
+            // A seeker adopts another policy with its set.
+            ServiceEndpoint::Seeker(_) | ServiceEndpoint::Client(_) => Arc::new(SeekerPolicy),
+        }
+    }
+}
+
+impl Seeker {
+    /// Reaches for the processes that were found, and for no others.
+    fn reach(&mut self, found: Vec<Peer>, out: &mut dyn Sink<ServiceEndpoint>) {
+        let found: BTreeMap<ProcessId, String> =
+            found.into_iter().map(|peer| (peer.id, peer.address)).collect();
+        for gone in self.peers.keys().filter(|id| !found.contains_key(*id)) {
+            out.forget(*gone);
+        }
+        for (id, address) in found.iter().filter(|(id, _)| !self.peers.contains_key(*id)) {
+            out.reach(*id, address);
+        }
+        self.peers = found;
+    }
+
+    /// Keeps a call until the set is known.
+    fn keep(&mut self, now: Time, call: ClientCommand, out: &mut dyn Sink<ServiceEndpoint>) {
+        let SeekerGoal::Client(settings) = &self.wanted else { unreachable!("clients are called") };
+        match (call.command(), call) {
+            // The question refers to a call of a known set, which cannot come before the set is known.
+            (_, ClientCommand::Again { command, .. }) => {
+                out.emit(Event::Client(ClientEvent { command, fate: Fate::Expired }));
+            }
+            (_, ClientCommand::Seeds(peers)) => self.reach(peers, out),
+            (Some(command), call) if self.waiting_bytes + call.bytes() > settings.kept_bytes_max => {
+                let fate = match call {
+                    ClientCommand::Part { .. } | ClientCommand::Commit { .. } => Fate::Aborted(Abort::Gone),
+                    _ => Fate::NotSent,
+                };
+                out.emit(Event::Client(ClientEvent { command, fate }));
+            }
+            (_, call) => {
+                self.waiting_bytes += call.bytes();
+                self.waiting.push_back(WaitingCall { end: now + settings.wait, call });
+            }
+        }
+    }
+
+    fn give_up(&mut self, now: Time, out: &mut dyn Sink<ServiceEndpoint>) {
+        while let Some(WaitingCall { call, .. }) = self.waiting.pop_front_if(|waiting| waiting.end <= now) {
+            self.waiting_bytes -= call.bytes();
+            if let Some(command) = call.command() {
+                out.emit(Event::Client(ClientEvent { command, fate: Fate::NotSent }));
+            }
+        }
+    }
+}

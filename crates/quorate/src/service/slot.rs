@@ -1,0 +1,589 @@
+//! A service of a host: one replica after another.
+//!
+//! A replica may end for good as the process that it is: the others went on without it, the service panicked
+//! and left an unknown state, or it was too slow. That process's promises in the set are gone with it, so the
+//! replica cannot begin again under its name. All services of a host are one process, whose other replicas go
+//! on. So the ended replica comes back as a *further* process, with its own links, port and, if the host has
+//! a disk, its own journal. It joins its former set in the service's first state, like any new replica.
+//!
+//! ```text
+//!   host ── main process ── replica of a          replica of b ended: a redirect of b
+//!       └── further process ────────────────────  replica of b, which joined again
+//! ```
+//!
+//! At the main process a redirect stays, because callers and hosts know the host by its address: it shows
+//! them the set, and directs them to the replicas that the successor knows (`service_endpoint`).
+//!
+//! **Journals are kept** as long as the set may count on them. The cause that ends one replica (a panic, an
+//! `apply` that panics, bytes that do not decode) may end all, at the same change. Then their journals are
+//! all that is left of the set. So the journal of an ended replica goes only when its successor, as a replica
+//! itself, knows that the set goes on without that process, or when an operator withdraws the service. If the
+//! host is restarted before that, the replica continues from the journal.
+//!
+//! **A replica that ends again and again** (a change at which `apply` panics) comes back after a pause that
+//! doubles, because each return costs the others a checkpoint.
+//!
+//! **After a restart** of a durable host, a service continues from its side journal if there is one. The
+//! records of its former replica in the host's journal are dropped.
+
+use std::{
+    collections::BTreeMap,
+    mem,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use quorate_protocol::{
+    DomainId, Peer, ProcessId, Ticket,
+    paxos::{Change, ChangeRefusal},
+};
+use tracing::{info, warn};
+
+use super::{
+    Export,
+    directory::{Directory, SideJournal, remove_side_journal},
+    executor::{Performer, Runner, Tally},
+    inline::Inline,
+    process::{self, EndpointHandle, EndpointKind, Process, ReplicaHandle, config},
+    service_endpoint::{ReplicaOptions, ServiceEndpoint, Set, Terms},
+    standing::Standing,
+};
+use crate::{
+    address::{advertised, bind},
+    error::Error,
+    lock::lock,
+    seek,
+};
+
+/// The state that a host's replicas share, whichever process they are.
+pub(crate) struct HostShared {
+    pub(super) main: Arc<Process>,
+    pub(super) domain: String,
+    /// The address at which others reach the main process.
+    pub(super) address: String,
+    pub(super) seeds: Vec<String>,
+    pub(super) insecure: bool,
+    /// The addresses at which further processes listen, and at which others reach them.
+    pub(super) further_addresses: (String, Option<String>),
+    /// The directory of a host with a disk.
+    pub(super) directory: Option<PathBuf>,
+    pub(super) slots: Mutex<BTreeMap<String, Arc<ServiceSlot>>>,
+    /// The channel through which processes report the ends of their replicas.
+    pub(super) endings: Sender<String>,
+}
+
+/// A service of a host.
+pub(super) struct ServiceSlot {
+    pub(super) name: String,
+    /// The terms of the service's own first state.
+    pub(super) terms: Terms,
+    pub(super) options: ReplicaOptions,
+    pub(super) standing: Arc<Mutex<Standing>>,
+    /// Makes the service in its first state.
+    make_service: Box<ServiceMaker>,
+    /// The present life, or `None` between two lives.
+    pub(super) life: Mutex<Option<ReplicaLife>>,
+    /// The service's set, once that is known.
+    pub(super) set: Mutex<Option<Set>>,
+    /// Journals of ended replicas, while the set may count on them. Each was of a replica of the set, so they
+    /// are few.
+    kept: Mutex<Vec<KeptJournal>>,
+    /// The pause before the next life.
+    pause: Mutex<Duration>,
+}
+
+/// The journal of a replica that ended.
+#[derive(Clone)]
+struct KeptJournal {
+    process: ProcessId,
+    /// The side journal that holds it; `None` stands for the host's own journal.
+    side_journal: Option<PathBuf>,
+}
+
+/// Makes a service that records its figures in the tally.
+pub(super) type ServiceMaker = dyn Fn(Arc<Tally>) -> Result<ExecutorKind, Error> + Send + Sync;
+
+/// A service, by the thread that executes it.
+pub(super) enum ExecutorKind {
+    /// A service that its endpoint executes.
+    Inline(Box<dyn Performer>),
+    /// A service with its own thread.
+    Threaded(Box<dyn Runner>),
+}
+
+/// One replica, as one process.
+#[derive(Clone)]
+pub(super) struct ReplicaLife {
+    pub(super) runs_in: ReplicaProcess,
+    pub(super) endpoint: Arc<EndpointHandle>,
+    began: Instant,
+}
+
+/// A process that has room for a replica.
+#[derive(Clone)]
+pub(super) struct ReplicaProcess {
+    pub(super) process: Arc<Process>,
+    /// The address at which others reach it.
+    pub(super) address: String,
+    side_journal: Option<PathBuf>,
+}
+
+impl ReplicaLife {
+    /// Whether the replica has ended, and its set may count on its records.
+    fn keeps_records(&self) -> bool {
+        let EndpointKind::Replica(replica) = &self.endpoint.kind else {
+            unreachable!("a slot has a replica")
+        };
+        replica.over.load(Ordering::Relaxed) && replica.keeps_records(self.runs_in.process.me())
+    }
+}
+
+impl ReplicaProcess {
+    /// Returns the process as others know it.
+    pub(super) fn peer(&self) -> Peer {
+        Peer { id: self.process.me(), address: self.address.clone() }
+    }
+}
+
+/// A replica that is about to begin: its endpoint, and, if it continues from records, its set and its first
+/// record.
+pub(super) type Beginning = (ServiceEndpoint, Option<(Set, Ticket)>);
+
+impl ServiceSlot {
+    pub(super) fn new(
+        name: &str,
+        (terms, options): (Terms, ReplicaOptions),
+        make_service: Box<ServiceMaker>,
+    ) -> Arc<ServiceSlot> {
+        Arc::new(ServiceSlot {
+            name: name.to_owned(),
+            terms,
+            options,
+            standing: Arc::default(),
+            make_service,
+            life: Mutex::default(),
+            set: Mutex::default(),
+            kept: Mutex::default(),
+            pause: Mutex::new(PAUSE_MIN),
+        })
+    }
+
+    /// Returns the processes whose journals are kept here.
+    pub(super) fn kept(&self) -> Vec<ProcessId> {
+        let kept = lock(&self.kept).iter().map(|kept| kept.process).collect::<Vec<_>>();
+        // The last replica may have ended without a successor so far.
+        let last = lock(&self.life).clone().filter(ReplicaLife::keeps_records);
+        kept.into_iter().chain(last.map(|life| life.runs_in.process.me())).collect()
+    }
+
+    /// Returns the present state of its replica.
+    pub(super) fn standing(&self) -> Standing {
+        let life = lock(&self.life).clone();
+        let kept = self.kept();
+        let standing = Standing { kept, ..lock(&self.standing).clone() };
+        let Some(ReplicaLife { runs_in, endpoint, .. }) = life else { return standing };
+        let EndpointKind::Replica(replica) = &endpoint.kind else { unreachable!("a slot has a replica") };
+        Standing {
+            me: Some(runs_in.process.me()),
+            address: Some(runs_in.address),
+            inline: lock(&replica.inline).is_some(),
+            set: endpoint.set().map(|set| set.group.0),
+            changes: replica.tally.changes.load(Ordering::Relaxed),
+            restored: replica.tally.restored.load(Ordering::Relaxed),
+            ..standing
+        }
+    }
+
+    /// Copies the service's state: [`Node::export`](crate::Node::export). Blocks.
+    pub(super) fn export(&self) -> Result<Export, Error> {
+        let life = lock(&self.life).clone();
+        let Some(ReplicaLife { runs_in, endpoint, .. }) = life else {
+            return Err(Error::not_sent(format!(
+                "the replica of `{}` has ended, and comes back soon",
+                self.name
+            )));
+        };
+        let Some(set) = endpoint.set() else {
+            return Err(Error::not_sent(format!("the host looks for the replicas of `{}`", self.name)));
+        };
+        let leads = || lock(&self.standing).serving;
+        let led = leads();
+        let (wanted, copy) = bounded(1);
+        runs_in.process.copy(&endpoint, wanted);
+        let copy = copy.recv_timeout(EXPORT_PATIENCE).map_err(|_| {
+            Error::not_sent("its replica had no state without open transactions to copy in time, or ended")
+        })?;
+        let copy = copy.map_err(Error::rejected)?;
+        Export::of_copy(&self.name, set.group.0, led && leads(), &copy)
+            .ok_or_else(|| Error::not_sent("its state is being restored"))
+    }
+
+    /// Returns the reason why it does not come back, if it has ended for good.
+    pub(super) fn has_ended(&self) -> Option<String> {
+        lock(&self.standing).ended.clone()
+    }
+
+    /// Begins a life in this process. A life that continues from records has the terms of its set.
+    pub(super) fn begin(
+        &self,
+        runs_in: ReplicaProcess,
+        (terms, founds): (Terms, bool),
+        beginning: impl FnOnce(Peer, Option<Box<Inline>>) -> Result<Beginning, Error>,
+    ) -> Result<ReplicaLife, Error> {
+        let tally = Arc::new(Tally::default());
+        let (runner, inline) = match (self.make_service)(tally.clone())? {
+            ExecutorKind::Inline(performer) => (None, Some(Box::new(Inline::new(performer)))),
+            ExecutorKind::Threaded(runner) => (Some(runner), None),
+        };
+        let (service_endpoint, recovered) = beginning(runs_in.peer(), inline)?;
+        let terms = recovered.map_or(terms, |(set, _)| set.terms);
+        let (orders, waiting) = unbounded();
+        let (inline, thread) = match runner {
+            None => (Some(waiting), None),
+            Some(runner) => (None, Some((runner, waiting))),
+        };
+        let replica = ReplicaHandle {
+            terms,
+            founds,
+            orders,
+            inline: Mutex::new(inline),
+            tally,
+            standing: self.standing.clone(),
+            over: AtomicBool::new(false),
+            goes_on: recovered.is_some(),
+            voted_out: AtomicBool::new(false),
+            failed: Mutex::default(),
+            refused: Mutex::default(),
+        };
+        {
+            let mut standing = lock(&self.standing);
+            (standing.leader, standing.serving) = (None, false);
+            standing.lives += 1;
+        }
+        let kind = EndpointKind::Replica(Box::new(replica));
+        let known = recovered.map(|(set, first)| (set, Some(first)));
+        let added = runs_in.process.add(&self.name, kind, service_endpoint, known);
+        let endpoint =
+            added.map_err(|_| Error::start(format!("this process serves `{}` already", self.name)))?;
+        if let Some((runner, waiting)) = thread
+            && let Err(error) = process::spawn(runner, waiting, runs_in.process.results(&endpoint))
+        {
+            runs_in.process.remove(&endpoint);
+            return Err(Error::start(error));
+        }
+        Ok(ReplicaLife { runs_in, endpoint, began: Instant::now() })
+    }
+}
+
+impl HostShared {
+    /// Starts the thread that brings ended replicas back.
+    pub(super) fn keep(host_shared: &Arc<HostShared>, endings: Receiver<String>) -> Result<(), Error> {
+        let host_shared = Arc::downgrade(host_shared);
+        let keeper = thread::Builder::new().name(String::from("keeper"));
+        keeper.spawn(move || keep(&host_shared, &endings)).map(drop).map_err(Error::start)
+    }
+
+    pub(super) fn slot(&self, name: &str) -> Option<Arc<ServiceSlot>> {
+        lock(&self.slots).get(name).cloned()
+    }
+
+    pub(super) fn serves(&self, name: &str) -> bool {
+        lock(&self.slots).contains_key(name)
+    }
+
+    /// Returns the names of the services, and the present states of their replicas.
+    pub(super) fn services(&self) -> Vec<(String, Standing)> {
+        let slots = lock(&self.slots).clone();
+        slots.into_iter().map(|(name, slot)| (name, slot.standing())).collect()
+    }
+
+    fn domain_id(&self) -> DomainId {
+        super::domain(&self.domain)
+    }
+
+    /// Makes the journal of a further process, if this host has a disk.
+    pub(super) fn new_side_journal(&self) -> Result<Option<SideJournal>, Error> {
+        self.directory
+            .as_deref()
+            .map(|place| Directory::new_side_journal(place, self.domain_id()))
+            .transpose()
+    }
+
+    /// Starts a further process for one replica. If it continues from a side journal, it listens at its
+    /// former address.
+    pub(super) fn further_process(
+        &self,
+        side_journal: Option<SideJournal>,
+        known_at: Option<String>,
+    ) -> Result<ReplicaProcess, Error> {
+        let (listen, advertise) = &self.further_addresses;
+        let port = known_at.as_deref().and_then(|known| known.rsplit_once(':')).map(|(_, port)| port);
+        let listen = match (port, listen.rsplit_once(':')) {
+            (Some(port), Some((host, _))) => format!("{host}:{port}"),
+            _ => listen.clone(),
+        };
+        let (listener, bound) = bind(&listen)?;
+        let address = known_at.unwrap_or_else(|| advertised(advertise.as_deref(), bound));
+        let mut config = config(&self.domain);
+        config.listening = vec![listener];
+        (config.insecure, config.advertise) = (self.insecure, Some(address.clone()));
+        let (directory, disk, side_journal) = match side_journal {
+            Some(SideJournal { directory, disk, place }) => (Some(directory), Some(disk), Some(place)),
+            None => (None, None, None),
+        };
+        // A redirect at the main process may know the replicas.
+        let seeds = self.seeds.iter().chain([&self.address]).cloned().collect();
+        let on_disk = directory.as_ref().zip(disk);
+        let process = Process::start(config, seeds, on_disk, Some(self.endings.clone()))?;
+        Ok(ReplicaProcess { process, address, side_journal })
+    }
+
+    /// Returns room in the main process.
+    pub(super) fn main_process(&self) -> ReplicaProcess {
+        ReplicaProcess { process: self.main.clone(), address: self.address.clone(), side_journal: None }
+    }
+
+    /// Puts a redirect into the main process, where a replica of this set was before.
+    pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
+        let redirect = ServiceEndpoint::redirect(set, slot.standing.clone());
+        // A redirect that is there already is the same.
+        let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
+    }
+
+    /// Ends a life for good: gives its place free, and removes its journal.
+    fn drop_life(&self, life: ReplicaLife) {
+        let ReplicaLife { runs_in: ReplicaProcess { process, side_journal, .. }, endpoint, .. } = life;
+        process.remove(&endpoint);
+        drop((process, endpoint));
+        if let Some(side_journal) = side_journal {
+            remove_side_journal(&side_journal);
+        }
+    }
+
+    /// Ends a life before the next one begins. Its journal is kept while its set may count on it.
+    fn retire_life(&self, slot: &ServiceSlot, life: ReplicaLife) {
+        if !life.keeps_records() {
+            return self.drop_life(life);
+        }
+        let ReplicaLife { runs_in: ReplicaProcess { process, side_journal, .. }, endpoint, .. } = life;
+        let me = process.me();
+        process.retire(&endpoint);
+        warn!(service = slot.name, process = %me, "the journal of its replica that ended is kept until the others have voted that out");
+        lock(&slot.kept).push(KeptJournal { process: me, side_journal });
+    }
+
+    /// Drops kept journals whose processes the sets have voted out. Returns whether others are still kept.
+    fn drop_voted_out_journals(&self) -> bool {
+        let slots: Vec<_> = lock(&self.slots).values().cloned().collect();
+        let mut are_kept = false;
+        for slot in slots {
+            let me = lock(&slot.life).as_ref().map(|life| life.runs_in.process.me());
+            let replicas = lock(&slot.standing).replicas.clone();
+            let is_replica = |process: ProcessId| replicas.iter().any(|(id, _)| *id == process);
+            let mut kept = lock(&slot.kept);
+            // A successor that is not a replica yet only knows the replicas that its predecessor knew.
+            if me.is_some_and(is_replica) {
+                for kept in kept.extract_if(.., |kept| !is_replica(kept.process)) {
+                    info!(service = slot.name, process = %kept.process, "the others have voted it out: its journal goes");
+                    self.remove_kept(&slot, kept);
+                }
+            }
+            are_kept |= !kept.is_empty();
+        }
+        are_kept
+    }
+
+    fn remove_kept(&self, slot: &ServiceSlot, kept: KeptJournal) {
+        match kept.side_journal {
+            Some(side_journal) => remove_side_journal(&side_journal),
+            None => self.main.release_retired(&slot.name),
+        }
+    }
+
+    /// Begins the next life of a service whose replica has ended.
+    fn come_back(&self, name: &str) -> Result<(), Error> {
+        let Some(slot) = self.slot(name) else { return Ok(()) };
+        if let Some(before) = lock(&slot.life).take() {
+            if let Some(set) = before.endpoint.set() {
+                *lock(&slot.set) = Some(set);
+            }
+            self.retire_life(&slot, before);
+        }
+        let set = *lock(&slot.set);
+        if let Some(set) = set {
+            self.put_redirect(&slot, set);
+        }
+        let runs_in = self.further_process(self.new_side_journal()?, None)?;
+        let terms = set.map_or(slot.terms, |set| set.terms);
+        let anew = |me, inline| Ok((ServiceEndpoint::replica(me, slot.options, inline), None));
+        let life = slot.begin(runs_in, (terms, false), anew)?;
+        let process = &life.runs_in.process;
+        if let Some(set) = set {
+            let replicas = lock(&slot.standing).replicas.clone();
+            let replicas = replicas.into_iter().map(|(id, address)| Peer { id, address }).collect();
+            process.begin(&life.endpoint, set, false);
+            process.tell(&life.endpoint, replicas);
+        }
+        info!(service = name, process = %process.me(), address = life.runs_in.address, "it comes back as another process");
+        let mut slots = lock(&self.slots);
+        match slots.get_mut(name) {
+            Some(there) if Arc::ptr_eq(there, &slot) => *lock(&slot.life) = Some(life),
+            // The service was withdrawn meanwhile.
+            _ => {
+                drop(slots);
+                self.drop_life(life);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the process at `new` a replica, and removes the one at `old`:
+    /// [`Node::replace_replica`](crate::Node::replace_replica). Blocks.
+    pub(crate) fn change(&self, name: &str, old: Option<&str>, new: &str) -> Result<(), Error> {
+        let slot = self.slot(name);
+        let slot = slot.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?;
+        let life = lock(&slot.life).clone();
+        let between = || {
+            Error::not_sent(format!("the replica of `{name}` at this node has ended, and comes back soon"))
+        };
+        let ReplicaLife { runs_in: ReplicaProcess { process, .. }, endpoint, .. } =
+            life.ok_or_else(between)?;
+        let replica_at = |address: &str| {
+            let standing = lock(&slot.standing);
+            standing.replicas.iter().find(|(_, at)| at == address).map(|(id, _)| *id)
+        };
+        let old = match old.map(|address| (address, replica_at(address))) {
+            None => None,
+            Some((_, Some(id))) => Some(id),
+            Some((address, None)) => {
+                return Err(Error::rejected(format!("no replica of `{name}` is at {address}")));
+            }
+        };
+        if replica_at(new).is_none() {
+            let found = seek::ask(new, self.domain_id());
+            let met =
+                found.map_err(|error| Error::not_sent(format!("nobody was found at {new}: {error}")))?;
+            let peer = Peer { id: met.process, address: new.to_owned() };
+            self.have_changed(&process, &endpoint, &Change::Add(peer), &format!("{new} becomes a replica"))?;
+        }
+        match old {
+            Some(old) => {
+                self.have_changed(&process, &endpoint, &Change::Remove(old), "the old one is none any more")
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn have_changed(
+        &self,
+        process: &Process,
+        endpoint: &EndpointHandle,
+        change: &Change,
+        what: &str,
+    ) -> Result<(), Error> {
+        match process.change(endpoint, change, CHANGE_PATIENCE) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let why = format!("it was not seen within {CHANGE_PATIENCE:?} that {what}");
+                Err(Error::MaybeApplied { id: None, why })
+            }
+            Err(ChangeRefusal::TooFew) => {
+                Err(Error::rejected("too few replicas that are well would be left: add or mend one first"))
+            }
+            Err(ChangeRefusal::Unreachable) => Err(Error::rejected(
+                "the leader cannot reach that process, or it does not serve this service, or was removed before",
+            )),
+            Err(why @ (ChangeRefusal::AlreadySo | ChangeRefusal::NoLeader)) => {
+                unreachable!("{why:?} is waited out")
+            }
+        }
+    }
+
+    /// Ends a service here for good. Returns whether there was one.
+    pub(super) fn withdraw(&self, name: &str) -> bool {
+        let Some(slot) = lock(&self.slots).remove(name) else { return false };
+        self.end(&slot);
+        true
+    }
+
+    /// Removes everything of this slot.
+    pub(super) fn end(&self, slot: &ServiceSlot) {
+        if let Some(life) = lock(&slot.life).take() {
+            self.drop_life(life);
+        }
+        for kept in mem::take(&mut *lock(&slot.kept)) {
+            self.remove_kept(slot, kept);
+        }
+        // A redirect may be left.
+        if let Some(endpoint) = self.main.endpoint(&slot.name) {
+            self.main.remove(&endpoint);
+        }
+    }
+
+    /// Returns the pause before the next life of a service whose replica has ended.
+    fn pause(&self, name: &str) -> Duration {
+        let Some(slot) = self.slot(name) else { return Duration::ZERO };
+        let began = lock(&slot.life).as_ref().map(|life| life.began);
+        let mut pause = lock(&slot.pause);
+        if began.is_some_and(|began| began.elapsed() > LIFE_LONG) {
+            *pause = PAUSE_MIN;
+        }
+        let now = *pause;
+        *pause = (now * 2).min(PAUSE_MAX);
+        now
+    }
+}
+
+fn keep(host_shared: &Weak<HostShared>, endings: &Receiver<String>) {
+    let mut due: Vec<(Instant, String)> = Vec::new();
+    let mut look: Option<Instant> = None;
+    loop {
+        let next = due.iter().map(|(at, _)| *at).chain(look).min();
+        let heard = match next {
+            Some(at) => endings.recv_deadline(at),
+            None => endings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        // The last holder of the host has dropped it.
+        let Some(host_shared) = host_shared.upgrade() else { return };
+        match heard {
+            Ok(name) => due.push((Instant::now() + host_shared.pause(&name), name)),
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let now = Instant::now();
+                let (ripe, rest) = due.into_iter().partition(|(at, _)| *at <= now);
+                due = rest;
+                let ripe: Vec<(Instant, String)> = ripe;
+                for (_, name) in ripe {
+                    if let Err(error) = host_shared.come_back(&name) {
+                        warn!(service = name, %error, "it cannot come back now, and tries again");
+                        due.push((now + host_shared.pause(&name), name));
+                    }
+                }
+                let are_kept = host_shared.drop_voted_out_journals();
+                look = are_kept.then(|| Instant::now() + KEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// Interval at which kept journals are checked.
+const KEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Length of a life after which the pause is short again.
+const LIFE_LONG: Duration = Duration::from_secs(60);
+
+/// Upper bound of the wait for a change of the replicas. A new replica first receives all that was agreed on.
+const CHANGE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Upper bound of the wait for a copy of a state.
+const EXPORT_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The first pause before a next life, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(30);

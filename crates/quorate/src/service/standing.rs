@@ -1,0 +1,38 @@
+//! The state of a service at one of its replicas.
+
+use quorate_protocol::ProcessId;
+
+/// The present state of a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// The process that hosts the replica.
+    pub me: Option<ProcessId>,
+    /// The random number of the replica's set, or `None` while it looks for one.
+    pub set: Option<u64>,
+    /// The replica that leads, as far as this one knows.
+    pub leader: Option<ProcessId>,
+    /// Whether this replica executes calls.
+    pub serving: bool,
+    /// Whether the thread that serves the links also executes the service
+    /// ([`Service::SHORT`](super::Service::SHORT)).
+    pub inline: bool,
+    /// The replicas and their addresses. This process is among them once it is admitted and not spare.
+    pub replicas: Vec<(ProcessId, String)>,
+    /// Number of changes in the replica's state; at a leader some may not be agreed on yet.
+    pub changes: u64,
+    /// Number of checkpoints of other replicas that replaced its state.
+    pub restored: u64,
+    /// The address at which others reach it. It differs from the host's once the replica has come back as
+    /// another process.
+    pub address: Option<String>,
+    /// Number of replicas of this service here so far, one after another.
+    pub lives: u64,
+    /// The reason why the last of them ended. Another one replaces it after a pause.
+    pub last_end: Option<String>,
+    /// The reason why no further replica comes.
+    pub ended: Option<String>,
+    /// Former replica processes whose journals are kept, because they ended otherwise than by being voted
+    /// out: the set may still count on them. A journal goes when the set has voted its process out, or when
+    /// the service is withdrawn here.
+    pub kept: Vec<ProcessId>,
+}

@@ -1,0 +1,46 @@
+//! Metrics of the messages that a node drops.
+
+use quorate_node::Counters;
+
+use crate::metrics::{Counter, Metrics};
+
+/// Counters of messages that a node dropped, updated from its [`Counters`].
+#[derive(Clone, Debug)]
+pub struct NodeMetrics {
+    absent: Counter,
+    foreign: Counter,
+    late: Counter,
+    malformed: Counter,
+    seen: Counters,
+}
+
+impl NodeMetrics {
+    /// Registers the counters.
+    pub fn new(metrics: &Metrics) -> Self {
+        NodeMetrics {
+            absent: metrics.counter("letters_absent", "Messages for an endpoint that is not here"),
+            foreign: metrics.counter("letters_foreign", "Messages of a domain that no endpoint here is in"),
+            late: metrics.counter("letters_late", "Messages of a session that had ended"),
+            malformed: metrics
+                .counter("letters_malformed", "Messages that could not be read, and ended their session"),
+            seen: Counters::default(),
+        }
+    }
+
+    /// Adds the increase since the last call.
+    pub fn follow(&mut self, counters: Counters) {
+        if counters == self.seen {
+            return;
+        }
+        let seen = std::mem::replace(&mut self.seen, counters);
+        let pairs = [
+            (&self.absent, counters.absent, seen.absent),
+            (&self.foreign, counters.foreign, seen.foreign),
+            (&self.late, counters.late, seen.late),
+            (&self.malformed, counters.malformed, seen.malformed),
+        ];
+        for (counter, now, before) in pairs {
+            counter.inc_by(now - before);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The host of a protocol.
+
+use quorate_protocol::{DomainId, ProcessId, Protocol, Time};
+
+use crate::{
+    discover::{DomainAnswer, DomainState},
+    disk::DiskError,
+    door::Door,
+};
+
+/// Receives a protocol's events. The reactor calls it on the protocol thread, so it must not block. It must
+/// not use [`Handle::command`](super::Handle::command), which may wait for this very thread.
+/// [`Handle::try_command`](super::Handle::try_command) does not wait.
+pub trait Host<P: Protocol>: Send {
+    /// Receives an event of the protocol.
+    fn event(&mut self, event: P::Event, now: Time);
+
+    /// Completes a queued command just before the protocol receives it. A host may add all requests that have
+    /// gathered since, so that a busy protocol takes many at once.
+    fn complete_command(&mut self, command: &mut P::Command) {
+        let _ = command;
+    }
+
+    /// Called at the end of a turn in which [`Host::event`] was called. A host may pass on the turn's events
+    /// together.
+    fn batch_ended(&mut self, now: Time) {
+        let _ = now;
+    }
+
+    /// Called at the end of every turn. A host may read the protocol's counters here.
+    fn turn_ended(&mut self, protocol: &P) {
+        let _ = protocol;
+    }
+
+    /// Returns the state of this process in one of its domains, for processes that ask
+    /// ([`discover`](crate::discover)).
+    fn answer(&self, protocol: &P, domain: DomainId) -> DomainAnswer {
+        let _ = domain;
+        DomainAnswer { presence: DomainState::Settled, pass: protocol.policy().pass() }
+    }
+
+    /// Reports that a peer was not linked, because one side's [`Policy`](quorate_protocol::Policy) does not
+    /// admit the other. `ours` and `theirs` are the passes that the two sides showed.
+    fn policy_mismatch(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) {
+        let _ = (peer, ours, theirs);
+    }
+
+    /// The door for clients, if the reactor was started with one
+    /// ([`Reactor::start_with_door`](super::Reactor::start_with_door)).
+    fn door(&mut self) -> Option<&mut dyn Door<P>> {
+        None
+    }
+
+    /// Reports that the disk has failed and that the protocol thread ends. The process should end too.
+    /// Everything it has reported as durable is durable.
+    fn disk_failed(&mut self, error: &DiskError) {
+        let _ = error;
+    }
+}

@@ -1,0 +1,19 @@
+//! Outputs of a protocol that its reactor has not passed on yet.
+
+use std::collections::VecDeque;
+
+use quorate_protocol::{Protocol, Ticket};
+
+use super::durable::{Durable, SendCounts};
+
+/// Output of the protocol that the loop has not passed on yet.
+pub(super) struct PendingOutputs<P: Protocol> {
+    /// Messages to this process itself.
+    pub(super) to_self: VecDeque<P::Message>,
+    pub(super) ticket: Ticket,
+    pub(super) persisted: Option<Ticket>,
+    /// The journal, if the process has a disk.
+    pub(super) durable: Option<Durable<P::Message>>,
+    pub(super) has_emitted: bool,
+    pub(super) send_counts: SendCounts,
+}

@@ -1,0 +1,82 @@
+//! Metrics of the requests of a cell's clients.
+
+use std::time::Duration;
+
+use quorate_protocol::partial::Level;
+use quorate_runtime::metrics::{Counter, Histogram, Metrics};
+
+/// Counters and durations of requests.
+pub(super) struct Counters {
+    /// Operations of partial quorums by level: reads, then writes.
+    operations: Vec<(Level, [CountAndDuration; 2])>,
+    /// Requests to maps of other strategies.
+    requests: CountAndDuration,
+    failed: Counter,
+    malformed: Counter,
+}
+
+struct CountAndDuration {
+    count: Counter,
+    seconds: Histogram,
+}
+
+/// Upper bounds of the histograms' buckets, in seconds.
+const SECONDS: [f64; 12] = [50e-6, 100e-6, 200e-6, 400e-6, 1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 0.2, 1.0, 3.0];
+
+impl CountAndDuration {
+    fn new(metrics: &Metrics, name: &str, what: &str) -> CountAndDuration {
+        let seconds = format!("{name}_seconds");
+        CountAndDuration {
+            count: metrics.counter(name, what),
+            seconds: metrics.histogram(&seconds, "From the request to its outcome", SECONDS),
+        }
+    }
+
+    fn count(&self, took: Duration) {
+        self.count.inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+}
+
+impl Counters {
+    /// Creates the metrics and adds them to `metrics`.
+    pub(super) fn new(metrics: &Metrics) -> Counters {
+        let tally = |level: Level, kind: &str| {
+            let what = format!("Operations of maps that ended: {kind}, {}", level.name());
+            CountAndDuration::new(metrics, &format!("map_{kind}_{}", level.name()), &what)
+        };
+        let asked = "Requests to maps of other strategies than partial quorums that ended";
+        Counters {
+            operations: Level::ALL
+                .map(|level| (level, [tally(level, "reads"), tally(level, "writes")]))
+                .into(),
+            requests: CountAndDuration::new(metrics, "map_requests", asked),
+            failed: metrics
+                .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
+            malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),
+        }
+    }
+
+    /// Counts an operation of partial quorums that ended.
+    pub(super) fn ended(&self, level: Level, reads: bool, took: Duration, is_done: bool) {
+        let Some((_, [read, write])) = self.operations.iter().find(|(it, _)| *it == level) else { return };
+        let tally = if reads { read } else { write };
+        tally.count(took);
+        if !is_done {
+            self.failed.inc();
+        }
+    }
+
+    /// Counts a request to a map of another strategy that ended.
+    pub(super) fn answered(&self, took: Duration, is_done: bool) {
+        self.requests.count(took);
+        if !is_done {
+            self.failed.inc();
+        }
+    }
+
+    /// Counts a client that was cut off for malformed bytes.
+    pub(super) fn malformed(&self) {
+        self.malformed.inc();
+    }
+}

@@ -1,0 +1,1174 @@
+//! The clients of a cell, and their requests that have no answer yet.
+//!
+//! **Weights.** Each request under way and each answer that is not sent yet has a *weight*: the bytes of
+//! memory that it takes, roughly. Weights are summed up for each client and for all of them ([`HeldLimits`]):
+//!
+//! 1. A client whose sum is above its bound is not read from until it has received answers.
+//! 2. A request or an answer that would raise the sum of all clients above the bound is refused (`BUSY`).
+//! 3. An answer above its own limit is refused (`TOOLARGE`). An answer of several values is refused as soon
+//!    as the values that have come are too large together. Later values are dropped.
+//! 4. Of a pipeline of large reads, only the values at its front are kept. A later read drops its value, and
+//!    reads again when it is the first. So a client gets all its answers, though only a few are held.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use quorate::maps::{
+    self, Command, EndedOperation, OperationEnd, OperationKind, Recent, Strategies, strategy,
+};
+use quorate_protocol::{
+    CommandId, ProcessId, Time,
+    partial::{Action, Level, MapId, Operation, Outcome, Rejection, Roster, Scan, Scanned, Value, resident},
+};
+use quorate_runtime::{
+    Door,
+    chance::Chance,
+    clock,
+    door::{ClientId, Clients, Flow},
+    metrics::Metrics,
+};
+use rustc_hash::FxHashMap;
+use slab::Slab;
+use smallvec::SmallVec;
+
+use super::{
+    command::{self, Arguments, CommandPlan, NextStep, ReplyForm},
+    connection::{ClientSession, CommandEffect, ProcessInfo, Replies},
+    counters::Counters,
+    dial::DrawnLevels,
+    handover::HandoverGate,
+    parse::{Limits, Parser},
+    reply::Reply,
+    scan, strategies,
+};
+
+/// The settings of new connections and the limits of clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The level of reads and writes.
+    pub level: Level,
+    /// The name of the map.
+    pub map: String,
+    /// Limits of a request.
+    pub limits: Limits,
+    /// Limits of the memory that clients take.
+    pub held: HeldLimits,
+}
+
+/// Limits of the memory that requests under way and unsent answers take, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldLimits {
+    /// Largest answer.
+    pub answer_bytes_max: usize,
+    /// Requests under way and answers of one client. Above it the client is not read from.
+    pub client_bytes_max: usize,
+    /// Requests under way and answers of all clients.
+    pub bytes_max: usize,
+}
+
+impl Default for HeldLimits {
+    fn default() -> Self {
+        HeldLimits { answer_bytes_max: 32 << 20, client_bytes_max: 1 << 20, bytes_max: 64 << 20 }
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            level: Level::Quorum,
+            map: String::from("main"),
+            limits: Limits::default(),
+            held: HeldLimits::default(),
+        }
+    }
+}
+
+/// The clients of a cell.
+pub struct RedisClients {
+    settings: Settings,
+    me: Option<ProcessId>,
+    roster: Option<Arc<Roster>>,
+    /// Number of rosters that have come.
+    epoch: u64,
+    strategies: Strategies,
+    clients: FxHashMap<ClientId, RedisClient>,
+    /// The sum of the weights of all slots.
+    weight: usize,
+    /// Operations that were handed on and have not ended, by their ids.
+    pending: Slab<PendingRequest>,
+    /// Clients that may have answers to send or work to continue, each once.
+    touched: Vec<ClientId>,
+    /// Clients that have connected, requests that were taken, and operations that were handed on, since the
+    /// start.
+    connections: u64,
+    commands: u64,
+    operations: u64,
+    began: Time,
+    chance: Chance,
+    figures: Counters,
+    recent: Recent,
+    pub(super) gate: HandoverGate,
+}
+
+struct RedisClient {
+    session: ClientSession,
+    /// The session's map, with the epoch of the roster in which it was found.
+    place: Option<(u64, MapPlace)>,
+    parser: Parser,
+    /// Requests that were taken and not answered, in their order.
+    slots: VecDeque<RequestSlot>,
+    /// Sum of the weights of the slots, in bytes.
+    weight: usize,
+    /// Number of the first slot. The others are numbered in order after it.
+    first: u64,
+    /// Number of writing commands under way on maps of partial quorums.
+    writing: usize,
+    /// Second steps and repeated operations that are due, by slot number.
+    due: Vec<(u64, OperationParts)>,
+    /// Whether a command of two steps is under way. Until it ends, no later command begins.
+    two_step_running: bool,
+    /// Whether nothing is taken until something has ended.
+    paused: bool,
+    /// Whether nothing more is taken, because the connection ends.
+    closing: bool,
+    touched: bool,
+}
+
+/// A map, and whether it is one of partial quorums.
+#[derive(Clone, Copy)]
+struct MapPlace {
+    map: MapId,
+    is_quorum: bool,
+}
+
+/// A request that was taken.
+struct RequestSlot {
+    state: State,
+    /// Memory of the request and of the values found for it, in bytes.
+    weight: usize,
+    /// Whether the client wants no answer.
+    reply_suppressed: bool,
+}
+
+enum State {
+    Ready(Reply),
+    Quorum(QuorumCommand),
+    Scanning(scan::ScanRequest),
+    Strategy(StrategyCommand),
+}
+
+/// A command on a map of another strategy, whose request is under way.
+struct StrategyCommand {
+    map: MapId,
+    form: strategies::StrategyReply,
+    keys: Vec<Bytes>,
+    writes: bool,
+    /// Whether the command's values were dropped. The request is repeated when it is the first.
+    deferred: bool,
+}
+
+/// Operations of a command, each with its part.
+type OperationParts = SmallVec<[(usize, (Bytes, Action)); 1]>;
+
+/// A command whose operations, its parts, are under way.
+struct QuorumCommand {
+    shape: ReplyForm,
+    map: MapId,
+    drawn: DrawnLevels,
+    keys: SmallVec<[Bytes; 1]>,
+    outcomes: SmallVec<[Option<Outcome>; 1]>,
+    /// Number of parts without an outcome.
+    left: usize,
+    /// Parts that the cell had no room for. They begin again when other parts of the command have ended.
+    turned_away: Vec<usize>,
+    writes: bool,
+    /// Size of the values in `outcomes`, in bytes.
+    gathered: usize,
+    /// The reason why values were dropped. It is the answer once all outcomes have come.
+    refused: Option<DropReason>,
+    /// Whether the command's values were dropped. The command reads again when it is the first.
+    deferred: bool,
+}
+
+/// The reason why a value is not kept until it can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DropReason {
+    /// The answer would be above the limit of an answer.
+    TooLarge,
+    /// The clients together would hold too much.
+    Busy,
+}
+
+/// Something that was handed on. Its answer belongs in a slot of a client.
+struct PendingRequest {
+    client: ClientId,
+    slot: u64,
+    part: usize,
+    began: Time,
+    /// The operation for the record, `None` for a change of the maps and for other strategies.
+    operation: Option<OperationDescription>,
+}
+
+/// The description of an operation, for the record of recent operations.
+struct OperationDescription {
+    level: Level,
+    deed: OperationKind,
+    /// Whether the value that the operation writes has a limited life.
+    mortal: bool,
+}
+
+impl OperationDescription {
+    fn new(action: &Action, level: Level) -> OperationDescription {
+        let deed = match action {
+            Action::Read => OperationKind::Read,
+            Action::Put { .. } => OperationKind::Write,
+            Action::Delete => OperationKind::Delete,
+            Action::PutFields(_) | Action::Add(_) => OperationKind::Other,
+        };
+        OperationDescription { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
+    }
+
+    /// Returns the record of the operation with its outcome.
+    fn ended(&self, client: u64, (began, ended): (Time, Time), outcome: &Outcome) -> EndedOperation {
+        let (ending, mortal, deed) = match outcome {
+            Outcome::Found { value: Value::Hash(_), newest, .. } => {
+                (OperationEnd::Done(*newest), false, OperationKind::Other)
+            }
+            Outcome::Found { newest, expires, .. } => {
+                (OperationEnd::Done(*newest), expires.is_some(), self.deed)
+            }
+            Outcome::Done { stamp, .. } | Outcome::Counted { stamp, .. } => {
+                (OperationEnd::Done(*stamp), self.mortal, self.deed)
+            }
+            Outcome::MaybeApplied => (OperationEnd::Unknown, self.mortal, self.deed),
+            Outcome::Unavailable | Outcome::NotApplied | Outcome::Unanswered | Outcome::Rejected(_) => {
+                (OperationEnd::Failed, self.mortal, self.deed)
+            }
+        };
+        EndedOperation { client, began, ended, deed, ending, mortal }
+    }
+}
+
+/// Most requests of one client that are under way.
+const IN_FLIGHT_MAX: usize = 256;
+
+/// Memory of a part of a request in addition to its bytes, roughly, in bytes: its place in `pending`, its
+/// outcome and its key.
+const PART_BYTES: usize = 256;
+
+/// Most parts that begin again when one part of their command has ended. So a command that the cell has
+/// little room for goes on with few parts at a time, and with more as room comes.
+const BEGUN_AGAIN: usize = 2;
+
+/// Factor of a client's bound. Above it, reads other than the first one drop their values.
+const DEFERRED_ABOVE: usize = 4;
+
+/// Most pairs of keys that are compared to find out whether two commands share a key. Above it they wait for
+/// each other.
+const PAIRS_MAX: usize = 1 << 16;
+
+/// Number of clients above which a client without requests under way frees the memory of its slots.
+const CLIENTS_ROOMY: usize = 512;
+/// Number of slots for which a client keeps memory then.
+const SLOTS_KEPT: usize = 16;
+
+/// Most requests of one client that are begun in a turn.
+const REQUESTS_PER_TURN: usize = 256;
+
+impl RedisClients {
+    /// Creates a door without clients, and adds its metrics to `metrics`.
+    pub fn new(settings: Settings, metrics: &Metrics) -> RedisClients {
+        RedisClients {
+            settings,
+            me: None,
+            roster: None,
+            epoch: 0,
+            strategies: Strategies::default(),
+            clients: FxHashMap::default(),
+            weight: 0,
+            pending: Slab::new(),
+            touched: Vec::new(),
+            connections: 0,
+            commands: 0,
+            operations: 0,
+            began: clock::now(),
+            chance: Chance::new(),
+            figures: Counters::new(metrics),
+            recent: Recent::new(clock::now()),
+            gate: HandoverGate::default(),
+        }
+    }
+
+    /// Returns the connection to maps of other strategies, for the process that serves them.
+    pub fn strategies(&self) -> Strategies {
+        self.strategies.clone()
+    }
+
+    /// Returns the record of recent operations.
+    pub fn recent(&self) -> Recent {
+        self.recent.clone()
+    }
+
+    /// The number of clients.
+    pub(super) fn count(&self) -> usize {
+        self.clients.len()
+    }
+
+    /// Adds a client. If it is `paused`, none of its requests is taken yet.
+    pub(super) fn add(&mut self, id: ClientId, session: ClientSession, paused: bool) {
+        let fresh = RedisClient {
+            session,
+            place: None,
+            parser: Parser::new(self.settings.limits),
+            slots: VecDeque::new(),
+            weight: 0,
+            first: 0,
+            writing: 0,
+            due: Vec::new(),
+            two_step_running: false,
+            paused,
+            closing: false,
+            touched: false,
+        };
+        self.clients.insert(id, fresh);
+    }
+
+    /// Returns the clients whose requests are all answered.
+    pub(super) fn settled(&self) -> impl Iterator<Item = ClientId> {
+        let is_settled = |client: &RedisClient| client.slots.is_empty() && !client.closing;
+        self.clients.iter().filter(move |(_, client)| is_settled(client)).map(|(id, _)| *id)
+    }
+
+    /// Removes a client, and returns the settings of its connection.
+    pub(super) fn remove(&mut self, id: ClientId) -> Option<ClientSession> {
+        let client = self.clients.remove(&id)?;
+        self.weight -= client.weight;
+        Some(client.session)
+    }
+
+    /// Serves again the clients that wait for the door.
+    pub(super) fn go_on(&mut self, clients: &mut Clients) {
+        let waits = |client: &&mut RedisClient| client.paused && !client.two_step_running;
+        let waiting = self.clients.iter_mut().filter(|(_, client)| waits(client));
+        waiting.for_each(|(id, client)| {
+            client.paused = false;
+            clients.resume(*id);
+        });
+    }
+
+    /// Takes one complete request. `place` is the session's map if it was looked up already. Returns whether
+    /// the request was begun. If not, it waits for an earlier one.
+    fn request(
+        &mut self,
+        id: ClientId,
+        request: (&[u8], &[std::ops::Range<usize>]),
+        (place, is_barred): (Option<MapPlace>, bool),
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) -> bool {
+        let (input, strings) = request;
+        let Some(name) = strings.first() else { return true };
+        let mut capitals = [0; NAME_BYTES];
+        let name = capital(&input[name.clone()], &mut capitals);
+        let arguments = Arguments::new(input, &strings[1..]);
+        if is_barred {
+            // An id is a prefix of a command on keys.
+            let name = if command::is_id(name, arguments) { &b"ID"[..] } else { name };
+            if let Some(reply) =
+                self.clients.get(&id).and_then(|client| client.session.refusal_after_opening(name))
+            {
+                self.answer(id, reply);
+                return true;
+            }
+        }
+        let place = place.or_else(|| self.place(id));
+        if let Some(MapPlace { map, is_quorum: false }) = place {
+            return match self.ask(id, map, (name, arguments, input.len()), now) {
+                Some(begun) => begun,
+                None => {
+                    self.other(id, input, strings, now, ask);
+                    true
+                }
+            };
+        }
+        if name == b"SCAN" {
+            match scan::ScanRequest::parse(arguments) {
+                Ok(request) => self.scan(id, (request, input.len()), place, now, ask),
+                Err(refusal) => self.answer(id, Reply::Error(refusal)),
+            }
+            return true;
+        }
+        match command::work(name, arguments) {
+            Err(refusal) => self.answer(id, Reply::Error(refusal)),
+            Ok(Some(work)) => return self.begin(id, (work, input.len()), place, now, ask),
+            Ok(None) => self.other(id, input, strings, now, ask),
+        }
+        true
+    }
+
+    /// Carries out a command that is not on keys.
+    fn other(
+        &mut self,
+        id: ClientId,
+        input: &[u8],
+        strings: &[std::ops::Range<usize>],
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
+        let strings: Vec<Bytes> =
+            strings.iter().map(|range| Bytes::copy_from_slice(&input[range.clone()])).collect();
+        self.connection(id, &strings, now, ask);
+    }
+
+    /// Looks up the map of a client's session. `None` if there is no such map.
+    fn place(&mut self, id: ClientId) -> Option<MapPlace> {
+        let client = self.clients.get_mut(&id)?;
+        let roster = self.roster.as_ref()?;
+        let map = roster.map(&client.session.map)?;
+        let is_quorum = roster.layout().map(map)?.read_repair().is_some();
+        let place = MapPlace { map, is_quorum };
+        client.place = Some((self.epoch, place));
+        Some(place)
+    }
+
+    /// Hands a command to a map of another strategy. Returns whether the command was begun; if not, it waits
+    /// for an earlier one. `None` if the command is not one on keys.
+    // Kept out of line, so that the path of partial quorums stays short.
+    #[inline(never)]
+    fn ask(
+        &mut self,
+        id: ClientId,
+        map: MapId,
+        (name, arguments, bytes): (&[u8], Arguments<'_>, usize),
+        now: Time,
+    ) -> Option<bool> {
+        let strategies::StrategyPlan { request, form } = match strategies::work(name, arguments) {
+            Ok(work) => work?,
+            Err(refusal) => {
+                self.answer(id, Reply::Error(refusal));
+                return Some(true);
+            }
+        };
+        let Some(client) = self.clients.get_mut(&id) else { return Some(true) };
+        let keys: Vec<Bytes> = request.keys().into_iter().cloned().collect();
+        let writes = !request.is_read();
+        let shares = |asking: &StrategyCommand| {
+            // A command without keys is about all keys.
+            let same = || {
+                keys.is_empty() || keys.len() * asking.keys.len() > PAIRS_MAX || {
+                    keys.iter().any(|key| asking.keys.contains(key))
+                }
+            };
+            asking.map == map && (writes || asking.writes) && same()
+        };
+        if client.slots.iter().any(|slot| matches!(&slot.state, State::Strategy(asking) if shares(asking))) {
+            return Some(false);
+        }
+        let weight = bytes + PART_BYTES * keys.len();
+        if self.weight + weight > self.settings.held.bytes_max {
+            self.answer(id, busy());
+            return Some(true);
+        }
+        let asking = StrategyCommand { map, form, keys, writes, deferred: false };
+        let slot = client.push(State::Strategy(asking), weight, &mut self.weight);
+        let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
+        let id = self.pending.insert(pending) as u64;
+        self.operations += 1;
+        if let Err(undone) = self.strategies.ask(id, map, request) {
+            maps::Front::answered(self, id, Err(undone), now);
+        }
+        Some(true)
+    }
+
+    fn connection(&mut self, id: ClientId, strings: &[Bytes], now: Time, ask: &mut dyn FnMut(Command)) {
+        let clients = self.clients.len();
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let about = ProcessInfo {
+            roster: self.roster.as_deref(),
+            me: self.me,
+            clients,
+            connections: self.connections,
+            commands: self.commands,
+            operations: self.operations,
+            uptime: now.since(self.began),
+        };
+        let effect = client.session.command(strings, &about);
+        client.place = None;
+        match effect {
+            CommandEffect::Answer(reply) => self.answer(id, reply),
+            CommandEffect::Silence => {}
+            CommandEffect::Reset => {
+                client.session =
+                    ClientSession::new(id.number(), self.settings.map.clone(), self.settings.level);
+                self.answer(id, Reply::Simple("RESET"));
+            }
+            CommandEffect::Quit(reply) => {
+                client.closing = true;
+                self.answer(id, reply);
+            }
+            CommandEffect::Change(change) => {
+                let state = State::Quorum(QuorumCommand {
+                    shape: ReplyForm::Done,
+                    map: MapId::default(),
+                    drawn: client.session.dial.draw(&mut self.chance),
+                    keys: SmallVec::new(),
+                    outcomes: SmallVec::new(),
+                    left: 1,
+                    turned_away: Vec::new(),
+                    writes: false,
+                    gathered: 0,
+                    refused: None,
+                    deferred: false,
+                });
+                let slot = client.push(state, PART_BYTES, &mut self.weight);
+                let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
+                let id = CommandId(self.pending.insert(pending) as u64);
+                ask(Command::Cell(resident::Command::Change { id, change: Box::new(change) }));
+            }
+        }
+    }
+
+    fn scan(
+        &mut self,
+        id: ClientId,
+        (request, bytes): (scan::ScanRequest, usize),
+        place: Option<MapPlace>,
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(MapPlace { map, .. }) = place else {
+            let text = format!("NOMAP there is no map '{}'", client.session.map);
+            return self.answer(id, Reply::Error(text));
+        };
+        let weight = bytes + PART_BYTES;
+        if self.weight + weight > self.settings.held.bytes_max {
+            return self.answer(id, busy());
+        }
+        let dial = client.session.next.take().unwrap_or(client.session.dial);
+        let level = dial.draw(&mut self.chance).levels.read;
+        let behind = request.behind;
+        let slot = client.push(State::Scanning(request), weight, &mut self.weight);
+        let pending = PendingRequest { client: id, slot, part: 0, began: now, operation: None };
+        let id = self.pending.insert(pending) as u64;
+        ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
+    }
+
+    fn scanned(&mut self, id: u64, outcome: Scanned) {
+        let PendingRequest { client: id, slot, .. } = self.pending.remove(id as usize);
+        let Some(client) = self.clients.get(&id) else { return };
+        let State::Scanning(request) = &client.slots[(slot - client.first) as usize].state else {
+            unreachable!("what is pending has no answer yet")
+        };
+        let reply = request.answer(outcome);
+        self.conclude(id, slot, reply, true);
+    }
+
+    /// Puts an answer into its slot. If the clients hold too much, an answer that `may_fail` is replaced by a
+    /// refusal; only the answer of a command that wrote nothing may fail.
+    fn conclude(&mut self, id: ClientId, slot: u64, reply: Reply, may_fail: bool) {
+        let HeldLimits { answer_bytes_max, bytes_max, .. } = self.settings.held;
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let index = (slot - client.first) as usize;
+        let bytes = reply.bytes();
+        let others = self.weight - client.slots[index].weight;
+        let reply = if bytes > answer_bytes_max {
+            too_large(answer_bytes_max)
+        } else if may_fail && bytes > PART_BYTES && others + bytes > bytes_max {
+            busy()
+        } else {
+            reply
+        };
+        let weight = reply.bytes();
+        client.slots[index].state = State::Ready(reply);
+        client.weigh(index, weight, &mut self.weight);
+        self.touch(id);
+    }
+
+    /// Begins a command on keys. Returns `false` if it has to wait for an earlier one.
+    fn begin(
+        &mut self,
+        id: ClientId,
+        (work, bytes): (CommandPlan, usize),
+        place: Option<MapPlace>,
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) -> bool {
+        let Some(client) = self.clients.get_mut(&id) else { return true };
+        if self.roster.is_none() {
+            self.answer(id, Reply::Error(String::from("NOCELL this process has not joined its domain yet")));
+            return true;
+        }
+        let Some(MapPlace { map, .. }) = place else {
+            let name = &client.session.map;
+            let text = format!("NOMAP there is no map '{name}': QUORATE CREATE {name} makes one");
+            self.answer(id, Reply::Error(text));
+            return true;
+        };
+        if client.conflicts(map, &work) {
+            return false;
+        }
+        let weight = bytes + PART_BYTES * work.operations.len();
+        if self.weight + weight > self.settings.held.bytes_max {
+            self.answer(id, busy());
+            return true;
+        }
+        let dial = client.session.next.take().unwrap_or(client.session.dial);
+        let drawn = dial.draw(&mut self.chance);
+        let waiting = QuorumCommand::new(&work, map, drawn);
+        client.writing += usize::from(waiting.writes);
+        client.two_step_running |= work.shape.has_second();
+        let slot = client.push(State::Quorum(waiting), weight, &mut self.weight);
+        self.hand_on((id, slot), work.operations.into_iter().enumerate(), (map, drawn), now, ask);
+        true
+    }
+
+    /// Hands on operations of one step of a command.
+    fn hand_on(
+        &mut self,
+        (client, slot): (ClientId, u64),
+        parts: impl Iterator<Item = (usize, (Bytes, Action))>,
+        (map, drawn): (MapId, DrawnLevels),
+        now: Time,
+        ask: &mut dyn FnMut(Command),
+    ) {
+        for (part, (key, action)) in parts {
+            let DrawnLevels { levels, delays } = drawn;
+            let (level, delay) = match action {
+                Action::Read => (levels.read, delays.read),
+                _ => (levels.write, delays.write),
+            };
+            let operation = Some(OperationDescription::new(&action, level));
+            let pending = PendingRequest { client, slot, part, began: now, operation };
+            let id = self.pending.insert(pending) as u64;
+            self.operations += 1;
+            let operation = Operation { id, map, key, level, fallback: None, delay, action };
+            ask(Command::Cell(resident::Command::Operate(operation)));
+        }
+    }
+
+    fn answer(&mut self, id: ClientId, reply: Reply) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            let weight = reply.bytes();
+            client.push(State::Ready(reply), weight, &mut self.weight);
+        }
+        self.touch(id);
+    }
+
+    fn touch(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id)
+            && !std::mem::replace(&mut client.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    fn ended(&mut self, id: u64, outcome: Outcome, now: Time) {
+        let pending = self.pending.remove(id as usize);
+        let had_no_room = outcome == Outcome::Rejected(Rejection::Busy);
+        if had_no_room && self.turn_away(&pending) {
+            return;
+        }
+        if let Some(OperationDescription { level, deed, .. }) = &pending.operation {
+            let is_done =
+                matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. });
+            self.figures.ended(*level, *deed == OperationKind::Read, now.since(pending.began), is_done);
+        }
+        let HeldLimits { answer_bytes_max, client_bytes_max, bytes_max } = self.settings.held;
+        let Some(client) = self.clients.get_mut(&pending.client) else { return };
+        let index = (pending.slot - client.first) as usize;
+        let weight = client.slots[index].weight;
+        let State::Quorum(waiting) = &mut client.slots[index].state else {
+            unreachable!("what is pending has no answer yet")
+        };
+        if let Some(asked) = &pending.operation {
+            let ended = || asked.ended(client.session.number, (pending.began, now), &outcome);
+            self.recent.take(waiting.map, &waiting.keys[pending.part], ended);
+        }
+        let outcome = waiting.reduced(outcome);
+        let bytes = value_bytes(&outcome);
+        // A read behind another request can drop its value and read again later.
+        let may_wait = index > 0 && waiting.only_reads();
+        if waiting.refused.is_none() && bytes > 0 {
+            waiting.refused = if waiting.gathered + bytes > answer_bytes_max {
+                Some(DropReason::TooLarge)
+            } else if self.weight + bytes > bytes_max
+                || may_wait && client.weight + bytes > DEFERRED_ABOVE * client_bytes_max
+            {
+                Some(DropReason::Busy)
+            } else {
+                None
+            };
+        }
+        if may_wait && had_no_room {
+            waiting.refused.get_or_insert(DropReason::Busy);
+        }
+        waiting.left -= 1;
+        match waiting.refused {
+            None => {
+                waiting.gathered += bytes;
+                waiting.outcomes[pending.part] = Some(outcome);
+                client.weigh(index, weight + bytes, &mut self.weight);
+            }
+            // The answer is a refusal, so this value and the earlier ones are of no use.
+            Some(_) => {
+                let gathered = waiting.drop_values();
+                client.weigh(index, weight - gathered, &mut self.weight);
+            }
+        }
+        let State::Quorum(waiting) = &mut client.slots[index].state else {
+            unreachable!("it was looked at above")
+        };
+        let again = waiting.begin_again(had_no_room);
+        if waiting.left > 0 {
+            if !again.is_empty() {
+                client.due.push((pending.slot, again));
+                self.touch(pending.client);
+            }
+            return;
+        }
+        let refused = match waiting.refused {
+            Some(DropReason::Busy) if may_wait => {
+                waiting.defer();
+                return self.touch(pending.client);
+            }
+            Some(DropReason::Busy) => Some(busy()),
+            Some(DropReason::TooLarge) => Some(too_large(answer_bytes_max)),
+            None => None,
+        };
+        let shape = std::mem::replace(&mut waiting.shape, ReplyForm::Done);
+        let (stepped, writes, gathered) = (shape.is_step(), waiting.writes, waiting.gathered);
+        let outcomes = std::mem::take(&mut waiting.outcomes).into_iter().flatten();
+        let next = match refused {
+            Some(reply) => NextStep::Answer(reply),
+            None => shape.conclude(&waiting.keys, outcomes, waiting.drawn.levels.write),
+        };
+        match next {
+            NextStep::Answer(reply) => {
+                client.writing -= usize::from(writes);
+                client.two_step_running &= !stepped;
+                self.conclude(pending.client, pending.slot, reply, !writes);
+            }
+            NextStep::More(work) => {
+                *waiting = QuorumCommand::new(&work, waiting.map, waiting.drawn);
+                // The values that the first step found are dropped.
+                let weight = client.slots[index].weight - gathered;
+                client.weigh(index, weight, &mut self.weight);
+                client.due.push((pending.slot, work.operations.into_iter().enumerate().collect()));
+                self.touch(pending.client);
+            }
+        }
+    }
+
+    /// Notes that the cell had no room for a part, if the part can begin again later. It can if it reads or
+    /// deletes its key, and if other parts of its command will end and free room. Returns whether it can.
+    fn turn_away(&mut self, pending: &PendingRequest) -> bool {
+        let Some(OperationDescription { deed: OperationKind::Read | OperationKind::Delete, .. }) =
+            &pending.operation
+        else {
+            return false;
+        };
+        let Some(client) = self.clients.get_mut(&pending.client) else { return false };
+        let index = (pending.slot - client.first) as usize;
+        let State::Quorum(waiting) = &mut client.slots[index].state else {
+            unreachable!("what is pending has no answer yet")
+        };
+        let can_begin_again = waiting.running() > 1 && waiting.refused.is_none();
+        if can_begin_again {
+            waiting.turned_away.push(pending.part);
+        }
+        can_begin_again
+    }
+
+    fn changed(&mut self, id: u64, result: Result<(), resident::Unchanged>) {
+        let PendingRequest { client: id, slot, .. } = self.pending.remove(id as usize);
+        let reply = match result {
+            Ok(()) => Reply::OK,
+            Err(why) => Reply::Error(format!("ERR {why}")),
+        };
+        self.conclude(id, slot, reply, false);
+    }
+}
+
+impl maps::Front for RedisClients {
+    fn attach(&mut self, process: ProcessId) {
+        self.me = Some(process);
+    }
+
+    fn event(&mut self, event: resident::Event, now: Time) {
+        match event {
+            resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
+            resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
+            resident::Event::Changed { id, result } => self.changed(id.0, result),
+            resident::Event::Roster(roster) => {
+                self.roster = Some(roster);
+                self.epoch += 1;
+            }
+            resident::Event::Lacks(_) | resident::Event::Wedged => {}
+        }
+    }
+
+    fn answered(&mut self, id: u64, outcome: strategy::Outcome, now: Time) {
+        let pending = self.pending.remove(id as usize);
+        self.figures.answered(now.since(pending.began), outcome.is_ok());
+        let HeldLimits { client_bytes_max, bytes_max, .. } = self.settings.held;
+        let Some(client) = self.clients.get_mut(&pending.client) else { return };
+        let index = (pending.slot - client.first) as usize;
+        let bytes = answer_bytes(&outcome);
+        let is_over =
+            client.weight + bytes > DEFERRED_ABOVE * client_bytes_max || self.weight + bytes > bytes_max;
+        let State::Strategy(asking) = &mut client.slots[index].state else {
+            unreachable!("what is asked has no answer yet")
+        };
+        if index > 0 && is_over && matches!(asking.form, strategies::StrategyReply::Read(_)) {
+            asking.deferred = true;
+            return self.touch(pending.client);
+        }
+        let writes = asking.writes;
+        let State::Strategy(asking) =
+            std::mem::replace(&mut client.slots[index].state, State::Ready(Reply::Null))
+        else {
+            unreachable!("it was looked at above")
+        };
+        let wall = now.0.saturating_add_signed(clock::wall_offset());
+        let reply = asking.form.answer(outcome, wall);
+        self.conclude(pending.client, pending.slot, reply, !writes);
+    }
+}
+
+impl Door<maps::Kind> for RedisClients {
+    fn opened(&mut self, client: ClientId, _: Time) {
+        let Settings { level, map, .. } = &self.settings;
+        let session = ClientSession::new(client.number(), map.clone(), *level);
+        self.connections += 1;
+        self.add(client, session, false);
+    }
+
+    fn take(&mut self, id: ClientId, input: &[u8], now: Time, ask: &mut dyn FnMut(Command)) -> (usize, Flow) {
+        let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+        for (slot, parts) in std::mem::take(&mut client.due) {
+            let slots = self.clients.get(&id).map(|client| (&client.slots, client.first));
+            let due = slots.and_then(|(slots, first)| slots.get((slot - first) as usize));
+            let Some(RequestSlot { state: State::Quorum(waiting), .. }) = due else {
+                unreachable!("a step that is due has no answer yet")
+            };
+            let (map, drawn) = (waiting.map, waiting.drawn);
+            self.hand_on((id, slot), parts.into_iter(), (map, drawn), now, ask);
+        }
+        let mut taken = 0;
+        for _ in 0..REQUESTS_PER_TURN {
+            let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+            if client.closing {
+                return (input.len(), Flow::End);
+            }
+            let is_laden = client.weight >= self.settings.held.client_bytes_max && !client.slots.is_empty();
+            if client.two_step_running
+                || client.slots.len() >= IN_FLIGHT_MAX
+                || is_laden
+                || !self.gate.is_open()
+            {
+                client.paused = true;
+                return (taken, Flow::Held);
+            }
+            let rest = &input[taken..];
+            let parsed = client.parser.parse(rest);
+            match parsed {
+                Ok(None) => return (taken, Flow::Wait),
+                Ok(Some(length)) => {
+                    let strings = client.parser.take_strings();
+                    let unquoted = client.parser.take_unquoted();
+                    let request = unquoted.as_deref().unwrap_or(&rest[..length]);
+                    if rest[0] != b'*' && is_http(request, &strings) {
+                        client.closing = true;
+                        self.figures.malformed();
+                        self.answer(id, Reply::Error(String::from(NO_HTTP)));
+                        return (input.len(), Flow::End);
+                    }
+                    let place = client.place.filter(|(epoch, _)| *epoch == self.epoch);
+                    let place = (place.map(|(_, place)| place), client.session.is_barred());
+                    let begun = self.request(id, (request, &strings), place, now, ask);
+                    let Some(client) = self.clients.get_mut(&id) else { return (input.len(), Flow::End) };
+                    client.parser.give_back(strings);
+                    if !begun {
+                        client.paused = true;
+                        return (taken, Flow::Held);
+                    }
+                    taken += length;
+                    self.commands += 1;
+                }
+                Err(malformed) => {
+                    client.closing = true;
+                    self.figures.malformed();
+                    self.answer(id, Reply::Error(format!("ERR {malformed}")));
+                    return (input.len(), Flow::End);
+                }
+            }
+        }
+        (taken, if taken < input.len() { Flow::More } else { Flow::Wait })
+    }
+
+    fn give(&mut self, clients: &mut Clients) {
+        for id in clients.take_drained() {
+            self.touch(id);
+        }
+        // A request that is repeated here may be answered at once.
+        while let Some(id) = self.touched.pop() {
+            let is_crowded = self.clients.len() > CLIENTS_ROOMY;
+            let Some(client) = self.clients.get_mut(&id) else { continue };
+            client.touched = false;
+            if let Some(out) = clients.output(id) {
+                let most = self.settings.held.client_bytes_max;
+                while let Some(RequestSlot { state: State::Ready(_), .. }) = client.slots.front()
+                    && out.len() <= most
+                {
+                    let Some(RequestSlot { state: State::Ready(reply), weight, reply_suppressed }) =
+                        client.slots.pop_front()
+                    else {
+                        break;
+                    };
+                    client.first += 1;
+                    client.weight -= weight;
+                    self.weight -= weight;
+                    if !reply_suppressed {
+                        reply.encode(client.session.version, out);
+                    }
+                }
+                if out.len() > most && !client.slots.is_empty() {
+                    clients.notify_when_drained(id, most);
+                    continue;
+                }
+            }
+            if client.slots.is_empty() && is_crowded {
+                client.slots.shrink_to(SLOTS_KEPT);
+            }
+            match client.slots.front_mut() {
+                Some(RequestSlot { state: State::Quorum(waiting), .. }) if waiting.deferred => {
+                    waiting.deferred = false;
+                    client.due.push((client.first, waiting.all_reads()));
+                }
+                Some(RequestSlot { state: State::Strategy(asking), .. }) if asking.deferred => {
+                    asking.deferred = false;
+                    let (map, keys) = (asking.map, asking.keys.clone());
+                    self.ask_again(id, map, keys);
+                    continue;
+                }
+                _ => {}
+            }
+            if !client.due.is_empty() {
+                client.paused = false;
+                clients.wake(id);
+            } else if client.paused && !client.two_step_running {
+                client.paused = false;
+                clients.resume(id);
+            }
+            if client.closing && client.slots.is_empty() {
+                clients.end(id);
+            }
+        }
+        self.process_handover_orders(clients);
+    }
+
+    fn closed(&mut self, client: ClientId) {
+        self.remove(client);
+    }
+
+    fn crowded(&mut self) -> &'static [u8] {
+        b"-ERR max number of clients reached\r\n"
+    }
+}
+
+impl RedisClients {
+    /// Asks a map of another strategy again for the values of the client's first request.
+    fn ask_again(&mut self, client: ClientId, map: MapId, keys: Vec<Bytes>) {
+        let Some(slot) = self.clients.get(&client).map(|it| it.first) else { return };
+        let now = clock::now();
+        let id =
+            self.pending.insert(PendingRequest { client, slot, part: 0, began: now, operation: None }) as u64;
+        self.operations += 1;
+        if let Err(undone) = self.strategies.ask(id, map, strategy::keyspace::Request::Read(keys)) {
+            maps::Front::answered(self, id, Err(undone), now);
+        }
+    }
+}
+
+impl RedisClient {
+    /// Adds a request of this weight. Returns its number.
+    fn push(&mut self, state: State, weight: usize, total: &mut usize) -> u64 {
+        let reply_suppressed = self.session.replies != Replies::On;
+        if self.session.replies == Replies::SkipNext {
+            self.session.replies = Replies::On;
+        }
+        self.weight += weight;
+        *total += weight;
+        self.slots.push_back(RequestSlot { state, weight, reply_suppressed });
+        self.first + self.slots.len() as u64 - 1
+    }
+
+    /// Changes the weight of a slot.
+    fn weigh(&mut self, index: usize, weight: usize, total: &mut usize) {
+        let before = std::mem::replace(&mut self.slots[index].weight, weight);
+        self.weight = self.weight - before + weight;
+        *total = *total - before + weight;
+    }
+
+    /// Whether a command has to wait for one under way, because they share a key and one of them writes it.
+    fn conflicts(&self, map: MapId, work: &CommandPlan) -> bool {
+        let writes = work.writes();
+        if !writes && self.writing == 0 {
+            return false;
+        }
+        let shares = |waiting: &QuorumCommand| {
+            let named = |(key, _): &(Bytes, Action)| waiting.keys.contains(key);
+            let is_long = work.operations.len() * waiting.keys.len() > PAIRS_MAX;
+            waiting.map == map && (writes || waiting.writes) && (is_long || work.operations.iter().any(named))
+        };
+        self.slots.iter().any(|slot| matches!(&slot.state, State::Quorum(waiting) if shares(waiting)))
+    }
+}
+
+impl QuorumCommand {
+    fn new(work: &CommandPlan, map: MapId, drawn: DrawnLevels) -> QuorumCommand {
+        QuorumCommand {
+            shape: work.shape.clone(),
+            map,
+            drawn,
+            keys: work.operations.iter().map(|(key, _)| key.clone()).collect(),
+            outcomes: work.operations.iter().map(|_| None).collect(),
+            left: work.operations.len(),
+            turned_away: Vec::new(),
+            writes: work.writes(),
+            gathered: 0,
+            refused: None,
+            deferred: false,
+        }
+    }
+
+    /// Whether the command changes nothing, so that it can be repeated.
+    fn only_reads(&self) -> bool {
+        !self.writes && !self.shape.is_step() && !self.keys.is_empty()
+    }
+
+    /// Removes the value from an outcome if the answer does not contain it.
+    fn reduced(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Found { value, expires, wall, newest, level } if !self.shape.tells_value() => {
+                let value = match value {
+                    Value::Nothing => Value::Nothing,
+                    Value::String(_) => Value::String(Bytes::new()),
+                    Value::Hash(_) => Value::Hash(Vec::new()),
+                };
+                Outcome::Found { value, expires, wall, newest, level }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Drops the values that were found. Returns their size in bytes.
+    fn drop_values(&mut self) -> usize {
+        if self.gathered > 0 {
+            self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
+        }
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Waits, without values, until the request is the first.
+    fn defer(&mut self) {
+        self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
+        (self.left, self.refused, self.deferred) = (self.keys.len(), None, true);
+    }
+
+    /// Returns the reads of the command, to be repeated.
+    fn all_reads(&self) -> OperationParts {
+        (0..self.keys.len()).map(|part| (part, (self.keys[part].clone(), Action::Read))).collect()
+    }
+
+    /// Returns the number of parts that are under way.
+    fn running(&self) -> usize {
+        self.left - self.turned_away.len()
+    }
+
+    /// Returns parts that begin again because another part ended. If none may begin again, ends those that
+    /// were turned away.
+    fn begin_again(&mut self, had_no_room: bool) -> OperationParts {
+        if self.refused.is_some() || had_no_room && self.running() == 0 {
+            for part in std::mem::take(&mut self.turned_away) {
+                self.outcomes[part] = Some(Outcome::Rejected(Rejection::Busy));
+                self.left -= 1;
+            }
+        }
+        if had_no_room {
+            return OperationParts::new();
+        }
+        let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
+        // A first step reads, and a second step of several parts deletes.
+        let action = if matches!(self.shape, ReplyForm::Second(_)) { Action::Delete } else { Action::Read };
+        self.turned_away
+            .drain(first..)
+            .map(|part| (part, (self.keys[part].clone(), action.clone())))
+            .collect()
+    }
+}
+
+/// The size of the value in an outcome, in bytes.
+fn value_bytes(outcome: &Outcome) -> usize {
+    match outcome {
+        Outcome::Found { value, .. } => bytes_of(value),
+        _ => 0,
+    }
+}
+
+/// The size of the values in an answer of another strategy, in bytes.
+fn answer_bytes(outcome: &strategy::Outcome) -> usize {
+    match outcome {
+        Ok(strategy::keyspace::Answer::Found(found)) => found.iter().map(|(value, _)| bytes_of(value)).sum(),
+        _ => 0,
+    }
+}
+
+fn bytes_of(value: &Value) -> usize {
+    match value {
+        Value::Nothing => 0,
+        Value::String(value) => value.len(),
+        Value::Hash(fields) => {
+            fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum()
+        }
+    }
+}
+
+/// Memory of a field in addition to its name and value, in bytes.
+const FIELD_BYTES: usize = 64;
+
+fn busy() -> Reply {
+    Reply::Error(String::from(
+        "BUSY the clients of this cell wait for as many bytes of answers as it holds at a time: nothing was done",
+    ))
+}
+
+fn too_large(most: usize) -> Reply {
+    Reply::Error(format!(
+        "TOOLARGE the answer would have more than {most} bytes: read fewer keys or fields at once"
+    ))
+}
+
+/// Whether a request of one line is the first line of HTTP. A web page can make a browser send one here.
+fn is_http(input: &[u8], strings: &[std::ops::Range<usize>]) -> bool {
+    matches!(strings, [_, _, version] if input[version.clone()].starts_with(b"HTTP/"))
+}
+
+/// The last answer to a browser.
+pub(super) const NO_HTTP: &str = "ERR Protocol error: this is HTTP, and the Redis protocol is spoken here";
+
+/// Length of the longest command name that could be known, in bytes.
+const NAME_BYTES: usize = 32;
+
+/// Returns a name in capitals. A name that is too long to be known is returned unchanged.
+fn capital<'a>(name: &'a [u8], space: &'a mut [u8; NAME_BYTES]) -> &'a [u8] {
+    match space.get_mut(..name.len()) {
+        None => name,
+        Some(space) => {
+            space.copy_from_slice(name);
+            space.make_ascii_uppercase();
+            space
+        }
+    }
+}

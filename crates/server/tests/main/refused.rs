@@ -1,0 +1,546 @@
+//! Messages and data that PostgreSQL refuses or ignores, with PostgreSQL 15's answer to each.
+
+use bytes::Bytes;
+use futures_util::{SinkExt, pin_mut};
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::{
+    Gateway,
+    raw::{Raw, bind, execute, kinds, message, parse, query, sync},
+};
+
+/// Returns the SQLSTATEs of the errors among messages.
+fn errors(said: &[super::raw::Said]) -> Vec<String> {
+    said.iter().filter(|said| said.kind == 'E').map(|said| said.field(b'C')).collect()
+}
+
+async fn rows(client: &Client, sql: &str) -> Vec<Vec<Option<String>>> {
+    let messages = client.simple_query(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => {
+            Some((0..row.len()).map(|index| row.get(index).map(str::to_owned)).collect())
+        }
+        _ => None,
+    });
+    rows.collect()
+}
+
+async fn code(client: &Client, sql: &str) -> String {
+    match client.simple_query(sql).await {
+        Ok(_) => "00000".to_owned(),
+        Err(error) => error.code().expect("it is the server's").code().to_owned(),
+    }
+}
+
+#[tokio::test]
+async fn while_an_error_is_passed_over_only_sync_counts() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (a int primary key)").await.unwrap();
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    let pipeline = [
+        parse("", "select nothing from nowhere"),
+        query("insert into t values (1)"),
+        message(b'H', b""),
+        parse("", "insert into t values (2)"),
+        bind("", &[], &[], &[]),
+        execute("", 0),
+        query("insert into t values (3); insert into t values (4)"),
+        message(b'Q', b"\xff\0"),
+        sync(),
+        query("select 1"),
+    ];
+    raw.send(&pipeline.concat()).await.unwrap();
+    let said = raw.until_ready().await;
+    assert_eq!((kinds(&said).as_str(), errors(&said)), ("EZ", vec!["42P01".to_owned()]));
+    assert_eq!(kinds(&raw.until_ready().await), "TDCZ", "one ReadyForQuery for one Sync");
+    assert!(rows(&client, "select a from t").await.is_empty(), "what was passed over is not executed");
+}
+
+#[tokio::test]
+async fn a_finished_portal_is_named_and_not_run_again() {
+    let gateway = Gateway::start().await;
+    gateway.connect().await.batch_execute("create table t (a int primary key)").await.unwrap();
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    let write = [parse("", "insert into t values (1)"), bind("", &[], &[], &[]), execute("", 0)].concat();
+    raw.send(&[write, execute("", 0), sync()].concat()).await.unwrap();
+    let said = raw.until_ready().await;
+    assert_eq!((kinds(&said).as_str(), errors(&said)), ("12CEZ", vec!["55000".to_owned()]));
+    raw.send(&[execute("", 0), sync()].concat()).await.unwrap();
+    assert_eq!(errors(&raw.until_ready().await), ["34000"], "Sync takes it along");
+    let read = [parse("", "select 1"), bind("", &[], &[], &[]), execute("", 0), execute("", 0), sync()];
+    raw.send(&read.concat()).await.unwrap();
+    assert_eq!(kinds(&raw.until_ready().await), "12DCCZ", "a read that is at its end has no more rows");
+    let ended = [
+        query("begin"),
+        parse("c", "commit"),
+        bind("c", &[], &[], &[]),
+        execute("", 0),
+        execute("", 0),
+        sync(),
+    ];
+    raw.send(&ended.concat()).await.unwrap();
+    raw.until_ready().await;
+    assert_eq!(errors(&raw.until_ready().await), ["34000"], "a block takes its portals along");
+}
+
+#[tokio::test]
+async fn a_text_that_is_not_utf8_does_not_end_the_session() {
+    let gateway = Gateway::start().await;
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    raw.send(&message(b'Q', b"select '\xe4\xf6'\0")).await.unwrap();
+    let said = raw.until_ready().await;
+    assert_eq!((kinds(&said).as_str(), errors(&said)), ("EZ", vec!["22021".to_owned()]));
+    assert!(said[0].field(b'M').ends_with("0xe4 0xf6 0x27"), "{}", said[0].field(b'M'));
+    for bad in [
+        message(b'P', b"\0select '\xff'\0\0\0"),
+        message(b'P', b"\xff\0select 1\0\0\0"),
+        message(b'D', b"S\xff\0"),
+        message(b'C', b"P\xff\0"),
+        message(b'B', b"\xff\0\0\0\0\0\0\0\0"),
+        message(b'E', b"\xff\0\0\0\0\0"),
+    ] {
+        raw.send(&[bad, sync()].concat()).await.unwrap();
+        let said = raw.until_ready().await;
+        assert_eq!((kinds(&said).as_str(), errors(&said)), ("EZ", vec!["22021".to_owned()]));
+    }
+    raw.send(&query("select 1")).await.unwrap();
+    assert_eq!(kinds(&raw.until_ready().await), "TDCZ");
+}
+
+#[tokio::test]
+async fn values_in_binary_are_of_their_types() {
+    let gateway = Gateway::start().await;
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    let numeric = |words: [u16; 4], digits: &[u16]| -> Vec<u8> {
+        words.iter().chain(digits).flat_map(|word| word.to_be_bytes()).collect()
+    };
+    let array = |dimensions: i32, flags: i32, bounds: &[i32], elements: &[u8]| -> Vec<u8> {
+        let mut bytes: Vec<u8> = [dimensions, flags, 23].iter().flat_map(|word| word.to_be_bytes()).collect();
+        bytes.extend(bounds.iter().flat_map(|bound| bound.to_be_bytes()));
+        bytes.extend(elements);
+        bytes
+    };
+    let one = [0, 0, 0, 4, 0, 0, 0, 1];
+    let cases: Vec<(&str, Vec<u8>, &str)> = vec![
+        ("date", 2_147_483_646i32.to_be_bytes().to_vec(), "22008"),
+        ("date", 2_145_031_949i32.to_be_bytes().to_vec(), "22008"),
+        ("date", 2_145_031_948i32.to_be_bytes().to_vec(), "5874897-12-31"),
+        ("date", (-2_451_545i32).to_be_bytes().to_vec(), "4714-11-24 BC"),
+        ("date", (-2_451_546i32).to_be_bytes().to_vec(), "22008"),
+        ("date", i32::MAX.to_be_bytes().to_vec(), "infinity"),
+        ("date", i32::MIN.to_be_bytes().to_vec(), "-infinity"),
+        ("timestamp", (i64::MAX - 1).to_be_bytes().to_vec(), "22008"),
+        ("timestamp", 9_223_371_331_200_000_000i64.to_be_bytes().to_vec(), "22008"),
+        ("timestamp", 9_223_371_331_199_999_999i64.to_be_bytes().to_vec(), "294276-12-31 23:59:59.999999"),
+        ("timestamp", (-211_813_488_000_000_001i64).to_be_bytes().to_vec(), "22008"),
+        ("timestamptz", (i64::MIN + 1).to_be_bytes().to_vec(), "22008"),
+        ("timestamptz", i64::MIN.to_be_bytes().to_vec(), "-infinity"),
+        ("timestamptz", i64::MAX.to_be_bytes().to_vec(), "infinity"),
+        ("date", vec![0; 3], "08P01"),
+        ("date", vec![0; 5], "22P03"),
+        ("bool", vec![2], "t"),
+        ("bool", vec![], "08P01"),
+        ("text", b"a\0b".to_vec(), "22021"),
+        ("text", b"\xff".to_vec(), "22021"),
+        ("numeric", numeric([1, 0, 0, 0], &[7]), "7"),
+        ("numeric", numeric([1, 0, 0x4000, 2], &[7]), "-7.00"),
+        ("numeric", numeric([2, 0, 0, 1], &[7, 1234]), "7.1"),
+        ("numeric", numeric([1, 0, 0, 0], &[10_000]), "22P03"),
+        ("numeric", numeric([1, 0, 0, 0x4000], &[7]), "22P03"),
+        ("numeric", numeric([1, 0, 0x1234, 0], &[7]), "22P03"),
+        ("numeric", numeric([1, 0, 0, 0], &[7, 7]), "22P03"),
+        ("numeric", numeric([0xffff, 0, 0, 0], &[]), "08P01"),
+        // PostgreSQL has NaN and infinity; numeric here does not.
+        ("numeric", numeric([0, 0, 0xc000, 0], &[]), "0A000"),
+        ("numeric", numeric([0, 0, 0xd000, 0], &[]), "0A000"),
+        ("numeric", numeric([0, 0, 0xf000, 0], &[]), "0A000"),
+        ("int[]", array(1, 0, &[1, 1], &one), "{1}"),
+        ("int[]", array(1, 2, &[1, 1], &one), "22P03"),
+        ("int[]", array(-1, 0, &[], &[]), "22P03"),
+        ("int[]", array(1, 0, &[1, 1], &[0xff, 0xff, 0xff, 0xfe]), "22P03"),
+        ("int[]", array(1, 1, &[1, 1], &[0xff; 4]), "{NULL}"),
+        // PostgreSQL has these arrays; here an array has one dimension and begins at 1.
+        ("int[]", array(1, 0, &[1, 0], &one), "0A000"),
+        ("int[]", array(2, 0, &[1, 1, 1, 1], &one), "0A000"),
+    ];
+    for (ty, bytes, expected) in cases {
+        let statement = parse("", &format!("select $1::{ty}"));
+        let bound = bind("", &[1], &[Some(&bytes)], &[0]);
+        raw.send(&[statement, bound, execute("", 0), sync()].concat()).await.unwrap();
+        let said = raw.until_ready().await;
+        let got = match errors(&said).pop() {
+            Some(code) => code,
+            None => {
+                let row = said.iter().find(|said| said.kind == 'D').expect("a row").row();
+                String::from_utf8_lossy(row[0].expect("no NULL")).into_owned()
+            }
+        };
+        assert_eq!(got, expected, "{ty} of {bytes:?}");
+    }
+    let length = message(b'B', b"\0\0\0\0\0\x01\xff\xff\xff\xfe\0\0");
+    raw.send(&[parse("", "select $1::int"), length, sync()].concat()).await.unwrap();
+    let refused = raw.next().await.into_iter().chain(raw.next().await).any(|said| said.kind == 'E');
+    assert!(refused, "a length of -2 is no NULL");
+}
+
+#[tokio::test]
+async fn copied_lines_end_as_the_first_one() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (a text)").await.unwrap();
+    for (data, options, expected) in LINES {
+        client.batch_execute("delete from t").await.unwrap();
+        let sink = client.copy_in::<_, Bytes>(&format!("copy t from stdin {options}")).await.unwrap();
+        pin_mut!(sink);
+        sink.send(Bytes::from_static(data)).await.unwrap();
+        let done = sink.finish().await.map(drop).map_err(|error| error.code().unwrap().code().to_owned());
+        let loaded = client.query("select a from t", &[]).await.unwrap();
+        let mut loaded: Vec<Option<String>> = loaded.iter().map(|row| row.get(0)).collect();
+        let mut wanted: Vec<Option<String>> =
+            expected.unwrap_or_default().iter().map(|text| text.map(str::to_owned)).collect();
+        loaded.sort();
+        wanted.sort();
+        assert_eq!(
+            (done.err().as_deref(), loaded),
+            (expected.err(), wanted),
+            "{:?} {options}",
+            String::from_utf8_lossy(data)
+        );
+    }
+}
+
+const TEXT: &str = "";
+const CSV: &str = "(format csv)";
+const HEADER: &str = "(header)";
+const ESCAPED: &str = "(format csv, quote '''', escape '\\')";
+
+/// The data, the options of COPY, and PostgreSQL 15's outcome: the loaded rows, or the SQLSTATE of its
+/// refusal.
+type Case = (&'static [u8], &'static str, Result<&'static [Option<&'static str>], &'static str>);
+
+const LINES: &[Case] = &[
+    (b"a\rb\n", TEXT, Err("22P04")),
+    (b"a\nb\r", TEXT, Err("22P04")),
+    (b"a\r\nb\n", TEXT, Err("22P04")),
+    (b"a\r\nb\r", TEXT, Err("22P04")),
+    (b"a\rb\r\n", TEXT, Err("22P04")),
+    (b"a\r\nb\r\n", TEXT, Ok(&[Some("a"), Some("b")])),
+    (b"a\rb\rc", TEXT, Ok(&[Some("a"), Some("b"), Some("c")])),
+    (b"a\r", TEXT, Ok(&[Some("a")])),
+    (b"a\r\n", TEXT, Ok(&[Some("a")])),
+    (b"a\\\nb\n", TEXT, Ok(&[Some("a\nb")])),
+    (b"a\\\r\nb\r\n", TEXT, Err("22P04")),
+    (b"a\\\r\nb\n", TEXT, Ok(&[Some("a\r"), Some("b")])),
+    (b"x\na\\\rb\n", TEXT, Ok(&[Some("x"), Some("a\rb")])),
+    (b"x\r\na\\\r\nb\r\n", TEXT, Err("22P04")),
+    (b"a\\", TEXT, Ok(&[Some("a")])),
+    (b"a\\\n", TEXT, Ok(&[Some("a\n")])),
+    (b"\\.\n", TEXT, Ok(&[])),
+    (b"a\n\\.\nb\n", TEXT, Ok(&[Some("a")])),
+    (b"a\\.\nb\n", TEXT, Ok(&[Some("a")])),
+    (b"a\n\\.x\nb\n", TEXT, Err("22P04")),
+    (b"a\n\\.", TEXT, Err("22P04")),
+    (b"a\r\n\\.\n", TEXT, Err("22P04")),
+    (b"a\r\n\\.\r\nb\r\n", TEXT, Ok(&[Some("a")])),
+    (b"a\n\\.\r\n", TEXT, Err("22P04")),
+    (b"a\r\\.\rb", TEXT, Ok(&[Some("a")])),
+    (b"a\r\\.\n", TEXT, Err("22P04")),
+    (b"\\.\r\nb", TEXT, Ok(&[])),
+    (b"\\..\n", TEXT, Err("22P04")),
+    (b"x\\.y\n", TEXT, Err("22P04")),
+    (b"\\\\.\n", TEXT, Ok(&[Some("\\.")])),
+    (b"\\\\.\nz\n", TEXT, Ok(&[Some("\\."), Some("z")])),
+    (b"\\x41\\101\\q\n", TEXT, Ok(&[Some("AAq")])),
+    (b"\\0\n", TEXT, Err("22021")),
+    (b"\\x00\n", TEXT, Err("22021")),
+    (b"\\xff\n", TEXT, Err("22021")),
+    (b"\\N\n", TEXT, Ok(&[None])),
+    (b"a\\N\n", TEXT, Ok(&[Some("aN")])),
+    (b"\n\n", TEXT, Ok(&[Some(""), Some("")])),
+    (b"", TEXT, Ok(&[])),
+    (b"\n", TEXT, Ok(&[Some("")])),
+    (b"\\\n", TEXT, Ok(&[Some("\n")])),
+    (b"\xff\n", TEXT, Err("22021")),
+    (b"a\0b\n", TEXT, Err("22021")),
+    (b"\\xe4\\xf6\n", TEXT, Err("22021")),
+    (b"a\\\\\nb\n", TEXT, Ok(&[Some("a\\"), Some("b")])),
+    (b"a\\\\\r\nb\r\n", TEXT, Ok(&[Some("a\\"), Some("b")])),
+    (b"\r\r", TEXT, Ok(&[Some(""), Some("")])),
+    (b"\n\r", TEXT, Err("22P04")),
+    (b"\n\r\n", TEXT, Err("22P04")),
+    (b"a\r\r\nb", TEXT, Err("22P04")),
+    (b"a\rb\n", CSV, Err("22P04")),
+    (b"a\nb\r", CSV, Err("22P04")),
+    (b"a\r\nb\n", CSV, Err("22P04")),
+    (b"\"a\rb\"\nc\n", CSV, Ok(&[Some("a\rb"), Some("c")])),
+    (b"\"a\nb\"\rc\r", CSV, Ok(&[Some("a\nb"), Some("c")])),
+    (b"\"a\r\nb\"\nc\n", CSV, Ok(&[Some("a\r\nb"), Some("c")])),
+    (b"\\.\n", CSV, Ok(&[])),
+    (b"a\n\\.\nb\n", CSV, Ok(&[Some("a")])),
+    (b"a\n\\.x\nb\n", CSV, Ok(&[Some("a"), Some("\\.x"), Some("b")])),
+    (b"x\\.\nb\n", CSV, Ok(&[Some("x\\."), Some("b")])),
+    (b"a\n\\.", CSV, Ok(&[Some("a"), Some("\\.")])),
+    (b"a\r\n\\.\n", CSV, Err("22P04")),
+    (b"a\r\n\\.\r\nb", CSV, Ok(&[Some("a")])),
+    (b"\"\n\\.\n\"\n", CSV, Ok(&[Some("\n\\.\n")])),
+    (b"\"x\n\\.\n\"\ny\n", CSV, Ok(&[Some("x\n\\.\n"), Some("y")])),
+    (b"\"\\.\"\n", CSV, Ok(&[Some("\\.")])),
+    (b"a\n\"\n", CSV, Err("22P04")),
+    (b"\"a\"\"b\"\n", CSV, Ok(&[Some("a\"b")])),
+    (b"\"a\\\"b\"\n", CSV, Err("22P04")),
+    (b"\n", CSV, Ok(&[None])),
+    (b"\"\"\n", CSV, Ok(&[Some("")])),
+    (b"a\rb\r\n", CSV, Err("22P04")),
+    (b"\\\n", CSV, Ok(&[Some("\\")])),
+    (b"a\r\n\"b\nc\"\r\n", CSV, Ok(&[Some("a"), Some("b\nc")])),
+    (b"a\n\\.\r\nb\n", CSV, Err("22P04")),
+    (b"a\r\\.\nb\r", CSV, Err("22P04")),
+    (b"'a\\'b'\n", ESCAPED, Ok(&[Some("a'b")])),
+    (b"'a\\\\'\nb\n", ESCAPED, Ok(&[Some("a\\"), Some("b")])),
+    (b"'a\\\nb'\n", ESCAPED, Ok(&[Some("a\\\nb")])),
+    (b"'\\\\\\''\n", ESCAPED, Ok(&[Some("\\'")])),
+    (b"\\\n", ESCAPED, Ok(&[Some("\\")])),
+    (b"\\.\n", ESCAPED, Ok(&[])),
+    (b"h\na\n", HEADER, Ok(&[Some("a")])),
+    (b"h\ra\n", HEADER, Err("22P04")),
+    (b"h\r\na\n", HEADER, Err("22P04")),
+    (b"\\.\na\n", HEADER, Ok(&[])),
+    (b"", HEADER, Ok(&[])),
+];
+
+/// The door refuses a clause that only PostgreSQL has by its name. A clause that only other databases have is
+/// a syntax error.
+#[tokio::test]
+async fn clauses_that_nobody_binds_are_refused() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table f (a int primary key, b int, c text)").await.unwrap();
+    client.batch_execute("insert into f values (1, 10, 'x'), (2, 20, 'y'), (3, 30, 'z')").await.unwrap();
+    for sql in [
+        "select a from f order by a fetch first 2 rows with ties",
+        "select a from f tablesample system (1)",
+        "select relname from pg_class tablesample system (0)",
+        "select a from f for update",
+        "select distinct on (b) a from f",
+        "select a into g from f",
+        "select sum(a) over w from f window w as (order by a)",
+        "select percentile_cont(0.5) within group (order by a) from f",
+        "select array_agg(a order by a desc nulls last) from (values (1), (null), (2)) as t(a)",
+        "select row_number() over (order by a nulls first) from (values (1), (null)) as t(a)",
+        "update f set b = 2 from f as g",
+        "delete from f using f as g",
+        "insert into f (f.a) values (4)",
+        "update f set f.b = 2",
+        "with x as (select 1) insert into f values (4, 1, '')",
+        "insert into f with x as (select 1) values (4, 1, '')",
+        "insert into f values (4, 1, '') fetch first row only",
+        "create temp table g (a int)",
+        "create table g (a int) inherits (f)",
+        "create table g (like f)",
+        "create table g as select 1",
+        "create table g (a int primary key deferrable)",
+        "create table g (a int) partition by hash (a)",
+        "select '{{1,2},{3,4}}'::int[]",
+        "select array[[1,2],[3,4]]",
+        "select '[0:1]={1,2}'::int[]",
+        "select interval '1.5' second(3)",
+    ] {
+        assert_eq!(code(&client, sql).await, "0A000", "{sql}");
+    }
+    for sql in [
+        "select a from f order by a limit 1 fetch first row only",
+        "select a from f join f g",
+        "select a from f limit 1, 2",
+        "select top 1 a from f",
+        "select * exclude (a) from f",
+        "select a from f qualify row_number() over () = 1",
+        "select a from f prewhere a = 1",
+        "from f",
+        "insert into table f values (4, 1, '')",
+        "insert f values (4, 1, '')",
+        "insert or ignore into f values (4, 1, '')",
+        "insert into f set a = 1",
+        "replace into f values (4, 1, '')",
+        "insert into f values (4, 1, '') as n",
+        "update f as t(x) set b = 1",
+        "delete from f as t(x)",
+        "update f set b = 2 limit 1",
+        "delete from f order by a limit 1",
+        "create table g (a int default 1 default 2)",
+        "create table g (a int, primary key (a desc))",
+        "create or replace table g (a int)",
+        "explain query plan select 1",
+        "describe f",
+        "explain (nonsense) select 1",
+        "copy f to stdout (header, header)",
+        "set global work_mem = '1MB'",
+    ] {
+        assert_eq!(code(&client, sql).await, "42601", "{sql}");
+    }
+    let all = rows(&client, "select a from f order by a").await;
+    assert_eq!(all.len(), 3, "nothing that was refused is done");
+    assert_eq!(code(&client, "select 1 from g").await, "42P01");
+}
+
+/// A client whose time zone was refused cannot send a time without a zone, which the door would read in
+/// another zone.
+#[tokio::test]
+async fn a_time_without_a_zone_needs_a_zone_that_was_granted() {
+    let gateway = Gateway::start().await;
+    let (ip, port) = (gateway.address.ip(), gateway.address.port());
+    let config =
+        |zone: &str| format!("host={ip} port={port} user=test dbname=test options='-c TimeZone={zone}'");
+    let tokyo = super::connect(&config("Asia/Tokyo")).await;
+    let create = "create table t (a int primary key, tz timestamptz default now(), ts timestamp)";
+    tokyo.batch_execute(create).await.unwrap();
+    let local = [
+        "insert into t (a, tz) values (1, '2020-01-01 00:00')",
+        "insert into t (a, tz) values (1, timestamp '2020-01-01 00:00')",
+        "insert into t (a, tz) values (1, date '2020-01-01')",
+        "insert into t (a, tz) values (1, localtimestamp)",
+        "update t set tz = ts",
+        "select a from t where tz < '2020-01-01'",
+        "select a from t where tz = ts",
+        "create table u (a int primary key, tz timestamptz default '2020-01-01')",
+        "prepare p as insert into t (a, tz) values (1, $1::timestamp)",
+    ];
+    for sql in &local[..8] {
+        assert_eq!(code(&tokyo, sql).await, "0A000", "{sql}");
+    }
+    tokyo.batch_execute(local[8]).await.unwrap();
+    assert_eq!(code(&tokyo, "execute p ('2020-01-01')").await, "0A000");
+    let sink = tokyo.copy_in::<_, Bytes>("copy t (a, tz) from stdin").await.unwrap();
+    pin_mut!(sink);
+    sink.send(Bytes::from_static(b"1\t2020-01-01 00:00:00\n")).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap_err().code().unwrap().code(), "0A000");
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    raw.send(&query("select 1")).await.unwrap();
+    raw.until_ready().await;
+    for sql in [
+        "insert into t (a, tz, ts) values (1, '2020-01-01 00:00+09', '2020-01-01')",
+        "insert into t (a, tz) values (2, 'epoch'), (3, 'infinity'), (4, '2020-01-01 00:00 UTC'), (5, now())",
+        "select a from t where ts < '2020-01-01'",
+        "set time zone 'UTC'",
+        "insert into t (a, tz) values (6, '2020-01-01 00:00')",
+    ] {
+        assert_eq!(code(&tokyo, sql).await, "00000", "{sql}");
+    }
+    let shown = rows(&tokyo, "select tz from t where a = 1").await;
+    assert_eq!(shown, [[Some("2019-12-31 15:00:00+00".to_owned())]]);
+    tokyo.batch_execute("reset time zone").await.unwrap();
+    assert_eq!(code(&tokyo, local[0]).await, "0A000", "the client has what it connected with again");
+    for zone in ["UTC", "Etc/UTC", "GMT", "GMT0", "UCT", "Zulu", "+00", "00:00", "-00:00", "0"] {
+        let granted = super::connect(&config(zone)).await;
+        assert_eq!(code(&granted, "select '2020-01-01'::timestamptz").await, "00000", "{zone}");
+    }
+}
+
+/// The first statements of common programs. They spell supported statements differently.
+#[tokio::test]
+async fn clients_connect() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    for sql in [
+        "SET TIME ZONE INTERVAL '+00:00' HOUR TO MINUTE",
+        "SET TIME ZONE '+00'",
+        "SET TIME ZONE '00:00'",
+        "SET TIME ZONE 'UCT'",
+        "SET TIME ZONE 'GMT0'",
+        "SET TIME ZONE 0",
+        "SET intervalstyle = iso_8601",
+        "create table \"T t\" (a int primary key, b timestamp(6), c timestamp(6) with time zone)",
+        "select * from information_schema.sequences",
+    ] {
+        assert_eq!(code(&client, sql).await, "00000", "{sql}");
+    }
+    for (sql, expected) in [
+        ("SELECT * FROM current_schema()", "public"),
+        ("SELECT * FROM version()", "PostgreSQL"),
+        ("SELECT 'test.public.\"T t\"'::regclass", "\"T t\""),
+        ("SELECT '\"test\".\"public\".\"T t\"'::regclass", "\"T t\""),
+        ("SELECT '\"pg_catalog\".\"int4\"'::regtype::text", "integer"),
+        ("SELECT '{int,int8}'::regtype[]", "{integer,bigint}"),
+        ("SELECT 23::oid::regtype = any('{int,int8}'::regtype[])", "t"),
+        (
+            "SELECT count(*) FROM pg_type WHERE typinput = 'array_in(cstring,oid,integer)'::regprocedure AND typname = '_int4'",
+            "1",
+        ),
+        (
+            "WITH a AS (SELECT oid, typname FROM pg_type), b (n) AS (SELECT typname FROM a WHERE oid = 23) SELECT n FROM b",
+            "int4",
+        ),
+    ] {
+        let shown = rows(&client, sql).await;
+        let first = shown[0][0].as_deref().unwrap_or("NULL");
+        assert!(first.starts_with(expected), "{sql}: {first}");
+    }
+    assert_eq!(code(&client, "select interval '1 day'").await, "0A000", "it would be in another style");
+    assert_eq!(code(&client, "SET TIME ZONE 'Asia/Tokyo'").await, "0A000");
+    assert_eq!(code(&client, "SET TIME ZONE INTERVAL '+09:00' HOUR TO MINUTE").await, "0A000");
+    assert_eq!(code(&client, "with recursive a as (select 1) select * from a").await, "0A000");
+    let doubled: Vec<String> =
+        (1..20).map(|n| format!("a{n} as (select x.oid from a{} x, a{} y)", n - 1, n - 1)).collect();
+    let sql = format!("with a0 as (select oid from pg_am), {} select count(*) from a19", doubled.join(", "));
+    assert_eq!(code(&client, &sql).await, "54001");
+}
+
+/// A driver sends ROLLBACK after an error on its own. The answer to it must not hide the refusal, which named
+/// the effect that stands.
+#[tokio::test]
+async fn a_rollback_behind_a_refused_second_write_is_a_warning() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    client.batch_execute("create table t (a int primary key)").await.unwrap();
+    client.batch_execute("begin; insert into t values (1)").await.unwrap();
+    let refused = client.batch_execute("insert into t values (2)").await.unwrap_err();
+    let refused = refused.as_db_error().unwrap();
+    assert_eq!(refused.code().code(), "0A000");
+    assert!(refused.detail().unwrap().contains("INSERT 0 1 was applied and stands"), "{refused:?}");
+    assert!(refused.hint().unwrap().contains("Commit after each write"), "{refused:?}");
+    assert_eq!(code(&client, "insert into t values (3)").await, "25P02", "the block has failed");
+    assert_eq!(code(&client, "rollback").await, "00000");
+    assert_eq!(rows(&client, "select a from t").await.len(), 1, "the first write stands, as was said");
+    client.batch_execute("begin; insert into t values (4)").await.unwrap();
+    assert_eq!(code(&client, "rollback").await, "2D000", "nobody has told this client what stands");
+    let mut nested = "begin; savepoint s; insert into t values (5)".to_owned();
+    client.batch_execute(&nested).await.unwrap();
+    assert_eq!(code(&client, "insert into t values (6)").await, "0A000");
+    assert_eq!(code(&client, "rollback to s").await, "00000");
+    nested = "commit".to_owned();
+    assert_eq!(code(&client, &nested).await, "00000");
+}
+
+/// The gateway counts the bytes of answers that it gathers, and refuses an answer before it is whole.
+#[tokio::test]
+async fn what_is_gathered_is_bounded() {
+    let gateway = Gateway::start().await;
+    let client = gateway.connect().await;
+    let long = "x".repeat(1 << 20);
+    for sql in [
+        "select repeat('x', 60000000), repeat('x', 60000000), repeat('x', 60000000)",
+        "select a.attname from pg_attribute a, pg_attribute b, pg_attribute c",
+        "select count(*) from pg_attribute a, pg_attribute b, pg_attribute c",
+        "select string_agg(a.attname, '') from pg_attribute a, pg_attribute b",
+    ] {
+        let refused = code(&client, sql).await;
+        assert!(matches!(refused.as_str(), "53200" | "54000"), "{sql}: {refused}");
+    }
+    for number in 0..40 {
+        let prepared = format!("prepare p{number} as select '{long}'");
+        match code(&client, &prepared).await.as_str() {
+            "00000" => assert!(number < 30, "prepared statements have no bound"),
+            refused => {
+                assert_eq!(refused, "53200");
+                break;
+            }
+        }
+    }
+    client.batch_execute("deallocate all").await.unwrap();
+    client.batch_execute(&format!("prepare p as select '{long}'")).await.unwrap();
+    let (mut raw, _) = Raw::begin(gateway.address).await;
+    raw.send(&query(&format!("select '{long}'::int"))).await.unwrap();
+    let said = raw.until_ready().await;
+    assert_eq!(errors(&said), ["22P02"]);
+    assert!(said[0].body.len() < 40_000, "the text of an error is bounded: {}", said[0].body.len());
+}

@@ -1,0 +1,89 @@
+//! Processes that quit a group at any time, as one does that has lost its state: while it joins, while a view
+//! changes, with open sends. Half of them come back at once, within the view that they quit.
+
+use quorate_protocol::{
+    ProcessId,
+    group::{Command, Failure, GroupId},
+};
+use quorate_world::Violation;
+
+use super::{GroupWorkload, Kind, ProcessCommand, Stage, World, kind, status::PendingRequest};
+
+impl GroupWorkload {
+    /// Makes a process quit a group. A request for its counters follows; the answer shows that it has quit.
+    pub(super) fn quit(&mut self, world: &mut World, (machine, me): (usize, ProcessId), group: u64) {
+        let asked = self.pending.range((me, 0)..=(me, u64::MAX));
+        let asked = asked.filter(|(_, asked)| asked.group() == group);
+        let place = self.places.entry((me, group)).or_default();
+        let mut sends = false;
+        for (key, asked) in asked {
+            sends |= matches!(asked, PendingRequest::Send(..));
+            self.quitting.insert(*key);
+        }
+        if sends {
+            world.count("quit with sends under way");
+        }
+        if !place.inside {
+            world.count("quit while joining");
+        }
+        if let Some(Kind::Member(member)) = kind(world, machine)
+            && member.is_changing(GroupId(group))
+        {
+            world.count("quit while a view changes");
+        }
+        place.quits = true;
+        let quit = Command::Several(vec![
+            Command::Quit { group: GroupId(group) },
+            Command::Figures { token: group },
+        ]);
+        world.command(machine, ProcessCommand::Member(quit));
+    }
+
+    /// Checks the failure of a request whose process was asked to quit.
+    pub(super) fn ended_by_quit(
+        &mut self,
+        world: &mut World,
+        me: ProcessId,
+        asked: &PendingRequest,
+        failure: Failure,
+    ) -> Result<(), Violation> {
+        match (asked, failure) {
+            (PendingRequest::Send(..), Failure::NotSent) => {
+                world.count("not sent by one who quit");
+                self.unsent(me, asked);
+            }
+            (PendingRequest::Send(..), Failure::MaybeApplied) => {}
+            (
+                PendingRequest::Join(_) | PendingRequest::Flush(..) | PendingRequest::Save(..),
+                Failure::Wedged,
+            ) => {}
+            (asked, failure) => {
+                let what = format!("{me} quit, and {asked:?} failed: {failure}");
+                return Err(Violation::new("one outcome", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a process has quit a group: all its earlier requests there must have ended.
+    pub(super) fn has_quit(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        (machine, me): (usize, ProcessId),
+        group: u64,
+    ) -> Result<(), Violation> {
+        world.count("quit");
+        let quitting = self.quitting.range((me, 0)..=(me, u64::MAX));
+        let open = quitting.filter_map(|key| self.pending.get(key)).find(|asked| asked.group() == group);
+        if let Some(asked) = open {
+            return Err(Violation::new("one outcome", format!("{me} has quit, and {asked:?} is open")));
+        }
+        self.check.left(me, group);
+        self.places.entry((me, group)).or_default().quit();
+        if stage.chance.happens(0.5) {
+            self.join(stage, world, (machine, me), group);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,55 @@
+//! Checks a replica after each step: its sessions, its state, and its memory against its bounds.
+
+use quorate_protocol::service::Replica;
+use quorate_world::Violation;
+
+use super::{
+    ServiceWorkload, Stage, World,
+    process::{HostedReplica, STATES_APART, digest, hosted},
+};
+
+impl ServiceWorkload {
+    /// Checks the replica on `machine`, if there is one, after a step of it.
+    pub(super) fn check_step(
+        &mut self,
+        stage: &Stage,
+        world: &World,
+        machine: usize,
+    ) -> Result<(), Violation> {
+        let Some(HostedReplica { replica, host, .. }) = hosted(world, machine) else { return Ok(()) };
+        let instance = replica.chosen();
+        self.check.sessions(instance, || replica.sessions());
+        self.check_memory(stage.seed, replica)?;
+        if instance.is_multiple_of(STATES_APART) && host.is_quiet() {
+            self.check.state(world.life(machine), instance, digest(replica, host))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a replica holds no more bytes than its settings allow.
+    pub(super) fn check_memory(&self, seed: u64, replica: &Replica) -> Result<(), Violation> {
+        let settings = self.settings.service(seed, None);
+        let most = |what: &str, bytes: usize, most: usize| {
+            let what = format!("a replica has {bytes} bytes of {what}, and is to have {most} at most");
+            if bytes > most { Err(Violation::new("memory", what)) } else { Ok(()) }
+        };
+        let of_one = replica.remembered_of_one();
+        most("remembered replies of a session", of_one, settings.session_bytes_max + ONE_REPLY)?;
+        let keyed = if self.settings.keyed > 0.0 { settings.keyed_bytes_max } else { 0 };
+        most("remembered replies", replica.remembered(), settings.replies_bytes_max + keyed + ONE_REPLY)?;
+        if settings.whole_states {
+            return Ok(());
+        }
+        // Commits pass the bound on results, because their changes were executed before.
+        let committed = settings.transactions_bytes_max;
+        most("results", replica.results_held(), settings.results_held_max + committed + ONE_RESULT)?;
+        let one_batch = settings.log.batch_bytes_max + settings.transaction_bytes_max + ONE_RESULT;
+        most("proposals", replica.log().pending_bytes(), settings.in_flight_bytes_max.max(one_batch))
+    }
+}
+
+/// The last reply may exceed a bound of replies by this number of bytes.
+const ONE_REPLY: usize = 2 << 10;
+/// The last result may exceed a bound of results by this number of bytes: its reply, its change, and their
+/// headers.
+const ONE_RESULT: usize = 4 << 10;

@@ -1,0 +1,296 @@
+//! A process: a replica with its host, or a client, and the adapter that tampers with it.
+
+use std::time::Duration;
+
+use quorate_protocol::{
+    Context, Input, Lift, Peer, ProcessId, Protocol, Sink, Time, paxos,
+    service::{self, Client, ClientCommand, ClientEvent, Event, Message, Replica, SessionId},
+};
+
+use super::{GROUP, ServiceWorkload, Stage, World, store::Host, tamper::Tamper, watch::Watch};
+
+/// A process.
+pub(crate) enum ServiceProcess {
+    Replica(Box<HostedReplica>),
+    Client(Box<ServiceClient>),
+}
+
+/// A replica with its host.
+pub(crate) struct HostedReplica {
+    pub(crate) replica: Replica,
+    pub(crate) host: Host,
+    /// Whether the members changed in this turn.
+    members_changed: bool,
+    tamper: Option<Tamper>,
+}
+
+/// A client.
+pub(crate) struct ServiceClient {
+    pub(crate) client: Client,
+    watch: Watch,
+    /// The time that the client waits for an answer.
+    wait: Duration,
+    tamper: Option<Tamper>,
+}
+
+pub(crate) enum ProcessCommand {
+    Replica(service::Command),
+    Client(ClientCommand),
+}
+
+#[derive(Debug)]
+pub(crate) enum ProcessEvent {
+    Leader(Option<ProcessId>),
+    /// The members after the last learned slot.
+    Members {
+        slot: u64,
+        members: Vec<Peer>,
+    },
+    Removed,
+    Corrupt(String),
+    /// An event to be counted.
+    News(&'static str),
+    Client(ClientEvent),
+    /// A client heard that a call is forgotten.
+    Expired(SessionId, u64),
+    /// A client reported something that it cannot know.
+    Unfounded(String),
+}
+
+impl ServiceWorkload {
+    /// Returns the replica that starts on `machine`, from its disk if there is one.
+    pub(super) fn replica(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Replica {
+        let me = Peer { id, address: World::address(machine) };
+        let (settings, now) = (self.service.clone(), world.clock(machine));
+        let recovered = Replica::recover(GROUP, me.clone(), settings.clone(), world.records(machine), now);
+        if let Some(replica) = recovered.expect("what was durable follows from itself") {
+            world.count("recovered from disk");
+            return replica;
+        }
+        if self.founder == Some(machine) && !stage.routers.begun() {
+            // No process has heard of the set yet.
+            stage.routers.found_again();
+        }
+        if stage.routers.founds() {
+            self.founder = Some(machine);
+            Replica::found(GROUP, me, settings, now)
+        } else {
+            Replica::join(GROUP, me, stage.routers.living(world), settings, now)
+        }
+    }
+}
+
+/// Gives clients, and replicas that know no leader, the addresses of replicas, as real processes look for
+/// them.
+pub(super) fn look_for_replicas(stage: &Stage, world: &mut World) {
+    for machine in 0..world.machines() {
+        let mut others = stage.routers.living(world);
+        others.retain(|peer| Some(peer.id) != world.id(machine));
+        match world.process(machine) {
+            Some(ServiceProcess::Client(_)) => {
+                world.command(machine, ProcessCommand::Client(ClientCommand::Seeds(others)))
+            }
+            Some(ServiceProcess::Replica(it)) if it.replica.log().leader().is_none() => {
+                world.command(machine, ProcessCommand::Replica(service::Command::Seeds(others)));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl ServiceProcess {
+    pub(crate) fn replica(replica: Replica, host: Host, tamper: Option<Tamper>) -> Self {
+        ServiceProcess::Replica(Box::new(HostedReplica { replica, host, members_changed: false, tamper }))
+    }
+
+    pub(crate) fn client(client: Client, wait: Duration, tamper: Option<Tamper>) -> Self {
+        ServiceProcess::Client(Box::new(ServiceClient { client, watch: Watch::default(), wait, tamper }))
+    }
+}
+
+impl Protocol for ServiceProcess {
+    type Message = Message;
+    type Record = paxos::Record;
+    type Command = ProcessCommand;
+    type Event = ProcessEvent;
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
+        match self {
+            ServiceProcess::Replica(hosted) => {
+                let input = input.map(std::convert::identity, |ask| match ask {
+                    ProcessCommand::Replica(command) => command,
+                    ProcessCommand::Client(_) => unreachable!("a replica is asked as a replica"),
+                });
+                hosted.handle(cx, input, out);
+            }
+            ServiceProcess::Client(caller) => {
+                let input = input.map(std::convert::identity, |ask| match ask {
+                    ProcessCommand::Client(command) => command,
+                    ProcessCommand::Replica(_) => unreachable!("a client is asked as a client"),
+                });
+                caller.handle(cx, input, out);
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        match self {
+            ServiceProcess::Replica(hosted) => {
+                let replica = &hosted.replica;
+                // A host that may not execute waits for the log.
+                let host = hosted.host.deadline().filter(|_| !replica.holds_too_much());
+                replica.deadline().into_iter().chain(host).min()
+            }
+            ServiceProcess::Client(caller) => caller.client.deadline(),
+        }
+    }
+}
+
+impl HostedReplica {
+    /// Whether these replicas have all executed the same, and one serves. Replicas that have just recovered
+    /// may be equal and still lack records of their disks, so one must serve.
+    pub(crate) fn are_at_rest(members: &[&HostedReplica]) -> bool {
+        members.windows(2).all(|pair| pair[0].replica.chosen() == pair[1].replica.chosen())
+            && members.iter().all(|member| member.host.is_quiet())
+            && members.iter().any(|member| member.replica.is_serving())
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<ServiceProcess>) {
+        let ends = matches!(input, Input::Drained);
+        match (input, &mut self.tamper) {
+            // The deadline may be the host's.
+            (Input::Deadline, _) if self.replica.deadline().is_none_or(|due| due > cx.now) => {}
+            (Input::Receive { from, message }, Some(tamper)) => {
+                let message = tamper.received(from, message, &self.replica, &mut self.host, out);
+                self.give(cx, Input::Receive { from, message }, out);
+            }
+            (input, _) => self.give(cx, input, out),
+        }
+        if let Some(tamper) = &mut self.tamper {
+            tamper.forward(&mut self.host, &self.replica, out);
+        }
+        // Results at the end of a batch make a batch of their own.
+        while self.work(cx, out) && ends {
+            self.give(cx, Input::Drained, out);
+        }
+        if std::mem::take(&mut self.members_changed) {
+            let log = self.replica.log();
+            out.emit(ProcessEvent::Members { slot: log.applied().0, members: log.members().to_vec() });
+        }
+    }
+
+    /// Lets the host work, and returns whether it did anything.
+    fn work(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<ServiceProcess>) -> bool {
+        let mut worked = false;
+        while let Some(command) = self.host.step(cx, !self.replica.holds_too_much()) {
+            worked = true;
+            if let Some(tamper) = &mut self.tamper {
+                tamper.executed(self.host.latest, &command, out);
+                if tamper.loses(&command, &self.replica) {
+                    continue;
+                }
+            }
+            self.give(cx, Input::Command(command), out);
+        }
+        worked
+    }
+
+    fn give(&mut self, cx: &mut Context<'_>, input: Input<Replica>, out: &mut dyn Sink<ServiceProcess>) {
+        let HostedReplica { replica, host, members_changed, .. } = self;
+        let mut lift = Lift::<ServiceProcess, _, _>::new::<Replica>(
+            out,
+            |_, _, message| Some(message),
+            |out, event| {
+                match &event {
+                    Event::Leader(leader) => out.emit(ProcessEvent::Leader(*leader)),
+                    Event::Members(_) => *members_changed = true,
+                    Event::Removed => out.emit(ProcessEvent::Removed),
+                    Event::Corrupt(error) => out.emit(ProcessEvent::Corrupt(error.clone())),
+                    Event::Revert => out.emit(ProcessEvent::News("reverted")),
+                    Event::Serving => out.emit(ProcessEvent::News("serving")),
+                    Event::Rest { .. } => out.emit(ProcessEvent::News("host rests")),
+                    Event::Checkpoint { .. } => out.emit(ProcessEvent::News("checkpoint taken")),
+                    Event::Restore { .. } => out.emit(ProcessEvent::News("checkpoint restored")),
+                    Event::ChangeRefused { .. } => out.emit(ProcessEvent::News("change refused")),
+                    _ => {}
+                }
+                host.queue.push_back(event);
+            },
+        );
+        replica.handle(cx, input, &mut lift);
+    }
+}
+
+impl ServiceClient {
+    fn handle(&mut self, cx: &mut Context<'_>, input: Input<Client>, out: &mut dyn Sink<ServiceProcess>) {
+        let ServiceClient { client, watch, wait, tamper } = self;
+        let (now, wait) = (cx.now, *wait);
+        match &input {
+            Input::Receive { message, .. } => {
+                let expired = watch.hears(message);
+                expired
+                    .into_iter()
+                    .for_each(|(session, number)| out.emit(ProcessEvent::Expired(session, number)));
+            }
+            Input::Command(command) => watch.asked(command, now),
+            _ => {}
+        }
+        let input = match (input, &tamper) {
+            (Input::Receive { from, message }, Some(tamper)) => {
+                Input::Receive { from, message: tamper.answered(message) }
+            }
+            (input, _) => input,
+        };
+        let mut fates = Vec::new();
+        let mut lift = Lift::<ServiceProcess, _, _>::new::<Client>(
+            out,
+            |_, _, message| {
+                watch.sends(&message);
+                match tamper {
+                    Some(tamper) => Some(tamper.called(message)),
+                    None => Some(message),
+                }
+            },
+            |_, event| fates.push(event),
+        );
+        client.handle(cx, input, &mut lift);
+        for event in fates {
+            if let Err(what) = watch.ended(&event, now, wait) {
+                out.emit(ProcessEvent::Unfounded(what));
+            }
+            out.emit(ProcessEvent::Client(event));
+        }
+    }
+}
+
+/// Returns a digest that is equal for replicas which have executed the same.
+pub(super) fn digest(replica: &Replica, host: &Host) -> u64 {
+    host.store.digest() ^ replica.remembered() as u64
+}
+
+pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
+    match world.process(machine)? {
+        ServiceProcess::Replica(hosted) => Some(hosted),
+        ServiceProcess::Client(_) => None,
+    }
+}
+
+/// Returns the state of each process, for a run that does not end.
+pub(super) fn states(world: &World) -> String {
+    let state = |machine| match world.process(machine) {
+        Some(ServiceProcess::Replica(it)) => format!("{machine}: {:?}", it.replica.status()),
+        Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),
+        None => format!("machine {machine}: down"),
+    };
+    let states: Vec<String> = (0..world.machines()).map(state).collect();
+    states.join("; ")
+}
+
+/// The number of instances between two comparisons of states.
+pub(super) const STATES_APART: u64 = 4;

@@ -1,0 +1,114 @@
+//! Operations of an operator, at the process that is asked.
+
+use quorate_protocol::{
+    CommandId, Generation, Incarnation, Peer, ProcessId,
+    ecast::RouterCommand,
+    paxos::Change,
+    rubberband::{ClientCommand, Config, StorageCommand, StorageState, SuperCommand},
+    time::Duration,
+};
+
+use crate::{Command, Process, operate::Operation};
+
+impl Process {
+    /// Returns the command that makes the process leave, or the reason why it cannot.
+    pub(crate) fn leave(&self, id: CommandId) -> Result<Command, String> {
+        match self {
+            // The routers change one at a time, and the other routers decide which one leaves.
+            Process::Router(_) => Err(String::from("a router does not leave: have another one remove it")),
+            Process::Storage(_) => Ok(Command::Storage(StorageCommand::Leave { id })),
+            Process::Super(_) => Ok(Command::Super(SuperCommand::Leave { id })),
+            Process::Client(_) => Ok(Command::Client(ClientCommand::Leave { id })),
+        }
+    }
+
+    /// Returns the command that prepares a short stop. A role without state to come back to leaves instead.
+    pub(crate) fn pause(&self, id: CommandId) -> Command {
+        match self {
+            Process::Router(_) => Command::Router(RouterCommand::Pause { id }),
+            Process::Storage(_) => Command::Storage(StorageCommand::Pause { id }),
+            Process::Super(_) => Command::Super(SuperCommand::Leave { id }),
+            Process::Client(_) => Command::Client(ClientCommand::Leave { id }),
+        }
+    }
+
+    /// Returns the command that does an operation, or the reason why it is impossible.
+    pub(crate) fn plan(&self, id: CommandId, operation: Operation) -> Result<Command, String> {
+        let change = |change| Ok(Command::Router(RouterCommand::Change { id, change }));
+        match (self, operation) {
+            (Process::Router(_), Operation::AddRouter { process: (node, incarnation), address }) => {
+                let id = ProcessId { node, incarnation: Incarnation(incarnation) };
+                change(Change::Add(Peer { id, address }))
+            }
+            (Process::Router(router), Operation::RemoveRouter { process }) => {
+                let routers = router.log().members();
+                match routers.iter().find(|router| router.id.to_string() == process) {
+                    Some(router) => change(Change::Remove(router.id)),
+                    None => Err(format!("{process} is no router of this domain")),
+                }
+            }
+            (Process::Router(_), Operation::Reform { patience_ms }) => {
+                let patience = Duration::from_millis(patience_ms);
+                Ok(Command::Router(RouterCommand::Reform { id, patience }))
+            }
+            (Process::Router(_), Operation::Refound { patience_ms, before: (number, survivor), members }) => {
+                let peer = |(node, incarnation, address)| Peer {
+                    id: ProcessId { node, incarnation: Incarnation(incarnation) },
+                    address,
+                };
+                Ok(Command::Router(RouterCommand::Refound {
+                    id,
+                    before: Generation { number, survivor: Incarnation(survivor) },
+                    members: members.into_iter().map(peer).collect(),
+                    patience: Duration::from_millis(patience_ms),
+                }))
+            }
+            (Process::Super(super_process), Operation::DeclareLost { process }) => {
+                let config = super_process.config().ok_or("this super has not joined yet")?;
+                let waited_for = |id: &ProcessId| config.is_waited_for(*id);
+                let Some(lost) = storage(config, &process)?.into_iter().find(waited_for) else {
+                    return Err(format!(
+                        "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
+                    ));
+                };
+                match super_process.hearer(lost) {
+                    Some(hearer) => Err(format!(
+                        "{process} is not lost: {hearer} hears it, and it is back once the routers reach it"
+                    )),
+                    None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
+                }
+            }
+            (Process::Super(super_process), Operation::Replace { process }) => {
+                let config = super_process.config().ok_or("this super has not joined yet")?;
+                let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
+                let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {
+                    return Err(format!("{process} is a standby: it holds nothing"));
+                };
+                if config.storage.get(&old) == Some(&StorageState::Unreachable) {
+                    return Err(format!(
+                        "{process} is unreachable: declare it lost, and a standby takes its place"
+                    ));
+                }
+                if !config.storage.values().any(|state| *state == StorageState::Standby) {
+                    return Err(String::from("there is no standby that could take its place: start one"));
+                }
+                Ok(Command::Super(SuperCommand::Replace { id, process: old }))
+            }
+            (Process::Router(_), _) => Err(String::from("this is a router: ask a super")),
+            (Process::Super(_), _) => Err(String::from("this is a super: ask a router")),
+            (_, _) => Err(String::from("ask a router or a super")),
+        }
+    }
+}
+
+/// Returns the storage processes with this name or id. A name may belong to several incarnations. Fails if
+/// there are none.
+pub(super) fn storage(config: &Config, shown: &str) -> Result<Vec<ProcessId>, String> {
+    let storage = config.members.iter().filter(|(process, _)| config.storage.contains_key(process));
+    let named = storage.filter(|(process, info)| info.name == shown || process.to_string() == shown);
+    let found: Vec<ProcessId> = named.map(|(&process, _)| process).collect();
+    if found.is_empty() {
+        return Err(format!("no storage process is called {shown}, or it is gone already and needs nothing"));
+    }
+    Ok(found)
+}

@@ -1,0 +1,169 @@
+//! The requests that a machine's protocol makes of the world in one turn.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+
+use quorate_protocol::{
+    Destination, MulticastAddress, Policy, ProcessId, Protocol, Sink, Ticket, wire::Wire,
+};
+
+/// The output of one batch.
+pub(crate) struct Outbox<P: Protocol> {
+    pub(crate) sends: Vec<Outgoing>,
+    pub(crate) casts: Vec<(ProcessId, Bytes)>,
+    pub(crate) multicasts: Vec<(MulticastAddress, Bytes)>,
+    /// Addresses that the process starts (true) or stops (false) listening to.
+    pub(crate) listens: Vec<(MulticastAddress, bool)>,
+    pub(crate) wishes: Vec<(ProcessId, LinkRequest)>,
+    pub(crate) events: Vec<P::Event>,
+    /// Adopted policies, each with the number of events emitted before it.
+    pub(crate) adopted: Vec<(usize, Arc<dyn Policy>)>,
+    pub(crate) scratch: BytesMut,
+    pub(crate) bytes: usize,
+    /// Length of the longest message in bytes, and of the longest cast.
+    pub(crate) longest: usize,
+    pub(crate) longest_cast: usize,
+    pub(crate) tickets: u64,
+    /// Encoded records; `None` if nothing needs them.
+    pub(crate) records: Option<Vec<Bytes>>,
+    /// The first record that the process still needs, and earlier ones that it needs in addition.
+    pub(crate) collected: Option<(Ticket, Vec<Ticket>)>,
+}
+
+/// The order in which a message leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// After earlier messages to the same peer, and after this record is durable.
+    Ordered(Option<Ticket>),
+    /// At once, before earlier messages that still wait.
+    Aside,
+}
+
+pub(crate) enum Outgoing {
+    Message(Destination, Bytes, Lane),
+    /// The process learns that its session with this peer began or ended. Earlier messages do not belong to
+    /// the next session.
+    Barrier(ProcessId),
+}
+
+pub(crate) enum LinkRequest {
+    Reach(String),
+    Forget,
+}
+
+impl<P: Protocol> Outbox<P> {
+    pub(crate) fn new(tickets: u64, disk: bool) -> Self {
+        Outbox {
+            sends: Vec::new(),
+            casts: Vec::new(),
+            multicasts: Vec::new(),
+            listens: Vec::new(),
+            wishes: Vec::new(),
+            events: Vec::new(),
+            adopted: Vec::new(),
+            scratch: BytesMut::new(),
+            bytes: 0,
+            longest: 0,
+            longest_cast: 0,
+            tickets,
+            records: disk.then(Vec::new),
+            collected: None,
+        }
+    }
+
+    pub(super) fn put(&mut self, to: Destination, message: &P::Message, lane: Lane)
+    where
+        P::Message: Wire,
+    {
+        let bytes = self.encode(message);
+        self.longest = self.longest.max(bytes.len());
+        self.sends.push(Outgoing::Message(to, bytes, lane));
+    }
+
+    pub(super) fn encode(&mut self, message: &P::Message) -> Bytes
+    where
+        P::Message: Wire,
+    {
+        message.encode(&mut self.scratch);
+        let bytes = self.scratch.split().freeze();
+        self.bytes += bytes.len();
+        bytes
+    }
+
+    /// Marks the beginning or the end of a session with this peer. Earlier messages do not belong to the next
+    /// session.
+    pub(crate) fn mark_session_boundary(&mut self, peer: ProcessId) {
+        self.sends.push(Outgoing::Barrier(peer));
+        self.casts.retain(|(to, _)| *to != peer);
+    }
+}
+
+impl<P: Protocol> Sink<P> for Outbox<P>
+where
+    P::Message: Wire,
+{
+    fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
+        assert!(
+            after.is_none_or(|after| after.0 <= self.tickets),
+            "it waits for a record that is not written"
+        );
+        self.put(to, &message, Lane::Ordered(after));
+    }
+
+    fn send_aside(&mut self, to: Destination, message: P::Message) {
+        self.put(to, &message, Lane::Aside);
+    }
+
+    fn cast(&mut self, to: Destination, message: P::Message) {
+        let bytes = self.encode(&message);
+        self.longest_cast = self.longest_cast.max(bytes.len());
+        match to {
+            Destination::One(to) => self.casts.push((to, bytes)),
+            Destination::Many(all) => self.casts.extend(all.into_iter().map(|to| (to, bytes.clone()))),
+        }
+    }
+
+    fn multicast(&mut self, address: MulticastAddress, _: Vec<ProcessId>, message: P::Message) {
+        let bytes = self.encode(&message);
+        self.longest_cast = self.longest_cast.max(bytes.len());
+        self.multicasts.push((address, bytes));
+    }
+
+    fn listen(&mut self, address: MulticastAddress) {
+        self.listens.push((address, true));
+    }
+
+    fn ignore(&mut self, address: MulticastAddress) {
+        self.listens.push((address, false));
+    }
+
+    fn persist(&mut self, record: P::Record) -> Ticket {
+        if let Some(records) = &mut self.records {
+            record.encode(&mut self.scratch);
+            records.push(self.scratch.split().freeze());
+        }
+        self.tickets += 1;
+        Ticket(self.tickets)
+    }
+
+    fn collect(&mut self, before: Ticket, kept: &[Ticket]) {
+        self.collected = Some((before, kept.to_vec()));
+    }
+
+    fn emit(&mut self, event: P::Event) {
+        self.events.push(event);
+    }
+
+    fn reach(&mut self, peer: ProcessId, address: &str) {
+        self.wishes.push((peer, LinkRequest::Reach(address.to_owned())));
+    }
+
+    fn forget(&mut self, peer: ProcessId) {
+        self.wishes.push((peer, LinkRequest::Forget));
+    }
+
+    fn adopt(&mut self, policy: Arc<dyn Policy>) {
+        self.adopted.push((self.events.len(), policy));
+    }
+}
