@@ -6,6 +6,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     thread,
+    time::{Duration, Instant},
 };
 
 use quorate_testing::wait_for;
@@ -256,6 +257,12 @@ fn an_older_copy_that_is_put_back_is_refused() {
     copy(&file(&router), &file("router.older"));
     done(&place, &["up", "--detach"]);
     done(&place, &["sql", "insert into kept values (2)"]);
+    // The others must have heard what this start made durable. It reports that 300 ms after it began, and
+    // again 100 ms after each change.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        done(&place, &["sql", "update kept set k = 2 where k = 2"]);
+    }
     done(&place, &["down"]);
 
     for (journal, older, name) in
