@@ -2,9 +2,16 @@
 //! `quorate-instruments`, in the same directory. A cluster's machines thus need neither the simulator nor the
 //! laboratory.
 
-use std::{env, ffi::OsString, os::unix::process::CommandExt, path::Path, process::Command};
+use std::{
+    env,
+    ffi::OsString,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use quorate_command::CommandDescription;
 
 /// The arguments of an instrument, which are passed on unchanged.
 #[derive(clap::Args)]
@@ -19,9 +26,7 @@ const PROGRAM: &str = "quorate-instruments";
 
 /// Replaces this process by the instrument.
 pub(crate) fn run(name: &str, args: Args) -> Result<()> {
-    let here = env::current_exe()?;
-    build(&here)?;
-    let program = here.with_file_name(PROGRAM);
+    let program = program()?;
     ensure!(
         program.exists(),
         "`quorate {name}` is a program of its own, which should be {}: `cargo build --release` builds both",
@@ -29,6 +34,29 @@ pub(crate) fn run(name: &str, args: Args) -> Result<()> {
     );
     let error = Command::new(&program).arg0("quorate").arg(name).args(args.words).exec();
     Err(anyhow!(error).context(program.display().to_string()))
+}
+
+/// Adds the instruments' flags to the commands of this program, `command`, whose instruments take any words.
+/// Without the other program, the commands stay as they are.
+pub(crate) fn complete(mut command: clap::Command) -> Result<clap::Command> {
+    let program = program()?;
+    if program.exists() {
+        let output = Command::new(&program).arg("describe").output()?;
+        ensure!(output.status.success(), "{} does not describe its commands", program.display());
+        let description: CommandDescription = serde_json::from_slice(&output.stdout)?;
+        for instrument in description.into_commands() {
+            let instrument = instrument.into_command();
+            command = command.mut_subcommand(instrument.get_name().to_owned(), |_| instrument);
+        }
+    }
+    Ok(command)
+}
+
+/// Returns the path of the instruments' program.
+fn program() -> Result<PathBuf> {
+    let here = env::current_exe()?;
+    build(&here)?;
+    Ok(here.with_file_name(PROGRAM))
 }
 
 /// Builds the instruments if this program was started by `cargo run`, which builds only this program.

@@ -7,6 +7,7 @@
 mod backup;
 mod charter;
 mod cluster;
+mod completions;
 mod config;
 mod confirm;
 mod down;
@@ -14,6 +15,7 @@ mod group;
 mod instruments;
 mod kill;
 mod lifeline;
+mod man;
 mod node;
 mod operate;
 mod quorum;
@@ -29,7 +31,7 @@ mod watch;
 
 use std::{io, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 #[global_allocator]
@@ -37,7 +39,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Replicates SQL tables, maps, services and process groups, and goes on while processes are killed.
 #[derive(Parser)]
-#[command(name = "quorate", version)]
+#[command(name = "quorate", version = quorate_command::version!())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -70,6 +72,8 @@ enum Command {
     Bench(instruments::Args),
     /// Runs figures of the papers that Quorate is made of.
     Lab(instruments::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// Exit code of a process whose directory is an older copy that somebody put back. A supervisor then knows
@@ -98,6 +102,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => instruments::run("sim", args),
         Command::Bench(args) => instruments::run("bench", args),
         Command::Lab(args) => instruments::run("lab", args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
     };
     quorate_command::exit(outcome.map(|()| ExitCode::SUCCESS))
 }

@@ -29,6 +29,31 @@ fn mistakes_in_usage_exit_with_2() {
     assert!(!place.data_dir().exists(), "a mistake left something behind");
 }
 
+/// The instruments are another program, and their flags are completed all the same.
+#[test]
+fn commands_and_flags_of_both_programs_are_completed_and_have_manual_pages() {
+    let place = LocalCluster::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = place.run(&["completions", shell]);
+        assert_eq!(script.code, Some(0), "{script:?}");
+        for word in ["storage", "replicas", "what", "receivers", "seeds"] {
+            assert!(script.out.contains(word), "{shell} does not complete {word}");
+        }
+    }
+    place.run(&["completions", "cmd"]).failed(2, "cmd");
+
+    let pages = place.data_dir().with_extension("man");
+    let written = place.run(&["man", pages.to_str().unwrap()]);
+    assert_eq!(written.code, Some(0), "{written:?}");
+    for (page, text) in [("quorate", "bench"), ("quorate-up", "replicas"), ("quorate-sim", "seeds")] {
+        let path = pages.join(format!("{page}.1"));
+        let content = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(content.contains(text), "{page} does not name {text}: {content}");
+    }
+    let version = place.run(&["--version"]);
+    assert!(version.out.starts_with("quorate 0.1.0"), "{version:?}");
+}
+
 #[test]
 fn without_a_cluster_commands_say_so() {
     let place = LocalCluster::new();

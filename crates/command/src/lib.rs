@@ -5,12 +5,24 @@
 //! closes the pipe early is no failure. A subcommand with further codes returns them as an [`ExitCode`] or as
 //! a [`Coded`] error.
 
+mod description;
+
 use std::{
     error::Error,
     fmt,
     io::{self, Write as _},
     process::ExitCode,
 };
+
+pub use description::CommandDescription;
+
+/// The version of a program, with the commit that it was built from if the build script knew the commit.
+#[macro_export]
+macro_rules! version {
+    () => {
+        concat!(env!("CARGO_PKG_VERSION"), env!("QUORATE_COMMIT"))
+    };
+}
 
 /// A mistake in the use of the command. The program exits with 2.
 #[derive(Debug)]

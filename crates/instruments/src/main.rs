@@ -12,14 +12,15 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+use quorate_command::{CommandDescription, print_line};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Watches clients, judges histories, tunes stores, simulates faults and measures.
 #[derive(Parser)]
-#[command(name = "quorate", version)]
+#[command(name = "quorate", version = quorate_command::version!())]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -33,6 +34,9 @@ enum Command {
     Sim(sim::Args),
     Bench(quorate_lab::bench::Args),
     Lab(lab::Args),
+    /// Prints these commands as JSON, for the completions and manual pages of `quorate`.
+    #[command(hide = true)]
+    Describe,
 }
 
 fn main() -> ExitCode {
@@ -44,5 +48,11 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run_scenario(args).map(done),
         Command::Bench(args) => quorate_lab::bench::run(args).map(done),
         Command::Lab(args) => lab::run(args).map(done),
+        Command::Describe => describe().map(done),
     })
+}
+
+fn describe() -> anyhow::Result<()> {
+    print_line!("{}", serde_json::to_string(&CommandDescription::of(&Cli::command()))?)?;
+    Ok(())
 }
