@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Watches clients, judges histories, tunes stores, simulates faults and measures.
+/// Instruments of Quorate: watches clients, judges histories, tunes stores, simulates faults and measures.
 #[derive(Parser)]
 #[command(name = "quorate", version)]
 struct Cli {
