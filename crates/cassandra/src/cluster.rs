@@ -67,7 +67,7 @@ pub enum Repair {
 #[derive(Debug, Error)]
 pub enum ClusterError {
     /// The address of a node cannot be resolved.
-    #[error("the node at {node}: {error}")]
+    #[error("the address of node {node} cannot be resolved: {error}")]
     Address {
         /// Address as the user wrote it.
         node: String,
@@ -75,13 +75,13 @@ pub enum ClusterError {
         error: io::Error,
     },
     /// The threads of the connections did not start.
-    #[error("the threads of the connections: {0}")]
+    #[error("the threads for the connections to the cluster could not start: {0}")]
     Threads(io::Error),
     /// No node answered.
     #[error("no node of the cluster answers: {0}")]
     Connect(Box<NewSessionError>),
     /// The cluster lacks a node to which clients shall be pinned.
-    #[error("the cluster has no node at {node}; it has {nodes}")]
+    #[error("the cluster has no node at {node}; its nodes are {nodes}")]
     NoNode {
         /// Address of the missing node, as the user wrote it.
         node: String,
@@ -92,7 +92,7 @@ pub enum ClusterError {
     #[error(transparent)]
     Name(#[from] OptionsError),
     /// The cluster refused a change of the schema.
-    #[error("{statement}: {error}")]
+    #[error("the cluster refused the statement {statement}: {error}")]
     Schema {
         /// The statement, in CQL.
         statement: String,
@@ -100,7 +100,7 @@ pub enum ClusterError {
         error: Box<ExecutionError>,
     },
     /// The cluster refused to prepare a statement, for example because the table does not exist.
-    #[error("{statement}: {error}")]
+    #[error("the cluster refused to prepare the statement {statement}: {error}")]
     Prepare {
         /// The statement, in CQL.
         statement: String,
@@ -219,7 +219,7 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 
 fn address(node: &str) -> Result<SocketAddr, ClusterError> {
     let failed = |error| ClusterError::Address { node: node.to_owned(), error };
-    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "no address has this name"));
+    let none = || failed(io::Error::new(io::ErrorKind::NotFound, "the host name has no address"));
     node.to_socket_addrs().map_err(failed)?.next().ok_or_else(none)
 }
 

@@ -50,15 +50,17 @@ pub enum Timestamps {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OptionsError {
     /// The text has another form.
-    #[error("'{0}': a cluster is cassandra://HOST:PORT,HOST:PORT/KEYSPACE")]
+    #[error("'{0}' names no cluster: write cassandra://HOST:PORT,HOST:PORT/KEYSPACE")]
     Form(String),
     /// The name is not valid for a keyspace or a table.
     #[error(
-        "'{0}' is no name of a keyspace or table: a letter, then up to 47 letters, digits and underscores"
+        "'{0}' is no name of a keyspace or table: a name is a letter, then up to 47 letters, digits and underscores"
     )]
     Name(String),
     /// The option does not exist, or its value is not valid.
-    #[error("'{0}': options are coordinators=replicas|pinned, timestamps=client|server, copies=1 to 255")]
+    #[error(
+        "'{0}' is no option of a cluster: the options are coordinators=replicas|pinned, timestamps=client|server and copies=1 to 255"
+    )]
     Option(String),
 }
 

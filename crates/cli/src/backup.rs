@@ -26,7 +26,7 @@ use crate::cluster::RoutersArgs;
 /// `quorate restore` copies the tables back, into this cluster or another one.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The file, which must not exist.
+    /// File for the backup. It must not exist.
     file: PathBuf,
     /// Tables to copy. By default all tables.
     #[arg(value_name = "TABLE")]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
 /// drops the incomplete tables that it created.
 #[derive(clap::Args)]
 pub(crate) struct RestoreArgs {
-    /// The file.
+    /// File of a backup.
     file: PathBuf,
     /// Tables to restore. By default all tables of the file.
     #[arg(value_name = "TABLE")]
@@ -123,7 +123,7 @@ fn perform(transfer: Transfer, done: &str, file: &Path, shown: &OutputArgs) -> R
 fn bar() -> Result<ProgressBar> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::no_length() } else { ProgressBar::hidden() };
     let style = ProgressStyle::with_template("{spinner} {msg}, {bytes}, {bytes_per_sec}");
-    bar.set_style(style.context("the progress bar's template")?);
+    bar.set_style(style.context("the template of the progress bar is wrong")?);
     Ok(bar)
 }
 

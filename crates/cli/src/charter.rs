@@ -110,8 +110,7 @@ struct CharterVersion {
 
 const FORMAT: u32 = 2;
 const FILE: &str = "quorate.toml";
-const PREFACE: &str =
-    "# A cluster of `quorate up`, and what it was made with. It goes on from this: do not change it.\n";
+const PREFACE: &str = "# The settings with which `quorate up` created the cluster in this directory. Do not change this file.\n";
 
 impl Charter {
     /// Creates the charter of a directory that has none.
@@ -125,9 +124,9 @@ impl Charter {
         let path = directory.join(FILE);
         let text = match fs::read_to_string(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Charter::missing(directory),
-            read => read.with_context(|| path.display().to_string())?,
+            read => read.with_context(|| format!("cannot read {}", path.display()))?,
         };
-        Charter::parse(&text).with_context(|| path.display().to_string()).map(Some)
+        Charter::parse(&text).with_context(|| format!("cannot use {}", path.display())).map(Some)
     }
 
     fn parse(text: &str) -> Result<Charter> {
@@ -135,8 +134,8 @@ impl Charter {
             && format > FORMAT
         {
             bail!(
-                "this directory was last used by quorate {version}: it has format {format}, and this build, {}, reads formats \
-                 1 to {FORMAT}: use a later one",
+                "this directory was last used by quorate {version} and has format {format}, but this program is quorate {} and reads \
+                 only formats 1 to {FORMAT}: use quorate {version} or later",
                 env!("CARGO_PKG_VERSION")
             );
         }
@@ -150,8 +149,8 @@ impl Charter {
         let marks = directory.names()?.into_iter().find(|name| is_kept(name) && !is_journal(name));
         if let Some(kept) = find_records(directory)?.or(marks) {
             bail!(
-                "{} is there, and no {FILE}: this directory belongs to processes of `quorate node`, or to a cluster of which a \
-                 part was removed; give another --data-dir, or remove what is left with `quorate down --destroy`",
+                "{} exists, but {FILE} does not: this directory belongs to processes of `quorate node`, or to a cluster some of \
+                 whose files were removed; give another --data-dir, or remove the remaining files with `quorate down --destroy`",
                 directory.join(&kept).display()
             );
         }
@@ -176,7 +175,8 @@ impl Charter {
         let has_records = find_records(directory)?.is_some();
         if self.sample == Sample::Loaded && !has_records {
             bail!(
-                "{}: {} were kept here, and their journals are gone; put them back, or begin anew behind `quorate down --destroy`",
+                "{} is the directory of a cluster with {}, but its journals are missing: put the journals back, or remove the \
+                 remaining files with `quorate down --destroy` and start a new cluster",
                 directory.shown(),
                 self.made_with.content().name()
             );
@@ -198,7 +198,7 @@ pub(crate) fn remove(directory: &Directory) -> Result<()> {
     for name in names {
         let path = directory.join(&name);
         let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
-        removed.with_context(|| path.display().to_string())?;
+        removed.with_context(|| format!("cannot remove {}", path.display()))?;
     }
     Ok(())
 }
@@ -215,13 +215,13 @@ fn find_records(directory: &Directory) -> Result<Option<String>> {
 
 /// Whether the journal has any record. Space that is only reserved reads as zeros.
 fn has_records(journal: &Path) -> Result<bool> {
-    let shown = || journal.display().to_string();
+    let shown = || format!("cannot read {}", journal.display());
     for entry in fs::read_dir(journal).with_context(shown)? {
         let path = entry.with_context(shown)?.path();
         let mut begin = [0; 8];
         if path.to_string_lossy().contains(".segment") {
             let read = fs::File::open(&path).and_then(|mut file| std::io::Read::read(&mut file, &mut begin));
-            read.with_context(|| path.display().to_string())?;
+            read.with_context(|| format!("cannot read {}", path.display()))?;
         }
         if begin != [0; 8] {
             return Ok(true);
@@ -282,7 +282,7 @@ mod tests {
     fn a_later_format_is_named_whatever_else_it_has() {
         let text = "format = 3\nversion = \"9.1.0\"\nmoons = [1, 2]\n";
         let error = Charter::parse(text).unwrap_err().to_string();
-        assert!(error.contains("used by quorate 9.1.0: it has format 3"), "{error}");
+        assert!(error.contains("used by quorate 9.1.0 and has format 3"), "{error}");
         let text = toml::to_string(&charter()).unwrap() + "moons = 2\n";
         assert!(Charter::parse(&text).is_err(), "an unknown key in the present format");
     }

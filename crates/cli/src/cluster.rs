@@ -170,7 +170,9 @@ impl Directory {
                     }
                 }
                 Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(10)),
-                Err(TryLockError::Error(error)) => return Err(error).with_context(|| self.shown()),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| format!("cannot lock {}", self.shown()));
+                }
             }
         }
         let pid = self.read().map(|cluster| format!(" (pid {})", cluster.pid)).unwrap_or_default();
@@ -179,12 +181,17 @@ impl Directory {
 
     /// Creates the directory if necessary.
     pub(crate) fn make(&self) -> Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.path).with_context(|| self.shown())
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.path)
+            .with_context(|| format!("cannot create the directory {}", self.shown()))
     }
 
     /// Whether some `up` holds the lock.
     pub(crate) fn is_held(&self) -> Result<bool> {
-        if !self.path.join(LOCK).try_exists().with_context(|| self.shown())? {
+        let lock = self.path.join(LOCK);
+        if !lock.try_exists().with_context(|| format!("cannot look for {}", lock.display()))? {
             return Ok(false);
         }
         Ok(matches!(self.lock_file()?.try_lock_shared(), Err(TryLockError::WouldBlock)))
@@ -221,8 +228,9 @@ impl Directory {
     pub(crate) fn write(&self, cluster: &Cluster) -> Result<()> {
         let whole = serde_json::to_vec_pretty(cluster)?;
         let fresh = self.path.join("cluster.json.new");
-        private(&fresh)?.write_all(&whole).with_context(|| fresh.display().to_string())?;
-        fs::rename(&fresh, self.path.join("cluster.json")).with_context(|| self.shown())
+        private(&fresh)?.write_all(&whole).with_context(|| format!("cannot write {}", fresh.display()))?;
+        fs::rename(&fresh, self.path.join("cluster.json"))
+            .with_context(|| format!("cannot write cluster.json in {}", self.shown()))
     }
 
     /// Creates or truncates a file that only its owner can read.
@@ -238,19 +246,20 @@ impl Directory {
         written
             .and_then(|()| fs::rename(&fresh, self.path.join(name)))
             .and_then(|()| File::open(&self.path)?.sync_all())
-            .with_context(|| fresh.display().to_string())
+            .with_context(|| format!("cannot write {name} in {}", self.shown()))
     }
 
     /// Returns the sorted names of all files in the directory, or none if the directory does not exist.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
         let entries = match fs::read_dir(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            entries => entries.with_context(|| self.shown())?,
+            entries => entries.with_context(|| format!("cannot read the directory {}", self.shown()))?,
         };
         let mut names = Vec::new();
         for entry in entries {
             // The program's own file names are all UTF-8, so other names are skipped.
-            names.extend(entry.with_context(|| self.shown())?.file_name().into_string().ok());
+            let entry = entry.with_context(|| format!("cannot read the directory {}", self.shown()))?;
+            names.extend(entry.file_name().into_string().ok());
         }
         names.sort_unstable();
         Ok(names)
@@ -272,7 +281,8 @@ impl Directory {
             _ => name == LOCK,
         };
         for name in self.names()?.into_iter().filter(is_ours) {
-            fs::remove_file(self.path.join(&name)).with_context(|| self.shown())?;
+            fs::remove_file(self.path.join(&name))
+                .with_context(|| format!("cannot remove {name} in {}", self.shown()))?;
         }
         // This may fail: others may have files in the directory, it may be a mount point, or its parent may
         // be write-protected. The cluster's own files are all gone.
@@ -285,7 +295,7 @@ impl Directory {
         let path = self.path.join(name);
         let mut options = OpenOptions::new();
         options.create(true).append(true).mode(0o600);
-        options.open(&path).with_context(|| path.display().to_string())
+        options.open(&path).with_context(|| format!("cannot open {}", path.display()))
     }
 
     /// Returns the path of a file in the directory.
@@ -301,16 +311,21 @@ impl Directory {
     fn read(&self) -> Result<Cluster> {
         let path = self.path.join("cluster.json");
         let whole = fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => anyhow::anyhow!("the cluster is only starting: {}", self.shown()),
-            _ => anyhow::Error::new(error).context(path.display().to_string()),
+            ErrorKind::NotFound => {
+                anyhow::anyhow!("the cluster in {} is still starting; try again in a moment", self.shown())
+            }
+            _ => anyhow::Error::new(error).context(format!("cannot read {}", path.display())),
         })?;
-        serde_json::from_slice(&whole).with_context(|| path.display().to_string())
+        serde_json::from_slice(&whole)
+            .with_context(|| format!("{} is not a list of processes", path.display()))
     }
 
     fn lock_file(&self) -> Result<File> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
-        options.open(self.path.join(LOCK)).with_context(|| self.shown())
+        options
+            .open(self.path.join(LOCK))
+            .with_context(|| format!("cannot open the lock of the directory {}", self.shown()))
     }
 }
 
@@ -320,7 +335,7 @@ impl Cluster {
         self.processes
             .iter()
             .find(|process| process.name == name)
-            .with_context(|| format!("no process is called {name}; there are {}", self.names()))
+            .with_context(|| format!("no process is called {name}; the processes are {}", self.names()))
     }
 
     /// Returns the names of all processes for people.
@@ -374,5 +389,5 @@ const LOG_BYTES: u64 = 64 << 10;
 fn private(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).truncate(true).write(true).mode(0o600);
-    options.open(path).with_context(|| path.display().to_string())
+    options.open(path).with_context(|| format!("cannot create {}", path.display()))
 }

@@ -300,7 +300,7 @@ impl NodeConfig {
         }
         for flag in flags {
             let (key, value) =
-                flag.split_once('=').ok_or_else(|| anyhow!("--set {flag}: must be key=value"))?;
+                flag.split_once('=').ok_or_else(|| anyhow!("--set {flag}: the value must be key=value"))?;
             set(&mut table, key, value).with_context(|| format!("--set {flag}"))?;
         }
         let config: NodeConfig = table.try_into()?;
@@ -333,15 +333,12 @@ impl NodeConfig {
             (self.role == Role::Router || !self.found, "found: only a router can found a domain"),
             (
                 matches!(self.role, Role::Router | Role::Storage | Role::Cell) || !self.durable,
-                "durable: only routers, storage processes and cells have something to keep",
+                "durable: only routers, storage processes and cells can keep their data on disk",
             ),
-            (
-                !self.durable || self.data_dir.is_some(),
-                "durable: needs data_dir, the directory to keep it in",
-            ),
+            (!self.durable || self.data_dir.is_some(), "durable: needs data_dir, the directory for the data"),
             (
                 self.found || !self.routers.is_empty(),
-                "routers: whoever does not found a domain needs one to join",
+                "routers: a process that does not found the domain needs the address of a router to join",
             ),
             (
                 match self.role {
@@ -349,37 +346,37 @@ impl NodeConfig {
                     Role::Storage => true,
                     Role::Router | Role::Super | Role::Cell => self.sql_listen.is_none(),
                 },
-                "sql_listen: gateways need it, storage processes can have it, others cannot",
+                "sql_listen: a gateway needs this key, a storage process can have it, and no other role can",
             ),
             (
                 (self.role == Role::Cell) == self.redis_listen.is_some(),
-                "redis_listen: cells need it, others cannot have it",
+                "redis_listen: a cell needs this key, and no other role can have it",
             ),
             (
                 self.orders == DomainKind::Tables || self.role == Role::Router,
-                "orders: only a router orders something",
+                "orders: only a router can order maps",
             ),
+            ((1..=partial::TOKENS_MAX).contains(&self.cell.tokens), "cell.tokens: must be from 1 to 1024"),
             (
-                (1..=partial::TOKENS_MAX).contains(&self.cell.tokens),
-                "cell.tokens: 1 to 1024 places on the ring",
+                self.domain != DomainId(0),
+                "domain: must not be all zeros; choose 32 random hexadecimal digits",
             ),
-            (self.domain != DomainId(0), "domain: all zeros is nobody's; choose one of your own"),
             (self.node > 0, "node: must be at least 1"),
             (self.wanted_routers > 0, "wanted_routers: must be at least 1"),
             (self.replicas > 0, "replicas: must be at least 1"),
-            (self.wanted_storage >= self.replicas, "wanted_storage: must be at least replicas"),
+            (self.wanted_storage >= self.replicas, "wanted_storage: must not be less than replicas"),
             (
                 (1..=SCAN_THREADS_MAX).contains(&self.engine.scan_threads),
-                "engine.scan_threads: at least 1 thread looks at rows, at most 256",
+                "engine.scan_threads: must be from 1 to 256",
             ),
             (
                 self.engine.scan_cores.is_empty() || self.engine.scan_cores.len() == self.engine.scan_threads,
-                "engine.scan_cores: as many as engine.scan_threads, or none",
+                "engine.scan_cores: must be empty, or list as many cores as engine.scan_threads says",
             ),
-            (self.wanted_storage <= RING_MAX, "wanted_storage: at most 64 storage processes hold rows"),
+            (self.wanted_storage <= RING_MAX, "wanted_storage: must be at most 64"),
             (
                 self.detector.silence_min_ms <= self.detector.silence_max_ms && self.detector.interval_ms > 0,
-                "detector: interval_ms must be above 0, and silence_min_ms at most silence_max_ms",
+                "detector: interval_ms must be above 0, and silence_min_ms must not exceed silence_max_ms",
             ),
         ];
         for (holds, otherwise) in rules {
@@ -407,7 +404,7 @@ impl NodeConfig {
         match &self.advertise {
             None if stands_for_all(&self.listen)? => {
                 return Err(Usage(format!(
-                    "listen = \"{}\": that is every address of this machine, and other processes cannot connect to it; add \
+                    "listen = \"{}\" stands for every address of this machine, so other processes cannot connect to it; add \
                      advertise = \"HOST:{port}\" with the name or address under which the other machines reach this one \
                      (or QUORATE_NODE_ADVERTISE, or --set advertise=HOST:{port})",
                     self.listen
@@ -428,7 +425,7 @@ impl NodeConfig {
                 }
                 if is_unspecified(advertise) {
                     return Err(Usage(format!(
-                        "advertise = \"{advertise}\": other processes cannot connect to that; write the name or address under \
+                        "advertise = \"{advertise}\": other processes cannot connect to this address; write the name or address under \
                          which the other machines reach this one"
                     ))
                     .into());
@@ -439,7 +436,8 @@ impl NodeConfig {
             && stands_for_all(listen)?
         {
             return Err(Usage(format!(
-                "cell.services_listen = \"{listen}\": other cells cannot connect to that; add cell.services_advertise = \"HOST:PORT\""
+                "cell.services_listen = \"{listen}\": other cells cannot connect to this address; add \
+                 cell.services_advertise = \"HOST:PORT\" with the name or address under which they reach this machine"
             ))
             .into());
         }
@@ -451,7 +449,7 @@ impl NodeConfig {
         for (key, addresses) in lists {
             if let Some(address) = addresses.iter().find(|address| is_unspecified(address)) {
                 return Err(Usage(format!(
-                    "{key}: {address} is where a process may listen, not where others reach it: write its name or address"
+                    "{key}: no process can connect to {address}; write the name or address of the machine instead"
                 ))
                 .into());
             }
@@ -462,10 +460,11 @@ impl NodeConfig {
     /// Returns the terms on which the domain is founded.
     pub(crate) fn terms(&self) -> Result<Terms> {
         let number = |key: &str, value: usize| {
-            u32::try_from(value).map_err(|_| Usage(format!("{key}: {value} is far too many")))
+            u32::try_from(value).map_err(|_| Usage(format!("{key}: {value} is larger than {}", u32::MAX)))
         };
         Ok(Terms {
-            replicas: u8::try_from(self.replicas).map_err(|_| Usage("replicas: at most 255".into()))?,
+            replicas: u8::try_from(self.replicas)
+                .map_err(|_| Usage("replicas: must be at most 255".into()))?,
             wanted_storage: number("wanted_storage", self.wanted_storage)?,
             wanted_routers: number("wanted_routers", self.wanted_routers)?,
         })
@@ -477,7 +476,9 @@ const ADVERTISE_BYTES_MAX: usize = 255;
 
 /// Whether `listen` resolves to the unspecified address, which stands for all addresses of this machine.
 fn stands_for_all(listen: &str) -> Result<bool> {
-    let resolved = listen.to_socket_addrs().map_err(|error| Usage(format!("{listen}: {error}")))?;
+    let resolved = listen
+        .to_socket_addrs()
+        .map_err(|error| Usage(format!("cannot resolve the address {listen}: {error}")))?;
     Ok(resolved.into_iter().any(|place| is_unspecified(&place.to_string())))
 }
 
@@ -486,12 +487,14 @@ pub(crate) const SCAN_THREADS_MAX: usize = 256;
 
 /// Refuses an address that does not resolve, and without `insecure` also one that other machines can reach.
 pub(crate) fn check_address(address: &str, insecure: bool) -> Result<()> {
-    let resolved = address.to_socket_addrs().map_err(|error| Usage(format!("{address}: {error}")))?;
+    let resolved = address
+        .to_socket_addrs()
+        .map_err(|error| Usage(format!("cannot resolve the address {address}: {error}")))?;
     for place in resolved {
         if !place.ip().is_loopback() && !insecure {
             return Err(Usage(format!(
-                "{address}: other machines can reach it, and nothing is encrypted and nobody is asked for a password; \
-                 set insecure to allow that"
+                "{address}: other machines can reach this address, and connections are neither encrypted nor protected by a \
+                 password; set insecure = true to allow this"
             ))
             .into());
         }
@@ -514,7 +517,9 @@ fn set(table: &mut Table, key: &str, value: &str) -> Result<()> {
             return Ok(());
         }
         let inner = table.entry(part).or_insert_with(|| Value::Table(Table::new()));
-        table = inner.as_table_mut().with_context(|| format!("{part} is not a table"))?;
+        table = inner
+            .as_table_mut()
+            .with_context(|| format!("the key {part} has a value, so {key} cannot be set below it"))?;
     }
     unreachable!("splitting yields at least one part")
 }
@@ -549,7 +554,7 @@ pub(crate) mod hex {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DomainId, D::Error> {
         let digits = String::deserialize(deserializer)?;
         let number = if digits.len() == 32 { u128::from_str_radix(&digits, 16).ok() } else { None };
-        number.map(DomainId).ok_or_else(|| D::Error::custom("a domain is 32 hexadecimal digits"))
+        number.map(DomainId).ok_or_else(|| D::Error::custom("a domain must be 32 hexadecimal digits"))
     }
 }
 
@@ -612,13 +617,13 @@ mod tests {
         refused(FILE, &[], &["replicas=many"], "invalid type");
         refused(FILE, &[], &["replicas=5"], "wanted_storage");
         refused(FILE, &[], &["found=true"], "only a router");
-        refused(FILE, &[], &["routers=[]"], "needs one to join");
+        refused(FILE, &[], &["routers=[]"], "needs the address of a router to join");
         refused(FILE, &[], &["wanted_storage=65"], "at most 64");
         refused(FILE, &[], &["node=0"], "at least 1");
         refused(FILE, &[], &["domain=\"00000000000000000000000000000000\""], "all zeros");
-        refused(FILE, &[], &["role=super", "sql_listen=127.0.0.1:1"], "storage processes can have it");
-        refused(FILE, &[], &["role=gateway"], "gateways need it");
-        refused(FILE, &[], &["role=cell"], "cells need it");
+        refused(FILE, &[], &["role=super", "sql_listen=127.0.0.1:1"], "a storage process can have it");
+        refused(FILE, &[], &["role=gateway"], "a gateway needs this key");
+        refused(FILE, &[], &["role=cell"], "a cell needs this key");
         refused(FILE, &[], &["orders=maps"], "only a router");
         refused(FILE, &[], &["cell.tokens=0"], "1 to 1024");
         refused(FILE, &[], &["cell.level=most"], "no level 'most'");
@@ -641,7 +646,7 @@ mod tests {
             assert_eq!(config.advertise.as_deref(), Some("storage-3:0"));
             assert!(read(FILE, &[], &open(&[all, "advertise=[fd00::7]:5"])).is_ok());
         }
-        refused(FILE, &[], &["routers=[\"0.0.0.0:24701\"]"], "not where others reach it");
+        refused(FILE, &[], &["routers=[\"0.0.0.0:24701\"]"], "no process can connect");
         // Other processes do not learn the addresses of HTTP and SQL.
         assert!(read(FILE, &[], &open(&["http_listen=0.0.0.0:0"])).is_ok());
         assert_eq!(read(FILE, &[], &[]).unwrap().advertise, None);

@@ -10,8 +10,9 @@ use quorate_command::Usage;
 /// error.
 pub(crate) fn confirmed(command: &str, question: &str) -> Result<bool> {
     if !io::stdin().is_terminal() {
-        let why =
-            format!("{command} asks before it destroys something, and nobody can answer here: give --yes");
+        let why = format!(
+            "`quorate {command}` asks for confirmation, but standard input is not a terminal: give --yes to go on unasked"
+        );
         return Err(Usage(why).into());
     }
     write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stderr().flush())?;

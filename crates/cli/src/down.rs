@@ -22,10 +22,10 @@ use crate::{
 /// If the cluster was started with `--memory`, its tables or maps are lost, so the command asks first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Removes the tables or maps for good, even if the cluster is down. It asks first.
+    /// Removes the tables or maps for good, even if the cluster is down. The command asks first.
     #[arg(long)]
     destroy: bool,
-    /// Does not ask.
+    /// Does not ask for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let directory = args.directory.directory()?;
     let (durable, content) = if args.destroy && !directory.is_held()? {
         if !charter::has_anything(&directory)? {
-            bail!("no cluster is kept here: {}", directory.shown());
+            bail!("no cluster is kept in {}", directory.shown());
         }
         // An unreadable or missing charter does not prevent the removal.
         let charter = Charter::read(&directory).ok().flatten();
@@ -55,9 +55,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
         (true, true) => {
             Some(format!("All {content} in {} are removed for good. Destroy them?", directory.shown()))
         }
-        (_, false) => {
-            Some(format!("Its {content} live in memory: stopping the cluster destroys them. Stop it?"))
-        }
+        (_, false) => Some(format!(
+            "The {content} live in memory: stopping the cluster destroys them. Stop the cluster?"
+        )),
         (false, true) => None,
     };
     if let Some(question) = question
@@ -101,7 +101,7 @@ fn stop(directory: &Directory) -> Result<()> {
         if began.elapsed() > PATIENCE {
             // The other processes end by themselves, because their supervisor is gone.
             signal(cluster.pid, Signal::KILL)?;
-            bail!("it did not stop within {} s and was killed", PATIENCE.as_secs());
+            bail!("the cluster did not stop within {} s and was killed", PATIENCE.as_secs());
         }
         thread::sleep(Duration::from_millis(20));
     }
@@ -112,10 +112,14 @@ fn stop(directory: &Directory) -> Result<()> {
 fn await_ends(directory: &Directory) -> Result<()> {
     let began = Instant::now();
     for name in directory.names()?.into_iter().filter(|name| name.starts_with(charter::LOCK)) {
-        let lock = File::open(directory.join(&name)).with_context(|| directory.shown())?;
+        let lock = File::open(directory.join(&name))
+            .with_context(|| format!("cannot open {name} in {}", directory.shown()))?;
         while let Err(TryLockError::WouldBlock) = lock.try_lock() {
             if began.elapsed() > PROCESS_END_MAX {
-                bail!("a process still uses {}: {name} is held", directory.shown());
+                bail!(
+                    "nothing was removed, because a process of the cluster still holds {name} in {}; try again",
+                    directory.shown()
+                );
             }
             thread::sleep(Duration::from_millis(20));
         }

@@ -24,7 +24,7 @@ use crate::{
     status,
 };
 
-/// Lists process groups and their members, and joins a group of texts.
+/// Lists process groups and their members, and joins a group that exchanges texts.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -83,7 +83,8 @@ fn groups(target: &Target) -> Result<Vec<GroupStatus>> {
     let processes = target.answering()?;
     let lead = processes.iter().find(|it| it.report.state == State::Leading);
     let router = lead.map_or_else(|| operate::in_role(&processes, Role::Router), Ok)?;
-    status::fetch(&router.http, "groups").with_context(|| format!("{} does not answer", router.http))
+    status::fetch(&router.http, "groups")
+        .with_context(|| format!("the router at {} does not answer", router.http))
 }
 
 fn list(target: &Target) -> Result<()> {
@@ -133,7 +134,7 @@ fn is_idle(group: &GroupStatus) -> bool {
 fn exhibit(name: &str, target: &Target) -> Result<()> {
     let group = groups(target)?.into_iter().find(|group| group.name == name);
     let group = group.with_context(|| {
-        format!("nobody is in a group `{name}`, and the routers know no checkpoint of it")
+        format!("there is no group `{name}`: it has no members, and the routers know no checkpoint of it")
     })?;
     if target.json {
         return Ok(say(format_args!("{}", serde_json::to_string(&group)?))?);
@@ -144,7 +145,7 @@ fn exhibit(name: &str, target: &Target) -> Result<()> {
     };
     if is_idle(&group) {
         return Ok(say(format_args!(
-            "{name}, idle{checkpoint}\nthe first to join goes on from the file with this checkpoint, or a newer one"
+            "{name}, idle{checkpoint}\nthe group has no members; the first process that joins goes on from its file with this checkpoint or a newer one"
         ))?);
     }
     let mut table = Table::new();
@@ -170,18 +171,21 @@ fn exhibit(name: &str, target: &Target) -> Result<()> {
 
 fn join(name: &str, routers: RoutersArgs) -> Result<()> {
     let node = Node::builder().routers(routers.addresses()?).start().wait()?;
-    let member =
-        node.group(name).join(Texts::new(Vec::new())).wait().with_context(|| format!("group {name}"))?;
+    let member = node
+        .group(name)
+        .join(Texts::new(Vec::new()))
+        .wait()
+        .with_context(|| format!("cannot join the group {name}"))?;
     let lines = read_input_lines()?;
     loop {
         let line = match lines.recv_timeout(CHECK_INTERVAL) {
-            Ok(line) => line.context("standard input")?,
+            Ok(line) => line.context("cannot read standard input")?,
             // The input has ended.
             Err(RecvTimeoutError::Disconnected) => break,
             // The library does not notify a member that was dropped, for example because it was stopped for
             // too long. So this checks.
             Err(RecvTimeoutError::Timeout) => match member.ended() {
-                Some(why) => bail!("out of the group {name}: {why}"),
+                Some(why) => bail!("this process is no longer in the group {name}: {why}"),
                 None => continue,
             },
         };
@@ -192,7 +196,7 @@ fn join(name: &str, routers: RoutersArgs) -> Result<()> {
         }
         // A dropped member stays dropped. Otherwise a failed line does not end the command.
         if let Some(why) = member.ended() {
-            bail!("out of the group {name}: {why}");
+            bail!("this process is no longer in the group {name}: {why}");
         }
     }
     Ok(node.leave().wait()?)
@@ -222,7 +226,7 @@ fn perform(member: &Member<Texts>, line: &str) -> Result<()> {
             "ordered" => member.ordered_send(text.to_owned()).wait().map(drop),
             "safe" => member.safe_send(text.to_owned()).wait().map(drop),
             "flush" => member.flush().wait(),
-            _ => bail!("a line begins with soft, ordered, safe or flush"),
+            _ => bail!("a line must begin with soft, ordered, safe or flush"),
         };
         match done {
             // Being out of touch is temporary. Otherwise a permanent error follows.
@@ -278,12 +282,12 @@ impl Replica for Texts {
             let count = self.texts.len();
             match self.for_people {
                 true => show(format_args!(
-                    "in the group, with {count} earlier texts. Type `soft TEXT`, `ordered TEXT`, `safe TEXT` or `flush`."
+                    "joined the group, which has {count} earlier texts. Type `soft TEXT`, `ordered TEXT`, `safe TEXT` or `flush`."
                 )),
                 false => show(format_args!("state {count}")),
             }
         }
-        let rank = view.rank().expect("it is a member");
+        let rank = view.rank().expect("a member is in its view");
         let (number, members) = (view.number, view.members.len());
         if self.for_people {
             let others =

@@ -29,11 +29,11 @@ pub(crate) fn run(name: &str, args: Args) -> Result<()> {
     let program = program()?;
     ensure!(
         program.exists(),
-        "`quorate {name}` is a program of its own, which should be {}: `cargo build --release` builds both",
+        "`quorate {name}` needs the program {}, which does not exist: `cargo build --release` builds this program",
         program.display()
     );
     let error = Command::new(&program).arg0("quorate").arg(name).args(args.words).exec();
-    Err(anyhow!(error).context(program.display().to_string()))
+    Err(anyhow!(error).context(format!("cannot run {}", program.display())))
 }
 
 /// Adds the instruments' flags to the commands of this program, `command`, whose instruments take any words.

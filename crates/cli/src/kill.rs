@@ -22,18 +22,22 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let cluster = args.directory.directory()?.running()?;
     let Some(name) = &args.process else {
-        bail!(Usage(format!("which process? There are {}", cluster.names())));
+        bail!(Usage(format!("give the name of a process: {}", cluster.names())));
     };
     let entry = cluster.process(name)?;
-    let pid = entry.pid.with_context(|| format!("{} does not run at the moment", entry.name))?;
-    signal(pid, Signal::KILL).with_context(|| entry.name.clone())?;
+    let pid = entry
+        .pid
+        .with_context(|| format!("{} is not running at the moment; see `quorate status`", entry.name))?;
+    signal(pid, Signal::KILL).with_context(|| format!("cannot kill {}", entry.name))?;
     report!("{} (pid {pid}) was killed", entry.name);
     Ok(())
 }
 
 /// Sends a signal to a process whose id comes from `cluster.json` or a child handle.
 pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
-    let pid =
-        i32::try_from(pid).ok().and_then(Pid::from_raw).with_context(|| format!("{pid} is no process id"))?;
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .with_context(|| format!("{pid} is not a process id"))?;
     Ok(kill_process(pid, signal)?)
 }

@@ -44,7 +44,7 @@ impl BoundAddresses {
         line.push(b'\n');
         let mut out = io::stdout().lock();
         if let Err(error) = out.write_all(&line).and_then(|()| out.flush()) {
-            info!(%error, "nobody reads where it listens");
+            info!(%error, "cannot write the addresses of this process to standard output; the process goes on");
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ pub(crate) fn requests(supervised: bool) -> Result<Receiver<StopRequest>> {
 }
 
 fn end_at_once() -> ! {
-    tracing::warn!("asked to stop a second time: ending at once");
+    tracing::warn!("this process was asked to stop a second time, and ends at once");
     process::exit(1);
 }
 
@@ -120,7 +120,7 @@ fn watch_supervisor(supervised: bool, end: impl Fn() + Send + 'static) -> Result
                     Ok(0) | Err(_) => break,
                 }
             }
-            tracing::info!("the supervisor is gone: ending");
+            tracing::info!("the supervisor of this process has ended, so this process ends, too");
             process::exit(0);
         })?;
     }

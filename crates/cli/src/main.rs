@@ -37,7 +37,7 @@ use tracing_subscriber::EnvFilter;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Replicates SQL tables, maps, services and process groups, and goes on while processes are killed.
+/// Replicates SQL tables, maps, services and process groups, and keeps working when processes fail.
 #[derive(Parser)]
 #[command(name = "quorate", version = quorate_command::version!())]
 struct Cli {
@@ -64,13 +64,13 @@ enum Command {
     Watch(watch::Args),
     /// Judges how consistent a recorded history is.
     Check(instruments::Args),
-    /// Finds and holds a setting of a quorum store that keeps an agreement on latency and consistency.
+    /// Finds and holds a setting of a quorum store that keeps given bounds on latency and consistency.
     Tune(instruments::Args),
-    /// Simulates a scenario under faults and judges the result.
+    /// Simulates a cluster under faults and judges the result.
     Sim(instruments::Args),
     /// Measures Quorate. Each measurement starts the processes that it needs.
     Bench(instruments::Args),
-    /// Runs figures of the papers that Quorate is made of.
+    /// Repeats experiments of the research papers on which Quorate is based.
     Lab(instruments::Args),
     Completions(completions::Args),
     Man(man::Args),

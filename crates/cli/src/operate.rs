@@ -59,7 +59,7 @@ impl Target {
             .filter_map(|(http, report)| Some(AnsweringProcess { http: http?, report: report? }))
             .collect();
         if answering.is_empty() {
-            bail!("no process answers");
+            bail!("no process of the cluster answers");
         }
         Ok(answering)
     }
@@ -68,7 +68,7 @@ impl Target {
 /// Returns a process in this role that has joined.
 pub(crate) fn in_role(processes: &[AnsweringProcess], role: Role) -> Result<&AnsweringProcess> {
     let mut fitting = processes.iter().filter(|it| it.report.role == role && it.report.has_joined());
-    fitting.next().with_context(|| format!("no {role} answers that has joined"))
+    fitting.next().with_context(|| format!("no {role} answers that has joined the domain"))
 }
 
 /// Sends an operation to the process at this address. Returns the process's report after the operation.
@@ -77,10 +77,13 @@ pub(crate) fn ask(http: &str, operation: &Operation) -> Result<Report> {
     let agent: ureq::Agent = agent.build().into();
     let body = serde_json::to_string(operation)?;
     let request = agent.post(format!("http://{http}/operate")).content_type("application/json");
-    let mut response = request.send(body).with_context(|| format!("{http} does not answer"))?;
+    let mut response =
+        request.send(body).with_context(|| format!("the process at {http} does not answer"))?;
     let said = response.body_mut().read_to_string()?;
     if !response.status().is_success() {
         bail!("{said}");
     }
-    serde_json::from_str(&said).with_context(|| format!("{http} answered: {said}"))
+    serde_json::from_str(&said).with_context(|| {
+        format!("the process at {http} gave an answer that this program does not understand: {said}")
+    })
 }

@@ -143,27 +143,26 @@ impl Quorum {
         let Some(survivor) = &self.survivor else {
             if self.witness.is_some() {
                 let mut text = String::from(
-                    "no router that votes answers: nothing can be written. If they are only silent, they may come back, and all \
-                     goes on by itself",
+                    "no voting router answers: nothing can be written. If the routers come back, the domain goes on by itself",
                 );
                 match &self.founder {
                     Some(founder) => {
                         text += &format!(
-                            "\nif all are gone for good, `quorate router reform` would go on from the members, with {}:\n{}",
+                            "\nIf all voting routers are gone for good, `quorate router reform` would go on from the members, with {}:\n{}",
                             founder.name,
                             self.losses()
                         );
                     }
                     None => {
-                        text += "\nif all are gone for good, start a router process that joins: `quorate router reform` then goes \
-                                 on from the members";
+                        text += "\nIf all voting routers are gone for good, start a router that joins this domain: `quorate \
+                                 router reform` then goes on from the members";
                     }
                 }
                 return text;
             }
             return String::from(
-                "no router that votes answers: nothing can be written. If they are only silent, they may come back; if they \
-                 are gone, so is the domain: start a new one (`quorate down --destroy`, `quorate up`)",
+                "no voting router answers: nothing can be written. If the routers come back, the domain goes on by itself. If \
+                 they are gone for good, the domain is lost: start a new cluster (`quorate down --destroy`, then `quorate up`)",
             );
         };
         let mut text = format!(
@@ -173,18 +172,23 @@ impl Quorum {
             list(&self.answering)
         );
         if self.changing {
-            text += "\n  a change of the routers is under way, and needs a majority of those that it makes: ";
+            text += "\n  a change of the routers is under way, and needs a majority of the new routers: ";
             text += &list(&self.voters);
         }
         if !self.gone.is_empty() {
-            text += &format!("\n  gone for good: {} (started anew, without their memory)", list(&self.gone));
+            text += &format!(
+                "\n  gone for good: {} (their processes have started again without their data)",
+                list(&self.gone)
+            );
         }
         if !self.silent.is_empty() {
-            text +=
-                &format!("\n  silent: {} (should they come back, all goes on by itself)", list(&self.silent));
+            text += &format!(
+                "\n  silent: {} (if they come back, the domain goes on by itself)",
+                list(&self.silent)
+            );
         }
         if (self.answering.len() + self.silent.len()) * 2 <= self.voters.len() {
-            text += "\n  so many are gone for good that waiting will not help";
+            text += "\n  so many routers are gone for good that waiting will not help";
         }
         text += &format!("\n`quorate router reform` would go on from {}:\n{}", survivor.name, self.losses());
         text
@@ -193,18 +197,19 @@ impl Quorum {
     /// Describes for people what going on from the survivor would lose.
     pub(crate) fn losses(&self) -> String {
         let Some(survivor) = &self.survivor else { return self.losses_without_survivor() };
-        let mut text = format!("  it knows every message up to position {}", survivor.position);
+        let mut text =
+            format!("  {} knows every message up to position {}", survivor.name, survivor.position);
         match self.delivered.checked_sub(survivor.position).filter(|ahead| *ahead > 0) {
             Some(ahead) => {
                 text += &format!(
-                    "; {ahead} more, up to {}, were delivered to processes that answer and are recovered from them",
+                    "; {ahead} more messages, up to position {}, were delivered to processes that answer, and are recovered from there",
                     self.delivered
                 );
             }
-            None => text += ", and no process that answers has seen a later one",
+            None => text += ", and no process that answers has seen a later message",
         }
-        text += "\n  lost is what was ordered behind that, unless its sender still has it; no such write was acknowledged";
-        text += " by a process that answers";
+        text += "\n  later messages are lost, unless their senders still have them; no process that answers has acknowledged a write \
+                 among them";
         text + &self.losses_in_members()
     }
 
@@ -212,12 +217,12 @@ impl Quorum {
     fn losses_without_survivor(&self) -> String {
         let mut text =
             format!("  members that answer have delivered messages up to position {}", self.delivered);
-        text += "\n  lost is what was ordered and delivered to none of them; no such write was acknowledged by a process that \
-                 answers";
-        text += "\n  what became of writes under way is lost: they may have been applied, their clients get 40003 and may send \
-                 them again under their ids";
-        text += "\n  which ids that applications made up have expired is forgotten: one that is sent again later than ten \
-                 minutes after its first use may be applied again";
+        text += "\n  messages that were delivered to none of these members are lost; no process that answers has acknowledged a \
+                 write among them";
+        text += "\n  the outcome of writes under way is unknown: their clients get SQLSTATE 40003, and can send the writes again \
+                 under their request ids";
+        text += "\n  the domain forgets which made-up request ids have expired: a write that is sent again more than ten minutes \
+                 after the first use of such an id may be applied twice";
         text + &self.losses_in_members()
     }
 
@@ -228,7 +233,7 @@ impl Quorum {
         }
         for holders in &self.ranges_gone {
             text += &format!(
-                "\n  ROWS ARE LOST: nobody answers of {}, who held a range together",
+                "\n  ROWS ARE LOST: none of {} answers, which together held all copies of a range",
                 holders.join(", ")
             );
         }
@@ -268,10 +273,14 @@ impl LostRanges {
     pub(crate) fn explained(&self) -> String {
         let mut text = String::new();
         for holders in &self.ranges {
-            text += &format!("nobody answers of {}, who hold a range together\n", holders.join(", "));
+            text += &format!(
+                "none of {} answers, which together hold all copies of a range\n",
+                holders.join(", ")
+            );
         }
-        text += "its rows can be neither read nor written until one of these very processes answers again; if they are gone \
-                 for good, so are the rows: `quorate storage lost NAME` for each unreachable one has the range go on empty, or from rows that a removed process keeps";
+        text += "the rows of such a range can be neither read nor written until one of its processes answers again. If they are \
+                 gone for good, `quorate storage lost NAME` for each unreachable process lets the range go on, with the \
+                 rows that a removed process keeps, or empty";
         text
     }
 }
@@ -336,8 +345,8 @@ mod tests {
                 && said.contains("gone for good: 2.aa")
                 && said.contains("silent: 3.aa")
         );
-        assert!(said.contains("2 more, up to 9, were delivered"), "{said}");
-        assert!(said.contains("nobody answers of storage-2, storage-3"), "{said}");
+        assert!(said.contains("2 more messages, up to position 9, were delivered"), "{said}");
+        assert!(said.contains("none of storage-2, storage-3 answers"), "{said}");
         assert!(!said.contains("waiting will not help"), "{said}");
         assert_eq!(quorum.json()["reform"]["recovered_from_members"], 2);
     }
@@ -398,7 +407,7 @@ mod tests {
         let reborn = Report { process: "5.bb".to_owned(), ..holder.clone() };
         let gone = LostRanges::of([&lead, &reborn]);
         assert_eq!(gone.unreachable.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["storage-2"]);
-        assert!(gone.explained().contains("nobody answers of storage-1, storage-2, storage-3"));
+        assert!(gone.explained().contains("none of storage-1, storage-2, storage-3 answers"));
         assert!(LostRanges::of([&lead, &holder]).unreachable.is_empty(), "it is heard again");
     }
 

@@ -28,9 +28,10 @@ use crate::{
 /// Restarts processes of the local cluster in place, while statements and commands continue. Disks and client
 /// connections are kept.
 ///
-/// A process with a disk returns as the same process, and no rows move. All other processes must be well
-/// before a restart, and all processes after it. Otherwise the command fails and names the processes it
-/// waited for. In a cluster in memory only supers and gateways can be restarted.
+/// A process with a disk returns as the same process, and no rows move. Before a restart the command waits
+/// until all other processes are well, and after the restart until all processes are well. If this takes too
+/// long, the command fails and says which process is not well. In a cluster in memory only supers and
+/// gateways can be restarted.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name of the process, as in `quorate status`: router-1, storage-2, super-1, gateway-1, cell-3. Without
@@ -74,7 +75,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Some(name) => [cluster.process(name)?.name.clone()].into(),
         None if !args.rolling => {
             let names = cluster.names();
-            bail!(Usage(format!("which process? Give its name, or --rolling for all of them: {names}")));
+            bail!(Usage(format!("give the name of a process, or --rolling for all processes: {names}")));
         }
         None => cluster.processes.iter().map(|process| process.name.clone()).collect(),
     };
@@ -112,7 +113,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn may_restart(cluster: &Cluster, role: Role, name: &str) -> Result<()> {
     match role {
         Role::Router | Role::Storage | Role::Cell if !cluster.durable => bail!(
-            "{name} has no disk: a restart would make it another process. This cluster was started with --memory"
+            "{name} has no disk, because the cluster was started with --memory: a restart would lose the data of {name}"
         ),
         _ => Ok(()),
     }
@@ -134,7 +135,7 @@ fn next_due(reports: &[Report], due: &BTreeSet<String>) -> Result<Option<String>
     else {
         ensure!(
             due.is_empty(),
-            "no process answers that is called {}",
+            "no process of the name {} answers",
             Vec::from_iter(due.iter().cloned()).join(", ")
         );
         return Ok(None);
@@ -161,14 +162,19 @@ impl Restart {
     fn restart(&self, name: &str) -> Result<Restarted> {
         let cluster = self.directory.running()?;
         let process = cluster.process(name)?;
-        let pid = process.pid.with_context(|| format!("{name} does not run at the moment"))?;
+        let pid = process
+            .pid
+            .with_context(|| format!("{name} is not running at the moment; see `quorate status`"))?;
         let address = process.bound.as_ref().map(|bound| bound.http.clone());
         let of_it = || status::reports_at(std::slice::from_ref(&address)).pop().flatten();
         let before = of_it().with_context(|| format!("{name} does not answer"))?;
         let began = Instant::now();
-        signal(pid, Signal::USR2).with_context(|| name.to_owned())?;
+        signal(pid, Signal::USR2).with_context(|| format!("cannot signal {name}"))?;
         let after = self.wait_until_well(Some(&before))?;
-        let after = after.into_iter().find(|report| report.name == name).context("it was just seen")?;
+        let after = after
+            .into_iter()
+            .find(|report| report.name == name)
+            .with_context(|| format!("{name} no longer answers"))?;
         Ok(Restarted {
             process: name.to_owned(),
             role: before.role,
@@ -186,13 +192,16 @@ impl Restart {
             let reports = status::reports(&cluster);
             let awaited = match before {
                 Some(before) if !reports.iter().flatten().any(|report| is_next_of(report, before)) => {
-                    Some(format!("{} has not begun anew", before.name))
+                    Some(format!("{} has not restarted yet", before.name))
                 }
                 _ => status::shortages(&cluster, &reports).into_iter().next().map(|lack| lack.why),
             };
             let Some(why) = awaited else { return Ok(reports.into_iter().flatten().collect()) };
             if Instant::now() >= until {
-                bail!("after {} s {why}; see `quorate status`", self.patience.as_secs());
+                bail!(
+                    "the cluster is not well after {} s: {why}; see `quorate status`",
+                    self.patience.as_secs()
+                );
             }
             thread::sleep(CHECK_INTERVAL);
         }

@@ -21,7 +21,7 @@ use crate::{
     status::Report,
 };
 
-/// Adds and removes routers, and goes on after the loss of a majority.
+/// Adds and removes routers, and lets a domain go on after the loss of a majority of its routers.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -41,7 +41,7 @@ enum Command {
     },
     /// Removes a router from the domain.
     ///
-    /// The router's process ends. Under `quorate up` it starts again as a new one.
+    /// The router's process ends. Under `quorate up` it starts again as a new router.
     Remove {
         /// Name of the router, as in `quorate status`. In a cluster over machines, a router that does not
         /// answer is named by its process id, like 2.1f2e3d4c.
@@ -49,28 +49,29 @@ enum Command {
         #[command(flatten)]
         target: Target,
     },
-    /// Goes on after a majority of the routers was lost for good.
+    /// Lets the domain go on after a majority of its routers was lost for good.
     ///
     /// A new generation of the domain begins with the router that knows most. From then on, processes ignore
     /// all other routers of the old generation.
     ///
     /// The command first shows what may be lost, as `quorate status` does. Use it only if the silent routers
-    /// will not come back. If they do, they are refused.
+    /// will not come back. If they come back nevertheless, they are refused.
     ///
     /// If no router is left at all, the domain goes on from its members. Storage processes, supers and
     /// gateways hand the messages last delivered to them to a router that has just started and is joining.
-    /// Under `quorate up` there is one. In a cluster over machines, start one. More than half of the members
-    /// have to answer it. Members that were started again, and those named with --gone, do not count.
+    /// Under `quorate up` such a router starts by itself. In a cluster over machines, start one yourself.
+    /// More than half of the members have to answer this router. Members that were started again, and members
+    /// named with --gone, do not count.
     Reform {
-        /// Does not ask.
+        /// Does not ask for confirmation.
         #[arg(long)]
         yes: bool,
         /// Time in seconds for other processes to report what they have. Processes that do not report in time
         /// are cut off.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
         wait: u64,
-        /// If no router is left: this storage process, super or gateway will not come back either. Can be
-        /// repeated.
+        /// Name of a storage process, super or gateway that will not come back. Only for a domain without any
+        /// router. Can be repeated.
         #[arg(long, value_name = "NAME")]
         gone: Vec<String>,
         #[command(flatten)]
@@ -92,24 +93,25 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn add(address: &str, target: &Target) -> Result<()> {
     if is_unspecified(address) {
         return Err(Usage(format!(
-            "{address} is where a router may listen, not where others reach it: give its name or address"
+            "other processes cannot connect to {address}: give the name or address of the router's machine"
         ))
         .into());
     }
     let processes = target.answering()?;
     let router = operate::in_role(&processes, Role::Router)?;
     let domain = &router.report.domain;
-    let domain =
-        u128::from_str_radix(domain, 16).map(DomainId).with_context(|| format!("domain {domain}"))?;
+    let domain = u128::from_str_radix(domain, 16)
+        .map(DomainId)
+        .with_context(|| format!("the router reports the domain {domain}"))?;
     let found = discover(address, domain, Duration::from_secs(2));
     let id = found.with_context(|| format!("no router of this domain answers at {address}"))?.process;
     if router.report.routers.contains(&id.to_string()) {
-        bail!("{address} is a router already");
+        bail!("the router at {address} votes already");
     }
     let process = (id.node, id.incarnation.0);
     let after = operate::ask(&router.http, &Operation::AddRouter { process, address: address.to_owned() })?;
     report_result(target, &json!({ "added": id.to_string(), "routers": after.routers }), || {
-        format!("{address} votes now; the routers are {}", after.routers.join(", "))
+        format!("the router at {address} votes now; the voting routers are {}", after.routers.join(", "))
     })
 }
 
@@ -127,7 +129,7 @@ fn remove(process: &str, target: &Target) -> Result<()> {
         None => silent().map_or(process, String::as_str).to_owned(),
     };
     if !voters.contains(&shown) {
-        bail!("{process} is no router that votes; those are {}", voters.join(", "));
+        bail!("{process} is not a voting router; the voting routers are {}", voters.join(", "));
     }
     // A router that is asked to remove itself may end before it answers.
     let asked = processes
@@ -135,11 +137,11 @@ fn remove(process: &str, target: &Target) -> Result<()> {
         .filter(|it| it.report.role == Role::Router && it.report.process != shown)
         .find(|it| leads.report.routers.contains(&it.report.process));
     let Some(asked) = asked else {
-        bail!("{process} is the last router that answers: taking it out would end the domain");
+        bail!("{process} is the last router that answers: without {process} the domain could not go on");
     };
     let after = operate::ask(&asked.http, &Operation::RemoveRouter { process: shown })?;
     report_result(target, &json!({ "removed": process, "routers": after.routers }), || {
-        format!("{process} votes no more; the routers are {}", after.routers.join(", "))
+        format!("{process} no longer votes; the voting routers are {}", after.routers.join(", "))
     })
 }
 
@@ -150,19 +152,28 @@ fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> 
         return refound(yes, wait, gone, &processes, &quorum, target);
     };
     if !gone.is_empty() {
-        bail!("{} answers and votes: the domain goes on from it, and --gone says nothing", survivor.name);
+        bail!(
+            "the voting router {} answers, so the domain goes on from this router: leave --gone out",
+            survivor.name
+        );
     }
     if !quorum.is_lost() {
         let (answering, voters) = (quorum.answering.len(), quorum.voters.len());
-        bail!("{answering} of {voters} routers that vote answer: a majority is there, and nothing is lost");
+        bail!(
+            "{answering} of {voters} voting routers answer, which is a majority: no new generation is needed"
+        );
     }
     let chosen = processes.iter().find(|it| it.report.process == survivor.process);
-    let http = &chosen.context("the survivor has no address")?.http;
-    warn(format_args!("going on from {}, without {} other routers:", survivor.name, quorum.voters.len() - 1));
+    let http = &chosen.context("the router to go on from has no HTTP address")?.http;
+    warn(format_args!(
+        "the domain would go on from {}, without its {} other voting routers:",
+        survivor.name,
+        quorum.voters.len() - 1
+    ));
     warn(quorum.losses());
     if !quorum.silent.is_empty() {
         let silent = quorum.silent.join(", ");
-        warn(format_args!("  silent routers, which are turned away should they come back: {silent}"));
+        warn(format_args!("  routers that do not answer, and that are refused if they come back: {silent}"));
     }
     if !yes && !confirmed("router reform", "Begin a new generation?")? {
         bail!("nothing was changed");
@@ -180,24 +191,25 @@ fn refound(
     target: &Target,
 ) -> Result<()> {
     let Some(witness) = &quorum.witness else {
-        bail!("neither a router that votes nor a member answers: there is nothing to go on from");
+        bail!("no voting router and no member of the domain answers, so the domain cannot go on");
     };
     let Some(founder) = &quorum.founder else {
         bail!(
-            "no router answers: start one that joins this domain, and try again; it will go on from the members, the furthest \
-             of which is {}",
+            "no router answers: start a router that joins this domain, and run this command again; the domain then goes on \
+             from its members, of which {} knows most",
             witness.name
         );
     };
     let unknown = gone.iter().find(|name| !witness.members.iter().any(|member| member.name == **name));
     if let Some(name) = unknown {
-        bail!("{name} is no member of the domain");
+        bail!("--gone {name}: the domain has no member of this name");
     }
     let answers: Vec<&Report> = processes.iter().map(|it| &it.report).collect();
     let named = quorum.founder_members(&answers, gone);
     let members: Option<Vec<(u64, u128, String)>> = named.into_iter().map(identity).collect();
-    let members =
-        members.with_context(|| format!("{} is of another build: it does not name members", witness.name))?;
+    let members = members.with_context(|| {
+        format!("{} runs another version of quorate and does not report the members", witness.name)
+    })?;
     let generations = answers.iter().filter(|report| report.role != Role::Router);
     let before = generations
         .map(|report| {
@@ -206,11 +218,14 @@ fn refound(
         .max()
         .unwrap_or_default();
     let chosen = processes.iter().find(|it| it.report.process == founder.process);
-    let http = &chosen.context("the router has no address")?.http;
+    let http = &chosen.context("the router to go on with has no HTTP address")?.http;
     let count = members.len();
-    warn(format_args!("no router that votes answers; going on from {count} members, with {}:", founder.name));
+    warn(format_args!(
+        "no voting router answers; the domain would go on from {count} members, with {} as its router:",
+        founder.name
+    ));
     warn(quorum.losses());
-    warn("  should one of the old routers live, it is turned away");
+    warn("  an old router that comes back is refused");
     if !yes && !confirmed("router reform", "Begin a new generation from the members?")? {
         bail!("nothing was changed");
     }
@@ -236,23 +251,33 @@ fn begin(http: &str, name: &str, operation: &Operation, target: &Target) -> Resu
             Err(error) => return Err(error.context(name.to_owned())),
         }
     };
-    let reformed = after.reformed.context("the router does not say what its generation began with")?;
+    let reformed =
+        after.reformed.with_context(|| format!("{name} does not report how the new generation began"))?;
     report_result(
         target,
         &json!({ "generation": after.generation, "survivor": name, "reform": reformed }),
         || {
             let mut text = format!("generation {} of the domain began with {name}", after.generation);
             if reformed.from_members {
-                text += &format!(", from its members, who lacked nothing up to position {}", reformed.behind);
+                text += &format!(
+                    ", from its members, all of which had every message up to position {}",
+                    reformed.behind
+                );
             }
             if reformed.recovered > 0 {
                 text += &format!("; {} messages were recovered from other processes", reformed.recovered);
             }
             if reformed.missing > 0 {
-                text += &format!("; {} positions up to {} are lost", reformed.missing, reformed.through);
+                text += &format!(
+                    "; the messages at {} positions up to {} are lost",
+                    reformed.missing, reformed.through
+                );
             }
             if !reformed.fenced.is_empty() {
-                text += &format!("; cut off: {}", reformed.fenced.join(", "));
+                text += &format!(
+                    "; cut off, because they did not answer in time: {}",
+                    reformed.fenced.join(", ")
+                );
             }
             text
         },

@@ -88,7 +88,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn statements(args: &Args) -> Result<String> {
     let from_input = || -> Result<String> {
         let mut text = String::new();
-        io::stdin().read_to_string(&mut text).context("standard input")?;
+        io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         Ok(text)
     };
     match (&args.statements, &args.file) {
@@ -96,7 +96,7 @@ fn statements(args: &Args) -> Result<String> {
         (None, Some(file)) if file.as_os_str() == "-" => from_input(),
         (None, Some(file)) => {
             let read = fs::read_to_string(file);
-            Ok(read.map_err(|error| Usage(format!("{}: {error}", file.display())))?)
+            Ok(read.map_err(|error| Usage(format!("cannot read {}: {error}", file.display())))?)
         }
         (None, None) if io::stdin().is_terminal() => Err(Usage(String::from(
             "no statement: give it as an argument, in a file with -f FILE, or on standard input",
@@ -228,15 +228,18 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
 
 /// Connects to a gateway. Errors of the connection surface at the statements that use it.
 pub(crate) async fn connect(address: &str) -> Result<Client> {
-    let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
+    let (host, port) =
+        address.rsplit_once(':').with_context(|| format!("the address {address} must be host:port"))?;
     let mut config = tokio_postgres::Config::new();
-    config.host(host.trim_matches(['[', ']'])).port(port.parse().with_context(|| address.to_string())?);
+    let port =
+        port.parse::<u16>().with_context(|| format!("the port of the address {address} is not a number"))?;
+    config.host(host.trim_matches(['[', ']'])).port(port);
     config.user("quorate").dbname("quorate").connect_timeout(std::time::Duration::from_secs(5));
     let (client, connection) =
         config.connect(NoTls).await.with_context(|| format!("no gateway answers at {address}"))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!("the connection ended: {error}");
+            tracing::debug!("the connection to the gateway ended: {error}");
         }
     });
     Ok(client)
@@ -392,7 +395,7 @@ pub(crate) async fn single(client: &Client, statement: &str) -> Result<String> {
             return Ok(row.get(0).unwrap_or("").to_string());
         }
     }
-    bail!("{statement} answered nothing")
+    bail!("the statement returned no row: {statement}")
 }
 
 #[cfg(test)]

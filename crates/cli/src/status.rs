@@ -21,21 +21,23 @@ use crate::{
     quorum::{LostRanges, Quorum},
 };
 
-/// Shows all processes, how far each is in the total order, and how far behind.
+/// Shows all processes, how far each is in the total order of messages, and how far behind.
 ///
 /// For processes with a disk it also shows the used space, the duration of syncs, the age of the last
 /// checkpoint, and how much a restart would read.
 ///
-/// Exits with 1 if a majority of the routers does not answer, because nothing can be written then. It shows
-/// whether these routers are gone for good, and what going on without them would lose. Also exits with 1 if
-/// no holder of some range answers, because its rows can be neither read nor written. A process that the
-/// cluster has given up on but still waits for has its own row, `unreachable`, in addition to the row of its
-/// next life. Below the table it lists the processes that are not well, and the reasons. It also lists
-/// processes that were cut off and came back or are starting, and says whether the disk is full.
+/// Exits with 1 if no majority of the routers answers, because nothing can be written then. It shows whether
+/// the silent routers are gone for good, and what going on without them would lose. Also exits with 1 if none
+/// of the storage processes that hold some range answers, because the rows of this range can be neither read
+/// nor written then. A storage process that the cluster has given up on but still waits for has its own row,
+/// `unreachable`, in addition to the row of its next life. Below the table the command lists the processes
+/// that are not well, and the reasons. It also lists processes that were cut off and came back or are
+/// starting, and says whether the disk is full.
 ///
 /// POSITION is the position of the last message that concerned a process. Gateways, supers and standbys get
 /// few messages and show none. LAG is the number of positions that a process still has to execute, or that a
-/// router still has to learn. LIVES counts starts, and returns without a start.
+/// router still has to learn. LIVES counts how often a process was started, or was cut off and came back as a
+/// new process without a start.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Prints one JSON object a line for each process.
@@ -283,7 +285,7 @@ fn look(directory: &Directory, json: bool) -> Result<StatusOutput> {
             || gone.explained(),
             |full| {
                 format!(
-                    "nobody answers who holds some range, whose rows can be neither read nor written: {full}"
+                    "no process answers that holds some range, so its rows can be neither read nor written: {full}"
                 )
             },
         ))
@@ -300,8 +302,8 @@ fn full(directory: &Directory, rows: &[StatusRow<'_>]) -> Option<String> {
     is_full.then(|| {
         let left = left.map_or_else(String::new, |left| format!(" ({} are left)", mebibytes(left)));
         format!(
-            "the disk of {} is full{left}: make room there, and the processes that ended for that go on by themselves, with \
-             all that was acknowledged",
+            "the disk of {} is full{left}: make room there, and the processes that ended because of this start again by \
+             themselves, with everything that was acknowledged",
             directory.shown()
         )
     })
@@ -397,8 +399,8 @@ pub(crate) fn shortages(cluster: &Cluster, reports: &[Option<Report>]) -> Vec<Sh
     let mut leaders = reports.iter().flatten().filter(|report| report.state == State::Leading);
     let why = match (leaders.next(), leaders.next()) {
         (Some(leader), None) if leader.routers.len() >= leader.wanted_routers => return shortages,
-        (Some(_), None) => String::from("a router is missing"),
-        _ => String::from("there is not one lead router"),
+        (Some(_), None) => String::from("fewer routers vote than the domain keeps"),
+        _ => String::from("there is no single lead router"),
     };
     shortages.push(Shortage { role: Role::Router, why });
     shortages
@@ -482,7 +484,7 @@ fn comeback_note(report: &Report) -> Option<String> {
 fn absence_note(entry: &ProcessEntry) -> Option<String> {
     let word = last_log_line(&entry.log).map_or_else(String::new, |why| format!("it ended ({why}); "));
     match (entry.pid, &entry.bound) {
-        (None, _) if entry.stays_down => Some(format!("{word}it is started no more")),
+        (None, _) if entry.stays_down => Some(format!("{word}it is not started again")),
         (None, _) => Some(format!("{word}it is started again")),
         (Some(_), None) => Some(format!("{word}it is starting")),
         (Some(_), Some(_)) => None,
@@ -642,7 +644,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let log = directory.path().join("router-1.log");
         let started = "INFO quorate: started process=1.aa role=\"router\"\n";
-        let word = "quorate: router-1: broken: the disk is full: cannot write x; make room and start the process again\n";
+        let word = "quorate: router-1: the process cannot go on: the disk is full: cannot write x; make room and start the process again\n";
         std::fs::write(&log, [started, word].concat()).unwrap();
         let (cluster, reports) = shown(&log);
         let rows = rows(&cluster, &reports);
@@ -658,7 +660,7 @@ mod tests {
         );
         assert_eq!(notes[3], "");
         let place = Directory::at(directory.path());
-        let said = full(&place, &rows).expect("it is full");
+        let said = full(&place, &rows).expect("the disk is full");
         assert!(said.contains("make room there") && !said.contains("reform"), "{said}");
         // After a new start the earlier end no longer counts.
         std::fs::write(&log, [started, word, started].concat()).unwrap();

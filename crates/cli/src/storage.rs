@@ -33,7 +33,7 @@ enum Command {
     Lost {
         /// Name of the process, as in `quorate status`.
         process: String,
-        /// Does not ask.
+        /// Does not ask for confirmation.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]
@@ -45,14 +45,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let Command::Lost { process, yes, target } = args.command;
     let processes = target.answering()?;
     let superior = operate::in_role(&processes, Role::Super)?;
-    let mut question = format!("What only {process} holds is gone for good then.");
+    let mut question = format!("Rows that only {process} holds will be lost for good.");
     for (name, through) in superior.report.keepers() {
         question += &format!(
-            " {name} keeps rows as of position {through}: a range of them that nobody else has goes on from there, and lacks \
-             what was acknowledged behind it."
+            " The removed process {name} keeps rows as of position {through}: a range that no other process holds goes on from \
+             these rows, and loses the writes that were acknowledged after this position."
         );
     }
-    question += " Declare it lost?";
+    question += &format!(" Declare {process} lost?");
     if !yes && !confirmed("storage lost", &question)? {
         bail!("nothing was declared lost");
     }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     if target.json {
         report!("{}", json!({ "lost": process }));
     } else {
-        report!("{process} is declared lost; a standby takes its place as soon as there is one");
+        report!("{process} is declared lost; a standby takes its place as soon as a standby exists");
     }
     Ok(())
 }

@@ -139,7 +139,7 @@ fn replace(process: String, target: &Target) -> Result<()> {
         report!("{}", json!({ "replaced": process }));
     } else {
         report!(
-            "a standby takes the place of {process}; `quorate status` shows it serving when it has all rows"
+            "a standby takes the place of {process}; `quorate status` shows the standby as serving once it has all rows"
         );
     }
     Ok(())

@@ -10,8 +10,8 @@ use crate::{cluster::DirectoryArgs, instruments};
 /// Shows the consistency and latency that clients of cells got in the last minute, line after line.
 ///
 /// A line covers all operations on strings that clients asked of cells. It shows the proportion of
-/// inconsistent operations with its 95 % interval, by how long reads were out of date, and latencies. Cells
-/// remember the last minute by themselves.
+/// inconsistent operations with its 95 % interval, by how much time reads were out of date, and latencies.
+/// Cells always remember the last minute, so nothing has to be switched on.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// HTTP addresses of all cells of the cluster, `HOST:PORT`. By default those of the local cluster.
@@ -38,7 +38,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         cells.extend(bound.filter_map(|process| process.bound).map(|bound| bound.http));
         ensure!(
             !cells.is_empty(),
-            "the local cluster has no cells: `quorate up --cells 3` starts some, and --cells names others"
+            "the local cluster has no cells: start a cluster with cells (`quorate up --cells 3`), or give the HTTP addresses of \
+             other cells with --cells"
         );
     }
     let mut words: Vec<OsString> =

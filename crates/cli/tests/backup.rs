@@ -33,7 +33,7 @@ fn tables_come_back_once_whoever_is_killed_meanwhile() {
     let file = file.to_str().unwrap();
     let made: Value = serde_json::from_str(&done(&place, &["backup", file, "--json"]).out).unwrap();
     assert_eq!((made["rows"].as_u64(), made["tables"].as_array().map(Vec::len)), (Some(ROWS + 1), Some(2)));
-    place.run(&["backup", file]).failed(1, "it exists already");
+    place.run(&["backup", file]).failed(1, "this file exists already");
     place.run(&["backup"]).failed(2, "<FILE>");
     place.run(&["restore", file]).failed(1, "already exists");
     let verified: Value =
@@ -57,7 +57,7 @@ fn tables_come_back_once_whoever_is_killed_meanwhile() {
     for victim in victims {
         wait_for("the cluster is whole", || is_mended(&place));
         let rows = status(&place);
-        let victim = rows.iter().find(|row| victim(row)).expect("one has this role");
+        let victim = rows.iter().find(|row| victim(row)).expect("a process has this role");
         let restoring = place.start(&["restore", file, "t"]);
         wait_for("the table is there", || place.run(&["sql", "select count(*) from t"]).code == Some(0));
         kill_process(pid(victim), Signal::KILL).unwrap();
@@ -70,7 +70,7 @@ fn tables_come_back_once_whoever_is_killed_meanwhile() {
             }
             _ => {
                 let gone = || place.run(&["sql", "select count(*) from t"]).err.contains("42P01");
-                wait_for("what failed leaves no table", gone);
+                wait_for("a failed restore leaves no table", gone);
             }
         }
     }

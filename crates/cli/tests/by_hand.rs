@@ -230,7 +230,7 @@ fn who_can_not_do_its_work_says_so() {
 
     let began = Instant::now();
     let mut routers = vec![machines.router(1)];
-    assert!(began.elapsed() < Duration::from_secs(5), "nobody else runs, so it need not wait");
+    assert!(began.elapsed() < Duration::from_secs(5), "the first router does not wait for other routers");
     routers.extend([machines.router(2), machines.router(3)]);
     let others = [machines.member(5, "super-1"), machines.member(6, "storage-1")];
     wait_for("a table is there", || {
@@ -282,18 +282,18 @@ fn routers_with_journals_outlive_their_being_killed_all_at_once() {
         routers = all();
         wait_for("somebody leads", || routers.iter().any(|router| router.is("leading")));
         wait_for("all answer", || names(&routers).iter().all(Value::is_string));
-        assert_eq!(names(&routers), before, "they are who they were");
+        assert_eq!(names(&routers), before, "the routers are the same processes as before");
         wait_for("writes go on", || gateway.sql(&format!("insert into kept values (-{kill})")).is_ok());
         let there = format!("select 1 / (count(*) - {}) from kept", 2 * kill);
         assert_eq!(gateway.sql(&there), Err(String::from("22012")), "all rows are there");
     }
-    assert_eq!(storage.status()["process"], serving, "nobody was given up meanwhile");
+    assert_eq!(storage.status()["process"], serving, "no storage process was given up meanwhile");
 
     // A router that the others have voted out comes back as another process with the same directory.
     let follower = routers.iter().position(|router| router.is("following")).unwrap();
     let leader = routers.iter().position(|router| router.is("leading")).unwrap();
     routers[follower].freeze();
-    wait_for("it is voted out", || routers[leader].routers() == 2);
+    wait_for("the lead router is voted out", || routers[leader].routers() == 2);
     routers[follower].signal(Signal::CONT);
     wait_for("three vote again", || routers[leader].routers() == 3);
     assert_ne!(routers[follower].status()["process"], before[follower]);
@@ -356,8 +356,8 @@ fn a_client_is_told_as_soon_as_a_majority_of_the_routers_is_known_to_be_away() {
     for router in &routers[1..] {
         router.signal(Signal::CONT);
     }
-    wait_for("it is written again", || gateway.sql("insert into kept values (4)").is_ok());
-    assert_eq!(gateway.sql("insert into kept values (3)"), Ok(()), "it had not been applied");
+    wait_for("writes succeed again", || gateway.sql("insert into kept values (4)").is_ok());
+    assert_eq!(gateway.sql("insert into kept values (3)"), Ok(()), "the refused write was not applied");
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_storage_process_that_a_gateway_cannot_reach_is_not_waited_for_without_end()
     let [nowhere] = free_ports();
     let own = format!("listen = \"0.0.0.0:0\"\nadvertise = \"127.0.0.1:{nowhere}\"\ninsecure = true");
     let storage = machines.start(6, "storage-1", &own);
-    wait_for("it serves", || storage.is("serving"));
+    wait_for("the storage process serves", || storage.is("serving"));
     wait_for("a table is there", || {
         gateway.sql("create table if not exists kept (k int primary key)").is_ok()
     });
@@ -414,15 +414,18 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     let gateway = machines.member(4, "gateway-1");
     let _super = machines.member(5, "super-1");
     let storage = machines.member(6, "storage-1");
-    wait_for("it is well", || gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
+    wait_for("the gateway is well", || {
+        gateway.is_well() && routers.iter().all(|router| router.routers() == 3)
+    });
 
     // The log of the second process names the first and itself.
     let refused = |node: usize, name: &str, at: &RunningProcess| {
         let first = at.status()["process"].as_str().unwrap().to_owned();
-        let in_use = format!("node {node} is in use: {first} at {} belongs", at.listens());
+        let in_use = format!("node {node} is in use: the process {first} at {} belongs", at.listens());
         let (log, listened) = machines.ends(node, name, "", &in_use);
-        let (_, itself) = log.split_once("this process, ").expect("it names itself");
-        let (second, _) = itself.split_once(&format!(" at {listened}, does not join beside it")).expect(&log);
+        let (_, itself) = log.split_once("this process, ").expect("the log names the process itself");
+        let (second, _) =
+            itself.split_once(&format!(" at {listened}, cannot join with the same node number")).expect(&log);
         assert!(second.starts_with(&format!("{node}.")) && second != first, "{log}");
     };
     // The node belongs to a member in the same or another role, to a leading router, or to a following one.
@@ -433,7 +436,7 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
     refused(1, "router-1x", &routers[0]);
     refused(6, "router-6", &storage);
     assert!(gateway.is_well() && routers.iter().all(|router| router.routers() == 3));
-    assert!(storage.is("serving") && routers[0].is("leading"), "nobody was touched");
+    assert!(storage.is("serving") && routers[0].is("leading"), "the other processes are unaffected");
 
     // A router that died may return at once as another process.
     for (number, router) in routers.iter_mut().enumerate() {
@@ -441,14 +444,14 @@ fn a_second_process_of_a_node_is_refused_and_the_next_life_of_one_is_not() {
         router.child.wait().unwrap();
         let began = Instant::now();
         *router = machines.router(number + 1);
-        wait_for("it votes", || router.is("following"));
+        wait_for("the new router votes", || router.is("following"));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         wait_for("three vote", || router.routers() == 3);
     }
     drop(gateway);
     let began = Instant::now();
     let gateway = machines.member(4, "gateway-1");
-    wait_for("it joins", || gateway.is_well());
+    wait_for("the gateway joins", || gateway.is_well());
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
 }
 
@@ -467,7 +470,7 @@ fn a_ring_that_is_not_founded_is_told_and_only_the_founder_s_terms_count() {
     }
     let said = gateway.said(create).unwrap_err();
     assert!(said.starts_with("55000") && said.contains("1 of 2 storage processes"), "{said}");
-    assert!(routers.iter().all(RunningProcess::is_well), "they do what they can");
+    assert!(routers.iter().all(RunningProcess::is_well), "the routers are well");
 
     let others = Machines { storage: 3, directory: TempDir::new().unwrap(), routers: machines.routers };
     let because = "wanted_storage = 3, but the domain was founded with 2";
@@ -499,14 +502,16 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     let third = machines.router(3);
     let voters = |routers: &[&RunningProcess]| routers.iter().all(|router| router.routers() == 3);
     wait_for("three routers vote", || voters(&[&first, &second, &third]));
-    assert!(first.is("leading"), "it founded");
+    assert!(first.is("leading"), "the first router founded the domain");
 
     first.signal(Signal::KILL);
     first.child.wait().unwrap();
     wait_for("another leads", || second.is("leading") || third.is("leading"));
     first = machines.router(1);
-    wait_for("it votes with the others", || first.is("following") && voters(&[&first, &second, &third]));
-    assert!(machines.log("router-1").contains("the domain is there already"));
+    wait_for("the first router votes with the others", || {
+        first.is("following") && voters(&[&first, &second, &third])
+    });
+    assert!(machines.log("router-1").contains("the domain exists already"));
 
     // Alone, the first router cannot tell whether the others are gone or cut off. The mark proves that they
     // existed.
@@ -514,10 +519,10 @@ fn who_founded_a_domain_joins_it_when_started_again_from_the_same_file() {
     drop((second, third));
     first.child.wait().unwrap();
     first = machines.router(1);
-    assert!(machines.log("router-1").contains("does not found it again"));
+    assert!(machines.log("router-1").contains("does not found the domain again"));
     second = machines.router(2);
     std::thread::sleep(Duration::from_secs(1));
-    assert!(first.is("joining") && second.is("joining"), "nobody founds");
+    assert!(first.is("joining") && second.is("joining"), "no router founds the domain");
 }
 
 /// Number of gateways that are cut off at the same time.

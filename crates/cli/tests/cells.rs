@@ -121,7 +121,7 @@ fn redis_clients_are_served_by_every_cell() {
     two.check("HMGET h x y", "(nil) 3");
     one.refused("GET h", "WRONGTYPE");
     one.check("SET short v PX 150", "OK");
-    wait_for("it expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
+    wait_for("the key expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
     one.check("SET long v EX 100", "OK");
     two.check("TTL long", "100");
 
@@ -155,7 +155,7 @@ fn redis_clients_are_served_by_every_cell() {
     one.refused("QUORATE CREATE side", "exists");
     one.refused("QUORATE CREATE wide COPIES 4", "has 3 cells, and 4 copies are wanted");
     one.check("QUORATE DROP side", "OK");
-    wait_for("it is gone", || two.ask(&["GET", "greeting"]).unwrap().starts_with("NOMAP"));
+    wait_for("the map is gone", || two.ask(&["GET", "greeting"]).unwrap().starts_with("NOMAP"));
     two.check("QUORATE MAP main", "OK");
 
     // Answers of a pipeline come in the order of its requests, and a read sees the write before it.
@@ -379,13 +379,13 @@ fn hostile_clients_do_no_harm(door: &str) {
         (&b"*99999999\r\n"[..], "invalid multibulk length"),
         (b"*1\r\n*1\r\n*1\r\n", "expected '$', got '*'"),
         (b"*1\r\n$999999999\r\n", "invalid bulk length"),
-        (b"*1\r\n$2\r\nabc\r\n", "longer than it says"),
+        (b"*1\r\n$2\r\nabc\r\n", "longer than its declared"),
         (&[b'x'; (64 << 10) + 1], "too big inline request"),
     ] {
         let mut client = Redis::connect(door).unwrap();
         client.send(bytes).unwrap();
         assert!(client.answer().unwrap().contains(because), "{because}");
-        assert!(client.answer().is_err(), "it is cut off: {because}");
+        assert!(client.answer().is_err(), "the client is cut off: {because}");
     }
     let mut client = Redis::connect(door).unwrap();
     client.check("GET greeting", "hello");
@@ -415,7 +415,7 @@ fn refused_openings_refuse_what_they_would_enclose(door: &str) {
         let mut browser = Redis::connect(door).unwrap();
         browser.send(format!("{head}\r\n\r\nSET hits 1\r\nPING\r\n").as_bytes()).unwrap();
         assert!(browser.answer().unwrap().contains("HTTP"), "{head}");
-        assert!(browser.answer().is_err(), "it is cut off: {head}");
+        assert!(browser.answer().is_err(), "the browser is cut off: {head}");
     }
     assert_eq!(ask("EXISTS hits\nSET quoted \"a b\"\nGET quoted\n"), ["0", "OK", "a b"]);
 }
@@ -522,7 +522,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
             if victim != "cell-2" {
                 assert_eq!(place.run(&["kill", victim]).code, Some(0));
             }
-            wait_for("its next life serves", || {
+            wait_for("the next life of the cell serves", || {
                 let row = process(&place, victim);
                 row["starts"].as_u64() == Some(2) && row["state"] == "serving"
             });
@@ -536,7 +536,7 @@ fn quorum_operations_are_atomic_while_cells_are_killed() {
     let late = operations.iter().map(|operation| operation.start).max().unwrap() - 300_000_000;
     assert!(
         operations.iter().any(|operation| operation.start > late && operation.finish.is_some()),
-        "they go on"
+        "operations succeed until the end"
     );
     let history: History = operations.into_iter().collect();
     let report = check(&history);

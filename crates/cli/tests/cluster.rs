@@ -225,11 +225,13 @@ fn a_write_of_open_outcome_is_applied_once() {
             kill_process(*router, Signal::CONT).unwrap();
         }
         open.failed(1, "SQLSTATE 40003");
-        let (_, id) = open.err.split_once("Request id: ").expect("the id is told");
-        let (id, _) = id.split_once('.').expect("the id ends");
+        let (_, id) = open.err.split_once("Request id: ").expect("the error names the request id");
+        let (id, _) = id.split_once('.').expect("a full stop follows the request id");
 
         let again = format!("set quorate.request_id = '{id}'; {insert}");
-        wait_for("it is sent again", || place.run(&["sql", &again]).code == Some(0));
+        wait_for("the statement succeeds when it is sent again", || {
+            place.run(&["sql", &again]).code == Some(0)
+        });
         let twice = place.run(&["sql", &again]);
         assert!(twice.code == Some(0) && twice.out.ends_with("done, 1 row touched\n"), "{twice:?}");
         let count = place.run(&["sql", "--csv", &format!("select count(*) from log where n = {n}")]);

@@ -45,9 +45,9 @@ fn the_door_bears_what_comes() {
         assert_eq!(client.execute("insert into t values (1)", &[]).await.unwrap(), 1);
     });
     drop(silent);
-    wait_for("its descriptors are as before", || descriptors(&gateway) <= before.0);
+    wait_for("the gateway has as many descriptors as before", || descriptors(&gateway) <= before.0);
     let growth = memory(&gateway).saturating_sub(before.1);
-    assert!(growth <= GROWTH_MAX, "it holds {growth} bytes more than before");
+    assert!(growth <= GROWTH_MAX, "the gateway holds {growth} bytes more than before");
     assert!(counted(&gateway, "quorate_sql_garbage_total") > 100);
     wait_for("one session is left", || counted(&gateway, "quorate_sql_sessions") == 1);
 
@@ -139,11 +139,11 @@ async fn cancelled(client: &Client, statement: &str) -> SqlState {
         token.cancel_query(NoTls).await.unwrap();
     };
     let (ended, ()) = tokio::join!(client.simple_query(statement), cancel);
-    ended.expect_err(statement).code().cloned().expect("it is told by the gateway")
+    ended.expect_err(statement).code().cloned().expect("the error comes from the gateway")
 }
 
 fn process(place: &LocalCluster, role: &str) -> Value {
-    status(place).into_iter().find(|row| row["role"] == role).expect("there is one")
+    status(place).into_iter().find(|row| row["role"] == role).expect("a process has this role")
 }
 
 fn pids(place: &LocalCluster, role: &str) -> Vec<Pid> {

@@ -52,14 +52,14 @@ fn directories_of_earlier_builds_go_on() {
         let place = LocalCluster::new();
         unpack(&format, &place.data_dir());
         let up = done(&place, &["up", "--detach"]);
-        assert!(up.out.contains("goes on where it was"), "{}: {up:?}", format.display());
+        assert!(up.out.contains("continues where it stopped"), "{}: {up:?}", format.display());
         let rows = |query| done(&place, &["sql", "--csv", query]).out;
         let all = rows("select count(*), sum(amount), min(day), max(v) from kept where ok");
         assert_eq!(all, "count,sum,min,max\n45,2036.25,2024-01-02,row 9\n", "{}", format.display());
         done(&place, &["sql", ONCE]);
         assert_eq!(rows("select v from kept where k = 1"), "v\none!\n", "{}", format.display());
         let log = fs::read_to_string(place.data_dir().join("storage-1.log")).unwrap();
-        assert!(!log.contains("aside"), "it began anew: {log}");
+        assert!(!log.contains("aside"), "no process puts its journal aside: {log}");
         done(&place, &["sql", "insert into kept (k, v) values (101, 'new')"]);
         assert_eq!(rows("select count(*) from kept"), "count\n91\n");
         done(&place, &["down"]);

@@ -39,7 +39,7 @@ impl Member {
             }
         });
         let member = Member { input: child.stdin.take(), child, lines };
-        wait_for("it is in", || member.starting("view ").next().is_some());
+        wait_for("the member is in the group", || member.starting("view ").next().is_some());
         member
     }
 
@@ -119,14 +119,14 @@ fn an_idle_group_is_known_by_its_checkpoint(place: &LocalCluster) {
     let mark = kept.save().wait().unwrap().to_string();
     wait_for("the checkpoint is shown", || listed("kept").contains(&mark));
     kept.leave().wait().unwrap();
-    wait_for("it is idle", || listed("kept").ends_with("idle"));
+    wait_for("the group is idle", || listed("kept").ends_with("idle"));
     assert!(listed("kept").split_whitespace().take(3).eq(["kept", "0", "-"]), "{}", listed("kept"));
     let shown = place.run(&["group", "show", "kept"]);
     assert!(shown.code == Some(0) && shown.out.starts_with("kept, idle, checkpoint: view "), "{shown:?}");
     let shown = place.run(&["group", "show", "kept", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown.out).unwrap();
     assert!(shown["members"].as_array().unwrap().is_empty(), "{shown}");
-    assert_ne!(shown["checkpoint"], mark, "it was saved once more when it left");
+    assert_ne!(shown["checkpoint"], mark, "the last member saved another checkpoint when it left");
     node.leave().wait().unwrap();
 }
 
@@ -170,9 +170,9 @@ fn what_is_under_way_when_all_routers_stand_still_ends_and_locks_come_free() {
     for router in &routers {
         kill_process(pid(router), Signal::CONT).unwrap();
     }
-    wait_for("nobody holds it", || other.lock_holder("turn") == Ok(None));
+    wait_for("no member holds the lock", || other.lock_holder("turn") == Ok(None));
     assert_eq!(other.lock("turn").wait().unwrap().check(), Ok(()));
-    wait_for("it goes on", || holder.ordered_send(8).wait().is_ok());
+    wait_for("the member sends again", || holder.ordered_send(8).wait().is_ok());
     let sums = || [&holder, &other].map(|member| member.read(|sum| *sum.state()).unwrap());
     wait_for("what may have been applied was applied once, or not", || {
         let [one, two] = sums();
@@ -186,7 +186,7 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
     let _turn = turn();
     let place = up();
     let mut members: Vec<Member> = (0..4).map(|_| Member::join(&place)).collect();
-    wait_for("all see all", || members.iter().all(|member| member.members() == 4));
+    wait_for("every member sees all four", || members.iter().all(|member| member.members() == 4));
     let told = |arguments: &[&str]| {
         let told = place.run(arguments);
         assert_eq!(told.code, Some(0), "{told:?}");
@@ -205,10 +205,12 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
 
     // A member is killed while all members send.
     talk(&mut members, 0, 300);
-    wait_for("it has said something", || members[3].starting("done soft").count() > 20);
+    wait_for("the member has sent something", || members[3].starting("done soft").count() > 20);
     members[3].signal(Signal::KILL);
     let dead = members.pop().unwrap();
-    wait_for("the others see it go", || members.iter().all(|member| member.members() == 3));
+    wait_for("the other members see that the member is gone", || {
+        members.iter().all(|member| member.members() == 3)
+    });
 
     // The router that founded the domain and leads is killed.
     talk(&mut members, 300, 300);
@@ -252,19 +254,21 @@ fn members_and_a_router_are_killed_and_nothing_durable_is_lost() {
 
     // A member that sleeps too long is dropped, and learns so when it wakes.
     freeze(Pid::from_child(&members[1].child));
-    wait_for("it is dropped", || members[0].members() == 3);
+    wait_for("the stopped member is dropped", || members[0].members() == 3);
     members[0].tell("safe while it sleeps");
     wait_for("the others go on", || late.starting("text while it sleeps").count() == 1);
     members[1].signal(Signal::CONT);
     let woken = Instant::now();
-    wait_for("it says that it is out, though nobody types", || {
+    wait_for("the command says that it is out of the group, although no line is typed", || {
         members[1].child.try_wait().unwrap().is_some_and(|status| status.code() == Some(1))
     });
     assert!(woken.elapsed() < Duration::from_secs(10), "{:?}", woken.elapsed());
 
     // At the end of its input a member leaves.
     drop(members[2].input.take());
-    wait_for("it leaves", || members[2].child.try_wait().unwrap().is_some_and(|status| status.success()));
+    wait_for("the member leaves", || {
+        members[2].child.try_wait().unwrap().is_some_and(|status| status.success())
+    });
     wait_for("two are left", || members[0].members() == 2);
     assert_eq!(place.run(&["down", "--yes"]).code, Some(0));
 }

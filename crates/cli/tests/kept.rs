@@ -58,13 +58,13 @@ fn a_cluster_goes_on_where_it_was() {
     for name in ["storage-1", "storage-2", "storage-3", "router-1"] {
         // No process asked another one, which could have ended before it answered.
         let log = fs::read_to_string(place.data_dir().join(format!("{name}.log"))).unwrap();
-        assert!(log.contains("stopped") && !log.contains("the others notice"), "{name}: {log}");
+        assert!(log.contains("stopped") && !log.contains("stops unannounced"), "{name}: {log}");
     }
     place.run(&["status"]).failed(1, "its tables are kept there, and `quorate up` goes on with them");
     contradictions_are_refused(&place);
 
     let up = done(&place, &["up", "--detach"]);
-    assert!(up.out.contains("goes on where it was"), "{up:?}");
+    assert!(up.out.contains("continues where it stopped"), "{up:?}");
     assert_eq!(told(&place), before, "the domain, the addresses, and the processes that have a disk");
     assert_eq!(rows(&place, "select v from mine order by k"), "v\none!\ntwo\n");
     // The earlier write is recognised and not repeated.
@@ -78,7 +78,7 @@ fn a_cluster_goes_on_where_it_was() {
     let down = done(&place, &["down", "--destroy", "--yes"]);
     assert!(down.out.contains("gone"), "{down:?}");
     assert!(!data_dir.exists(), "{:?}", fs::read_dir(&data_dir));
-    place.run(&["down", "--destroy", "--yes"]).failed(1, "no cluster is kept here");
+    place.run(&["down", "--destroy", "--yes"]).failed(1, "no cluster is kept in");
 }
 
 /// Each error names the flag and the value that the directory was made with.
@@ -199,7 +199,7 @@ fn a_directory_is_nobody_elses() {
 
     // The directory, or one journal, has a later format.
     write(&file("quorate.toml"), &charter.replace("format = 2", "format = 3\nmoons = 3"));
-    refused("it has format 3, and this build");
+    refused("has format 3, but this program");
     write(&file("quorate.toml"), &charter);
     let identity = fs::read_to_string(file("journal-1/identity")).unwrap();
     write(&file("journal-1/identity"), &identity.replace("format 4", "format 5"));
@@ -211,16 +211,16 @@ fn a_directory_is_nobody_elses() {
     let other = format!("{before}domain = \"{}\"{}", "12".repeat(16), &domain[33..]);
     write(&file("quorate.toml"), &other);
     // Any process may report it first.
-    refused("of domain 12121212121212121212121212121212: give each its own directory");
+    refused("of domain 12121212121212121212121212121212: give each node its own directory");
     write(&file("quorate.toml"), &charter);
     swap(&file("journal-1"), &file("journal-4"));
-    refused("give each its own directory");
+    refused("give each node its own directory");
     swap(&file("journal-1"), &file("journal-4"));
 
     // Without the charter, no new cluster begins in a directory with journals.
     fs::remove_file(file("quorate.toml")).unwrap();
     for words in [&["up", "--detach", "--empty"][..], &["up", "--memory", "--detach", "--empty"]] {
-        place.run(words).failed(1, "is there, and no quorate.toml");
+        place.run(words).failed(1, "exists, but quorate.toml does not");
     }
     write(&file("quorate.toml"), &charter);
 
@@ -233,7 +233,7 @@ fn a_directory_is_nobody_elses() {
     assert_eq!(
         fs::read_to_string(file("quorate.toml")).unwrap(),
         charter,
-        "it has the present format from now on"
+        "the charter has the present format from now on"
     );
 }
 
@@ -270,7 +270,7 @@ fn an_older_copy_that_is_put_back_is_refused() {
     {
         fs::rename(file(journal), file("newest")).unwrap();
         copy(&file(older), &file(journal));
-        let does_not = format!("{name} does not go on: ");
+        let does_not = format!("{name} cannot go on: ");
         for because in [&does_not[..], "is an older copy", "remove the directory, and a new process begins"] {
             place.run(&["up", "--detach"]).failed(1, because);
         }
@@ -312,7 +312,7 @@ fn a_cluster_in_memory_says_so_and_keeps_nothing() {
     let small: Vec<&str> = SMALL.into_iter().chain(["--memory"]).collect();
     for _ in 0..2 {
         let up = done(&place, &small);
-        assert!(up.out.contains("live in memory: when it stops, they are gone"), "{up:?}");
+        assert!(up.out.contains("live in memory: when the cluster stops, they are gone"), "{up:?}");
         done(&place, &["sql", "create table t (k int primary key)"]);
         place.run(&["down"]).failed(2, "give --yes");
         done(&place, &["down", "--yes"]);

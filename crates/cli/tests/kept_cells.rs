@@ -51,7 +51,8 @@ fn cells_go_on_where_they_were() {
     contradictions_are_refused(&place);
 
     let up = done(&place, &AGAIN);
-    for said in ["go on where they were", "Map `main` has 3 copies of each key, map `side` 2", "kept on disk"]
+    for said in
+        ["continue where they stopped", "Map `main` has 3 copies of each key, map `side` 2", "kept on disk"]
     {
         assert!(up.out.contains(said), "{up:?}");
     }
@@ -211,14 +212,14 @@ fn an_older_copy_of_a_cell_is_refused() {
     done(&place, &["down"]);
     fs::rename(file(&journal), file("newest")).unwrap();
     copy(&file("older"), &file(&journal));
-    for because in ["cell-3 does not go on: ", "is an older copy"] {
+    for because in ["cell-3 cannot go on: ", "is an older copy"] {
         place.run(&AGAIN).failed(1, because);
     }
     fs::remove_dir_all(file(&journal)).unwrap();
     let before = incarnation(&file("newest"));
     done(&place, &AGAIN);
-    assert_ne!(incarnation(&file(&journal)), before, "it is another process");
-    wait_for("it has its keys", || process(&place, "cell-3")["state"] == "serving");
+    assert_ne!(incarnation(&file(&journal)), before, "the cell is another process");
+    wait_for("the cell has its keys", || process(&place, "cell-3")["state"] == "serving");
     assert_eq!(place.run(&["kill", "cell-1"]).code, Some(0));
     wait_for("a quorum answers", || connect(&doors, 2).ask(&["GET", "k"]).unwrap() == "2");
 }

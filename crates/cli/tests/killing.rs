@@ -89,7 +89,7 @@ fn nothing_acknowledged_is_lost_doubled_or_stale_while_processes_are_killed() {
 }
 
 fn named(place: &LocalCluster, is: impl Fn(&serde_json::Value) -> bool) -> String {
-    named_all(place, is).first().expect("there is one").clone()
+    named_all(place, is).first().expect("a process has this role or state").clone()
 }
 
 fn named_all(place: &LocalCluster, is: impl Fn(&serde_json::Value) -> bool) -> Vec<String> {

@@ -18,9 +18,9 @@ fn mistakes_in_usage_exit_with_2() {
     place.run(&["up", "--colour", "red"]).failed(2, "--colour");
     place.run(&["fly"]).failed(2, "fly");
     place.run(&["up", "--routers", "0"]).failed(2, "routers");
-    place.run(&["up", "--storage", "2", "--replicas", "3"]).failed(2, "--replicas 3 needs as many");
+    place.run(&["up", "--storage", "2", "--replicas", "3"]).failed(2, "--replicas 3 needs at least 3");
     place.run(&["up", "--storage", "65"]).failed(2, "65 is not in 1..=64");
-    place.run(&["up", "--port", "65530"]).failed(2, "do not suffice");
+    place.run(&["up", "--port", "65530"]).failed(2, "are too few for the cluster");
     place.run(&["node", "--config", "nowhere.toml"]).failed(2, "nowhere.toml");
 
     let config = place.data_dir().with_extension("toml");
@@ -110,7 +110,7 @@ fn the_exit_code_follows_from_what_was_done() {
         }
         let said = CommandOutput::of(down.output().unwrap());
         assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!(said.err.contains("cannot be told on standard output"), is_full, "{said:?}");
+        assert_eq!(said.err.contains("cannot report it on standard output"), is_full, "{said:?}");
         assert_eq!(fs::read_dir(&kept).unwrap().count(), 0);
         fs::remove_file(place.data_dir()).unwrap();
     }

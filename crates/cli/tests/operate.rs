@@ -23,13 +23,13 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
-    place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
+    place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 
     // The leader and one more router freeze, so the others take them for gone.
     let routers = status(&place).into_iter().filter(|row| row["role"] == "router");
     let (mut frozen, mut rest): (Vec<Value>, Vec<Value>) = routers.partition(|row| row["state"] == "leading");
-    frozen.push(rest.pop().expect("two follow"));
-    let survivor = rest[0]["name"].as_str().expect("it has a name").to_owned();
+    frozen.push(rest.pop().expect("two routers follow"));
+    let survivor = rest[0]["name"].as_str().expect("the router has a name").to_owned();
     let pids: Vec<Pid> = frozen.iter().map(pid).collect();
     for pid in &pids {
         freeze(*pid);
@@ -49,7 +49,7 @@ fn a_domain_that_lost_a_majority_of_its_routers_goes_on_when_told_to() {
     let reformed = done(&place, &["router", "reform", "--yes", "--json"]);
     let reformed: Value = serde_json::from_str(&reformed.out).unwrap();
     assert_eq!((&reformed["generation"], &reformed["reform"]["missing"]), (&1.into(), &0.into()));
-    wait_for("it is written again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
+    wait_for("writes succeed again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
     assert!(count(&place) >= 4, "what was acknowledged is there");
 
     // The old routers continue, are refused, and come back as new processes.
@@ -83,7 +83,7 @@ fn routers_that_are_gone_for_good_are_told_apart_from_silent_ones() {
         kill_process(pid, Signal::KILL).unwrap();
     }
     // The killed routers are started again, but no router can accept them.
-    wait_for("they are known to be gone", || {
+    wait_for("the status shows which routers are gone", || {
         place.run(&["status"]).err.contains("gone for good: router-1, router-2")
     });
     place.run(&["status"]).failed(1, "waiting will not help");
@@ -113,12 +113,12 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
             kill_process(pid, Signal::KILL).unwrap();
         }
         // New routers start, but can do nothing by themselves.
-        wait_for("it is known what may be done", || {
+        wait_for("the status says what can be done", || {
             let said = place.run(&["status"]);
             said.code == Some(1) && said.err.contains("`quorate router reform` would go on from the members")
         });
         for name in ["router-1", "gateway-1"] {
-            wait_for("the reason is told", || {
+            wait_for("the health page tells the reason", || {
                 // A process that is starting has no address yet.
                 let Some(http) = process(&place, name)["bound"]["http"].as_str().map(str::to_owned) else {
                     return false;
@@ -133,13 +133,13 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
         place.run(&["router", "reform"]).failed(2, "give --yes");
         let told = place.run(&["router", "reform", "--yes", "--json"]);
         assert_eq!(told.code, Some(0), "{told:?}");
-        assert!(told.err.contains("lost is what was ordered and delivered to none of them"), "{told:?}");
+        assert!(told.err.contains("delivered to none of these members are lost"), "{told:?}");
         let reformed: Value = serde_json::from_str(&told.out).unwrap();
         assert_eq!(reformed["generation"], generation, "{reformed}");
         assert_eq!(reformed["reform"]["from_members"], true, "{reformed}");
         let cut_off = reformed["reform"]["fenced"].as_array().map(Vec::len);
-        assert_eq!(cut_off, Some(generation - 1), "only who died: {reformed}");
-        wait_for("it is written again", || {
+        assert_eq!(cut_off, Some(generation - 1), "only dead processes were cut off: {reformed}");
+        wait_for("writes succeed again", || {
             let insert = format!("insert into log values ({})", written + 1);
             place.run(&["sql", &insert]).code == Some(0)
         });
@@ -147,7 +147,7 @@ fn a_domain_whose_routers_all_died_goes_on_from_its_members() {
         wait_for("all is mended", || is_mended(&place));
         assert!(count(&place) >= written, "what was acknowledged is there");
     }
-    place.run(&["router", "reform", "--yes"]).failed(1, "a majority is there");
+    place.run(&["router", "reform", "--yes"]).failed(1, "which is a majority");
 }
 
 /// A router is removed at the moment when another freezes. Two of three answer, but the change needs both
@@ -159,7 +159,9 @@ fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation()
     up(&place);
     done(&place, &["sql", "create table log (n int) with (partition_by = 'hash(n)')"]);
     done(&place, &["sql", "insert into log values (1), (2), (3)"]);
-    let (leader, frozen) = (0..20).find_map(|_| half_changed(&place)).expect("once it is quick enough");
+    let (leader, frozen) = (0..20)
+        .find_map(|_| half_changed(&place))
+        .expect("a change of routers is caught half-way in one of 20 attempts");
 
     let said = place.run(&["status"]);
     said.failed(1, "only 1 of 2 answer");
@@ -169,7 +171,7 @@ fn a_change_of_routers_that_cannot_be_finished_is_given_up_with_the_generation()
         reformed.out.contains(&format!("generation 1 of the domain began with {leader}")),
         "{reformed:?}"
     );
-    wait_for("it is written again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
+    wait_for("writes succeed again", || place.run(&["sql", "insert into log values (4)"]).code == Some(0));
     kill_process(frozen, Signal::CONT).unwrap();
     wait_for("the others come back as new ones", || is_mended(&place));
     assert!(count(&place) >= 4, "what was acknowledged is there");
@@ -231,12 +233,14 @@ fn a_storage_process_that_slept_for_too_long_is_back_by_itself() {
     freeze(pid(&before));
     wait_for("the standby takes its place", || process(&place, &standby)["state"] == "serving");
     kill_process(pid(&before), Signal::CONT).unwrap();
-    wait_for("it is a standby", || process(&place, &sleeper)["state"] == "standby" && is_mended(&place));
+    wait_for("the storage process is a standby", || {
+        process(&place, &sleeper)["state"] == "standby" && is_mended(&place)
+    });
     let now = process(&place, &sleeper);
     assert_ne!(now["incarnation"], before["incarnation"]);
     assert_eq!((pid(&now), &now["bound"]), (pid(&before), &before["bound"]));
     let log = std::fs::read_to_string(now["log"].as_str().unwrap()).unwrap();
-    assert!(log.contains("back as a new process, with the rows of the one before"), "{log}");
+    assert!(log.contains("back as a new process, with the rows of the former process"), "{log}");
     assert_eq!(count(&place), 3);
 }
 
@@ -260,11 +264,13 @@ fn an_operator_moves_routers_and_ranges() {
     place.run(&["storage", "lost", "storage-1", "--yes"]).failed(1, "storage-1 is not unreachable");
     place.run(&["storage", "lost", "storage-1"]).failed(2, "give --yes");
     place.run(&["storage", "lost", "nobody", "--yes"]).failed(1, "no storage process is called nobody");
-    place.run(&["router", "remove", "nobody"]).failed(1, "nobody is no router that votes");
+    place.run(&["router", "remove", "nobody"]).failed(1, "nobody is not a voting router");
 
     let holder = named(&place, |row| row["role"] == "storage" && row["state"] == "serving");
     done(&place, &["table", "replace", &holder]);
-    wait_for("its place is taken", || process(&place, &holder)["state"] == "standby" && is_mended(&place));
+    wait_for("a standby has taken the place", || {
+        process(&place, &holder)["state"] == "standby" && is_mended(&place)
+    });
     assert_eq!(count(&place), 1000);
     place.run(&["table", "replace", &holder]).failed(1, "is a standby");
 
@@ -272,13 +278,13 @@ fn an_operator_moves_routers_and_ranges() {
     let leader = named(&place, |row| row["state"] == "leading");
     let before = process(&place, &leader);
     done(&place, &["router", "remove", &leader]);
-    wait_for("it comes back as another", || {
+    wait_for("the removed router comes back as another process", || {
         let now = process(&place, &leader);
         now["incarnation"].is_string() && now["incarnation"] != before["incarnation"] && is_mended(&place)
     });
     assert_eq!(count(&place), 1000);
     let address = process(&place, &leader)["bound"]["listen"].as_str().unwrap().to_owned();
-    place.run(&["router", "add", &address]).failed(1, "is a router already");
+    place.run(&["router", "add", &address]).failed(1, "votes already");
     place.run(&["router", "add", "127.0.0.1:1"]).failed(1, "no router of this domain answers");
 }
 
@@ -313,13 +319,13 @@ fn two_operators_whose_commands_conflict_each_get_their_own_answer() {
     let after: Value = serde_json::from_str(said).unwrap();
     assert!(
         !after["routers"].as_array().unwrap().contains(&json!(out)),
-        "its own change has come about: {after}"
+        "the change that was answered has come about: {after}"
     );
     let (stays, _, said) = &refused[0];
     assert!(said.contains("too few routers that are well would be left"), "{said}");
-    assert!(voters(http).contains(stays), "what was refused did not come about");
+    assert!(voters(http).contains(stays), "the refused change did not come about");
     before.retain(|voter| voter != out);
-    wait_for("another takes the place", || {
+    wait_for("another router takes the place", || {
         let now = voters(http);
         now.len() == 3 && before.iter().all(|voter| now.contains(voter)) && is_mended(&place)
     });
@@ -351,6 +357,6 @@ fn count(place: &LocalCluster) -> u64 {
 }
 
 fn named(place: &LocalCluster, is: impl Fn(&Value) -> bool) -> String {
-    let row = status(place).into_iter().find(|row| is(row)).expect("there is one");
+    let row = status(place).into_iter().find(|row| is(row)).expect("a process fits");
     row["name"].as_str().unwrap().to_owned()
 }

@@ -53,7 +53,7 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
     wait_for("a table is there", || {
         cluster.gateway.sql("create table if not exists kept (k int primary key, n int)").is_ok()
     });
-    wait_for("it is written", || cluster.gateway.sql("insert into kept values (0, 0)").is_ok());
+    wait_for("a row is written", || cluster.gateway.sql("insert into kept values (0, 0)").is_ok());
     let before = cluster.incarnations();
     let mut acknowledged = 1;
     for kill in 1..=3 {
@@ -74,17 +74,17 @@ fn every_row_is_there_after_all_processes_were_killed_at_once() {
         acknowledged += written.len();
         cluster.kill();
         cluster = Cluster::start(&machines, ports);
-        wait_for("it is written again", || {
+        wait_for("writes succeed again", || {
             cluster.gateway.sql(&format!("insert into kept values (-{kill}, 0)")).is_ok()
         });
         acknowledged += 1;
-        assert_eq!(cluster.incarnations(), before, "they are who they were");
+        assert_eq!(cluster.incarnations(), before, "the processes are the same as before");
         let there = format!("select 1 / (count(*) - {acknowledged}) from kept");
         assert_eq!(cluster.gateway.sql(&there), Err(String::from("22012")), "{acknowledged} rows are there");
         // The ranges recognise the earlier write and do not repeat it.
         assert_eq!(cluster.gateway.sql(&once), Ok(()));
         let sum = format!("select 1 / (sum(n) - {kill}) from kept");
-        assert_eq!(cluster.gateway.sql(&sum), Err(String::from("22012")), "it was done once");
+        assert_eq!(cluster.gateway.sql(&sum), Err(String::from("22012")), "the update was applied once");
     }
     wait_for("all routers are well", || cluster.routers.iter().all(RunningProcess::is_well));
 }

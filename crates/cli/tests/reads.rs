@@ -68,11 +68,11 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
         for asked in asked {
             assert_eq!(asked.await.unwrap().unwrap(), expected);
         }
-        wait_for("another has its place", || is_mended(&place));
+        wait_for("a standby has the place of the victim", || is_mended(&place));
         let after = serving(&place);
         assert!(
             before.iter().all(|(name, it)| *name == victim || after[name]["pid"] == it["pid"]),
-            "nobody else died"
+            "no other process died"
         );
 
         // Two processes are killed. The queries may have caused it, so the remaining processes do not get
@@ -86,12 +86,15 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             let error = asked.await.unwrap().unwrap_err();
             let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
             assert_eq!(error.code().code(), "XX000", "{error}");
-            assert!(error.message().contains("ended while this query was there, the second one"), "{error}");
+            assert!(
+                error.message().contains("ended while it executed this query, as another one did before"),
+                "{error}"
+            );
         }
-        wait_for("others have their places", || is_mended(&place));
+        wait_for("standbys have the places of the victims", || is_mended(&place));
         let now = serving(&place);
         let same = |(name, it): (&String, &Value)| now.get(name).is_some_and(|now| now["pid"] == it["pid"]);
-        assert_eq!(after.iter().filter(|it| same(*it)).count(), after.len() - 2, "nobody else died");
+        assert_eq!(after.iter().filter(|it| same(*it)).count(), after.len() - 2, "no other process died");
         let count: i64 = client.query_one("select count(*) from t", &[]).await.unwrap().get(0);
         assert_eq!(count, i64::from(ROWS));
     });

@@ -25,14 +25,19 @@ fn a_cluster_outlives_its_records() {
     let small =
         ["up", "--memory", "--empty", "--port", "0", "--routers", "1", "--storage", "1", "--replicas", "1"];
     let mut up = place.command(&small).stdout(Stdio::null()).stderr(full()).spawn().unwrap();
-    wait_for("it answers", || place.run(&["sql", "create table kept (k int primary key)"]).code == Some(0));
+    wait_for("the cluster answers", || {
+        place.run(&["sql", "create table kept (k int primary key)"]).code == Some(0)
+    });
     wait_for("rows are taken", || place.run(&["sql", "insert into kept values (1)"]).code == Some(0));
     let file = |name: &str| place.data_dir().join(name);
 
     // Somebody removes a log.
     let before = killed(&place, "super-1", || fs::remove_file(file("super-1.log")).unwrap());
     comes_back(&place, &before);
-    assert!(fs::read_to_string(file("super-1.log")).unwrap().contains("started"), "it has a log again");
+    assert!(
+        fs::read_to_string(file("super-1.log")).unwrap().contains("started"),
+        "the process has a log again"
+    );
 
     // No file can be written.
     let names = ["super-1.log", "super-1.toml", "cluster.json.new"];
@@ -42,13 +47,15 @@ fn a_cluster_outlives_its_records() {
             fs::create_dir(file(name)).unwrap();
         }
     });
-    wait_for("it runs without them", || children(up.id()).any(|words| words.contains("name=\"super-1\"")));
+    wait_for("the process runs without its files", || {
+        children(up.id()).any(|words| words.contains("name=\"super-1\""))
+    });
     let gateway = process(&place, "gateway-1")["bound"]["sql"].as_str().unwrap().to_owned();
     let count = ["sql", "--csv", "--address", &gateway, "select count(*) from kept"];
     assert_eq!(place.run(&count).out, "count\n1\n");
     names.iter().for_each(|name| fs::remove_dir(file(name)).unwrap());
     comes_back(&place, &before);
-    assert!(!file("super-1.log").exists(), "it was started while there could be none");
+    assert!(!file("super-1.log").exists(), "the process was started while its log could not be created");
 
     // The whole directory is removed.
     let before = killed(&place, "super-1", || fs::remove_dir_all(place.data_dir()).unwrap());

@@ -71,7 +71,7 @@ fn a_rolling_restart_is_not_noticed() {
     for (before, after) in before.iter().zip(status(&place)) {
         let keeps = matches!(before["role"].as_str(), Some("router" | "storage"));
         assert_eq!(before["incarnation"] == after["incarnation"], keeps, "{before} {after}");
-        assert_eq!(before["pid"], after["pid"], "in its place");
+        assert_eq!(before["pid"], after["pid"], "the process id stays the same");
         if before["role"] == "storage" {
             assert_eq!(before["state"], after["state"], "no rows were moved");
         }
@@ -90,7 +90,7 @@ fn a_gateway_keeps_its_clients() {
     place.run(&["restart", "storage-1"]).failed(1, "has no disk");
     place.run(&["restart", "--rolling"]).failed(1, "has no disk");
     place.run(&["restart", "nobody"]).failed(1, "no process is called nobody");
-    place.run(&["restart"]).failed(2, "Give its name, or --rolling for all of them: router-1");
+    place.run(&["restart"]).failed(2, "or --rolling for all processes: router-1");
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let (idle, busy, stuck) = (connect(&place).await, connect(&place).await, connect(&place).await);

@@ -39,7 +39,7 @@ impl Gateway {
         let mut child = place.command(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let bound: Value = serde_json::from_str(&line).expect("it says where it listens");
+        let bound: Value = serde_json::from_str(&line).expect("the process prints its addresses");
         Gateway { child, address: bound["sql"].as_str().unwrap().to_owned() }
     }
 }
@@ -77,7 +77,7 @@ async fn connected(address: impl Fn() -> Option<String>) -> Client {
 /// Returns the documentation's example of a made-up id: the setting and the statement.
 fn documented() -> (&'static str, &'static str) {
     let (_, example) = OPERATING.split_once("```sql\nSET quorate.request_id").expect("the example is there");
-    let (example, _) = example.split_once("```").expect("it ends");
+    let (example, _) = example.split_once("```").expect("the code block ends");
     let from = OPERATING.find(example).unwrap() - "SET quorate.request_id".len();
     let example = &OPERATING[from..from + "SET quorate.request_id".len() + example.len()];
     let (set, statement) = example.trim().split_once('\n').expect("two statements");
@@ -121,7 +121,7 @@ fn the_documented_use_of_a_made_up_id_survives_its_gateway() {
         for router in &silent {
             kill_process(*router, Signal::CONT).unwrap();
         }
-        assert!(hung.is_err_and(|_| true), "it was answered without a majority");
+        assert!(hung.is_err_and(|_| true), "the statement is not answered without a majority");
 
         // The same write through the other gateway is applied only once, however often a driver repeats it.
         let client = connected(|| Some(second.address.clone())).await;
@@ -208,13 +208,13 @@ fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
                 for router in &silent {
                     kill_process(*router, Signal::CONT).unwrap();
                 }
-                assert!(hung.is_err(), "it was answered without a majority: {hung:?}");
+                assert!(hung.is_err(), "the statement is not answered without a majority: {hung:?}");
             }
 
             // The same load through the other gateway may be repeated any number of times.
             let client = connected(|| Some(second.address.clone())).await;
             if round == 1 {
-                assert_eq!(rows(&client).await, 0, "what was put aside is not seen");
+                assert_eq!(rows(&client).await, 0, "the rows of an unfinished load are not seen");
             }
             for _ in 0..2 {
                 let mut attempts = 0;
@@ -227,7 +227,7 @@ fn a_copy_whose_gateway_is_killed_is_done_once_when_it_is_repeated() {
                         Err(error) => assert!(["40001", "40003"].contains(&code(&error)), "{error:?}"),
                     }
                     attempts += 1;
-                    assert!(attempts < 100, "it is answered");
+                    assert!(attempts < 100, "the load is answered within 100 attempts");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
                 assert_eq!(rows(&client).await, round * LOADED);

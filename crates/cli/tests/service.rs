@@ -46,7 +46,7 @@ impl Host {
             }
         });
         let mut host = Host { child, address: String::new(), http: String::new(), lines };
-        wait_for("it listens", || {
+        wait_for("the host listens", || {
             let lines = host.lines.lock().unwrap();
             let places =
                 lines.first().and_then(|line| line.split_once(" listens at ")?.1.split_once(", HTTP at "));
@@ -144,7 +144,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     assert!(replicas.contains(&new) && !replicas.contains(&old), "{replicas}");
     asked(&["replace", "counter", "127.0.0.1:1", &new]).failed(1, "rejected: no replica");
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    asked(&["add", "counter", &free]).failed(1, "nobody was found at");
+    asked(&["add", "counter", &free]).failed(1, "no process was found at");
     // The old host comes back as another process at another port, and is spare.
     let spare = || {
         let told = listed(&place, &hosts[index..=index]).remove(0);
@@ -160,7 +160,7 @@ fn calls_are_answered_once_while_leaders_are_killed_and_replicas_replaced() {
     let mut withdrawn = hosts.remove(index);
     hosts.push(leader);
     done(place.run(&["service", "withdraw", "counter", "--at", &withdrawn.http]));
-    wait_for("it ends", || withdrawn.child.try_wait().unwrap().is_some_and(|status| status.success()));
+    wait_for("the host ends", || withdrawn.child.try_wait().unwrap().is_some_and(|status| status.success()));
     assert!(withdrawn.says("counter was withdrawn"));
     assert_eq!(done(call(&hosts, r#"{"add": 5}"#, "third")), "7");
     let table = done(at(&place, &hosts, &["list"]));
@@ -198,7 +198,10 @@ fn a_state_is_exported_and_restored_when_all_its_hosts_are_gone() {
         wait_for("another one joins", || restored.says("2 replicas, led from here"));
         let hosts = [restored, joined];
         let sets: Vec<Value> = listed(&place, &hosts).iter().map(|it| it["set"].clone()).collect();
-        assert!(sets[0] == sets[1] && sets[0] != told["set"], "it is another set: {sets:?}");
+        assert!(
+            sets[0] == sets[1] && sets[0] != told["set"],
+            "the restored service is another set: {sets:?}"
+        );
         // The host that joined has the state, too.
         let joined = at(&place, &hosts[1..], &["call", service, read]);
         assert_eq!(done(joined), there);
@@ -233,18 +236,18 @@ fn hosts_on_disk_go_on_when_all_of_them_are_killed() {
         done(at(&place, &hosts, &["call", "scheduler", r#"{"work": {"worker": "w"}}"#, "--key", key]))
     };
     assert!(work("a").starts_with(r#"{"job":"render","worker":"w","at":"#));
-    assert_eq!(work("b"), "null", "it was submitted once");
+    assert_eq!(work("b"), "null", "the job was submitted once");
 }
 
 #[test]
 fn mistakes_are_told_by_name() {
     let place = LocalCluster::new();
     let host = Host::start(&place, &["host", "counter", "--found", "--replicas", "1"]);
-    wait_for("it leads", || host.leads());
+    wait_for("the host leads", || host.leads());
     let hosts = [host];
-    at(&place, &hosts, &["call", "counter", "{add: 1}"]).failed(2, "no JSON");
+    at(&place, &hosts, &["call", "counter", "{add: 1}"]).failed(2, "the request is not valid JSON");
     at(&place, &hosts, &["call", "counter", r#"{"sub": 1}"#]).failed(1, "malformed: ");
-    at(&place, &hosts, &["call", "other", "1"]).failed(1, "unknown: this host serves no `other`");
+    at(&place, &hosts, &["call", "other", "1"]).failed(1, "unknown: this host serves no service `other`");
     let most = format!(r#"{{"add": {}}}"#, u64::MAX);
     done(at(&place, &hosts, &["call", "counter", &most, "--key", "k"]));
     at(&place, &hosts, &["call", "counter", r#"{"add": 1}"#]).failed(1, "rejected: ");

@@ -109,7 +109,9 @@ impl MapCluster {
             }
             for victim in ["cell-2", "cell-1", "router-1"] {
                 assert_eq!(self.cells.run(&["kill", victim]).code, Some(0));
-                wait_for("it is back", || process(&self.cells, victim)["starts"].as_u64() == Some(2));
+                wait_for("the process is back", || {
+                    process(&self.cells, victim)["starts"].as_u64() == Some(2)
+                });
                 self.await_all();
                 pause();
             }
@@ -120,7 +122,7 @@ impl MapCluster {
         assert!(done > 500, "only {done} operations");
         let late = operations.iter().map(|operation| operation.start).max().unwrap() - 400_000_000;
         let goes_on = operations.iter().any(|operation| operation.start > late && operation.finish.is_some());
-        assert!(goes_on, "they go on");
+        assert!(goes_on, "operations succeed until the end");
         operations.into_iter().collect()
     }
 
@@ -152,7 +154,7 @@ fn strings(town: &MapCluster) {
     two.check("PERSIST a", "0");
     two.check("TTL a", "-1");
     two.check("SET short v PX 100", "OK");
-    wait_for("it expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
+    wait_for("the key expires", || two.ask(&["GET", "short"]).unwrap() == "(nil)");
     two.check("SETNX short w", "1");
     two.check("EXPIRE short -1", "1");
     two.check("EXISTS short", "0");
@@ -217,8 +219,8 @@ fn a_map_of_a_service_is_atomic_while_cells_are_killed() {
     let mut client = town.client(0, "m");
     client.check("QUORATE CREATE g STRATEGY group", "OK");
     client.check("QUORATE MAP g", "OK");
-    client.refused("SET a 1", "UNAVAILABLE this cell knows of no cluster of tables");
-    client.refused("QUORATE CREATE g2 STRATEGY group COPIES 2", "a group has one at each cell");
+    client.refused("SET a 1", "UNAVAILABLE this cell knows no cluster of tables");
+    client.refused("QUORATE CREATE g2 STRATEGY group COPIES 2", "a group has a copy at each cell");
     client.refused("QUORATE CREATE g2 STRATEGY luck", "there is no strategy 'luck'");
     client.check("QUORATE MAP m", "OK");
     client.check("SET a 1", "OK");
@@ -256,9 +258,9 @@ fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
     let town = MapCluster::with("ordered");
     strings(&town);
     let mut client = town.client(2, "m");
-    client.refused("HSET h x 1", "a hash, in an ordered map");
+    client.refused("HSET h x 1", "a hash in an ordered map");
     client.refused("GETSET a 1", "ordered map");
-    client.refused("SCAN 0", "SQL tells the keys");
+    client.refused("SCAN 0", "whose keys SQL can list");
     client.check("MSET a 1 b two", "OK");
     // SQL shows the map as a table.
     let tables = town.tables.as_ref().unwrap();
@@ -274,8 +276,8 @@ fn an_ordered_map_is_atomic_while_cells_and_storage_are_killed() {
     sql("insert into taken values (17, '2001-01-01')");
     client.check("QUORATE CREATE taken STRATEGY ordered", "OK");
     client.check("QUORATE MAP taken", "OK");
-    client.refused("SET a 1", "is not this map's");
-    client.refused("GET a", "is not this map's");
+    client.refused("SET a 1", "has other columns than the map of this name");
+    client.refused("GET a", "has other columns than the map of this name");
     assert!(sql("select id from taken").contains("17"));
     sql("drop table taken");
     wait_for("the map has its own table", || client.ask(&["SET", "a", "1"]).unwrap() == "OK");
@@ -313,7 +315,7 @@ fn a_map_of_a_service_is_kept_on_disk() {
     for cell in ["cell-1", "cell-2", "cell-3"] {
         assert_eq!(town.cells.run(&["kill", cell]).code, Some(0));
     }
-    wait_for("they are back", || {
+    wait_for("the cells are back", || {
         (1..=3).all(|cell| process(&town.cells, &format!("cell-{cell}"))["starts"].as_u64() == Some(2))
     });
     town.await_all();

@@ -39,8 +39,8 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
         both.signal(Signal::KILL);
         drop(both);
         both = together(&machines, port, sql);
-        wait_for("it is written again", || both.sql(&format!("insert into kept values (-{kill})")).is_ok());
-        assert_eq!(both.status()["process"], storage["process"], "it is who it was");
+        wait_for("writes succeed again", || both.sql(&format!("insert into kept values (-{kill})")).is_ok());
+        assert_eq!(both.status()["process"], storage["process"], "the process is the same as before");
         let there = format!("select 1 / (count(*) - {}) from kept", 2 * kill);
         assert_eq!(both.sql(&there), Err(String::from("22012")), "all rows are there");
     }
@@ -57,7 +57,7 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
         again.unwrap_or_else(|error| panic!("{error}: {}", machines.log("storage-6")));
     });
     wait_for("both members are well", || both.is_well() && both.get("gateway/health").0 == 200);
-    assert_eq!(both.status()["process"], storage["process"], "it is who it was");
+    assert_eq!(both.status()["process"], storage["process"], "the process is the same as before");
     let said = refused(&[
         "domain=6f1c0f2f6f0b4b0c9d1f7e3a52b8d401",
         "node=5",
@@ -68,5 +68,5 @@ fn a_storage_process_with_a_door_for_sql_is_a_gateway_as_well() {
         "http_listen=127.0.0.1:0",
         "sql_listen=127.0.0.1:0",
     ]);
-    assert!(said.contains("sql_listen: gateways need it, storage processes can have it"), "{said}");
+    assert!(said.contains("sql_listen: a gateway needs this key, a storage process can have it"), "{said}");
 }

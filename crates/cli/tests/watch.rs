@@ -46,8 +46,8 @@ fn stale_reads_of_the_last_minute_are_told() {
     for number in 0..10 {
         near.check(&format!("SET key {number}"), "OK");
         let read = |away: &mut Redis| away.ask(&["GET", "key"]).unwrap();
-        assert_ne!(read(&mut away), number.to_string(), "it is still on its way");
-        wait_for("it arrives", || read(&mut away) == number.to_string());
+        assert_ne!(read(&mut away), number.to_string(), "the write is still on its way");
+        wait_for("the write arrives", || read(&mut away) == number.to_string());
     }
     near.check("INCR visits", "1");
     let stale = told();
@@ -68,5 +68,5 @@ fn who_has_no_cells_is_told_so() {
     let _turn = turn();
     let place = LocalCluster::new();
     place.run(&["watch", "--once"]).failed(1, "no cluster");
-    place.run(&["watch", "--once", "--cells", "127.0.0.1:1"]).failed(1, "127.0.0.1:1 does not tell");
+    place.run(&["watch", "--once", "--cells", "127.0.0.1:1"]).failed(1, "127.0.0.1:1 does not report");
 }

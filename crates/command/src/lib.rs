@@ -77,7 +77,9 @@ pub fn report_line(line: fmt::Arguments<'_>) {
     if let Err(error) = writeln!(out, "{line}").and_then(|()| out.flush())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
-        log_stderr(format_args!("it is done, and cannot be told on standard output: {error}"));
+        log_stderr(format_args!(
+            "the command has done its work, but cannot report it on standard output: {error}"
+        ));
     }
 }
 

@@ -67,14 +67,14 @@ fn recover(mut disk: BTreeMap<u64, Vec<u8>>) {
         disk.remove(&segment);
     }
     for (segment, length) in found.lengths {
-        disk.get_mut(&segment).expect("it was read").truncate(length as usize);
+        disk.get_mut(&segment).expect("each segment with a length was read").truncate(length as usize);
     }
     let (mut journal, before) = (found.journal, found.records);
     journal.append(&Raw(b"after".to_vec()));
     store(&mut disk, journal.take_writes());
     journal.synced(journal.last());
-    let again =
-        Journal::recover(OWNER, settings(), &shared(&disk)).expect("what was just recovered is whole");
+    let again = Journal::recover(OWNER, settings(), &shared(&disk))
+        .expect("a journal that was recovered can be recovered again");
     let (last, kept) = again.records.split_last().expect("a record was appended");
     assert_eq!(&last.1[..], b"after");
     assert_eq!(kept, before);

@@ -53,14 +53,14 @@ pub(crate) fn bodies(input: &[u8]) {
     let path = match choice % 3 {
         0 => "counter/call",
         1 => "counter/transactions/0/call",
-        _ => return exchange(HOST.http_address().expect("it has a door"), body),
+        _ => return exchange(HOST.http_address().expect("the host has an HTTP door"), body),
     };
     let length = body.len();
     let head = format!(
         "POST /services/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\
          Content-Type: application/json\r\n\r\n"
     );
-    exchange(HOST.http_address().expect("it has a door"), &[head.as_bytes(), body].concat());
+    exchange(HOST.http_address().expect("the host has an HTTP door"), &[head.as_bytes(), body].concat());
 }
 
 /// Sends everything, and reads until the door closes the connection.
@@ -75,7 +75,7 @@ fn exchange(door: SocketAddr, bytes: &[u8]) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                panic!("the door does not hang up")
+                panic!("the door did not close the connection within {PATIENCE:?}")
             }
             Err(_) => return,
         }
@@ -87,7 +87,7 @@ pub(crate) fn redis(input: &[u8]) {
     assert_eq!(
         requests(input, input.len().max(1)),
         requests(input, 1),
-        "where the bytes are cut changes requests"
+        "the requests depend on where the bytes are cut"
     );
 }
 

@@ -11,7 +11,7 @@ static CHOSEN: LazyLock<&'static Target> = LazyLock::new(|| {
     let name = env::var("QUORATE_FUZZ_TARGET").unwrap_or_default();
     target(&name).unwrap_or_else(|| {
         let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
-        panic!("QUORATE_FUZZ_TARGET is {name:?}, and the targets are {}", names.join(", "))
+        panic!("QUORATE_FUZZ_TARGET is {name:?}, and must be one of {}", names.join(", "))
     })
 });
 

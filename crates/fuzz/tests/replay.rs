@@ -16,7 +16,7 @@ fn every_target_takes_its_corpus_and_what_is_near_it() {
             .map(|entry| entry.unwrap().path())
             .collect();
         files.sort();
-        assert!(!files.is_empty(), "{} has no corpus", target.name);
+        assert!(!files.is_empty(), "the target {} has no corpus", target.name);
         for file in files {
             let input = fs::read(&file).unwrap();
             // A panic names the file as well as the place.

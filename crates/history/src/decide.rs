@@ -51,7 +51,7 @@ fn register(step: &KeyStep) -> RegisterOperation {
         Verb::Write => RegisterOperation::Write(step.value),
         Verb::Cas | Verb::CasUnknown => RegisterOperation::Cas { expected: step.other, new: step.value },
         Verb::CasRefused => RegisterOperation::Differs(step.other),
-        other => unreachable!("{other:?} of a register"),
+        other => unreachable!("a register has no operation {other:?}"),
     }
 }
 
@@ -77,7 +77,7 @@ fn text(key: &KeyHistory, step: &KeyStep) -> TextOperation {
         Verb::Read => TextOperation::Read(text),
         Verb::Write => TextOperation::Write(text),
         Verb::Append => TextOperation::Append(text),
-        other => unreachable!("{other:?} of a text"),
+        other => unreachable!("a text has no operation {other:?}"),
     }
 }
 
@@ -86,7 +86,7 @@ fn list(key: &KeyHistory, step: &KeyStep) -> ListOperation {
         Verb::Read => ListOperation::Read(elements(key, step.value).collect()),
         Verb::Write => ListOperation::Write(elements(key, step.value).collect()),
         Verb::Append => ListOperation::Append(step.value),
-        other => unreachable!("{other:?} of a list"),
+        other => unreachable!("a list has no operation {other:?}"),
     }
 }
 
@@ -99,7 +99,7 @@ fn set(key: &KeyHistory, step: &KeyStep) -> SetOperation {
         }
         Verb::Add => SetOperation::Add(step.value),
         Verb::Remove => SetOperation::Remove(step.value),
-        other => unreachable!("{other:?} of a set"),
+        other => unreachable!("a set has no operation {other:?}"),
     }
 }
 
@@ -109,7 +109,7 @@ fn queue(step: &KeyStep) -> QueueOperation {
         Verb::Dequeue if step.value == NOTHING => QueueOperation::DequeueNothing,
         Verb::Dequeue => QueueOperation::Dequeue(step.value),
         Verb::DequeueUnknown => QueueOperation::DequeueUnknown,
-        other => unreachable!("{other:?} of a queue"),
+        other => unreachable!("a queue has no operation {other:?}"),
     }
 }
 

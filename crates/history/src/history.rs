@@ -16,7 +16,7 @@ use crate::operation::{Action, NANOS_MAX, Nanos, Operation, Outcome, Value};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Impossible {
     /// The operation ended before it began.
-    #[error("finish {finish} is before start {start}")]
+    #[error("the operation finishes at {finish}, before its start at {start}")]
     FinishBeforeStart {
         /// Recorded start.
         start: Nanos,
@@ -27,10 +27,12 @@ pub enum Impossible {
     #[error("time {0} is out of range: nanoseconds must lie within ±{NANOS_MAX}")]
     TimeOutOfRange(Nanos),
     /// An answered operation has no finish time.
-    #[error("an operation of outcome ok needs its finish time")]
+    #[error("an operation with outcome ok needs a finish time")]
     FinishMissing,
     /// No kind of object offers all operations found on one key.
-    #[error("key {key:?} has {found} beside {others}, which no one kind of object offers")]
+    #[error(
+        "key {key:?} has the operation {found} in addition to {others}, and no single kind of object offers all of them"
+    )]
     MixedKinds {
         /// The key.
         key: Box<str>,
@@ -227,7 +229,7 @@ impl KeyHistory {
 
     pub(crate) fn number_if_known(&self, value: &Value) -> Option<ValueId> {
         let index = self.values.get_index_of(value)?;
-        Some(ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key"))
+        Some(ValueId::try_from(index + 1).expect("a key has fewer than 2^32 values"))
     }
 
     pub(crate) fn family(&self) -> Family {
@@ -255,7 +257,7 @@ impl KeyHistory {
         if new {
             self.written.push(false);
         }
-        ValueId::try_from(index + 1).expect("fewer than 2^32 values of a key")
+        ValueId::try_from(index + 1).expect("a key has fewer than 2^32 values")
     }
 
     /// Returns the number of a value read or written. An empty list is "nothing", because that is the state
@@ -440,7 +442,7 @@ impl FromIterator<Operation> for History {
     fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
         let mut history = Self::new();
         for operation in operations {
-            history.push(operation).expect("operations of a program's own making are possible");
+            history.push(operation).expect("a program adds only operations that are possible in a history");
         }
         history
     }

@@ -135,7 +135,7 @@ impl<T: Tape> Recorder<T> {
     pub fn returned(&mut self, call: Call, answer: Option<Value>, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Ok, |action| match action {
             Action::Read(value) | Action::Dequeue(value) => *value = answer,
-            other => panic!("{} returns no value", other.name()),
+            other => panic!("the operation {} returns no value", other.name()),
         })
     }
 
@@ -146,7 +146,7 @@ impl<T: Tape> Recorder<T> {
     pub fn compared(&mut self, call: Call, answer: bool, now: Nanos) -> Result<(), T::Error> {
         self.end(call, Some(now), Outcome::Ok, |action| match action {
             Action::Cas { matched, .. } => *matched = answer,
-            other => panic!("{} compares nothing", other.name()),
+            other => panic!("the operation {} compares no value", other.name()),
         })
     }
 

@@ -125,7 +125,7 @@ pub struct Search<M: Model> {
 impl<M: Model> Search<M> {
     /// Creates a search. The operations may come in any order.
     pub fn new(model: M, operations: Vec<Timed<M::Operation>>) -> Self {
-        let count = u32::try_from(operations.len()).expect("fewer than 2^32 operations");
+        let count = u32::try_from(operations.len()).expect("a key has fewer than 2^32 operations");
         let mut by_position: Vec<u32> = (0..count).collect();
         by_position.sort_by_key(|&index| {
             let timed = &operations[index as usize];
@@ -218,7 +218,11 @@ impl<M: Model> Search<M> {
                 *left -= 1;
                 if let Some(after) = self.model.apply(&self.states[self.state as usize], operation) {
                     let (after, _) = self.states.insert_full(after);
-                    self.strike(position, u32::try_from(after).expect("fewer than 2^32 states"), false);
+                    self.strike(
+                        position,
+                        u32::try_from(after).expect("a search meets fewer than 2^32 states"),
+                        false,
+                    );
                     self.cursor = None;
                     return;
                 }

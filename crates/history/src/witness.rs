@@ -118,7 +118,7 @@ impl Witness {
         let columns = width.clamp(20, 400);
         let column = |time: Nanos| {
             let at = u128::from(time.abs_diff(earliest)) * (columns as u128 - 1) / u128::from(span);
-            usize::try_from(at).expect("within the width")
+            usize::try_from(at).expect("a column of the drawing is within its width")
         };
         let label_width = evidence_operations
             .iter()
@@ -165,19 +165,19 @@ impl fmt::Display for Witness {
         match self {
             Self::Conflict { a, b, gamma } => {
                 let (a, b) = (a.value.as_ref(), b.value.as_ref());
-                write!(out, "{} and {} conflict, Γ = {gamma} ns", shown(a), shown(b))?;
+                write!(out, "values {} and {} conflict, Γ = {gamma} ns", shown(a), shown(b))?;
             }
             Self::FutureRead { read, write, gamma } => {
                 write!(out, "{} ended {gamma} ns before {} began", read.label, write.label)?;
             }
-            Self::Orphan { read } => write!(out, "{} returned what nobody wrote", read.label)?,
+            Self::Orphan { read } => write!(out, "{} returned a value that nobody wrote", read.label)?,
             Self::NoOrder { ordered, operations, candidates, .. } => {
                 let candidates: Vec<&str> =
                     candidates.iter().map(|operation| operation.label.as_str()).collect();
                 let candidates = candidates.join(", ");
                 write!(
                     out,
-                    "{ordered} of {operations} operations can be ordered, then none of {candidates}"
+                    "{ordered} of {operations} operations can be ordered, and then none of {candidates} can follow"
                 )?;
             }
         }

@@ -66,5 +66,5 @@ fn the_papers_example_is_two_ninths() {
     let values = quorate_history::inconsistent_values(&history.keys()[0]);
     assert_eq!(values, [Some(&"b".into())]);
     let witness = report.suspects[0].witness.as_ref().expect("a witness");
-    assert!(witness.to_string().starts_with("a and b conflict, Γ = 2 ns"), "{witness}");
+    assert!(witness.to_string().starts_with("values a and b conflict, Γ = 2 ns"), "{witness}");
 }

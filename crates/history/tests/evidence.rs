@@ -163,9 +163,9 @@ fn a_read_of_the_future_is_shown_with_its_write() {
 #[test]
 fn what_nobody_wrote_is_shown_as_it_was_read_first() {
     let text = witness(&["W a 0 1", "R b 5 9", "R b 4 8", "R a 2 3"]).to_string();
-    assert!(text.starts_with("R(b) by 3 returned what nobody wrote\n"), "{text}");
+    assert!(text.starts_with("R(b) by 3 returned a value that nobody wrote\n"), "{text}");
     let searched = witness(&["W a 0 1", "W a 2 3", "R b 4 8"]).to_string();
-    assert!(searched.starts_with("R(b) by 3 returned what nobody wrote\n"), "{searched}");
+    assert!(searched.starts_with("R(b) by 3 returned a value that nobody wrote\n"), "{searched}");
 }
 
 #[test]
@@ -272,7 +272,10 @@ fn a_search_shows_the_order_that_came_furthest() {
     // In the first order that the search tries, b comes last. Then the read of a does not fit.
     let found = witness(&["W - 0 1", "W a 10 20", "W b 10 20", "R a 21 22", "R b 23 24"]);
     let text = found.to_string();
-    assert!(text.starts_with("4 of 5 operations can be ordered, then none of R(b) by 5\n"), "{text}");
+    assert!(
+        text.starts_with("4 of 5 operations can be ordered, and then none of R(b) by 5 can follow\n"),
+        "{text}"
+    );
     let Witness::NoOrder { prefix, .. } = found else { panic!("{text}") };
     assert_eq!(prefix[0].label, "delete by 1");
 }
@@ -280,7 +283,10 @@ fn a_search_shows_the_order_that_came_furthest() {
 #[test]
 fn a_search_shows_where_it_ended() {
     let text = witness(&["W a 0 1", "W b 2 3", "W - 4 5", "R a 6 7", "R - 8 9"]).to_string();
-    assert!(text.starts_with("3 of 5 operations can be ordered, then none of R(a) by 4\n"), "{text}");
+    assert!(
+        text.starts_with("3 of 5 operations can be ordered, and then none of R(a) by 4 can follow\n"),
+        "{text}"
+    );
     let Witness::NoOrder { ordered, operations, prefix, candidates } =
         witness(&["E a 0 1", "E b 2 3", "D a 4 5", "D a 6 8", "D - 7 9"])
     else {

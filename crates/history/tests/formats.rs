@@ -112,7 +112,10 @@ fn malformed_lines_say_where_and_what() {
     assert!(refused(&format!("{good}\n{{\"client\":1,,}}\n")).starts_with("h.jsonl:2:13: "));
     assert!(refused("{\"client\":1}\n").contains("expected a field \"start_ns\""));
     let before = good.replace("\"end_ns\":2", "\"end_ns\":0");
-    assert_eq!(refused(&format!("{before}\n")), "h.jsonl:1:1: finish 0 is before start 1");
+    assert_eq!(
+        refused(&format!("{before}\n")),
+        "h.jsonl:1:1: the operation finishes at 0, before its start at 1"
+    );
     let far = good.replace("\"end_ns\":2", "\"end_ns\":9000000000000000000");
     assert!(refused(&format!("{far}\n")).contains("out of range"));
     let verb = good.replace("write", "wriet");
@@ -198,7 +201,7 @@ fn watca_logs() {
     );
     fails(
         "10\tINV\t1\tW\tk\tv\n11\tRES\t2\tW\tk\n",
-        "h:2:4: expected an INV of this client, operation and key before",
+        "h:2:4: expected an earlier INV of the same client, operation and key",
     );
     fails("10\tINV\t1\tQ\tk\n", "h:1:10: expected R or W, found \"Q\"");
 }
@@ -250,9 +253,9 @@ fn jepsen_appends_and_sets() {
         "{:process 0, :type :invoke, :f :fly}\n",
         "h:1:1: expected :f to be :read, :write, :cas, :append, :add, :remove, :enqueue, :dequeue or :txn, found :fly",
     );
-    fails("{:process 0, :type :ok, :f :read}\n", "h:1:1: expected an :invoke of process 0 before");
+    fails("{:process 0, :type :ok, :f :read}\n", "h:1:1: expected an earlier :invoke of process 0");
     fails("{:process 0, :type :invoke, :f \"r\n", "h:1:34: expected a closing quotation mark");
-    fails(&format!("{{:value {}\n", "[".repeat(99_999)), "h:1:41: expected less nesting");
+    fails(&format!("{{:value {}\n", "[".repeat(99_999)), "h:1:41: expected at most 32 levels of nesting");
 }
 
 /// B10: checks the verdict on a history that writes one value and reads another, in each format that has
@@ -310,8 +313,8 @@ fn json_says_what_is_missing_or_twofold() {
         let said = line(fields);
         assert!(said.contains(expected), "{said}");
     };
-    says("\"op\":\"read\",\"start_ns\":1,\"end_ns\":2", "null says that nothing was there");
-    says("\"op\":\"write\",\"start_ns\":1,\"end_ns\":2", "null says that the write deletes");
+    says("\"op\":\"read\",\"start_ns\":1,\"end_ns\":2", "null if the operation found nothing");
+    says("\"op\":\"write\",\"start_ns\":1,\"end_ns\":2", "null if the write deletes the key");
     says("\"op\":\"write\",\"value\":1,\"value\":2,\"start_ns\":1,\"end_ns\":2", "duplicate field `value`");
     says("\"op\":\"write\",\"value\":[1,null],\"start_ns\":1,\"end_ns\":2", "no null inside a list");
     says("\"op\":\"write\",\"value\":[[1]],\"start_ns\":1,\"end_ns\":2", "no list inside a list");
@@ -350,8 +353,8 @@ fn jepsen_events_that_contradict_are_refused() {
     }
     let invoke = "{:process 0, :type :invoke, :f :txn, :value [[:r 1 nil] [:r 2 nil]]}\n";
     let ok = |value: &str| format!("{invoke}{{:process 0, :type :ok, :f :txn, :value {value}}}\n");
-    fails(&ok("[[:r 1 [7]]]"), "h:2:1: expected the 2 steps of the :invoke");
-    fails(&ok("nil"), "h:2:1: expected the 2 steps of the :invoke");
+    fails(&ok("[[:r 1 [7]]]"), "h:2:1: expected a :value with the 2 steps of the :invoke");
+    fails(&ok("nil"), "h:2:1: expected a :value with the 2 steps of the :invoke");
     fails(&ok("[[:r 2 [7]] [:r 1 [8]]]"), "h:2:1: expected key 1, as in the :invoke, found 2");
     fails(&ok("[[:r 1 [7 nil]] [:r 2 [8]]]"), "h:2:1: expected no nil inside a list");
     let read = "{:process 0, :type :invoke, :f :read, :value [5 nil]}\n";
@@ -374,7 +377,7 @@ fn jepsen_events_that_contradict_are_refused() {
     );
     fails(
         "{:process 0, :type :invoke, :f :write, :value \"a\\qb\"}\n",
-        "h:1:50: expected an escape of EDN, found \\q",
+        "h:1:50: expected an escape sequence of EDN, found \\q",
     );
     // Two sets are equal in whatever order they are printed. A character equals its code.
     verdicts_of_edn("#{1 2}", "#{2 1}", Verdict::Atomic);
@@ -447,7 +450,10 @@ fn kinds_of_objects_do_not_mix() {
     history.push(Operation::write(1, "x", "v", 0, 1)).unwrap();
     let enqueue = Operation::answered(1, "x", Action::Enqueue("v".into()), 2, 3);
     let error = history.push(enqueue.clone()).unwrap_err().to_string();
-    assert_eq!(error, "key \"x\" has enqueue beside write or delete, which no one kind of object offers");
+    assert_eq!(
+        error,
+        "key \"x\" has the operation enqueue in addition to write or delete, and no single kind of object offers all of them"
+    );
     history.push(Operation { key: "y".into(), ..enqueue }).unwrap();
 }
 

@@ -88,9 +88,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // A recording that failed must not look like a correct store.
         report.verdict = Verdict::Unknown;
         log_stderr(match left_out {
-            0 => "there is no operation to judge, so nothing is known",
+            0 => "the history has no operation, so it is unknown whether it is atomic",
             _ => {
-                "no operation counts: all failed, or are reads that were never answered; so nothing is known"
+                "all operations failed or are reads without an answer, so it is unknown whether the history is atomic"
             }
         });
     }
@@ -99,7 +99,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let (Some(path), Some(history)) = (&args.html, &history) {
         let page = html::page(history, &report, args.top);
         // Exit code 1 would mean that the history is not atomic.
-        std::fs::write(path, page).map_err(|error| Usage(format!("{}: {error}", path.display())))?;
+        std::fs::write(path, page)
+            .map_err(|error| Usage(format!("cannot write {}: {error}", path.display())))?;
     }
     let show = || -> io::Result<()> {
         if args.json {
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         match history.as_ref().and_then(|history| fewest(history, &report)) {
             Some(fewest) => {
                 print_line!(
-                    "at least {fewest} operations have to go, taken singly, for the rest to be atomic"
+                    "at least {fewest} single operations must be removed for the rest of the history to be atomic"
                 )
             }
             None => Ok(()),
@@ -142,7 +143,7 @@ fn whole(args: &Args) -> anyhow::Result<CheckedHistory> {
     let mut history = History::new();
     for path in &args.files {
         let Some(mut source) = HistorySource::open(path, args.format, failed_cas(args), &progress)? else {
-            log_stderr(format_args!("{}: it is empty", path.display()));
+            log_stderr(format_args!("{}: the file is empty and was skipped", path.display()));
             continue;
         };
         source.read_into(&mut history)?;
@@ -165,7 +166,7 @@ fn stream(args: &Args) -> anyhow::Result<CheckedHistory> {
     for path in &args.files {
         let source = HistorySource::open(path, args.format, failed_cas(args), &progress)?;
         if source.is_none() {
-            log_stderr(format_args!("{}: it is empty", path.display()));
+            log_stderr(format_args!("{}: the file is empty and was skipped", path.display()));
         }
         sources.extend(source);
     }

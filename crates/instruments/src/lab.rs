@@ -19,8 +19,8 @@ use quorate_lab::{
 
 use quorate_command::{Usage, print_line};
 
-/// Runs figures of the papers that Quorate is made of, on real processes, and tells which of their claims
-/// hold here.
+/// Repeats the experiments behind figures of the research papers on which Quorate is based, on real
+/// processes, and tells which of the papers' claims hold here.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -48,7 +48,7 @@ struct ListArgs {
 /// Runs a figure and stores its results.
 #[derive(clap::Args)]
 struct RunArgs {
-    /// Name of a figure, as in `quorate lab list`, or of a source to run all of its figures.
+    /// Name of a figure, as in `quorate lab list`, or of a source paper to run all of its figures.
     figure: String,
     /// Number of runs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
@@ -61,7 +61,7 @@ struct RunArgs {
     clients: usize,
     #[command(flatten)]
     running: Running,
-    /// Operations a second, for figures that have a rate. By default the source's rate.
+    /// Operations a second, for figures that have a rate. By default the rate in the paper.
     #[arg(long)]
     rate: Option<f64>,
     #[command(flatten)]
@@ -81,7 +81,8 @@ struct ReportArgs {
     results: ResultsArgs,
 }
 
-/// Forwards between the nodes of a Cassandra cluster on this machine, as if the nodes were at distant sites.
+/// Forwards messages between the nodes of a Cassandra cluster on this machine, as if the nodes were at
+/// distant sites.
 ///
 /// Each node listens at its own address and announces another one to the other nodes. The forwarder listens
 /// at the announced addresses (`bench/cassandra start DIR --sites` starts both). It runs until it is killed.
@@ -91,12 +92,12 @@ struct ForwardArgs {
     /// the next at site 1.
     #[arg(long = "node", value_name = "BROADCAST=LISTEN", required = true)]
     nodes: Vec<Node>,
-    /// Address at which the forwarder accepts changes of distances: each connection sends one line, separated
-    /// by commas.
+    /// Address at which the forwarder accepts changes of distances: each connection sends one line of
+    /// distances, separated by commas.
     #[arg(long, value_name = "HOST:PORT")]
     door: SocketAddr,
-    /// One-way distance of two sites in milliseconds: `0-1=18.5`, or `0-1=18.5~2` for up to 2 random
-    /// milliseconds more. Repeat the option, or separate by commas.
+    /// Artificial one-way delay between two sites, in milliseconds: `0-1=18.5`, or `0-1=18.5~2` for up to 2
+    /// random milliseconds more. Repeat the option, or separate by commas.
     #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<Between>,
 }
@@ -114,14 +115,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
         LabTask::Run(args) => run_figure(&args),
         LabTask::Report(args) => {
             let page = report::page(&record::read(&args.results.results)?)?;
-            fs::write(&args.page, page).with_context(|| args.page.display().to_string())?;
+            fs::write(&args.page, page).with_context(|| format!("cannot write {}", args.page.display()))?;
             print_line!("{}", args.page.display())?;
             Ok(())
         }
         LabTask::Forward(args) => {
             let forwarder = Forwarder::start(args.nodes)?;
             forwarder.place(&args.distances)?;
-            let door = TcpListener::bind(args.door).with_context(|| format!("--door {}", args.door))?;
+            let door = TcpListener::bind(args.door)
+                .with_context(|| format!("cannot listen on --door {}", args.door))?;
             forwarder.serve(&door);
             Ok(())
         }
@@ -169,15 +171,18 @@ fn run_figure(args: &RunArgs) -> Result<()> {
     let meant = figures::named(&args.figure);
     if meant.is_empty() {
         let known: Vec<&str> = figures::ALL.iter().map(|figure| figure.id()).collect();
-        return Err(
-            Usage(format!("no figure is called {}; there are {}", args.figure, known.join(", "))).into()
-        );
+        return Err(Usage(format!(
+            "no figure is called {}; the figures are {}",
+            args.figure,
+            known.join(", ")
+        ))
+        .into());
     }
     if !(args.phase >= 1.0 && args.phase <= 600.0) {
-        return Err(Usage(format!("--phase is 1 to 600 seconds, not {}", args.phase)).into());
+        return Err(Usage(format!("--phase must be from 1 to 600 seconds, not {}", args.phase)).into());
     }
     if args.rate.is_some_and(|rate| !(rate > 0.0 && rate.is_finite())) {
-        return Err(Usage(String::from("--rate is more than 0")).into());
+        return Err(Usage(String::from("--rate must be more than 0")).into());
     }
     let setting = Setting {
         program: quorate_program()?,
@@ -187,7 +192,7 @@ fn run_figure(args: &RunArgs) -> Result<()> {
         rate: args.rate,
     };
     let refused = |figure: &dyn Figure| {
-        figure.takes(&setting.running).map_err(|why| format!("{} is not run: {why}", figure.id()))
+        figure.takes(&setting.running).map_err(|why| format!("the figure {} is not run: {why}", figure.id()))
     };
     let (meant, others): (Vec<_>, Vec<_>) = meant.into_iter().partition(|figure| refused(*figure).is_ok());
     let refusals: Vec<String> = others.into_iter().filter_map(|figure| refused(figure).err()).collect();
@@ -212,13 +217,13 @@ fn run_figure(args: &RunArgs) -> Result<()> {
             }
             let account = record.account;
             print_line!(
-                "{} writes acknowledged, {} lost, {} doubled",
+                "{} writes acknowledged, {} lost, {} stored twice",
                 account.acknowledged,
                 account.lost,
                 account.doubled
             )?;
         }
     }
-    ensure!(wrong == 0, "{wrong} runs lost or doubled acknowledged rows");
+    ensure!(wrong == 0, "{wrong} runs lost acknowledged rows, or stored them twice");
     Ok(())
 }

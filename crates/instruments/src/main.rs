@@ -18,7 +18,7 @@ use quorate_command::{CommandDescription, print_line};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Watches clients, judges histories, tunes stores, simulates faults and measures.
+/// Instruments of Quorate: watches clients, judges histories, tunes stores, simulates faults and measures.
 #[derive(Parser)]
 #[command(name = "quorate", version = quorate_command::version!())]
 struct Cli {

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(required = true)]
     scenario: Option<String>,
     /// Adds disks: processes restart from them, power is cut, writes are torn and lost, and bytes rot. For
-    /// `paxos`, `ecast`, `service` and `quorum`.
+    /// `paxos`, `ecast`, `service`, `quorum` and `counters`.
     #[arg(long)]
     disk: bool,
     /// Replays this seed.
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     /// Number of concurrent runs. By default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Breaks this rule on purpose, to see the seeds detect it.
+    /// Name of a rule that the simulated processes break on purpose, to see whether the runs detect it.
     #[arg(long)]
     mutation: Option<String>,
     /// Prints one JSON object instead of text.
@@ -83,7 +83,8 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
         let found = Scenario::named(&format!("{name}_disk"));
         return found.ok_or_else(|| {
             Usage(format!(
-                "there is no scenario \"{name}\" with disks: paxos, ecast, service, quorum and counters have them"
+                "there is no scenario \"{name}\" with disks; the scenarios with disks are paxos, ecast, service, quorum and \
+                 counters"
             ))
             .into()
         });
@@ -93,7 +94,8 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     }
     if !Path::new(name).exists() {
         let known: Vec<&str> = Scenario::names().collect();
-        let message = format!("no scenario \"{name}\": known are {}, or give a file", known.join(", "));
+        let message =
+            format!("there is no scenario or file \"{name}\"; the scenarios are {}", known.join(", "));
         return Err(Usage(message).into());
     }
     let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
@@ -103,7 +105,7 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
 fn mutation(name: &str) -> Result<Mutation> {
     Mutation::named(name).ok_or_else(|| {
         let known: Vec<String> = Mutation::ALL.into_iter().map(Mutation::name).collect();
-        Usage(format!("no mutation \"{name}\": known are {}", known.join(", "))).into()
+        Usage(format!("there is no mutation \"{name}\"; the mutations are {}", known.join(", "))).into()
     })
 }
 
@@ -162,7 +164,7 @@ fn sweep_seeds(
         bail!("{} of {} seeds fail", sweep.failures.len(), sweep.seeds);
     }
     if !missing.is_empty() {
-        bail!("these never occurred, so nothing was shown about them: {}", missing.join(", "));
+        bail!("no run had these events, so the scenario did not test them: {}", missing.join(", "));
     }
     Ok(())
 }
@@ -171,7 +173,7 @@ fn sweep_seeds(
 fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
     let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}} failed, {{eta}} left");
-    bar.set_style(ProgressStyle::with_template(&style).context("the progress bar's template")?);
+    bar.set_style(ProgressStyle::with_template(&style).context("the template of the progress bar is wrong")?);
     bar.set_message("0");
     Ok(bar)
 }

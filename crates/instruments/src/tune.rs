@@ -15,19 +15,20 @@ use serde_json::json;
 
 use quorate_command::{Usage, print_line};
 
-/// Finds the setting of the dial at which a quorum store keeps an agreement on latency and consistency, and
-/// holds it.
+/// Finds the setting at which a quorum store keeps an agreement, which is a list of bounds on latency and
+/// consistency, and holds this setting.
 ///
-/// Clients work on a map of their own, whose keys are written first. Each window of their results is judged.
-/// The dial is turned until the upper end of each line's 95 % interval keeps the line. A setting lies between
-/// the weak and the strong level: it makes the operations on the most read and written keys strong, or it
-/// delays operations. A model of the store proposes settings, from the latencies that clients see. At the end
-/// the command shows the results of each setting. It exits with 1 if the agreement is not kept at the end.
+/// Clients work on a map of their own, whose keys are written first. The results of each window of time are
+/// judged. The setting is changed until the worse end of the 95 % interval of each measure keeps its bound. A
+/// setting lies between the weak and the strong level: it makes the operations on the most read and written
+/// keys strong, or it delays operations. A model of the store proposes settings, from the latencies that
+/// clients see. At the end the command shows the results of each setting. It exits with 1 if the agreement is
+/// not kept at the end.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The store. `quorate://HOST:PORT[,HOST:PORT…][/MAP]` names the Redis doors of cells, over which clients
-    /// are spread. `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]` names nodes, where clients work on a table
-    /// of their own.
+    /// The store. `quorate://HOST:PORT[,HOST:PORT…][/MAP]` names the Redis addresses of cells, over which
+    /// clients are spread. `cassandra://HOST:PORT[,HOST:PORT…][/KEYSPACE]` names nodes, where clients work on
+    /// a table of their own.
     #[arg(long)]
     store: StoreAddress,
     /// The agreement, with the most important line first: `p95<=10ms,inconsistent<=0.5%`. A line bounds
@@ -71,23 +72,25 @@ pub(crate) struct Args {
 }
 
 fn level(name: &str) -> Result<Level, String> {
-    Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
+    Level::named(name).ok_or_else(|| format!("the levels are {}", Level::ALL.map(Level::name).join(", ")))
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
     let names = WORKLOADS.map(|(name, what)| format!("{name} ({what})")).join(", ");
-    Workload::named(name).ok_or_else(|| format!("a workload: {names}"))
+    Workload::named(name).ok_or_else(|| format!("the workloads are {names}"))
 }
 
 fn distribution(name: &str) -> Result<Distribution, String> {
     let names = Distribution::ALL.map(Distribution::name).join(", ");
-    Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
+    Distribution::named(name).ok_or_else(|| format!("the distributions are {names}"))
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let agreement: Agreement = args.sla.parse().map_err(|error| Usage(format!("--sla: {error}")))?;
     if !((0.2..=60.0).contains(&args.window) && args.rate >= 0.0 && args.seconds >= 0.0) {
-        bail!(Usage("--window: from 0.2 to 60 seconds; --rate, --seconds: not below 0".to_owned()));
+        bail!(Usage(String::from(
+            "--window must be from 0.2 to 60 seconds, and --rate and --seconds must not be below 0"
+        )));
     }
     let mut workload = args.workload.clone();
     workload.keys = args.keys.unwrap_or(workload.keys);
@@ -107,7 +110,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     })?;
     told_it?;
     shown.end(&controller)?;
-    let (setting, window) = last.context("there was no window")?;
+    let (setting, window) = last.context("the run ended before the first window")?;
     let of_it = controller.tried().iter().find(|tried| tried.setting == setting);
     let window = of_it.map_or(&window, |tried| &tried.window);
     let broken: Vec<String> = agreement
@@ -119,9 +122,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match controller.phase() {
         Phase::Hold if broken.is_empty() => Ok(()),
         Phase::OutOfReach => {
-            Err(anyhow!("the agreement is out of reach; the best that was found: {}", broken.join(", ")))
+            Err(anyhow!("no setting keeps the agreement; the best setting breaks it: {}", broken.join(", ")))
         }
-        _ if broken.is_empty() => Err(anyhow!("no setting that keeps the agreement was found in the time")),
+        _ if broken.is_empty() => {
+            Err(anyhow!("no setting that keeps the agreement was found in {} s", args.seconds))
+        }
         _ => Err(anyhow!("the agreement is not kept: {}", broken.join(", "))),
     }
 }
@@ -183,7 +188,10 @@ impl<'a> TuneOutput<'a> {
         });
         let mut lines: Vec<String> = lines.collect();
         if round.let_go > 0 {
-            lines.push(format!("{} operations were let go as the dials were turned", round.let_go));
+            lines.push(format!(
+                "{} operations were due before the setting changed, and were left out",
+                round.let_go
+            ));
         }
         let (phase, dials) = (phase(round.phase), round.setting.dials(self.ends).spelt());
         let told = format!("{:>4.0} s  {phase:<12}  {dials}: {}", round.at.as_secs_f64(), lines.join(", "));

@@ -47,7 +47,7 @@ const LINES_PER_HEADER: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !(0.1..=3_600.0).contains(&args.every) {
-        bail!(Usage(String::from("--every: from 0.1 to 3600 seconds")));
+        bail!(Usage(String::from("--every must be from 0.1 to 3600 seconds")));
     }
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build();
     let agent: ureq::Agent = agent.into();
@@ -58,7 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for cell in &args.cells {
             match ask(&agent, cell) {
                 Ok(lately) => told.push(lately),
-                Err(error) => failed.push(format!("{cell} does not tell: {error:#}")),
+                Err(error) => {
+                    failed.push(format!("the cell at {cell} does not report its operations: {error:#}"))
+                }
             }
         }
         if told.is_empty() {
@@ -91,7 +93,8 @@ fn ask(agent: &ureq::Agent, cell: &str) -> Result<RecentOperations> {
     let mut response = agent.get(format!("http://{cell}/recent")).call()?;
     let text = response.body_mut().with_config().limit(BYTES_MAX).read_to_string()?;
     let ended = wall();
-    let mut lately: RecentOperations = serde_json::from_str(&text).context("this is no cell's word")?;
+    let mut lately: RecentOperations =
+        serde_json::from_str(&text).context("the answer is not the report of a cell")?;
     // The cell's clock is known only to half the time of the request, so smaller offsets are kept.
     let off = lately.now_ns - i64::midpoint(began, ended);
     if off.abs() > (ended - began) / 2 {

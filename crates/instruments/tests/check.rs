@@ -64,7 +64,7 @@ fn the_papers_example() {
     let page = files.directory.path().join("page.html");
     let said = files.check(PAPER, &["--html", page.to_str().unwrap()]);
     assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
-    for part in ["2, proportion 0.222222", "a and b conflict, Γ = 2 ns", "at least 1 operations have to go"]
+    for part in ["2, proportion 0.222222", "a and b conflict, Γ = 2 ns", "single operations must be removed"]
     {
         assert!(said.out.contains(part), "no {part:?} in {}", said.out);
     }
@@ -78,12 +78,12 @@ fn exit_codes_tell_the_verdict() {
     assert_eq!(files.json("W x 0 1 a\nR x 2 3 a\n", &[]).0, Some(0));
     // Nothing is known about a history without operations.
     for (nothing, why) in [
-        ("", "it is empty"),
-        ("[]\n", "there is no operation to judge"),
-        ("{\"host\":\"a\",\"clock_error_ns\":5}\n", "there is no operation to judge"),
+        ("", "the file is empty and was skipped"),
+        ("[]\n", "the history has no operation"),
+        ("{\"host\":\"a\",\"clock_error_ns\":5}\n", "the history has no operation"),
         (
             "{\"client\":1,\"key\":\"x\",\"op\":\"write\",\"value\":1,\"start_ns\":0,\"end_ns\":1,\"outcome\":\"failed\"}\n",
-            "no operation counts",
+            "all operations failed",
         ),
     ] {
         for flags in [&["--json"][..], &["--json", "--stream"]] {
@@ -113,7 +113,9 @@ fn what_cannot_be_read_is_named() {
     let files = Files::new();
     run(&["check", "nowhere.jsonl"]).failed(2, "nowhere.jsonl: No such file");
     run(&["check"]).failed(2, "<FILES>");
-    files.check("W x 0 1 a\nW x 3 2 b\n", &[]).failed(2, "history:2:1: finish 2 is before start 3");
+    files
+        .check("W x 0 1 a\nW x 3 2 b\n", &[])
+        .failed(2, "history:2:1: the operation finishes at 2, before its start at 3");
     files.check("W x 0\n", &[]).failed(2, "history:1:6: expected the end in nanoseconds");
     files.check("what is this\n", &[]).failed(2, "expected JSON lines, R|W lines, Jepsen EDN or a WatCA log");
     files.check("{\"client\":1}\n", &[]).failed(2, "history:1:1: expected a field \"start_ns\"");

@@ -129,7 +129,10 @@ impl Cluster {
                 return Ok(());
             }
             if began.elapsed() > PATIENCE {
-                bail!("the cluster does not stand after {} s: {routers:?}", PATIENCE.as_secs());
+                bail!(
+                    "the cluster is not ready after {} s; the states of its routers are {routers:?}",
+                    PATIENCE.as_secs()
+                );
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -157,13 +160,16 @@ impl Cluster {
 
     fn router(&self, wanted: &str) -> Result<String> {
         let found = self.of("router").find(|process| state(process).as_deref() == Some(wanted));
-        Ok(found.with_context(|| format!("no router is {wanted}"))?.name.clone())
+        Ok(found.with_context(|| format!("no router of the cluster is in the state {wanted}"))?.name.clone())
     }
 
     /// Ends a process without warning.
     pub fn kill(&mut self, name: &str) -> Result<()> {
         let process = self.named(name)?;
-        let mut child = process.child.take().with_context(|| format!("{name} does not run"))?;
+        let mut child = process
+            .child
+            .take()
+            .with_context(|| format!("the process {name} does not run, so it cannot be killed"))?;
         child.kill()?;
         child.wait()?;
         Ok(())
@@ -173,12 +179,19 @@ impl Cluster {
     /// `until`.
     pub fn replace(&mut self, name: &str, until: &str) -> Result<()> {
         let index = self.processes.iter().position(|process| process.name == name);
-        let index = index.with_context(|| format!("no process is called {name}"))?;
-        ensure!(self.processes[index].child.is_none(), "{name} runs");
+        let index = index.with_context(|| format!("the cluster has no process named {name}"))?;
+        ensure!(
+            self.processes[index].child.is_none(),
+            "the process {name} still runs, so it cannot be replaced"
+        );
         self.spawn(index)?;
         let began = Instant::now();
         while state(&self.processes[index]).as_deref() != Some(until) {
-            ensure!(began.elapsed() < PATIENCE, "{name} is not {until} after {} s", PATIENCE.as_secs());
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "the process {name} is not in the state {until} after {} s",
+                PATIENCE.as_secs()
+            );
             thread::sleep(Duration::from_millis(10));
         }
         Ok(())
@@ -186,7 +199,7 @@ impl Cluster {
 
     fn named(&mut self, name: &str) -> Result<&mut Process> {
         let found = self.processes.iter_mut().find(|process| process.name == name);
-        found.with_context(|| format!("no process is called {name}"))
+        found.with_context(|| format!("the cluster has no process named {name}"))
     }
 }
 
@@ -201,7 +214,7 @@ impl Drop for Cluster {
 }
 
 fn free_port() -> Result<TcpListener> {
-    TcpListener::bind("127.0.0.1:0").context("no port is free")
+    TcpListener::bind("127.0.0.1:0").context("cannot find a free port on 127.0.0.1")
 }
 
 /// Returns the state that a process reports, if it answers.

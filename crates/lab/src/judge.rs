@@ -24,15 +24,15 @@ pub fn judge(history: &History, options: &Options, threads: usize, deadline: Opt
             let mut check = KeyCheck::new(key, options);
             match check.advance(GLANCE_STEPS) {
                 Some(report) => found.push(report),
-                None => open.lock().expect("no thread panics").push(check),
+                None => open.lock().expect("no checking thread panics").push(check),
             }
         }
-        let mut report = report.lock().expect("no thread panics");
+        let mut report = report.lock().expect("no checking thread panics");
         found.into_iter().for_each(|key| report.add(key));
         settled.store(report.verdict == Verdict::NotAtomic, Ordering::Relaxed);
     });
 
-    let open_keys = open.lock().expect("no thread panics").len();
+    let open_keys = open.lock().expect("no checking thread panics").len();
     on_threads(threads.min(open_keys), || {
         while let Some(mut check) = take(&open) {
             let found = loop {
@@ -45,10 +45,10 @@ pub fn judge(history: &History, options: &Options, threads: usize, deadline: Opt
                 }
             };
             settled.fetch_or(found.verdict == Verdict::NotAtomic, Ordering::Relaxed);
-            report.lock().expect("no thread panics").add(found);
+            report.lock().expect("no checking thread panics").add(found);
         }
     });
-    let mut report = report.into_inner().expect("no thread panics");
+    let mut report = report.into_inner().expect("no checking thread panics");
     report.rank();
     report
 }
@@ -70,7 +70,7 @@ pub fn fewest(history: &History, report: &Report) -> Option<u64> {
 }
 
 fn take<T>(queue: &Mutex<Vec<T>>) -> Option<T> {
-    queue.lock().expect("no thread panics").pop()
+    queue.lock().expect("no checking thread panics").pop()
 }
 
 fn on_threads(threads: usize, work: impl Fn() + Sync) {

@@ -59,7 +59,8 @@ pub fn quorate_program() -> Result<PathBuf> {
     let program = env::current_exe()?.with_file_name("quorate");
     ensure!(
         program.exists(),
-        "clusters are started by {}, which is not there: `cargo build --release` builds it",
+        "the lab starts clusters with the program {}, which does not exist: build it with `cargo build \
+         --release`",
         program.display()
     );
     Ok(program)

@@ -155,7 +155,9 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
     let numbered = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     numbered
         .map(|(number, line)| {
-            serde_json::from_str(line).with_context(|| format!("{}, line {number}", path.display()))
+            serde_json::from_str(line).with_context(|| {
+                format!("cannot read a result of the lab in {}, line {number}", path.display())
+            })
         })
         .collect()
 }

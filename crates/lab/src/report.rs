@@ -38,8 +38,9 @@ pub fn page(records: &[Record]) -> Result<String> {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>Quorate: figures of the sources</title>\n<style>\n{STYLE}\n</style>\n\
          <h1>Figures of the sources, measured here</h1>\n\
-         <p>A claim is <b>beaten</b> if every run is better than the source by a tenth, <b>matched</b> if every run is as \
-         good, <b>undecided</b> if some are, and <b>differs</b> if none is, or if a run lost or doubled a row.</p>\n\
+         <p>A claim is <b>beaten</b> if every run is better than the source by a tenth, <b>matched</b> if every run is as good \
+         as the source, <b>undecided</b> if only some runs are as good, and it <b>differs</b> if no run is as good or if a run \
+         lost or doubled a row. A claim without a measurement is <b>missing</b>.</p>\n\
          {sections}<footer>Quorate {version}, <code>quorate lab report</code></footer>\n</html>\n",
         version = env!("CARGO_PKG_VERSION"),
     ))
@@ -50,7 +51,7 @@ fn section(out: &mut String, figure: &dyn Figure, store: &str, records: &[Record
     let _ = writeln!(
         out,
         "<h2>{}: {}</h2>\n<p>{}: {}</p>\n<table>\n\
-         <tr><th>the source says</th><th>its value</th><th>median here</th><th>from – to</th><th>verdict</th></tr>",
+         <tr><th>claim of the source</th><th>value there</th><th>median here</th><th>range here</th><th>verdict</th></tr>",
         escape(&record::titled(figure.id(), store)),
         escape(figure.title()),
         escape(figure.section()),
@@ -82,14 +83,19 @@ fn section(out: &mut String, figure: &dyn Figure, store: &str, records: &[Record
             for panel in figure.panels() {
                 let _ = match drawing(panel, newest) {
                     Some(svg) => writeln!(out, "<figure>{svg}</figure>"),
-                    None => writeln!(out, "<p><small>{}: nothing to draw.</small></p>", escape(panel.up)),
+                    None => writeln!(
+                        out,
+                        "<p><small>{}: nothing to draw, because the newest run has no such \
+                         values.</small></p>",
+                        escape(panel.up)
+                    ),
                 };
             }
             let account = newest.account;
             let _ = writeln!(
                 out,
-                "<p><small>{} {} of <code>{}</code>, version {}, on {} × {}. The newest is drawn: {} rows acknowledged, {} lost, {} \
-                 doubled.</small></p>",
+                "<p><small>{} {} of <code>{}</code>, version {}, on {} × {}. The drawings show the newest run: {} rows \
+                 acknowledged, {} lost, {} doubled.</small></p>",
                 records.len(),
                 if records.len() == 1 { "run" } else { "runs" },
                 escape(&newest.command),
@@ -188,7 +194,7 @@ mod tests {
         assert!(page.contains("a &lt;processor&gt;") && page.contains("lead router killed"));
         assert!(!page.contains("src=") && !page.contains("<link") && !page.contains("@import"));
         let empty = super::page(&[]).unwrap();
-        assert!(empty.contains("Not run yet") && empty.contains("missing"));
+        assert!(empty.contains("Not run yet") && empty.contains(">missing</td>"));
     }
 
     #[test]

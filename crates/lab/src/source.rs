@@ -28,19 +28,26 @@ fn text(source: &str) -> Result<&'static str> {
         "002" => include_str!("../sources/002.toml"),
         "003" => include_str!("../sources/003.toml"),
         "004" => include_str!("../sources/004.toml"),
-        _ => bail!("no values of source {source} are here"),
+        _ => bail!(
+            "there is no source {source} whose values the lab has; `quorate lab list` lists all figures"
+        ),
     })
 }
 
 /// Returns the source's values of the figure `SOURCE/FIGURE`.
 pub fn values(id: &str) -> Result<Values> {
-    let (source, figure) = id.split_once('/').with_context(|| format!("{id} is not SOURCE/FIGURE"))?;
+    let (source, figure) = id.split_once('/').with_context(|| {
+        format!("the figure '{id}' must be written as SOURCE/FIGURE, as in 002/figure-16")
+    })?;
     let whole: toml::Table = text(source)?.parse()?;
     let table = whole.get(figure).and_then(toml::Value::as_table);
-    let table = table.with_context(|| format!("source {source} has no {figure}"))?;
+    let table = table.with_context(|| format!("the values of source {source} contain no figure {figure}"))?;
     let number = |(name, value): (&String, &toml::Value)| {
         let number = value.as_float().or_else(|| value.as_integer().map(|value| value as f64));
-        Ok((name.clone(), number.with_context(|| format!("{id}: {name} is no number"))?))
+        Ok((
+            name.clone(),
+            number.with_context(|| format!("the value {name} of figure {id} is not a number"))?,
+        ))
     };
     table.iter().map(number).collect()
 }

@@ -19,11 +19,13 @@ pub(crate) async fn connect(address: &str) -> Result<Client> {
 
 /// Connects to a gateway. The connection works while the caller runs the returned future.
 pub(crate) async fn open(address: &str) -> Result<(Client, impl Future<Output = ()> + Send + use<>)> {
-    let (host, port) = address.rsplit_once(':').with_context(|| format!("{address} is not host:port"))?;
+    let (host, port) = address
+        .rsplit_once(':')
+        .with_context(|| format!("the address '{address}' must be written as HOST:PORT"))?;
     let mut config = tokio_postgres::Config::new();
     config.host(host.trim_matches(['[', ']'])).port(port.parse().with_context(|| address.to_string())?);
     config.user("quorate").dbname("quorate").connect_timeout(Duration::from_secs(5));
     let (client, connection) =
-        config.connect(NoTls).await.with_context(|| format!("no gateway answers at {address}"))?;
+        config.connect(NoTls).await.with_context(|| format!("cannot connect to a gateway at {address}"))?;
     Ok((client, async move { drop(connection.await) }))
 }

@@ -85,7 +85,8 @@ impl FromStr for StoreAddress {
         }
         let form = || {
             format!(
-                "'{text}': a store is quorate://HOST:PORT,HOST:PORT/MAP or cassandra://HOST:PORT,HOST:PORT/KEYSPACE"
+                "the store '{text}' must be written as quorate://HOST:PORT,HOST:PORT/MAP or \
+                 cassandra://HOST:PORT,HOST:PORT/KEYSPACE"
             )
         };
         let rest = text.strip_prefix("quorate://").ok_or_else(form)?;
@@ -108,7 +109,8 @@ fn cassandra(text: &str) -> Result<StoreAddress, String> {
 #[cfg(not(feature = "cassandra"))]
 fn cassandra(text: &str) -> Result<StoreAddress, String> {
     Err(format!(
-        "'{text}': this program was built without Cassandra; build it with `cargo build --release --features cassandra`"
+        "cannot use the store '{text}', because this program was built without support for Cassandra; \
+         build it with `cargo build --release --features cassandra`"
     ))
 }
 
@@ -188,7 +190,7 @@ impl Maps for Doors {
         let deadline = Instant::now() + PATIENCE;
         for door in &self.0 {
             while let Err(error) = self.command(door, &["QUORATE", "MAP", map]) {
-                ensure!(Instant::now() < deadline, "{door} does not know the map: {error}");
+                ensure!(Instant::now() < deadline, "the cell at {door} does not know the new map: {error}");
                 thread::sleep(Duration::from_millis(5));
             }
         }
@@ -200,7 +202,9 @@ impl Maps for Doors {
         Ok(Box::new(move |number| -> Result<Box<dyn Store>, Failure> {
             let door = &doors[number as usize % doors.len()];
             let client = Client::connect(door, &map, PATIENCE);
-            Ok(Box::new(client.map_err(|error| Failure::NotDone(format!("the cell at {door}: {error}")))?))
+            Ok(Box::new(client.map_err(|error| {
+                Failure::NotDone(format!("cannot connect to the cell at {door}: {error}"))
+            })?))
         }))
     }
 
@@ -212,8 +216,8 @@ impl Maps for Doors {
 impl Doors {
     fn command(&self, door: &str, words: &[&str]) -> Result<()> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        let mut client =
-            Client::connect(door, "main", PATIENCE).with_context(|| format!("the cell at {door}"))?;
+        let mut client = Client::connect(door, "main", PATIENCE)
+            .with_context(|| format!("cannot connect to the cell at {door}"))?;
         match client.command(&words)? {
             Reply::Error(why) => Err(anyhow!("{why}")),
             _ => Ok(()),
@@ -233,19 +237,21 @@ impl Maps for Cluster {
 
     fn create(&self, map: &str, replication: &Replication) -> Result<()> {
         let Replication::Quorum { copies, repair } = replication else {
-            anyhow::bail!("--strategy: Cassandra keeps all by partial quorums");
+            anyhow::bail!("--strategy: Cassandra supports only partial quorums; leave out --strategy");
         };
-        let copies: u8 =
-            copies.parse().with_context(|| format!("'{copies}': Cassandra has a number of copies"))?;
+        let copies: u8 = copies
+            .parse()
+            .with_context(|| format!("the number of copies '{copies}' must be a number for Cassandra"))?;
         let repair = match repair.as_str() {
             "blocking" => Repair::Blocking,
             "none" => Repair::None,
-            other => anyhow::bail!("--repair {other}: Cassandra has none or blocking"),
+            other => anyhow::bail!("--repair {other}: Cassandra supports only none and blocking"),
         };
         self.create_keyspace(copies)?;
         ensure!(
             self.has_copies(copies),
-            "the keyspace was there, and does not have {copies} copies of each key"
+            "the keyspace exists already, and does not keep {copies} copies of each key; drop it, or name \
+             another keyspace"
         );
         Ok(self.create_table(map, repair)?)
     }

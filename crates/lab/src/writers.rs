@@ -74,14 +74,15 @@ impl Writers {
             loop {
                 let (newest, last_error) = match log.lock() {
                     Ok(log) => (log.acknowledged.last().map(|write| write.at), log.last_error.clone()),
-                    Err(_) => bail!("client {client} panicked"),
+                    Err(_) => bail!("writing client {client} panicked"),
                 };
                 if newest.is_some_and(|at| at > since) {
                     break;
                 }
                 ensure!(
                     began.elapsed() < PATIENCE,
-                    "client {client} had nothing acknowledged for {} s; its last trouble: {last_error}",
+                    "no write of client {client} was acknowledged for {} s; the last error of this client \
+                     was: {last_error}",
                     PATIENCE.as_secs()
                 );
                 thread::sleep(Duration::from_millis(1));
@@ -101,7 +102,11 @@ impl Writers {
             if let Some(first) = firsts.min() {
                 return Ok(first);
             }
-            ensure!(since.elapsed() < PATIENCE, "nothing was acknowledged for {} s", PATIENCE.as_secs());
+            ensure!(
+                since.elapsed() < PATIENCE,
+                "no write of any client was acknowledged for {} s",
+                PATIENCE.as_secs()
+            );
             thread::sleep(Duration::from_millis(1));
         }
     }
@@ -145,7 +150,7 @@ impl Writers {
         self.stop.store(true, Ordering::Relaxed);
         let mut journals = Vec::new();
         for (log, task) in self.clients {
-            task.await.context("a client panicked")?;
+            task.await.context("a writing client panicked")?;
             let log = log.lock().map_or_else(|_| Vec::new(), |mut log| std::mem::take(&mut log.acknowledged));
             journals.push(log);
         }
@@ -214,7 +219,7 @@ async fn write(client: i32, at: Arc<str>, log: Log, stop: Arc<AtomicBool>) {
                 }
                 // The row was not sent, or perhaps applied; the next number is another row in both cases.
                 Err(error) => {
-                    note_error(format!("at number {number}: {error:?}"));
+                    note_error(format!("the insert of row {number} failed: {error:?}"));
                     if let Ok(mut log) = log.lock() {
                         log.failed += 1;
                     }

@@ -127,7 +127,7 @@ where
     /// Makes a process with one endpoint.
     pub fn with(new_endpoint: NewEndpoint<H>) -> Self {
         let mut node = Node::new();
-        assert!(node.add(new_endpoint).is_ok(), "nobody else is there");
+        assert!(node.add(new_endpoint).is_ok(), "a new node has no other endpoint");
         node
     }
 

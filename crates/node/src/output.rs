@@ -128,7 +128,7 @@ where
             && session_state.is_idle()
             && !session_state.wanted
         {
-            let session_state = self.sessions.remove(&peer).expect("it was just there");
+            let session_state = self.sessions.remove(&peer).expect("the session was found a moment ago");
             self.state.remove(self.key, peer, &session_state, self.out);
         }
     }

@@ -119,7 +119,7 @@ impl SessionState {
 
     /// Asks for a session under the number `mine`.
     pub(crate) fn hail(&mut self, mine: u32) {
-        assert!(self.is_idle(), "one hail at a time");
+        assert!(self.is_idle(), "a session hails its peer only while it is idle");
         self.state = State::Hailing { mine };
         self.retry_at = None;
     }

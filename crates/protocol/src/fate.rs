@@ -40,11 +40,11 @@ impl Fate {
 impl fmt::Display for Fate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Fate::NotSent => "nothing was sent",
-            Fate::MaybeApplied { .. } => "it may have been applied",
-            Fate::Rejected => "it was refused",
-            Fate::Wedged => "this process was cut off",
-            Fate::Expired => "its id has expired",
+            Fate::NotSent => "the request was not sent",
+            Fate::MaybeApplied { .. } => "the request may have been applied",
+            Fate::Rejected => "the request was refused and not applied",
+            Fate::Wedged => "this process was cut off from the others",
+            Fate::Expired => "the request's id has expired, so its outcome is unknown",
         })
     }
 }

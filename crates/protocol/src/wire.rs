@@ -35,7 +35,7 @@ pub const PAYLOAD_BYTES_SHARED: usize = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WireError {
     /// The bytes end inside a value.
-    #[error("bytes end inside a value: {wanted} more wanted, {left} left")]
+    #[error("the bytes end inside a value: {wanted} more bytes are needed, {left} are left")]
     Short {
         /// Number of bytes that the value needs.
         wanted: usize,
@@ -54,10 +54,10 @@ pub enum WireError {
         limit: u64,
     },
     /// A body that does not decode.
-    #[error("malformed body")]
+    #[error("the body does not decode")]
     Body,
     /// Bytes are left after the last value.
-    #[error("{0} bytes left over")]
+    #[error("{0} bytes are left over after the last value")]
     Trailing(usize),
 }
 
@@ -177,7 +177,7 @@ pub fn take_bytes(input: &mut Bytes) -> Result<Bytes, WireError> {
 
 /// Appends a pass ([`Policy`](crate::Policy)).
 pub fn put_pass(out: &mut BytesMut, pass: &[u8]) {
-    assert!(pass.len() <= PASS_BYTES_MAX, "a pass of {} bytes", pass.len());
+    assert!(pass.len() <= PASS_BYTES_MAX, "a pass is within its limit, but has {} bytes", pass.len());
     put_bytes(out, pass);
 }
 
@@ -235,7 +235,7 @@ pub fn take_generation(input: &mut Bytes) -> Result<Generation, WireError> {
 
 /// Appends a length and the `postcard` form of a rare body.
 pub fn encode_body<T: Serialize>(out: &mut BytesMut, body: &T) {
-    let bytes = postcard::to_stdvec(body).expect("our own types always serialise");
+    let bytes = postcard::to_stdvec(body).expect("every type of this crate serialises");
     put_bytes(out, &bytes);
 }
 

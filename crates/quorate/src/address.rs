@@ -17,7 +17,7 @@ use crate::error::Error;
 pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<DomainId, Error> {
     let began = Instant::now();
     loop {
-        let mut last = String::from("no router is named to join through");
+        let mut last = String::from("no router is named: give the address of at least one router");
         for address in routers {
             match discover::domain(address, ASK_PATIENCE) {
                 Ok(domain) => return Ok(domain),
@@ -30,7 +30,8 @@ pub(crate) fn ask_domain(routers: &[String], patience: Duration) -> Result<Domai
         if began.elapsed() >= patience {
             let (all, waited) = (routers.join(", "), patience.as_millis());
             return Err(Error::start(format!(
-                "no router of a cluster answers within {waited} ms at {all} (the last: {last}); `quorate status` shows where they listen"
+                "no router of a cluster answers within {waited} ms at {all} (last error: {last}): `quorate \
+                 status` shows where the routers listen"
             )));
         }
         thread::sleep(ASK_PAUSE);
@@ -46,7 +47,8 @@ pub(crate) const ASK_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) fn bind(address: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
     let failed = |error: io::Error| Error::start(format!("cannot listen on {address}: {error}"));
     let place = address.to_socket_addrs().map_err(failed)?.next();
-    let place = place.ok_or_else(|| Error::start(format!("{address}: no address")))?;
+    let place = place
+        .ok_or_else(|| Error::start(format!("the address {address} does not resolve to an IP address")))?;
     let listener = TcpListener::bind(place).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     Ok((Arc::new(listener), bound))

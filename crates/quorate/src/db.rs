@@ -174,7 +174,7 @@ impl Db {
 }
 
 fn no_tables() -> Error {
-    Error::not_sent("there are no tables: the processes that it is connected to host services")
+    Error::not_sent("this client is connected to hosts of services, which have no tables")
 }
 
 impl fmt::Debug for Db {
@@ -225,7 +225,10 @@ impl Session {
         let inner = self.inner()?;
         if given_up {
             // The statement's write may have been applied, so its block fails and reports that.
-            inner.failed(SqlError::new(code::QUERY_CANCELED, "the statement before was given up"));
+            inner.failed(SqlError::new(
+                code::QUERY_CANCELED,
+                "the previous statement of this session was given up before its result was known",
+            ));
         }
         self.is_asking = true;
         let answer = Session::perform(self.inner()?, statement).await;
@@ -249,7 +252,7 @@ impl Session {
     ) -> Result<StatementResult, SqlError> {
         let prepared = inner.prepare(text, Vec::new())?;
         if let Some(Statement::Copy(_)) = statement(&prepared) {
-            return Err(SqlError::unsupported("COPY by the library"));
+            return Err(SqlError::unsupported("COPY through the library"));
         }
         let values = values(&prepared, params)?;
         if let Some(name) = request {
@@ -289,7 +292,7 @@ impl Session {
             },
             Outcome::Empty => StatementResult { columns, rows: None, changed: 0, rolled_back: false },
             Outcome::CopyIn(_) | Outcome::CopyOut(..) => {
-                return Err(SqlError::unsupported("COPY by the library"));
+                return Err(SqlError::unsupported("COPY through the library"));
             }
         })
     }
@@ -322,7 +325,9 @@ impl Transaction {
     pub async fn commit(mut self) -> Result<(), Error> {
         let (answer, _) = self.0.execute("commit").0.ask().await?;
         match answer.rolled_back {
-            true => Err(Error::Aborted { why: String::from("a statement of it failed or was given up") }),
+            true => Err(Error::Aborted {
+                why: String::from("a statement of the transaction failed or was given up"),
+            }),
             false => Ok(()),
         }
     }
@@ -335,12 +340,12 @@ impl Transaction {
 
 /// A statement that was not sent yet: await it, or [`wait`](crate::Wait::wait) for it.
 #[derive(Debug)]
-#[must_use = "nothing is sent before it is awaited"]
+#[must_use = "the statement is sent only when this future is awaited"]
 pub struct Execute<'a>(StatementRequest<'a>);
 
 /// A query that was not sent yet: await it for all its rows, or [`stream`](Query::stream) them.
 #[derive(Debug)]
-#[must_use = "nothing is sent before it is awaited"]
+#[must_use = "the statement is sent only when this future is awaited"]
 pub struct Query<'a>(StatementRequest<'a>);
 
 #[derive(Debug)]
@@ -395,7 +400,7 @@ impl<'a> StatementRequest<'a> {
                 }
                 let prepared = inner.prepare(text, Vec::new())?;
                 if let Some(what) = statement(&prepared).and_then(kept) {
-                    let why = format!("{what} outside a session: another statement would not find it");
+                    let why = format!("{what} outside a session (which other statements would not find)");
                     return Err(Error::unsupported(&why));
                 }
                 let answer = session.ask(args).await?;

@@ -48,13 +48,13 @@ pub enum Error {
         why: String,
     },
     /// The request can never be done in this form: change the program. Nothing was sent.
-    #[error("it cannot be done: {why}")]
+    #[error("the request is invalid: {why}")]
     Invalid {
         /// The reason.
         why: String,
     },
     /// The request was executed once, or will be, or not at all.
-    #[error("it may have been applied: {why}")]
+    #[error("the request may have been applied: {why}")]
     MaybeApplied {
         /// The name under which it takes effect once in all, however often it is sent. Definitions of tables
         /// have no name: check whether the table exists. Sends to groups have none: an update that must not
@@ -67,7 +67,7 @@ pub enum Error {
     #[error("{0}")]
     Rejected(Box<Rejection>),
     /// Nothing of a transaction took effect, and nothing will: begin it again.
-    #[error("the transaction is over, and nothing of it took effect: {why}")]
+    #[error("the transaction was aborted, and none of its changes took effect: {why}")]
     Aborted {
         /// The reason.
         why: String,
@@ -75,13 +75,13 @@ pub enum Error {
     /// The process behind the request was cut off from the others for good, and nothing was sent. A node
     /// comes back by itself, and its tables with it. Groups have to be joined again, with a fresh state, and
     /// services connected again.
-    #[error("this process was cut off from the others: {why}")]
+    #[error("this process was cut off from the other processes: {why}")]
     Wedged {
         /// The reason.
         why: String,
     },
     /// The key of a service's call was used for another request. Nothing was changed now.
-    #[error("its key was used for another request")]
+    #[error("the key of this call was used for another request: choose another key")]
     Reused,
     /// The request's name has expired: nothing was executed now, and nobody knows whether it was before.
     #[error("the request's name has expired: {why}")]
@@ -91,7 +91,7 @@ pub enum Error {
     },
     /// A group's process knows no leader among its routers. The others may go on without it, so the local
     /// state may be old. The state passes, or ends in [`Error::Wedged`].
-    #[error("out of touch with the routers: what is here may be old")]
+    #[error("out of touch with the routers: the group's state here may be old")]
     OutOfTouch,
     /// This member of a group has left, or ended, and nothing was sent.
     #[error("this member is not in the group: {why}")]
@@ -100,7 +100,7 @@ pub enum Error {
         why: String,
     },
     /// The request is too large: nothing was sent, and nothing of this size will be.
-    #[error("{bytes} bytes are too many: {limit} at most")]
+    #[error("the request or state has {bytes} bytes, and at most {limit} are allowed")]
     TooLarge {
         /// Size of the request, in bytes.
         bytes: usize,
@@ -114,7 +114,7 @@ pub enum Error {
         why: String,
     },
     /// Another process of this node number uses the directory.
-    #[error("node {node} has a process in {} already: one at a time", .directory.display())]
+    #[error("the directory {} is in use by another process of node {node}", .directory.display())]
     DirectoryInUse {
         /// The position.
         directory: PathBuf,
@@ -123,7 +123,7 @@ pub enum Error {
     },
     /// This operating-system process is a fork of the one that connected, and the client's threads stayed
     /// there. Nothing was sent; connect again.
-    #[error("a client does not survive a fork: connect in the child")]
+    #[error("a client cannot be used in a forked process: connect again in the child process")]
     Forked,
     /// The file of a backup, or of a group's checkpoint, cannot be written or read, or is damaged. No request
     /// to the cluster is left behind.
@@ -137,7 +137,7 @@ pub enum Error {
     /// Nobody is in the group, and its newest checkpoint is not the one that this member has. Join with that
     /// file, or give it up
     /// ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
-    #[error("{} older than the group's newest, of {newest}: join with the file of that one, or give it up (`give_up_newer_checkpoint`)", stale(.file))]
+    #[error("{} older than the group's newest checkpoint, of {newest}: join with the file of the newest checkpoint, or give that checkpoint up (`give_up_newer_checkpoint`)", stale(.file))]
     Stale {
         /// The checkpoint in this member's file; `None` without a file.
         file: Option<Mark>,
@@ -194,8 +194,8 @@ pub struct Rejection {
 
 fn stale(file: &Option<Mark>) -> String {
     match file {
-        Some(mark) => format!("the checkpoint brought, of {mark}, is"),
-        None => String::from("no checkpoint was brought, and a fresh state is"),
+        Some(mark) => format!("this member's checkpoint, of {mark}, is"),
+        None => String::from("this member brought no checkpoint, and a fresh state is"),
     }
 }
 
@@ -310,23 +310,29 @@ impl From<io::Error> for Error {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Error {
         match failure {
-            Failure::NotSent => Error::not_sent("the order did not take it"),
+            Failure::NotSent => {
+                Error::not_sent("the routers did not take the message: send the message again")
+            }
             Failure::MaybeApplied => {
                 let why =
-                    "this process was dropped, or out of touch with the routers, while it was under way"
+                    "this process was dropped from the group, or lost contact with the routers, while the \
+                     request was under way"
                         .into();
                 Error::MaybeApplied { id: None, why }
             }
             Failure::OutOfTouch => Error::OutOfTouch,
             Failure::Wedged => Error::wedged(DROPPED),
-            Failure::NotMember => Error::not_member("it has left, or is about to"),
+            Failure::NotMember => Error::not_member("the member has left the group, or is about to leave"),
             Failure::AlreadyMember => Error::start("this process has a member of this group already"),
             Failure::Stale(newest) => Error::Stale { file: None, newest },
-            Failure::Full(limit) => Error::not_sent(format!("more than {limit} bytes wait")),
+            Failure::Full(limit) => Error::not_sent(format!(
+                "the message is too long, or more than {limit} bytes of messages wait"
+            )),
             Failure::Behind(backlog) => Error::start(backlog.to_string()),
         }
     }
 }
 
 /// The reason in errors of a process with groups that was dropped.
-pub(crate) const DROPPED: &str = "it was dropped from its groups: join again";
+pub(crate) const DROPPED: &str =
+    "the other members dropped this process from its groups: join the groups again";

@@ -95,8 +95,9 @@ impl LocalBuilder {
     /// start.
     pub fn start(self) -> Pending<'static, Local> {
         Box::pin(async move {
-            let count =
-                |count: usize| u32::try_from(count).map_err(|_| Error::start("far too many processes"));
+            let count = |count: usize| {
+                u32::try_from(count).map_err(|_| Error::start("the number of processes is too large"))
+            };
             let terms = Terms {
                 replicas: self.replicas,
                 wanted_storage: count(self.storage)?,

@@ -137,11 +137,17 @@ impl Row {
     /// Fails with [`Error::Mismatch`] if there is no such column, or its value is not of the requested type.
     pub fn get<'a, T: FromValue<'a>>(&'a self, column: impl Place) -> Result<T, Error> {
         let mismatch = |why: String| Error::mismatch(format!("column {column}"), why);
-        let index = column.find(&self.columns).ok_or_else(|| mismatch(String::from("there is none")))?;
+        let index = column
+            .find(&self.columns)
+            .ok_or_else(|| mismatch(String::from("the result has no such column")))?;
         let value = &self.values[index];
         T::from_value(value).ok_or_else(|| {
             let shown = value.text().map_or_else(|| String::from("NULL"), |text| format!("'{text}'"));
-            mismatch(format!("{shown} of type {} is no {}", self.columns[index].ty, T::WHAT))
+            mismatch(format!(
+                "the value {shown} of type {} cannot be read as {}",
+                self.columns[index].ty,
+                T::WHAT
+            ))
         })
     }
 }
@@ -283,11 +289,17 @@ mod tests {
         let told = |error: Error| error.to_string();
         assert_eq!(
             told(row.get::<i32>("id").unwrap_err()),
-            "column id: '1099511627776' of type bigint is no integer of 32 bits"
+            "column id: the value '1099511627776' of type bigint cannot be read as integer of 32 bits"
         );
-        assert_eq!(told(row.get::<&str>(1).unwrap_err()), "column 1: NULL of type text is no text");
-        assert_eq!(told(row.get::<i64>("height").unwrap_err()), "column height: there is none");
-        assert_eq!(told(row.get::<i64>(3).unwrap_err()), "column 3: there is none");
+        assert_eq!(
+            told(row.get::<&str>(1).unwrap_err()),
+            "column 1: the value NULL of type text cannot be read as text"
+        );
+        assert_eq!(
+            told(row.get::<i64>("height").unwrap_err()),
+            "column height: the result has no such column"
+        );
+        assert_eq!(told(row.get::<i64>(3).unwrap_err()), "column 3: the result has no such column");
     }
 
     #[test]

@@ -69,14 +69,18 @@ impl Search {
                     }
                 }
                 Err(error) if self.since.is_some_and(|since| since.elapsed() < QUIET) => {
-                    debug!(address, %error, "nobody is found there");
+                    debug!(address, %error, "no process of the domain answers at this address");
                 }
                 Err(error) => {
                     let error = error.to_string();
                     if self.told.get(&place) != Some(&error) {
                         match self.since {
-                            Some(_) => warn!(address, error, "nobody is found there"),
-                            None => debug!(address, error, "nobody is found there"),
+                            Some(_) => {
+                                warn!(address, error, "no process of the domain answers at this address")
+                            }
+                            None => {
+                                debug!(address, error, "no process of the domain answers at this address")
+                            }
                         }
                         self.told.insert(place, error);
                     }

@@ -34,7 +34,10 @@ impl Clock {
         match started {
             Ok(_) => Some(clock),
             Err(error) => {
-                warn!(%error, "no thread for timers: whatever waits for one does not wait");
+                warn!(
+                    %error,
+                    "the system gives no thread for timers, so every wait for a timer ends at once"
+                );
                 None
             }
         }

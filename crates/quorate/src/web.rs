@@ -196,13 +196,13 @@ impl Listener for Connections {
                 if refused.is_power_of_two() {
                     tracing::warn!(
                         refused,
-                        "HTTP connections were refused: all that may be open are being answered"
+                        "HTTP connections were refused, because all allowed connections are being answered"
                     );
                 }
                 continue;
             }
             if let Err(error) = set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES) {
-                tracing::debug!(%error, "a connection keeps its send buffer");
+                tracing::debug!(%error, "the send buffer of an HTTP connection could not be changed");
             }
             self.last += 1;
             let state = Arc::new(State {

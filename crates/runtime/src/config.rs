@@ -129,8 +129,8 @@ impl Default for Limits {
 pub enum StartError {
     /// Other machines could reach the address, and the configuration does not allow that.
     #[error(
-        "refused to listen on {0}: it is no loopback address, and links are neither encrypted nor authenticated \
-         (insecure mode allows it)"
+        "refused to listen on {0}: other machines could reach this address, and links are neither encrypted \
+         nor authenticated; use a loopback address, or allow other addresses with `insecure`"
     )]
     Insecure(SocketAddr),
     /// The process cannot listen on the address, for example because another process does.
@@ -154,13 +154,13 @@ pub enum StartError {
         limit: usize,
     },
     /// The configuration names too many domains.
-    #[error("a process belongs to {limit} domains at most")]
+    #[error("the configuration names too many domains: a process belongs to {limit} domains at most")]
     Domains {
         /// The limit.
         limit: usize,
     },
     /// The system provided no poll, thread, or another resource.
-    #[error("cannot start: {0}")]
+    #[error("the system refused a resource that this process needs: {0}")]
     System(#[from] io::Error),
 }
 

@@ -125,7 +125,8 @@ fn ask_in(
         token: 0,
         multicast_token: 0,
     };
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+    let mut last =
+        io::Error::new(io::ErrorKind::NotFound, format!("the host name in {address} resolves to no address"));
     for place in address.to_socket_addrs()? {
         let mut stream = match TcpStream::connect_timeout(&place, patience) {
             Ok(stream) => stream,
@@ -138,7 +139,9 @@ fn ask_in(
         stream.write_all(&Greeting::Hello(hello).encode())?;
         return match Greeting::decode(read_frame(&mut stream)?, &PROTOCOL_VERSIONS) {
             Ok(Greeting::Refusal(refusal)) => Ok(refusal),
-            Ok(_) => Err(DiscoverError::Other(String::from("an unexpected greeting"))),
+            Ok(_) => Err(DiscoverError::Other(String::from(
+                "the process at this address answered with an unexpected greeting",
+            ))),
             Err(error) => Err(DiscoverError::Other(error.to_string())),
         };
     }

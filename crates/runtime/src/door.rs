@@ -240,14 +240,24 @@ struct ClientCounters {
 impl ClientCounters {
     fn new(metrics: &Metrics) -> ClientCounters {
         ClientCounters {
-            connected: metrics.gauge("clients", "Clients connected"),
-            accepted: metrics.counter("clients_accepted", "Clients that connected"),
-            crowded: metrics.counter("clients_crowded", "Clients turned away at the limit"),
-            slow: metrics.counter("clients_slow", "Clients cut off for taking too long"),
-            overrun: metrics.counter("clients_overrun", "Clients cut off for bytes of unfinished requests"),
-            unread: metrics.counter("clients_unread", "Clients cut off for bytes of unread answers"),
-            silent: metrics
-                .counter("clients_silent", "Clients cut off at the limit that had sent no request"),
+            connected: metrics.gauge("clients", "Clients that are connected now"),
+            accepted: metrics
+                .counter("clients_accepted", "Clients that have connected since the process started"),
+            crowded: metrics.counter("clients_crowded", "Clients turned away at the limit of clients"),
+            slow: metrics
+                .counter("clients_slow", "Clients cut off because a request or an answer took too long"),
+            overrun: metrics.counter(
+                "clients_overrun",
+                "Clients cut off because their unfinished requests took too many bytes",
+            ),
+            unread: metrics.counter(
+                "clients_unread",
+                "Clients cut off because their unread answers took too many bytes",
+            ),
+            silent: metrics.counter(
+                "clients_silent",
+                "Clients that had sent no request and were cut off at the limit of clients",
+            ),
         }
     }
 }

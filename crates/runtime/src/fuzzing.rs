@@ -25,7 +25,7 @@ pub fn stream(input: &[u8]) {
     let mut reader = FrameReader::default();
     loop {
         let mut piece = (&mut rest).take(u64::from(*piece_bytes).max(1));
-        if reader.read(&mut piece).expect("memory can be read") == ReadOutcome::End {
+        if reader.read(&mut piece).expect("reading from memory does not fail") == ReadOutcome::End {
             return;
         }
         match reader.frames(FRAME_BYTES_MAX) {

@@ -118,11 +118,11 @@ pub(crate) enum Greeting {
 /// The reason why a frame is no valid greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum NoGreeting {
-    #[error("the peer speaks protocol version {0}, which this process does not")]
+    #[error("the peer speaks protocol version {0}, which this process does not speak")]
     Version(u16),
     #[error("the peer does not speak Quorate's protocol")]
     Magic,
-    #[error("malformed greeting: {0}")]
+    #[error("the peer sent a malformed greeting: {0}")]
     Malformed(#[from] WireError),
 }
 
@@ -246,15 +246,23 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.reason {
             Reason::Version => {
-                write!(f, "it speaks protocol version {}, which this process does not speak", self.version)
+                write!(
+                    f,
+                    "the peer speaks protocol version {}, which this process does not speak",
+                    self.version
+                )
             }
-            Reason::Domain => write!(f, "it belongs to another domain, {}", self.domain),
-            Reason::WrongProcess => write!(f, "another process, {}, listens there", self.process),
+            Reason::Domain => write!(f, "the peer belongs to another domain, {}", self.domain),
+            Reason::WrongProcess => write!(f, "another process, {}, listens at this address", self.process),
             Reason::Joining | Reason::Leaderless | Reason::Settled => {
-                write!(f, "{} listens there, and nobody was asked for", self.process)
+                write!(
+                    f,
+                    "process {} listens at this address, and the greeting asked for no certain process",
+                    self.process
+                )
             }
-            Reason::Redundant => f.write_str("another connection to it stands"),
-            Reason::Policy => f.write_str("it does not admit what this process shows"),
+            Reason::Redundant => f.write_str("another connection to the peer stands"),
+            Reason::Policy => f.write_str("the peer does not admit the pass that this process shows"),
         }
     }
 }

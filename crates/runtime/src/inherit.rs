@@ -19,8 +19,12 @@ pub fn leave(descriptor: &impl AsFd) -> io::Result<()> {
 
 /// Takes a descriptor that the previous program has left. Each can be taken once.
 pub fn take(descriptor: RawFd) -> io::Result<OwnedFd> {
-    let refused =
-        || io::Error::new(io::ErrorKind::InvalidInput, format!("descriptor {descriptor} was left to nobody"));
+    let refused = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("the previous program did not leave descriptor {descriptor} open for this program"),
+        )
+    };
     // The standard library owns the standard streams.
     if descriptor <= 2 {
         return Err(refused());

@@ -18,11 +18,17 @@ impl NodeMetrics {
     /// Registers the counters.
     pub fn new(metrics: &Metrics) -> Self {
         NodeMetrics {
-            absent: metrics.counter("letters_absent", "Messages for an endpoint that is not here"),
-            foreign: metrics.counter("letters_foreign", "Messages of a domain that no endpoint here is in"),
-            late: metrics.counter("letters_late", "Messages of a session that had ended"),
+            absent: metrics.counter(
+                "letters_absent",
+                "Messages dropped because this process does not have their endpoint",
+            ),
+            foreign: metrics.counter(
+                "letters_foreign",
+                "Messages dropped because no endpoint of this process is in their domain",
+            ),
+            late: metrics.counter("letters_late", "Messages dropped because their session had ended"),
             malformed: metrics
-                .counter("letters_malformed", "Messages that could not be read, and ended their session"),
+                .counter("letters_malformed", "Messages that did not decode, and so ended their session"),
             seen: Counters::default(),
         }
     }

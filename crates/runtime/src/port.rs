@@ -131,9 +131,11 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Host<Node<P>> for SingleEndpointHos
                 self.host.policy_mismatch(peer, &ours, &theirs)
             }
             Event::Malformed { peer, error, .. } => {
-                warn!("{peer} sent an invalid message ({error}), so the session with it ends");
+                warn!(
+                    "process {peer} sent an invalid message ({error}), so the session with that process ends"
+                );
             }
-            _ => unreachable!("nobody adds an endpoint or takes this one away, and a port asks nobody else"),
+            _ => unreachable!("no other event arrives, because a port has one endpoint, which stays"),
         }
     }
 
@@ -206,7 +208,7 @@ impl<P: Protocol<Message: Wire>, H: Host<P>> Door<Node<P>> for SingleEndpointHos
 fn own<H: Protocol>(command: Command<H>) -> H::Command {
     match command {
         Command::Typed(_, command) => command,
-        _ => unreachable!("a port sends nothing else"),
+        _ => unreachable!("a port sends no other message"),
     }
 }
 

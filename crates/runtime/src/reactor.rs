@@ -74,17 +74,17 @@ pub struct Handle<P: Protocol> {
 
 /// The protocol thread has ended and did not take the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the protocol thread has ended")]
+#[error("the protocol thread of this process has ended")]
 pub struct Stopped<C>(pub C);
 
 /// The reason why a command was not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CommandError<C> {
     /// The queue already holds [`Limits::commands_max`](crate::config::Limits) commands.
-    #[error("too many commands wait for the protocol thread")]
+    #[error("too many commands wait for the protocol thread of this process: try again later")]
     Full(C),
     /// The protocol thread has ended.
-    #[error("the protocol thread has ended")]
+    #[error("the protocol thread of this process has ended")]
     Stopped(C),
 }
 
@@ -97,7 +97,7 @@ fn command_error<C>(unsent: TrySendError<C>) -> CommandError<C> {
 
 /// The protocol thread panicked, because an invariant was broken. The process should end too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the protocol thread panicked")]
+#[error("the protocol thread of this process panicked, so the process should end")]
 pub struct Panicked;
 
 /// State shared by the protocol thread and the handles.
@@ -180,7 +180,7 @@ where
             assert!(config.me == disk.process(), "a process begins as the owner of its directory");
             assert!(
                 disk.pass().is_none_or(|pass| *pass == protocol.policy().pass()),
-                "a protocol is made again as the one that it was"
+                "a protocol that is made again shows the pass in its directory"
             );
         }
         let (reactor, commands, addresses) = Reactor::new(protocol, host, config, disk, door)?;
@@ -254,7 +254,10 @@ where
                 {
                     Ok(datagrams) => Some(datagrams),
                     Err(error) => {
-                        warn!("cannot receive datagrams at {address}, so casts go over links: {error}");
+                        warn!(
+                            "this process cannot receive datagrams at {address}, so it sends and receives \
+                             casts over links: {error}"
+                        );
                         None
                     }
                 }

@@ -51,7 +51,11 @@ impl Resolver {
                 .name("resolver".to_owned())
                 .spawn(move || answer_all(&asked, &answers, &waker));
             if let Err(error) = spawned {
-                warn!(%error, "cannot start the thread that resolves names");
+                warn!(
+                    %error,
+                    "cannot start the thread that resolves host names; this process tries again with the \
+                     next name"
+                );
             }
             questions
         });
@@ -74,7 +78,7 @@ fn answer_all(asked: &Receiver<Lookup>, answers: &Sender<Resolution>, waker: &Wa
         let route = match address.to_socket_addrs() {
             Ok(route) => route.collect(),
             Err(error) => {
-                debug!(address, %error, "cannot resolve the address of {peer}");
+                debug!(address, %error, "cannot resolve the address of process {peer}");
                 Vec::new()
             }
         };

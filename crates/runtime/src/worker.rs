@@ -23,10 +23,10 @@ pub struct Worker<J> {
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Refused<J> {
     /// The queue is full. The code that meters the jobs (credits, rule S7) let too many through.
-    #[error("the worker's queue is full")]
+    #[error("the queue of the worker thread is full")]
     Full(J),
     /// The worker's closure panicked. Its state is lost, so this process should end.
-    #[error("the worker's thread is gone")]
+    #[error("the worker thread has ended, so this process should end")]
     Gone(J),
 }
 
@@ -52,7 +52,7 @@ impl<J: Send + 'static> Worker<J> {
 
     /// Queues a job. Never blocks.
     pub fn submit(&self, job: J) -> Result<(), Refused<J>> {
-        let jobs = self.jobs.as_ref().expect("taken only in drop");
+        let jobs = self.jobs.as_ref().expect("the queue of jobs is taken only in drop");
         jobs.try_send(job).map_err(|error| match error {
             TrySendError::Full(job) => Refused::Full(job),
             TrySendError::Disconnected(job) => Refused::Gone(job),

@@ -57,7 +57,7 @@ pub async fn load(client: &Client) -> Result<Duration> {
     }
     let rows = copy.finish().await?;
     bar.finish_and_clear();
-    ensure!(rows == FLIGHTS_ROWS, "{rows} flights were loaded, not {FLIGHTS_ROWS}");
+    ensure!(rows == FLIGHTS_ROWS, "{rows} flights were loaded, but the file has {FLIGHTS_ROWS}");
     Ok(began.elapsed())
 }
 
@@ -83,7 +83,9 @@ async fn create(client: &Client) -> Result<()> {
             // An earlier attempt may have succeeded although its answer was lost.
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_TABLE) => return Ok(()),
             Err(error) if began.elapsed() > PATIENCE || error.is_closed() => return Err(error.into()),
-            Err(error) => tracing::debug!("no table yet: {error}"),
+            Err(error) => tracing::debug!(
+                "the cluster did not create table flights, and this program tries again: {error}"
+            ),
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -111,12 +111,12 @@ impl AdminPage {
 
     fn describes(self) -> &'static str {
         match self {
-            AdminPage::Health => "whether it can do its work: 200 or 503",
-            AdminPage::Status => "where it stands, in JSON",
-            AdminPage::Metrics => "what it counts, for Prometheus",
-            AdminPage::Tables => "rows and bytes of the tables that it holds, in JSON",
+            AdminPage::Health => "whether this process can do its work: HTTP status 200 or 503",
+            AdminPage::Status => "the state of this process, in JSON",
+            AdminPage::Metrics => "the metrics of this process, for Prometheus",
+            AdminPage::Tables => "rows and bytes of each table that this process holds, in JSON",
             AdminPage::Groups => "the process groups of the domain, in JSON",
-            AdminPage::Recent => "the operations of its clients in the last minute, in JSON",
+            AdminPage::Recent => "the operations of this cell's clients in the last minute, in JSON",
         }
     }
 }
@@ -233,7 +233,7 @@ async fn admit(
     if !is_own_host(request.uri(), request.headers(), &names) {
         let host = request.headers().get(header::HOST).map_or(&b""[..], |host| host.as_bytes());
         let why = format!(
-            "this process is not called {:?}: ask it by its address, or name the host in http_names of its configuration\n",
+            "this process does not serve requests for host {:?}: use an address of the process, or add the host name to http_names in the configuration of the process\n",
             String::from_utf8_lossy(host)
         );
         return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
@@ -241,7 +241,7 @@ async fn admit(
     let (head, body) = request.into_parts();
     let Ok(body) = body::to_bytes(body, request_bytes_max).await else {
         let why = format!(
-            "a request has at most {request_bytes_max} bytes, and this one has more or was not sent whole\n"
+            "the body of the request is longer than {request_bytes_max} bytes, or the client did not send all of it: send at most {request_bytes_max} bytes\n"
         );
         return (StatusCode::PAYLOAD_TOO_LARGE, why).into_response();
     };
@@ -258,7 +258,8 @@ impl AdminEndpoint {
         make: impl FnOnce(&dyn AdminView) -> Result<String, Box<Response>> + Send + 'static,
     ) -> Response {
         let budget = self.budget.clone();
-        let making = budget.answers_in_progress.acquire().await.expect("it is never closed");
+        let making =
+            budget.answers_in_progress.acquire().await.expect("the semaphore of answers is never closed");
         let door = self.clone();
         let made = tokio::task::spawn_blocking(move || make(&*door.admin_view)).await;
         let answer = match made {
@@ -279,7 +280,7 @@ impl AnswerBudget {
         let taken = permits.and_then(|permits| self.free.clone().try_acquire_many_owned(permits).ok());
         let Some(taken) = taken else {
             let why = format!(
-                "the answer has {length} bytes, and answers that clients have yet to take may have {} bytes together: ask again later\n",
+                "the answer has {length} bytes, and this process holds at most {} bytes of answers that clients have not received yet: ask again later\n",
                 self.bytes_max
             );
             return (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
@@ -353,7 +354,7 @@ fn metrics_kind(headers: &HeaderMap) -> &'static str {
 
 async fn operate(State(door): State<Arc<AdminEndpoint>>, headers: HeaderMap, operation: String) -> Response {
     if !is_json(&headers) {
-        let why = "the operation is JSON: send it with Content-Type: application/json\n";
+        let why = "an operation must be JSON: send the request with Content-Type: application/json\n";
         return (StatusCode::UNSUPPORTED_MEDIA_TYPE, why).into_response();
     }
     // The operation takes none of the `answers_in_progress`' places, so that other requests do not wait for

@@ -64,18 +64,19 @@ impl Metrics {
         let successes = KINDS.iter().map(success).collect();
         registry.register(
             "sql_statement_seconds",
-            "From the execution of a statement to its last row or error",
+            "Time from the start of a statement to its last row or error",
             seconds,
         );
         Metrics {
-            connections: registry.counter("sql_connections", "Connections begun"),
-            sessions: registry.gauge("sql_sessions", "Connections open now"),
+            connections: registry.counter("sql_connections", "Client connections accepted since the start"),
+            sessions: registry.gauge("sql_sessions", "Client connections that are open now"),
             rows: registry.counter("sql_rows_sent", "Rows sent to clients"),
             bytes: registry.counter("sql_bytes_sent", "Bytes sent to clients"),
-            malformed_connections: registry.counter("sql_garbage", "Connections ended by what is no message"),
+            malformed_connections: registry
+                .counter("sql_garbage", "Client connections closed because the client sent malformed bytes"),
             statements: registry.register(
                 "sql_statements",
-                "Statements ended, by kind and class of SQLSTATE (00 is success)",
+                "Statements that ended, by kind and by class of SQLSTATE (00 is success)",
                 statements,
             ),
             successes,

@@ -304,7 +304,10 @@ impl LatencyWorld {
         })?;
         match self.environment.ended.pop() {
             Some((_, Fate::Done(_), at)) => Ok(at.since(begun)),
-            ended => Err(Violation::new("answer", format!("the call ends in {ended:?}"))),
+            ended => Err(Violation::new(
+                "answer",
+                format!("the call of the simulated client was not answered: {ended:?}"),
+            )),
         }
     }
 
@@ -317,7 +320,10 @@ impl LatencyWorld {
             let arrival = self.arrivals.values().filter_map(VecDeque::front).min().copied();
             let next = arrival.into_iter().chain(self.world.next_deadline()).min();
             let Some(next) = next.filter(|next| *next <= end) else {
-                return Err(Violation::new("latency", format!("never: {what}")));
+                return Err(Violation::new(
+                    "latency",
+                    format!("the simulated processes did not come to this point in time: {what}"),
+                ));
             };
             let now = next.max(self.world.now());
             self.world.pass_until(now);

@@ -44,7 +44,10 @@ pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<
     match outcome {
         Ok(Ok(())) => None,
         Ok(Err(violation)) => Some(violation.to_string()),
-        Err(_) => Some(format!("assertion: {}", PANIC.with_borrow(|message| message.clone()))),
+        Err(_) => Some(format!(
+            "an assertion of the simulated code failed: {}",
+            PANIC.with_borrow(|message| message.clone())
+        )),
     }
 }
 

@@ -45,7 +45,7 @@ impl Scenario {
     /// Returns the scenario called `name`, if it comes with Quorate.
     pub fn named(name: &str) -> Option<Self> {
         let (_, text) = system::scenarios().find(|(known, _)| *known == name)?;
-        Some(Self::parse(text).expect("a test reads every scenario that comes with Quorate"))
+        Some(Self::parse(text).expect("every scenario that comes with Quorate can be read"))
     }
 
     /// Returns the names of the scenarios that come with Quorate.

@@ -73,7 +73,12 @@ const fn kind<W: Workload>() -> Kind {
         check: |settings| settings.clone().try_into::<W::Settings>().map(drop),
         simulate: |scenario, settings, seed, mutation| {
             let settings = settings.clone().try_into::<W::Settings>();
-            stage::simulate::<W>(scenario, settings.expect("checked when it was read"), seed, mutation)
+            stage::simulate::<W>(
+                scenario,
+                settings.expect("the settings of a system are checked when its scenario is read"),
+                seed,
+                mutation,
+            )
         },
     }
 }
@@ -94,11 +99,11 @@ impl TryFrom<BTreeMap<String, toml::Table>> for System {
 
     fn try_from(mut systems: BTreeMap<String, toml::Table>) -> Result<Self, String> {
         let (Some((name, settings)), true) = (systems.pop_first(), systems.is_empty()) else {
-            return Err("a scenario has one system".to_owned());
+            return Err("a scenario must have exactly one table named system.NAME".to_owned());
         };
         let kind = SYSTEMS.iter().find(|kind| kind.name == name).ok_or_else(|| {
             let known: Vec<&str> = SYSTEMS.iter().map(|kind| kind.name).collect();
-            format!("no system \"{name}\": known are {}", known.join(", "))
+            format!("no system is named \"{name}\"; the systems are {}", known.join(", "))
         })?;
         (kind.check)(&settings).map_err(|error| format!("system.{name}: {error}"))?;
         Ok(System { kind, settings })

@@ -197,7 +197,9 @@ impl Piece {
         match gateway::answer(&encoded) {
             Some(Answer::Failed(failure)) => Err(OperationError::Failed(failure)),
             Some(answer) => Ok(answer),
-            None => Err(OperationError::Failed(Failure::malformed("an answer does not decode"))),
+            None => {
+                Err(OperationError::Failed(Failure::malformed("the bytes of an answer cannot be decoded")))
+            }
         }
     }
 }
@@ -251,7 +253,7 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<AnswerStream, OperationError> {
         let decoded = gateway::operation(&operation);
         let Some(Operation::Select(select)) = decoded.filter(|operation| operation.table() == table) else {
-            return Err(OperationError::Failed(Failure::malformed("a read does not decode")));
+            return Err(OperationError::Failed(Failure::malformed("the bytes of a read cannot be decoded")));
         };
         self.read(strength, &select).await
     }
@@ -265,41 +267,44 @@ pub trait Backend: Send + Sync + 'static {
 
 /// Returns the message for an error. `about` has the reason or the process.
 pub(crate) fn words(error: &ClientError, about: &str) -> String {
-    let of_read = |why: &str| format!("the read came to nothing: {why}");
+    let of_read = |why: &str| format!("the read failed: {why}");
     match *error {
-        ClientError::NotSent => format!("it was not sent: {about}"),
+        ClientError::NotSent => format!("the operation was not sent: {about}"),
         ClientError::MaybeApplied { .. } => "the write may have been applied".to_owned(),
         ClientError::Rejected(refusal::NO_RING) => format!("the ring is not founded: {about}"),
         ClientError::Rejected(why) => match refusal::as_range(why) {
-            Some(low) => format!("range from {low:#018x} has no live replica"),
-            None => format!("the cluster refused it (reason {})", why.0),
+            Some(low) => format!("the range of ring keys from {low:#018x} has no live replica"),
+            None => format!("the cluster refused the operation (reason {})", why.0),
         },
-        ClientError::Expired => "the session has expired; nothing was executed".to_owned(),
-        ClientError::OtherStatement => "the request id is that of another statement".to_owned(),
+        ClientError::Expired => "the session of this request has expired; nothing was executed".to_owned(),
+        ClientError::OtherStatement => "the request id belongs to another statement".to_owned(),
         ClientError::Forgotten { applied: true } => {
-            "the write was applied; its rows are no longer known".to_owned()
+            "the write was applied, but its answer is no longer stored".to_owned()
         }
-        ClientError::Forgotten { applied: false } => "the write failed; why is no longer known".to_owned(),
-        ClientError::Unanswered => of_read("no replica was heard to be at it in time"),
-        ClientError::Broken => of_read("a replica was lost in the middle of the answer"),
+        ClientError::Forgotten { applied: false } => {
+            "the write failed, but the reason is no longer stored".to_owned()
+        }
+        ClientError::Unanswered => of_read("no replica reported in time that it works on the read"),
+        ClientError::Broken => of_read("a replica was lost in the middle of its answer"),
         ClientError::Unreached { .. } => {
-            format!("this gateway cannot reach {about}, which holds rows that were asked for")
+            format!("this gateway cannot reach {about}, which holds rows that the query needs")
         }
         ClientError::Died { again: true, .. } => {
             format!(
-                "storage process {about} ended while this query was there, the second one: no other is asked"
+                "storage process {about} ended while it executed this query, as another one did before: the query \
+                 is not sent to a third process"
             )
         }
         ClientError::Died { again: false, .. } => format!(
-            "storage process {about} ended while this query was there, and no other is asked, because some rows would be \
-             lost if that ended, too"
+            "storage process {about} ended while it executed this query. The query is not sent to another replica, \
+             because some rows would be lost if that replica ended, too"
         ),
         ClientError::NoRoom { .. } => {
-            "out of memory: a storage process holds no more results for clients that are slow to take theirs"
+            "out of memory: a storage process has no room for more results that clients have not read yet"
                 .to_owned()
         }
         ClientError::Untaken { .. } => {
-            "canceling statement because its result was not taken in time".to_owned()
+            "canceling statement because the client did not read its result in time".to_owned()
         }
     }
 }

@@ -106,7 +106,7 @@ impl MemoryReservation {
 
     /// Frees bytes that were counted.
     pub fn shrink(&mut self, bytes: usize) {
-        assert!(bytes <= self.bytes, "more is given back than was counted");
+        assert!(bytes <= self.bytes, "only memory that was counted is freed");
         self.bytes -= bytes;
         if let Some(Account(session)) = &self.account {
             session.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -133,8 +133,10 @@ fn add(count: &AtomicUsize, bytes: usize, most: usize) -> bool {
 }
 
 fn refused(whose: &str, most: usize) -> SqlError {
-    SqlError::new(code::OUT_OF_MEMORY, "the request needs more memory than it may have")
-        .detail(format!("At most {most} bytes are held for {whose} at a time. The request changed nothing."))
+    SqlError::new(code::OUT_OF_MEMORY, "the request needs more memory than the gateway allows")
+        .detail(format!(
+            "The gateway holds at most {most} bytes at a time for {whose}. The request changed nothing."
+        ))
         .hint("Ask for fewer or shorter rows or groups at a time, with WHERE, LIMIT or FETCH.")
 }
 

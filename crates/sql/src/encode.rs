@@ -163,7 +163,10 @@ fn numeric(number: &Numeric, buffer: &mut BytesMut) {
     let (groups, weight) = match first {
         None => (&[][..], 0),
         Some(first) => {
-            let last = groups.iter().rposition(|group| *group != 0).expect("one is not zero");
+            let last = groups
+                .iter()
+                .rposition(|group| *group != 0)
+                .expect("a number has a last group that is not zero if it has a first");
             (&groups[first..=last], whole_groups as i16 - 1 - first as i16)
         }
     };

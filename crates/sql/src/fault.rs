@@ -32,7 +32,7 @@ fn reading(error: ClientError, about: &str) -> SqlError {
     let said = |code| SqlError::new(code, words(&error, about));
     match error {
         ClientError::NotSent => {
-            SqlError::new(code::SERIALIZATION_FAILURE, format!("the read came to nothing: {about}"))
+            SqlError::new(code::SERIALIZATION_FAILURE, format!("the read failed: {about}"))
                 .hint("Send the statement again.")
         }
         ClientError::Unanswered | ClientError::Broken => {
@@ -43,26 +43,29 @@ fn reading(error: ClientError, about: &str) -> SqlError {
         }
         ClientError::Rejected(refusal::NO_RING) => unfounded(about),
         ClientError::Rejected(why) if refusal::as_range(why).is_some() => {
-            said("58000").hint("Other ranges go on.")
+            said("58000").hint(
+                "Statements on other ranges still work. If a storage process that holds this range was stopped, start it \
+                 again.",
+            )
         }
         ClientError::Rejected(_) => said(code::SERIALIZATION_FAILURE).hint("Send the statement again."),
         ClientError::Unreached { .. } => said("58000").hint(
-            "The others hear it, so it is not replaced: mend the network between the two, or the address that it advertises. \
-             Another gateway may reach it.",
+            "Other processes reach that storage process, so it is not replaced. Repair the network between this gateway \
+             and that process, or the address that the process advertises. Another gateway may reach the process.",
         ),
         ClientError::Died { .. } => said(code::INTERNAL_ERROR).hint(
-            "The query may have ended them: look into their logs before you send it again. If they were killed for another \
-             reason, send it again.",
+            "The query may be the cause: read the logs of the storage processes before you send the query again. If they \
+             ended for another reason, send the query again.",
         ),
         ClientError::NoRoom { .. } => said("53200").detail(
-            "Results with ORDER BY, DISTINCT or GROUP BY are held whole until they are taken. Ask again later, ask for less, \
-             or raise engine.held_bytes_max of the storage processes.",
+            "A storage process keeps a result with ORDER BY, DISTINCT or GROUP BY until the client has read it. Run \
+             the query again later, select fewer rows, or raise engine.held_bytes_max of the storage processes.",
         ),
         ClientError::Untaken { .. } => said("57014").detail(
-            "A storage process drops the rest of a result of which its client takes nothing for engine.held_max_ms.",
+            "A storage process drops the rest of a result if the client reads nothing of it for engine.held_max_ms.",
         ),
         ClientError::MaybeApplied { .. } => {
-            SqlError::new(code::INTERNAL_ERROR, "a read was answered as a write")
+            SqlError::new(code::INTERNAL_ERROR, "a read got the answer of a write")
         }
     }
 }
@@ -91,17 +94,17 @@ fn writing(error: ClientError, about: &str, id: RequestName, retried: bool) -> S
             .detail(format!("Nothing was applied. Request id: {id}."))
             .hint("Send the statement that failed, with the same parameters, or RESET quorate.request_id."),
         ClientError::Forgotten { applied: true } => said(code::OBJECT_NOT_IN_PREREQUISITE_STATE)
-            .detail(format!("It was applied once, by an earlier attempt. Request id: {id}."))
-            .hint("Read the rows that it wrote; do not send the statement again without its id."),
+            .detail(format!("The write was applied once, by an earlier attempt. Request id: {id}."))
+            .hint("Read the rows that the write changed; do not send the statement again without this request id."),
         ClientError::Forgotten { applied: false } => said(code::OBJECT_NOT_IN_PREREQUISITE_STATE)
             .detail(format!("Nothing was applied. Request id: {id}."))
-            .hint("Send the statement again without its id."),
+            .hint("Send the statement again without this request id."),
         ClientError::Expired if retried => SqlError::new(
             code::STATEMENT_COMPLETION_UNKNOWN,
-            "the request id has expired: whether the write was applied before is no longer known",
+            "the request id has expired: it is no longer known whether an earlier attempt was applied",
         )
-        .detail(format!("Nothing was applied now. Request id: {id}."))
-        .hint("Look whether its rows are there. RESET quorate.request_id before any other write."),
+        .detail(format!("This attempt applied nothing. Request id: {id}."))
+        .hint("Check whether the table has the rows of the write. RESET quorate.request_id before any other write."),
         // This attempt did nothing. An earlier one under the same id may have been applied.
         _ if retried => maybe_applied(id),
         error => refused(error, about, &format!("Nothing was applied. Request id: {id}.")),
@@ -146,7 +149,7 @@ fn unfounded(about: &str) -> SqlError {
 /// Returns the error of a definition whose outcome is unknown.
 pub fn maybe_defined() -> SqlError {
     SqlError::new(code::STATEMENT_COMPLETION_UNKNOWN, "the statement may have been applied")
-        .hint("Look whether the table is there; IF NOT EXISTS and IF EXISTS can be sent again in any case.")
+        .hint("Check whether the table exists. IF NOT EXISTS and IF EXISTS can be sent again in any case.")
 }
 
 /// Returns the error of a write whose outcome is unknown.
@@ -156,6 +159,6 @@ pub fn maybe_applied(id: RequestName) -> SqlError {
         .with_fate(Some(Fate::MaybeApplied { id: Some(id.id()) }))
         .detail(format!("Request id: {id}."))
         .hint(format!(
-            "SET quorate.request_id = '{id}' and send the statement again: it is applied once in all."
+            "SET quorate.request_id = '{id}' and send the statement again: both attempts together apply the write once."
         ))
 }

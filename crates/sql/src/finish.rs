@@ -78,7 +78,7 @@ impl RowBatch {
 
 /// Returns the error about an answer that cannot be decoded.
 pub fn malformed(_: Malformed) -> SqlError {
-    Failure::malformed("an answer does not decode").into()
+    Failure::malformed("the bytes of an answer cannot be decoded").into()
 }
 
 /// The rows of a result, as a stream.
@@ -390,7 +390,7 @@ fn rows_of(answer: Answer) -> Result<Vec<Row>> {
         Answer::Rows(rows) => Ok(rows),
         Answer::Failed(failure) => Err(failure.into()),
         Answer::Groups(_) | Answer::Written(_) | Answer::Explanation(_) | Answer::Backup { .. } => {
-            Err(SqlError::new("XX000", "a range answered a read of rows with something else"))
+            Err(SqlError::new("XX000", "a range answered a read of rows with an answer of another kind"))
         }
     }
 }

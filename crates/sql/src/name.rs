@@ -50,8 +50,11 @@ impl FromStr for RequestName {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let malformed =
-            || format!("\"{text}\" is not a request id: 32 hexadecimal digits, a dash and a number");
+        let malformed = || {
+            format!(
+                "\"{text}\" is not a request id: a request id has 32 hexadecimal digits, a dash and a number"
+            )
+        };
         let hex = |digits: &str, most: usize| {
             let fits = (1..=most).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_hexdigit());
             if fits { u128::from_str_radix(digits, 16).map_err(|_| malformed()) } else { Err(malformed()) }

@@ -108,7 +108,9 @@ impl Groups {
     /// Adds a partial group.
     pub fn absorb(&mut self, group: Group) -> Result<(), Failure> {
         if group.keys.len() != self.keys || group.states.len() != self.aggregates.len() {
-            return Err(Failure::malformed("a group of another shape"));
+            return Err(Failure::malformed(
+                "a group of an answer does not have the keys and aggregates of its query",
+            ));
         }
         let index = self.group(group.keys);
         for (accumulator, state) in self.groups[index].1.iter_mut().zip(group.states) {
@@ -218,7 +220,7 @@ impl Accumulator {
             return Ok(());
         }
         if !value.compares_with(&self.extreme) {
-            return Err(Failure::malformed("an aggregate over different types"));
+            return Err(Failure::malformed("an aggregate gets values of different types"));
         }
         let order = value.order(&self.extreme);
         if if self.function == AggregateFunction::Min { order.is_lt() } else { order.is_gt() } {
@@ -244,10 +246,14 @@ impl Accumulator {
             State::Extreme(value) => self.compare(&value)?,
             State::Spread { count, sum, squares } => match &mut self.spread {
                 Some(spread) => spread.absorb(count, &sum, &squares)?,
-                None => return Err(Failure::malformed("a variance's state for another aggregate")),
+                None => {
+                    return Err(Failure::malformed(
+                        "an aggregate other than a variance gets the state of a variance",
+                    ));
+                }
             },
             State::Distinct(_) => {
-                return Err(Failure::malformed("distinct values for an aggregate without DISTINCT"));
+                return Err(Failure::malformed("an aggregate without DISTINCT gets distinct values"));
             }
         }
         Ok(0)
@@ -307,11 +313,12 @@ impl Total {
                 *self = Total::Numeric(Numeric::from_i128(*sum).accumulate(value));
             }
             (Total::Integer(sum), _) => {
-                let integer =
-                    value.as_integer().ok_or_else(|| Failure::malformed("a sum of what is no number"))?;
+                let integer = value
+                    .as_integer()
+                    .ok_or_else(|| Failure::malformed("a sum gets a value that is not a number"))?;
                 *sum += i128::from(integer);
             }
-            _ => return Err(Failure::malformed("a sum over different types")),
+            _ => return Err(Failure::malformed("a sum gets values of different types")),
         }
         Ok(())
     }

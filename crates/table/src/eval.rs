@@ -56,10 +56,14 @@ impl Expr {
 pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, Value>, Failure> {
     Ok(match expr {
         Expr::Column(column, _) => {
-            Cow::Borrowed(row.get(*column).ok_or_else(|| Failure::malformed("no such column"))?)
+            Cow::Borrowed(row.get(*column).ok_or_else(|| {
+                Failure::malformed("an expression reads a column that the row does not have")
+            })?)
         }
         Expr::Constant(value, _) => Cow::Borrowed(value),
-        Expr::Parameter(..) => return Err(Failure::malformed("a parameter without a value")),
+        Expr::Parameter(..) => {
+            return Err(Failure::malformed("an expression has a parameter without a value"));
+        }
         Expr::Unary(Unary::Not, inner) => {
             Cow::Owned(truth_value(truth(&*evaluate(inner, row)?)?.map(|truth| !truth)))
         }
@@ -80,7 +84,7 @@ pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, V
                 (Value::Text(text), Value::Text(pattern)) => {
                     Cow::Owned(Value::Bool(pattern::like(text, pattern, *escape)?))
                 }
-                _ => return Err(Failure::malformed("LIKE of what is not text")),
+                _ => return Err(Failure::malformed("LIKE gets a value that is not text")),
             }
         }
         Expr::Cast(inner, ty) => {
@@ -107,7 +111,7 @@ fn truth(value: &Value) -> Result<Option<bool>, Failure> {
     match value {
         Value::Bool(truth) => Ok(Some(*truth)),
         Value::Null => Ok(None),
-        _ => Err(Failure::malformed("a condition that is not boolean")),
+        _ => Err(Failure::malformed("a condition is not boolean")),
     }
 }
 
@@ -151,7 +155,7 @@ pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
             (Value::Text(left), Value::Text(right)) => {
                 function::bounded(left.len() + right.len()).map(|()| Value::text_of(format!("{left}{right}")))
             }
-            _ => Err(Failure::malformed("|| of what is not text")),
+            _ => Err(Failure::malformed("the operator || gets a value that is not text")),
         },
         _ => arithmetic(operator, left, right),
     }
@@ -161,7 +165,7 @@ fn comparable(left: &Value, right: &Value) -> Result<std::cmp::Ordering, Failure
     if left.compares_with(right) {
         Ok(left.order(right))
     } else {
-        Err(Failure::malformed("a comparison between different types"))
+        Err(Failure::malformed("a comparison gets values of different types"))
     }
 }
 
@@ -199,7 +203,9 @@ fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Fa
             shift(*date, -i64::from(*days))
         }
         (Value::Int4(days), Value::Date(date)) if operator == Binary::Add => shift(*date, (*days).into()),
-        _ => Err(Failure::malformed(format_args!("{operator:?} of these types"))),
+        _ => Err(Failure::malformed(format_args!(
+            "the operator {operator:?} does not take the types of its operands"
+        ))),
     }
 }
 
@@ -257,6 +263,6 @@ fn negate(value: &Value) -> Result<Value, Failure> {
         Value::Int8(i) => Value::Int8(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int8))?),
         Value::Float8(f) => Value::Float8(-f),
         Value::Numeric(number) => Value::Numeric(number.negate()),
-        _ => return Err(Failure::malformed("minus what is not a number")),
+        _ => return Err(Failure::malformed("the minus sign gets a value that is not a number")),
     })
 }

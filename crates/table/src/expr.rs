@@ -216,7 +216,7 @@ mod wire {
         fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Expr, D::Error> {
             let depth = DEPTH.get();
             if depth >= DEPTH_MAX {
-                return Err(D::Error::custom("an expression is too deep"));
+                return Err(D::Error::custom("an expression is nested too deeply"));
             }
             DEPTH.set(depth + 1);
             let expr = Expr::deserialize(deserializer);

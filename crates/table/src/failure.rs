@@ -117,7 +117,8 @@ impl Failure {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let what = format!("{PANICKED}: {}", text.unwrap_or("without a message"));
-        let detail = "This is a bug. It ended this query and nothing else; the storage process's log tells where it is.";
+        let detail =
+            "This is a bug in Quorate. Only this query failed; the log of the storage process has the place.";
         Failure::new("XX000", what).with_detail(detail)
     }
 
@@ -157,9 +158,10 @@ pub fn catch_panic<T>(look: impl FnOnce() -> T) -> Result<T, Failure> {
 }
 
 /// The message of a query that made the engine panic.
-const PANICKED: &str = "internal error: the engine of a storage process panicked at this query";
+const PANICKED: &str = "internal error: the engine of a storage process panicked in this query";
 /// The message of a query for which other queries left no memory.
-const CROWDED: &str = "out of memory: the queries that came together gather as much as they may";
+const CROWDED: &str =
+    "out of memory: queries that ran together gathered more bytes than a storage process allows";
 
 #[cfg(test)]
 mod tests {

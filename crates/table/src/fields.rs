@@ -95,7 +95,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
         Value::Timestamp(micros) | Value::Timestamptz(micros) => {
             (micros.div_euclid(DAY), micros.rem_euclid(DAY), matches!(micros, i64::MIN | i64::MAX))
         }
-        _ => return Err(Failure::malformed("extract from what is neither a date nor a timestamp")),
+        _ => return Err(Failure::malformed("extract gets a value that is neither a date nor a timestamp")),
     };
     let ty = source.ty().expect("not NULL");
     let field = Field::parse(name, ty.name())?;
@@ -149,7 +149,7 @@ pub fn extract(name: &str, source: &Value) -> Result<Value, Failure> {
 /// Evaluates `date_trunc(name, source)` of a timestamp.
 pub fn truncate(name: &str, source: &Value) -> Result<Value, Failure> {
     let (Value::Timestamp(micros) | Value::Timestamptz(micros)) = *source else {
-        return Err(Failure::malformed("date_trunc of what is not a timestamp"));
+        return Err(Failure::malformed("date_trunc gets a value that is not a timestamp"));
     };
     if matches!(micros, i64::MIN | i64::MAX) {
         return Ok(source.clone());

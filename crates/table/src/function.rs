@@ -104,7 +104,7 @@ pub(crate) fn call<'a>(
 }
 
 fn misfit(function: Function) -> Failure {
-    Failure::malformed(format_args!("{function:?} of these arguments"))
+    Failure::malformed(format_args!("the function {function:?} does not take the types of its arguments"))
 }
 
 fn negated(value: &Value) -> Result<Value, Failure> {
@@ -120,7 +120,7 @@ fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Res
             continue;
         }
         if !best.is_null() && !value.compares_with(&best) {
-            return Err(Failure::malformed("a comparison between different types"));
+            return Err(Failure::malformed("a comparison gets values of different types"));
         }
         if best.is_null() || value.order(&best) == wanted {
             best = value;

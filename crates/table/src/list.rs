@@ -110,7 +110,7 @@ impl SortedMembers {
             Sorted::Values(values) => probe.compares_with(&values[0]),
         };
         if !comparable {
-            return Err(Failure::malformed("a comparison between different types"));
+            return Err(Failure::malformed("a comparison gets values of different types"));
         }
         let found = match (&self.sorted, probe.as_integer()) {
             (Sorted::Integers(integers), Some(integer)) => integers.binary_search(&integer),
@@ -192,6 +192,6 @@ fn alternatives(expr: Expr) -> (Box<Expr>, List) {
         Expr::In(probe, list) => (probe, list),
         Expr::Binary(_, probe, value) if matches!(*value, Expr::Constant(..)) => (probe, vec![*value].into()),
         Expr::Binary(_, value, probe) => (probe, vec![*value].into()),
-        _ => unreachable!("it has a subject"),
+        _ => unreachable!("the expression has a subject"),
     }
 }

@@ -134,7 +134,7 @@ impl Merge {
                 Ok(Vec::new())
             }
             (Answer::Rows(rows), None) => self.take(rows),
-            _ => Err(Failure::malformed("an answer to another question")),
+            _ => Err(Failure::malformed("an answer is not of the kind that its query asks for")),
         }
     }
 
@@ -169,7 +169,7 @@ impl Merge {
         let mut ready = Vec::new();
         for row in rows {
             if row.len() < self.finish.visible {
-                return Err(Failure::malformed("a row that is too short"));
+                return Err(Failure::malformed("a row of an answer has too few columns"));
             }
             Order::check(&self.finish.order, row.len())?;
             if self.finish.distinct && !self.seen.insert(key_of(&row)) {

@@ -316,7 +316,7 @@ impl Order {
     pub(crate) fn check(keys: &[Order], columns: usize) -> Result<(), Failure> {
         match keys.iter().all(|key| key.column < columns) {
             true => Ok(()),
-            false => Err(Failure::malformed("a sort key outside the output")),
+            false => Err(Failure::malformed("a sort key is not a column of the output")),
         }
     }
 

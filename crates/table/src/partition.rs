@@ -50,7 +50,7 @@ impl Partition {
         for bound in [low, high].into_iter().flatten() {
             if bound.ty() != Some(column.ty) {
                 return invalid(format!(
-                    "a partition bound of column \"{}\" is not {}",
+                    "a partition bound of column \"{}\" is not of type {}",
                     column.name,
                     column.ty.name()
                 ));
@@ -60,12 +60,15 @@ impl Partition {
             }
         }
         if matches!(column.ty, Type::Float8 | Type::Numeric) && low.is_some() != high.is_some() {
-            return invalid(format!("partition column \"{}\" needs both bounds or none", column.name));
+            return invalid(format!("partition column \"{}\" needs both bounds or no bounds", column.name));
         }
         if let (Some(low), Some(high)) = (low, high)
             && low.order(high).is_ge()
         {
-            return invalid(format!("the partition bounds of column \"{}\" enclose nothing", column.name));
+            return invalid(format!(
+                "the low partition bound of column \"{}\" is not below the high bound",
+                column.name
+            ));
         }
         Ok(())
     }

@@ -227,7 +227,7 @@ impl Rows for Blocks {
     fn remove(&mut self, places: &[RowPlace], mut log: Option<&mut Vec<Self::Undo>>) {
         for place in places {
             let row = self.take(place);
-            assert!(row.is_some(), "no row to remove: {place:?}");
+            assert!(row.is_some(), "the table has no row {place:?} to remove");
             log.iter_mut().for_each(|log| log.push((*place, row.clone())));
         }
     }
@@ -235,7 +235,8 @@ impl Rows for Blocks {
     fn change(&mut self, change: &RowUpdate, mut log: Option<&mut Vec<Self::Undo>>) {
         for (FoundRow { place, .. }, values) in change.rows() {
             let (block, position) = self.find(place);
-            let mut row = self.blocks[block].rows[position.expect("a row to change")].1.to_vec();
+            let mut row =
+                self.blocks[block].rows[position.expect("a row that is changed is in a block")].1.to_vec();
             change.columns.iter().zip(values).for_each(|(&column, value)| row[column] = value.clone());
             let other = self.put(*place, row.into());
             log.iter_mut().for_each(|log| log.push((*place, other.clone())));

@@ -357,7 +357,7 @@ pub(crate) fn put_rest<T: Serialize>(out: &mut Vec<u8>, value: &T) {
 }
 
 pub(crate) fn malformed() -> Failure {
-    Failure::malformed("a saved version")
+    Failure::malformed("a saved version of tables cannot be decoded")
 }
 
 /// A record is full at this many bytes of fragments.

@@ -93,7 +93,7 @@ impl Schema {
         for (index, &column) in self.primary_key.iter().enumerate() {
             if column >= self.columns.len() || self.primary_key[..index].contains(&column) {
                 return invalid(
-                    "the primary key names a column twice, or one that does not exist".to_owned(),
+                    "the primary key names a column twice, or a column that does not exist".to_owned(),
                 );
             }
         }
@@ -108,7 +108,7 @@ impl Schema {
     /// Refuses a row that the columns cannot hold: 42804 for a wrong type, 23502 for a forbidden NULL.
     pub fn check_row(&self, row: &[Value]) -> Result<(), Failure> {
         if row.len() != self.columns.len() {
-            return Err(Failure::malformed("a row of another width"));
+            return Err(Failure::malformed("a row does not have as many values as its table has columns"));
         }
         for (index, (column, value)) in self.columns.iter().zip(row).enumerate() {
             if !value.fits(column.ty) {

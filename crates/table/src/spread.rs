@@ -104,7 +104,7 @@ impl Spread {
                 let scale = variance.scale();
                 Ok(Value::Numeric(if root { variance.square_root_at(scale)? } else { variance }))
             }
-            _ => unreachable!("both are floats or neither is"),
+            _ => unreachable!("both sums are floats or both are numerics"),
         }
     }
 }
@@ -122,5 +122,5 @@ fn settle(sum: f64, squares: &mut f64, fit: bool, finite: bool) -> Result<(), Fa
 }
 
 fn no_number() -> Failure {
-    Failure::malformed("a variance of what is no number")
+    Failure::malformed("a variance gets a value that is not a number")
 }

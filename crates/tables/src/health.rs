@@ -18,7 +18,7 @@ use crate::Process;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unhealthy {
     /// The process belongs to no domain yet.
-    #[error("joining: the cluster has not taken this process in yet")]
+    #[error("joining: the cluster has not yet accepted this process as a member")]
     Joining,
     /// No lead router is within reach. A leader that loses its majority stops leading.
     #[error(
@@ -41,11 +41,12 @@ pub enum Unhealthy {
         wanted: usize,
     },
     /// The process is a gateway, and has no link to this serving storage process.
-    #[error("out of reach: this gateway has no link to {0}, so reads that need it fail")]
+    #[error("out of reach: this gateway has no link to {0}, so reads that need that process fail")]
     Unreached(ProcessId),
     /// The process is a storage process that the others consider unreachable.
     #[error(
-        "unreachable: the other processes do not hear this one, and refuse writes to rows that only it holds"
+        "unreachable: the other processes receive no messages from this process, and refuse writes to rows that \
+         only this process holds"
     )]
     Unreachable,
 }
@@ -86,7 +87,9 @@ impl Process {
                     by.id, by.address
                 ),
                 Some(NotAdmitted::Terms(terms)) => {
-                    format!("refused: the domain was founded with other terms, {terms:?}")
+                    format!(
+                        "refused: the domain was founded with other settings than this process has, {terms:?}"
+                    )
                 }
             }),
             (Unhealthy::Unreached(_), Process::Client(client)) => {

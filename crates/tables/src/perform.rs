@@ -15,7 +15,9 @@ impl Process {
     pub(crate) fn leave(&self, id: CommandId) -> Result<Command, String> {
         match self {
             // The routers change one at a time, and the other routers decide which one leaves.
-            Process::Router(_) => Err(String::from("a router does not leave: have another one remove it")),
+            Process::Router(_) => Err(String::from(
+                "a router cannot remove itself: have another router remove it, with `quorate router remove`",
+            )),
             Process::Storage(_) => Ok(Command::Storage(StorageCommand::Leave { id })),
             Process::Super(_) => Ok(Command::Super(SuperCommand::Leave { id })),
             Process::Client(_) => Ok(Command::Client(ClientCommand::Leave { id })),
@@ -44,7 +46,7 @@ impl Process {
                 let routers = router.log().members();
                 match routers.iter().find(|router| router.id.to_string() == process) {
                     Some(router) => change(Change::Remove(router.id)),
-                    None => Err(format!("{process} is no router of this domain")),
+                    None => Err(format!("{process} is not a router of this domain")),
                 }
             }
             (Process::Router(_), Operation::Reform { patience_ms }) => {
@@ -64,39 +66,45 @@ impl Process {
                 }))
             }
             (Process::Super(super_process), Operation::DeclareLost { process }) => {
-                let config = super_process.config().ok_or("this super has not joined yet")?;
+                let config = super_process.config().ok_or("this super has not joined the cluster yet")?;
                 let waited_for = |id: &ProcessId| config.is_waited_for(*id);
                 let Some(lost) = storage(config, &process)?.into_iter().find(waited_for) else {
                     return Err(format!(
-                        "{process} is not unreachable: others hold what it holds, and nothing need be declared lost"
+                        "{process} is not unreachable, or other processes hold all of its rows: it need not be declared lost"
                     ));
                 };
                 match super_process.hearer(lost) {
                     Some(hearer) => Err(format!(
-                        "{process} is not lost: {hearer} hears it, and it is back once the routers reach it"
+                        "{process} is not lost: {hearer} receives its messages, and it serves again once the routers reach it"
                     )),
                     None => Ok(Command::Super(SuperCommand::DeclareLost { id, process: lost })),
                 }
             }
             (Process::Super(super_process), Operation::Replace { process }) => {
-                let config = super_process.config().ok_or("this super has not joined yet")?;
+                let config = super_process.config().ok_or("this super has not joined the cluster yet")?;
                 let on_ring = |id: &ProcessId| config.ring.values().any(|holder| holder == id);
                 let Some(old) = storage(config, &process)?.into_iter().find(on_ring) else {
-                    return Err(format!("{process} is a standby: it holds nothing"));
+                    return Err(format!("{process} is a standby without rows and need not be replaced"));
                 };
                 if config.storage.get(&old) == Some(&StorageState::Unreachable) {
                     return Err(format!(
-                        "{process} is unreachable: declare it lost, and a standby takes its place"
+                        "{process} is unreachable and cannot be copied: declare it lost, and a standby takes its place"
                     ));
                 }
                 if !config.storage.values().any(|state| *state == StorageState::Standby) {
-                    return Err(String::from("there is no standby that could take its place: start one"));
+                    return Err(format!(
+                        "there is no standby that could take the place of {process}: start another storage process"
+                    ));
                 }
                 Ok(Command::Super(SuperCommand::Replace { id, process: old }))
             }
-            (Process::Router(_), _) => Err(String::from("this is a router: ask a super")),
-            (Process::Super(_), _) => Err(String::from("this is a super: ask a router")),
-            (_, _) => Err(String::from("ask a router or a super")),
+            (Process::Router(_), _) => {
+                Err(String::from("this process is a router and cannot do this: ask a super"))
+            }
+            (Process::Super(_), _) => {
+                Err(String::from("this process is a super and cannot do this: ask a router"))
+            }
+            (_, _) => Err(String::from("this process cannot do this: ask a router or a super")),
         }
     }
 }
@@ -108,7 +116,9 @@ pub(super) fn storage(config: &Config, shown: &str) -> Result<Vec<ProcessId>, St
     let named = storage.filter(|(process, info)| info.name == shown || process.to_string() == shown);
     let found: Vec<ProcessId> = named.map(|(&process, _)| process).collect();
     if found.is_empty() {
-        return Err(format!("no storage process is called {shown}, or it is gone already and needs nothing"));
+        return Err(format!(
+            "no storage process is called {shown}; if the process was removed before, nothing is left to do"
+        ));
     }
     Ok(found)
 }

@@ -91,14 +91,14 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
             if let Ok(chunk) = postcard::from_bytes::<Chunk>(&rows) {
                 // A replica that lacks rows is worse than none. So the process ends and comes back as a new
                 // incarnation.
-                engine.import(chunk).expect("a chunk that a storage process exported");
+                engine.import(chunk).expect("a chunk that a storage process exported can be imported");
             }
         }
         TaskKind::Save { record, since, carried, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
             let saved = engine.save(epoch, &SaveTarget { record, since, carried }, cursor);
             let SavedPart { fragments, count, outline, named, next } =
-                saved.expect("an epoch that is pinned and a cursor of the same engine");
+                saved.expect("a pinned epoch can be saved from a cursor of the same engine");
             let cursor = next.as_ref().map(encode);
             return TaskResult::Saved {
                 fragments: fragments.into(),
@@ -110,14 +110,14 @@ fn direct(engine: &mut dyn Engine, epoch: Epoch, kind: TaskKind) -> TaskResult {
         }
         TaskKind::Restore { outline, records } => {
             // As in an import, a replica that lacks rows is worse than none.
-            engine.restore(&outline, &records).expect("what a storage process saved");
+            engine.restore(&outline, &records).expect("what a storage process saved can be restored");
         }
         TaskKind::Export { ranges, cursor } => {
             let cursor = cursor.and_then(|cursor| postcard::from_bytes::<Cursor>(&cursor).ok());
             let mut rows = CHUNK_ROWS;
             loop {
                 let chunk = engine.export(epoch, &key_ranges(&ranges), cursor.clone(), rows);
-                let chunk = chunk.expect("an epoch that is pinned and a cursor from an export");
+                let chunk = chunk.expect("a pinned epoch can be exported from a cursor of an export");
                 let encoded = encode(&chunk);
                 if encoded.len() <= CONTENT_BYTES_MAX || rows == 1 {
                     return TaskResult::Exported { cursor: chunk.next.as_ref().map(encode), rows: encoded };
@@ -280,7 +280,8 @@ impl Jobs {
         held: bool,
         results: &mut Vec<TaskResult>,
     ) {
-        let malformed = || encode(&Answer::Failed(Failure::malformed("an operation does not decode")));
+        let malformed =
+            || encode(&Answer::Failed(Failure::malformed("the bytes of an operation cannot be decoded")));
         match postcard::from_bytes::<Operation>(operation) {
             Ok(Operation::Backup(selects)) if !write => match beginning(&selects) {
                 Some(first) => {

@@ -34,7 +34,7 @@ fn next_port() -> u16 {
     let begin = process::id().wrapping_mul(SPREAD) % u32::from(PORTS);
     let tried = u32::from(TRIED.fetch_add(1, Ordering::Relaxed));
     let at = (begin + tried) % u32::from(PORTS);
-    FIRST_PORT + u16::try_from(at).expect("it is below the number of ports")
+    FIRST_PORT + u16::try_from(at).expect("the remainder is below the number of ports")
 }
 
 /// First of the ports that [`free_ports`] returns.
@@ -55,7 +55,7 @@ const SPREAD: u32 = 397;
 pub fn wait_for(condition: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{condition}: not within a minute");
+        assert!(began.elapsed() < PATIENCE, "the condition did not hold within a minute: {condition}");
         thread::sleep(PAUSE);
     }
 }

@@ -53,7 +53,10 @@ pub fn findings(texts: &[Text], known: &str) -> Findings {
             gone.retain(|file| !circle.contains(file));
         }
     }
-    findings.extend(gone.iter().map(|file| format!("{file}: stands in no circle, so take it off {KNOWN}")));
+    findings.extend(
+        gone.iter()
+            .map(|file| format!("{file}: the file stands in no circle, so remove its line from {KNOWN}")),
+    );
     findings
 }
 

@@ -20,7 +20,8 @@ pub fn findings(texts: &[Text]) -> Findings {
                 findings.push(format!("{place}: the comment is wider than {COLUMNS_MAX} columns"));
             }
             if HEADLESS.iter().any(|word| comment.starts_with(word)) && !comment.ends_with('?') {
-                findings.push(format!("{place}: begins with a relative clause: name the subject"));
+                findings
+                    .push(format!("{place}: the comment begins with a relative clause: name its subject"));
             }
         }
     }

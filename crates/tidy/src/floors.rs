@@ -31,10 +31,16 @@ pub fn findings(workspace: &Workspace) -> Findings {
     for package in workspace.members() {
         let from = package.short_name();
         if package.name != format!("quorate-{from}") && package.name != "quorate" {
-            findings.push(format!("{from}: is called {}, not quorate-{from}", package.name));
+            findings.push(format!(
+                "{from}: the crate is called {}, and must be called quorate-{from}",
+                package.name
+            ));
         }
         if !package.manifest_path.ends_with(format!("crates/{from}/Cargo.toml")) {
-            findings.push(format!("{from}: lies in {}, not crates/{from}", package.manifest_path.display()));
+            findings.push(format!(
+                "{from}: the crate lies in {}, and must lie in crates/{from}",
+                package.manifest_path.display()
+            ));
         }
         for edge in &package.dependencies {
             let Some(member) = workspace.members().find(|member| member.name == edge.name) else { continue };
@@ -68,7 +74,9 @@ pub fn source_findings(texts: &[Text]) -> Findings {
         let sources = texts.iter().filter(|text| text.path.starts_with(format!("crates/{from}/src")));
         for text in sources.filter(|text| text.content.contains(&format!("quorate_{to}"))) {
             let path = text.path.display();
-            findings.push(format!("{path}: names quorate_{to}, which only crates/{from}/tests may"));
+            findings.push(format!(
+                "{path}: the file names quorate_{to}, which only crates/{from}/tests may name"
+            ));
         }
     }
     findings

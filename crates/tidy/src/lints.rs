@@ -25,7 +25,8 @@ pub fn is_pure(name: &str) -> bool {
 pub fn findings(workspace: &Workspace) -> Result<Findings> {
     let root = &workspace.workspace_root;
     let house = manifest(&root.join("Cargo.toml"))?;
-    let house = table(&house, &["workspace", "lints"]).context("the workspace has no lints")?;
+    let house = table(&house, &["workspace", "lints"])
+        .context("Cargo.toml of the workspace has no table workspace.lints")?;
     let purity = fs::read_to_string(root.join("pure.clippy.toml"))?;
     let mut findings = house_findings(house);
     for package in workspace.members() {
@@ -64,7 +65,9 @@ pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
             )];
         }
     } else if own.get("workspace") != Some(&Value::Boolean(true)) {
-        return vec![format!("{name}: must have `[lints] workspace = true`, as it may hold no `unsafe`")];
+        return vec![format!(
+            "{name}: the crate may hold no `unsafe`, so it must have `[lints] workspace = true`"
+        )];
     }
     Findings::new()
 }
@@ -73,9 +76,13 @@ pub fn crate_findings(name: &str, own: &Table, house: &Table) -> Findings {
 pub fn purity_findings(name: &str, rules: Option<&str>, purity: &str) -> Findings {
     match rules {
         None => {
-            vec![format!("{name}: is pure, so crates/{name}/clippy.toml must link to ../../pure.clippy.toml")]
+            vec![format!(
+                "{name}: the crate is pure, so crates/{name}/clippy.toml must link to ../../pure.clippy.toml"
+            )]
         }
-        Some(rules) if rules != purity => vec![format!("{name}: its clippy.toml is not pure.clippy.toml")],
+        Some(rules) if rules != purity => {
+            vec![format!("{name}: the crate is pure, and its clippy.toml is not pure.clippy.toml")]
+        }
         Some(_) => Findings::new(),
     }
 }

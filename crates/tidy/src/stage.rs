@@ -7,11 +7,11 @@ const SYSTEMS: &str = "crates/sim/src/system/";
 
 /// Words that only the stage may contain, each with the part of the stage that owns it.
 const COMMON: [(&str, &str); 5] = [
-    ("Nemesis", "Stage strikes; see Workload::targets and Workload::struck"),
-    ("impl Environment", "Stage is the environment; implement Workload"),
-    ("world.timer(", "Stage keeps timers; see Stage::after"),
-    ("world.heal(", "Stage heals"),
-    ("RouterSet::", "Stage owns the routers; see Stage::routers"),
+    ("Nemesis", "the stage injects the faults; see Workload::targets and Workload::struck"),
+    ("impl Environment", "the stage is the environment; implement Workload"),
+    ("world.timer(", "the stage keeps the timers; see Stage::after"),
+    ("world.heal(", "the stage heals the faults"),
+    ("RouterSet::", "the stage owns the routers; see Stage::routers"),
 ];
 
 /// Largest number of lines in the entry file of a system, which holds its `impl Workload`.
@@ -23,12 +23,12 @@ pub fn findings(texts: &[Text]) -> Findings {
     for text in texts.iter().filter(|text| text.path.starts_with(SYSTEMS)) {
         let path = text.path.display();
         for (common, instead) in COMMON.iter().filter(|(common, _)| text.content.contains(common)) {
-            findings.push(format!("{path}: has {common} of its own: {instead}"));
+            findings.push(format!("{path}: the system has {common} of its own: {instead}"));
         }
         let lines = text.content.lines().count();
         if text.content.contains("impl Workload for") && lines > ENTRY_LINES_MAX {
             findings.push(format!(
-                "{path}: has {lines} lines, and the entry of a system {ENTRY_LINES_MAX} at most"
+                "{path}: the entry file of a system has {lines} lines, and may have {ENTRY_LINES_MAX} at most"
             ));
         }
     }

@@ -25,7 +25,7 @@ pub fn read(root: &Path) -> Result<Vec<Text>> {
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(root)
         .output()?;
-    ensure!(listing.status.success(), "git ls-files: {}", String::from_utf8_lossy(&listing.stderr));
+    ensure!(listing.status.success(), "git ls-files failed: {}", String::from_utf8_lossy(&listing.stderr));
     let paths = String::from_utf8(listing.stdout)?;
     let texts = paths.split_terminator('\0').filter_map(|path| {
         let content = fs::read_to_string(root.join(path)).ok()?;
@@ -38,7 +38,7 @@ pub fn read(root: &Path) -> Result<Vec<Text>> {
 pub fn map_findings(workspace: &Workspace, architecture: &str) -> Findings {
     let missing =
         workspace.members().filter(|package| !architecture.contains(&format!("`{}/`", package.short_name())));
-    missing.map(|package| format!("ARCHITECTURE.md: its codemap lacks `{}/`", package.short_name())).collect()
+    missing.map(|package| format!("ARCHITECTURE.md: the codemap lacks `{}/`", package.short_name())).collect()
 }
 
 /// Finds relative Markdown links to missing files.
@@ -48,7 +48,10 @@ pub fn link_findings(root: &Path, texts: &[Text]) -> Findings {
         for target in text.content.split("](").skip(1).filter_map(|rest| rest.split([')', '#', ' ']).next()) {
             let here = text.path.parent().unwrap_or(Path::new(""));
             if !target.is_empty() && !target.contains("://") && !root.join(here).join(target).exists() {
-                findings.push(format!("{}: links to {target}, which is not there", text.path.display()));
+                findings.push(format!(
+                    "{}: the page links to {target}, which does not exist",
+                    text.path.display()
+                ));
             }
         }
     }
@@ -70,7 +73,8 @@ pub fn quote_findings(texts: &[Text]) -> Findings {
             let is_exact = |source: &Vec<String>| source.windows(quote.len()).any(|window| window == quote);
             if !sources.iter().any(is_exact) {
                 let (path, first) = (page.path.display(), quote.first().map_or("", |line| line));
-                findings.push(format!("{path}: no file that it links has the quote that begins `{first}`"));
+                findings
+                    .push(format!("{path}: no file that the page links has the quote that begins `{first}`"));
             }
         }
     }
@@ -85,7 +89,11 @@ pub fn place_findings(texts: &[Text]) -> Findings {
     for text in texts {
         for (number, line) in text.content.lines().enumerate() {
             for place in places.iter().filter(|place| line.contains(**place)) {
-                findings.push(format!("{}:{}: names {place}", text.path.display(), number + 1));
+                findings.push(format!(
+                    "{}:{}: the line names {place}, a place that exists on one machine only",
+                    text.path.display(),
+                    number + 1
+                ));
             }
         }
     }

@@ -47,14 +47,20 @@ impl Workspace {
     /// Runs the Cargo that runs this test, in the package's folder.
     pub fn read() -> Result<Workspace> {
         let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let version = Command::new(&cargo).args(["-vV"]).output().context("cargo does not run")?;
+        let version = Command::new(&cargo).args(["-vV"]).output().context("cargo cannot be run")?;
         let version = String::from_utf8(version.stdout)?;
-        let host =
-            version.lines().find_map(|line| line.strip_prefix("host: ")).context("cargo names no host")?;
+        let host = version
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .context("cargo -vV names no host")?;
         let output = Command::new(&cargo)
             .args(["metadata", "--format-version", "1", "--locked", "--filter-platform", host])
             .output()?;
-        ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "cargo metadata failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 

@@ -120,7 +120,7 @@ fn lints_are_the_house_s() {
     check(findings("node", lifted), &["may hold no `unsafe`"]);
 
     check(lints::purity_findings("node", Some("rules"), "rules"), &[]);
-    check(lints::purity_findings("node", Some("other"), "rules"), &["is not pure.clippy.toml"]);
+    check(lints::purity_findings("node", Some("other"), "rules"), &["clippy.toml is not pure.clippy.toml"]);
     check(lints::purity_findings("node", None, "rules"), &["must link"]);
     assert!(lints::is_pure("history") && lints::is_pure("node") && !lints::is_pure("runtime"));
 }
@@ -130,9 +130,12 @@ fn texts_are_true() {
     let text = |path: &str, content: &str| texts::Text { path: path.into(), content: content.into() };
     let root = Workspace::read().unwrap().workspace_root;
     let links = text("docs/x.md", "[a](../Cargo.toml#x) [b](https://example.org) [c](#here) [d](gone.md)");
-    check(texts::link_findings(&root, &[links]), &["docs/x.md: links to gone.md"]);
+    check(texts::link_findings(&root, &[links]), &["docs/x.md: the page links to gone.md"]);
     let home = concat!("ok\nsee /", "home/me");
-    check(texts::place_findings(&[text("a.rs", "fn main() {}"), text("b.sh", home)]), &["b.sh:2: names"]);
+    check(
+        texts::place_findings(&[text("a.rs", "fn main() {}"), text("b.sh", home)]),
+        &["b.sh:2: the line names"],
+    );
     let named = "`protocol/` `table/` `node/` `world/` `runtime/` `sim/` `cli/`";
     check(texts::map_findings(&workspace(&[], "", ""), named), &["lacks `tidy/`"]);
 }
@@ -146,7 +149,10 @@ fn quotes_are_exact() {
     };
     check(texts::quote_findings(&[source, page("g();\n    h();")]), &[]);
     let source = text("crates/a/src/b.rs", "fn f() {\n    g();\n}\n");
-    check(texts::quote_findings(&[source, page("g();\nh();")]), &["docs/tour/x.md: no file that it links"]);
+    check(
+        texts::quote_findings(&[source, page("g();\nh();")]),
+        &["docs/tour/x.md: no file that the page links"],
+    );
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn comments_are_narrow_and_have_subjects() {
     let wide = format!("    // {}\n", "x".repeat(comments::COLUMNS_MAX));
     check(comments::findings(&[text(wide)]), &["a.rs:1: the comment is wider"]);
     let headless = String::from("/// What it held before.\n// Who asks?\n");
-    check(comments::findings(&[text(headless)]), &["a.rs:1: begins with a relative clause"]);
+    check(comments::findings(&[text(headless)]), &["a.rs:1: the comment begins with a relative clause"]);
 }
 
 #[test]
@@ -171,7 +177,10 @@ fn systems_stand_on_the_stage() {
         text("crates/sim/src/system/y/z.rs", "let nemesis = Nemesis::new();"),
         text("crates/sim/src/stage/play.rs", "impl Environment<P> for Play"),
     ];
-    check(stage::findings(&texts), &["x.rs: has 201 lines", "z.rs: has Nemesis of its own"]);
+    check(
+        stage::findings(&texts),
+        &["x.rs: the entry file of a system has 201 lines", "z.rs: the system has Nemesis of its own"],
+    );
 }
 
 #[test]
@@ -228,5 +237,5 @@ mod tests {
 fn sources_do_not_name_what_their_tests_run_in() {
     let text = |path: &str| texts::Text { path: path.into(), content: "use quorate_world::World;".into() };
     let texts = ["crates/protocol/tests/x.rs", "crates/protocol/src/x.rs", "crates/sim/src/x.rs"].map(text);
-    check(floors::source_findings(&texts), &["crates/protocol/src/x.rs: names quorate_world"]);
+    check(floors::source_findings(&texts), &["crates/protocol/src/x.rs: the file names quorate_world"]);
 }

@@ -67,20 +67,22 @@ pub enum AgreementError {
     Empty,
     /// A line lacks `<=` or `>=`.
     #[error(
-        "'{0}' is no line of an agreement: p95<=10ms, mean<=5ms, inconsistent<=0.5%, gamma_p99<=50ms, throughput>=3k"
+        "'{0}' is no line of an agreement: write for example p95<=10ms, mean<=5ms, inconsistent<=0.5%, gamma_p99<=50ms or throughput>=3k"
     )]
     NoLine(String),
     /// The measure does not exist.
-    #[error("'{0}' cannot be measured: p50 to p99.9, mean, inconsistent, gamma_p99, throughput can")]
+    #[error(
+        "'{0}' cannot be measured: the measures are percentiles of latency (p50, p99.9), mean, inconsistent, gamma_p99 and throughput"
+    )]
     NoMeasure(String),
     /// The bound has the wrong direction.
-    #[error("{0} is bounded by {1}")]
+    #[error("the bound of {0} is written with {1}")]
     Direction(Measure, &'static str),
     /// The bound is no number, or its unit does not fit the measure.
-    #[error("'{0}' is no bound of {1}")]
+    #[error("'{0}' is no bound of {1}: a bound is a number with a unit, such as 10ms, 0.5% or 3k")]
     NoBound(String, Measure),
     /// The text has more than one `min`.
-    #[error("only one measure can be the least")]
+    #[error("an agreement has 'min' for one measure at most")]
     TwoLeast,
 }
 
@@ -302,13 +304,13 @@ mod tests {
             ("p95", "'p95' is no line of an agreement"),
             ("p0<=1ms", "'p0' cannot be measured"),
             ("speed<=1ms", "'speed' cannot be measured"),
-            ("throughput<=3k", "throughput is bounded by >="),
-            ("p95>=3ms", "p95 is bounded by <="),
+            ("throughput<=3k", "the bound of throughput is written with >="),
+            ("p95>=3ms", "the bound of p95 is written with <="),
             ("p95<=3", "'3' is no bound of p95"),
             ("mean<=-1ms", "'-1ms' is no bound of mean"),
             ("inconsistent<=101%", "'101%' is no bound of inconsistent"),
             ("mean<=nanms", "'nanms' is no bound of mean"),
-            ("mean<=1ms,min p9,min p8", "only one measure can be the least"),
+            ("mean<=1ms,min p9,min p8", "an agreement has 'min' for one measure at most"),
         ] {
             let told = text.parse::<Agreement>().unwrap_err().to_string();
             assert!(told.starts_with(why), "{text}: {told}");

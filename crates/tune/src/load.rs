@@ -41,13 +41,13 @@ pub type Connect<'a> = dyn Fn(u64) -> Result<Box<dyn Store>, Failure> + Sync + '
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// A client could not connect to the store.
-    #[error("a client could not connect: {0}")]
+    #[error("a client could not connect to the store: {0}")]
     Connect(Failure),
     /// A key could not be written before the clients began.
-    #[error("writing the keys at first: {0}")]
+    #[error("a key could not be written before the run: {0}")]
     Fill(Failure),
     /// A client's thread panicked.
-    #[error("a client panicked")]
+    #[error("the thread of a client panicked, which is a bug of this program")]
     Panicked,
 }
 

@@ -39,9 +39,9 @@ pub const WORKLOADS: [(&str, &str); 6] = [
     ("004", "80 % reads and 20 % updates of 1,000 keys of 128 bytes"),
     ("a", "half reads, half updates"),
     ("b", "95 % reads, 5 % updates"),
-    ("c", "reads alone"),
-    ("d", "95 % reads of what was inserted last, 5 % inserts"),
-    ("f", "half reads, half reads that are followed by a write of what was read"),
+    ("c", "reads only"),
+    ("d", "95 % reads of the latest keys, 5 % inserts of new keys"),
+    ("f", "half reads, half reads that are each followed by a write of the same key"),
 ];
 
 impl Workload {

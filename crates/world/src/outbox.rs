@@ -106,7 +106,7 @@ where
     fn send(&mut self, to: Destination, message: P::Message, after: Option<Ticket>) {
         assert!(
             after.is_none_or(|after| after.0 <= self.tickets),
-            "it waits for a record that is not written"
+            "a message waits only for records that are written"
         );
         self.put(to, &message, Lane::Ordered(after));
     }

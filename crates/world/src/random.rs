@@ -33,7 +33,7 @@ impl Chance {
 
     /// Returns a uniform number below `bound`, which must not be zero.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "nothing is below zero");
+        assert!(bound > 0, "the bound of a random number is above zero");
         // One multiplication has a bias of 2⁻⁶⁴·bound, far below the resolution of any simulation.
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }

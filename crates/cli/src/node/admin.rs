@@ -81,7 +81,11 @@ impl quorate_server::http::AdminView for NodeView {
     }
 
     fn health(&self) -> Result<(), String> {
-        let status = self.member.process().status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        let status = self
+            .member
+            .process()
+            .status(PATIENCE)
+            .ok_or("the protocol thread of this process does not answer")?;
         if let Some(why) = status.hindrance {
             return Err(why);
         }
@@ -144,8 +148,8 @@ impl quorate_server::http::AdminView for NodeView {
     }
 
     fn operate(&self, operation: &str) -> Result<String, String> {
-        let operation: Operation =
-            serde_json::from_str(operation).map_err(|error| format!("no operation: {error}"))?;
+        let operation: Operation = serde_json::from_str(operation)
+            .map_err(|error| format!("the request is not an operation of this process: {error}"))?;
         let patience = patience(&operation);
         self.member.operate(&operation, patience)?;
         Ok(quorate_server::http::AdminView::status(self))

@@ -141,7 +141,7 @@ pub(super) fn run(
         && (config.durable || config.role == Role::Cell)
         && let Err(why) = process.pause(super::LEAVE_PATIENCE)
     {
-        info!(%why, "the others will notice that it stops");
+        info!(%why, "cannot announce that this process stops; the other processes will notice it later");
     }
     process.stop();
     threads.shutdown_timeout(Duration::from_millis(200));
@@ -258,22 +258,36 @@ impl Gauges {
         let figures: [(&str, &str, GaugeValue); 16] = [
             ("map_running", "Operations under way", |cell| cell.running as u64),
             ("map_bytes", "Bytes of keys and entries", |cell| cell.bytes as u64),
-            ("map_cells_reachable", "Cells that would be asked", |cell| cell.reachable.len() as u64),
-            ("map_refused_stamps", "Writes refused for stamps too far ahead", |cell| cell.refused_skewed),
-            ("map_refused_layout", "Requests refused for another layout", |cell| cell.refused_layout),
-            ("map_refused_room", "Writes refused for want of room", |cell| {
-                cell.refused_full + cell.refused_too_large
+            ("map_cells_reachable", "Cells that this cell can reach, itself included", |cell| {
+                cell.reachable.len() as u64
             }),
+            (
+                "map_refused_stamps",
+                "Writes refused because their stamps are too far ahead of this cell's clock",
+                |cell| cell.refused_skewed,
+            ),
+            (
+                "map_refused_layout",
+                "Requests refused because their sender has another layout of the ring",
+                |cell| cell.refused_layout,
+            ),
+            (
+                "map_refused_room",
+                "Writes refused because the cell is full or the entry is too large",
+                |cell| cell.refused_full + cell.refused_too_large,
+            ),
             ("map_repairs", "Reads that brought replicas up to date", |cell| cell.repairs),
             ("map_hints", "Hints kept for other cells", |cell| cell.hints as u64),
-            ("map_hints_delivered", "Hints that reached their cells", |cell| cell.hints_delivered),
-            ("map_hints_lost", "Hints given up", |cell| cell.hints_lost),
-            ("map_keys", "Keys with an entry, deleted ones too", |cell| cell.keys as u64),
-            ("map_compared", "Rounds of comparing with all other cells", |cell| cell.compared),
-            ("map_compared_bytes", "Bytes of messages of comparing", |cell| cell.compared_bytes),
+            ("map_hints_delivered", "Hints delivered to their cells", |cell| cell.hints_delivered),
+            ("map_hints_lost", "Hints dropped without delivery", |cell| cell.hints_lost),
+            ("map_keys", "Keys with an entry, including deleted keys", |cell| cell.keys as u64),
+            ("map_compared", "Completed rounds of comparing keys with all other cells", |cell| cell.compared),
+            ("map_compared_bytes", "Bytes of the messages that compare keys with other cells", |cell| {
+                cell.compared_bytes
+            }),
             ("map_entries_taken", "Entries taken from other cells", |cell| cell.entries_taken),
             ("map_entries_given", "Entries given to other cells", |cell| cell.entries_given),
-            ("map_forgotten", "Deleted and expired values forgotten", |cell| cell.forgotten),
+            ("map_forgotten", "Deleted and expired values whose entries were removed", |cell| cell.forgotten),
         ];
         let gauge = |(name, help, figure)| (metrics.gauge(name, help), figure);
         Gauges(figures.into_iter().map(gauge).collect())
@@ -300,7 +314,8 @@ impl http::AdminView for CellView {
     }
 
     fn health(&self) -> Result<(), String> {
-        let status = self.process.status(PATIENCE).ok_or("the protocol thread does not answer")?;
+        let status =
+            self.process.status(PATIENCE).ok_or("the protocol thread of this process does not answer")?;
         status.hindrance.map_or(Ok(()), Err)
     }
 
@@ -339,7 +354,7 @@ impl http::AdminView for CellView {
 
     fn operate(&self, _: &str) -> Result<String, String> {
         Err(String::from(
-            "maps and cells are changed through the Redis door of a cell: QUORATE CREATE, DROP, DISMISS",
+            "this domain has maps: a Redis client of any cell changes them by QUORATE CREATE, QUORATE DROP and QUORATE DISMISS",
         ))
     }
 }

@@ -35,11 +35,12 @@ use crate::{
 /// Runs one process of a cluster in the foreground.
 ///
 /// The process logs to standard error. Once it listens, it prints its addresses on standard output as one
-/// line of JSON. On SIGTERM and Ctrl-C it drains, leaves the cluster and exits. On SIGUSR2 it restarts in the
-/// same operating-system process, with the program that is then at its path. Meanwhile other processes do its
-/// work, and a gateway's clients stay connected. If the process listens on all addresses of its machine
-/// (`0.0.0.0`, `[::]`), as in a container, it also needs the address that the others use: `advertise`,
-/// host:port.
+/// line of JSON. On SIGTERM and Ctrl-C it finishes running statements, leaves the cluster and exits. On
+/// SIGUSR2 it restarts in the same operating-system process, with the program that is then at its path.
+/// Meanwhile other processes do its work, and the clients of a gateway or cell stay connected. If the process
+/// listens on all addresses of its machine (`0.0.0.0`, `[::]`), as in a container, it also needs the key
+/// `advertise`, the address (host:port) that the other processes use. Exits with 4 if its data directory is
+/// an older copy that somebody put back.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Configuration of the process, a TOML file.
@@ -58,7 +59,8 @@ const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run_configured(args: Args) -> Result<()> {
     let path = args.config.display();
-    let file = fs::read_to_string(&args.config).map_err(|error| Usage(format!("{path}: {error}")))?;
+    let file =
+        fs::read_to_string(&args.config).map_err(|error| Usage(format!("cannot read {path}: {error}")))?;
     let environment =
         env::vars_os().filter_map(|(key, value)| key.into_string().ok().zip(value.into_string().ok()));
     let config = NodeConfig::read(&file, environment, &args.set)
@@ -77,7 +79,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         return maps::run(config, left, &requests, &program);
     }
     let node = builder(&config)?.start().wait()?;
-    let member = node.member().context("it has a role")?;
+    let member = node.member().context("the process has no role in its domain")?;
     // A storage process with an SQL door is also a gateway, as a second member.
     let gateway = match &config.sql_listen {
         Some(address) => Some((address, node.gateway().wait()?)),
@@ -125,7 +127,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
             }
         })?;
         bound.sql = Some(listener.local_addr()?.to_string());
-        let backend = gateway.backend().context("a gateway has tables")?;
+        let backend = gateway.backend().context("the gateway has no access to tables")?;
         let server = pg::Server::with(backend, pg::CONNECTIONS_MAX, Arc::new(SqlMetrics::new(&doors)));
         sql = Some(threads.spawn(server.serve_at(listener, handed, until(closed.clone()))));
         if let Some(beside) = beside {
@@ -178,7 +180,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
             info!("stopped");
             Ok(())
         }
-        Some(End::Broken(why)) => Err(anyhow!("broken: {why}")),
+        Some(End::Broken(why)) => Err(anyhow!("the process cannot go on: {why}")),
         Some(End::NotAdmitted(why)) => Err(anyhow!("{why}")),
         Some(End::OlderCopy(why)) => Err(Coded { code: OLDER_COPY, why }.into()),
         Some(End::Wedged | End::Outdated(_)) => unreachable!("the node comes back by itself"),
@@ -231,7 +233,7 @@ fn raise_descriptors() {
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
     {
-        warn!(%error, "the limit of open files stays as it is");
+        warn!(%error, "cannot raise the limit of open files, so fewer clients than intended may be able to connect");
     }
 }
 
@@ -254,7 +256,7 @@ fn wait(
         select! {
             recv(requests) -> request => match request {
                 Ok(StopRequest::Restart) if keeps && !config.durable => {
-                    warn!("asked to restart, and it has no disk: it would be another process. It goes on");
+                    warn!("this process ignores the signal to restart: it has no disk and would lose its data");
                 }
                 request => return Ok(request.unwrap_or(StopRequest::Stop)),
             },
@@ -262,8 +264,8 @@ fn wait(
             recv(beside.unwrap_or(&never)) -> end => break end,
         }
     };
-    let end = end.unwrap_or(End::Broken(String::from("its thread is gone")));
-    error!(?end, "cannot go on");
+    let end = end.unwrap_or(End::Broken(String::from("the protocol thread has ended")));
+    error!(?end, "this process cannot go on, and ends");
     Err(end)
 }
 

@@ -101,7 +101,7 @@ pub(super) fn leave<C: Serialize>(
     listener: net::TcpListener,
     connections: Vec<(net::TcpStream, C)>,
 ) -> Result<OpenDoor> {
-    let failed = "the connections of clients cannot be left to the next program";
+    let failed = "cannot hand over the connections of clients to the restarted program";
     let mut sockets: Vec<OwnedFd> = vec![listener.into()];
     let mut numbered = Vec::new();
     for (stream, client_state) in connections {
@@ -127,7 +127,7 @@ pub(super) fn leave<C: Serialize>(
 pub(super) fn take<C: DeserializeOwned>(
     state: RawFd,
 ) -> Result<(net::TcpListener, Vec<(net::TcpStream, C)>)> {
-    let failed = || format!("{FLAG} {state}: no door was left there");
+    let failed = || format!("{FLAG} {state}: the previous program left no connections in this descriptor");
     let state = File::from(inherit::take(state).with_context(failed)?);
     let left: InheritedDoor<C> = serde_json::from_reader(BufReader::new(state)).with_context(failed)?;
     let listener = net::TcpListener::from(inherit::take(left.listener)?);

@@ -179,12 +179,15 @@ fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, HostFailure
     };
     let repeated = |then| if method.can_be_repeated() { then } else { NextStep::Stop };
     let failed = |error: ureq::Error| match is_unsent(&error) {
-        true => {
-            HostFailure { why: format!("{at} does not answer: {error}"), lost: false, then: NextStep::Next }
-        }
+        true => HostFailure {
+            why: format!("the host at {at} does not answer: {error}"),
+            lost: false,
+            then: NextStep::Next,
+        },
         false => {
-            let why =
-                format!("maybe_applied: {at} has not answered ({error}); it may have been done, or will be");
+            let why = format!(
+                "maybe_applied: the host at {at} has not answered ({error}); the request may take effect, or may have done so"
+            );
             HostFailure { why, lost: true, then: repeated(NextStep::Next) }
         }
     };
@@ -196,7 +199,7 @@ fn ask_one(at: &str, method: &Method, path: &str) -> Result<Vec<u8>, HostFailure
     }
     let Ok(DoorError { error, why }) = serde_json::from_slice(&body) else {
         let said = String::from_utf8_lossy(&body);
-        let why = format!("{at} answers {status}: {said}");
+        let why = format!("the host at {at} answers {status}: {said}");
         return Err(HostFailure { why, lost: false, then: NextStep::Stop });
     };
     let (lost, then) = match error.as_str() {
@@ -221,7 +224,8 @@ fn is_unsent(error: &ureq::Error) -> bool {
 /// Returns the services of one host.
 fn services(at: &str) -> Result<Vec<ServiceEntry>, String> {
     let body = ask_one(at, &Method::Get, "/services").map_err(|failure| failure.why)?;
-    serde_json::from_slice(&body).map_err(|error| format!("{at} is no host of services: {error}"))
+    serde_json::from_slice(&body)
+        .map_err(|error| format!("the answer from {at} is not a list of services: {error}"))
 }
 
 pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
@@ -230,7 +234,7 @@ pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
     table
         .load_style(presets::NOTHING)
         .set_header(["HTTP", "SERVICE", "STATE", "CHANGES", "SET", "ADDRESS", "REPLICAS"]);
-    table.column_mut(3).expect("it has a header").set_cell_alignment(CellAlignment::Right);
+    table.column_mut(3).expect("the header has seven columns").set_cell_alignment(CellAlignment::Right);
     let mut out = io::stdout().lock();
     for (at, answer) in &answers {
         match answer {
@@ -239,7 +243,7 @@ pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
                     if json {
                         let told = serde_json::to_value(service)?;
                         let serde_json::Value::Object(mut told) = told else {
-                            unreachable!("it is a struct")
+                            unreachable!("a struct is serialized as an object")
                         };
                         told.insert(String::from("http"), json!(at));
                         told.insert(String::from("state"), json!(service.state()));
@@ -263,7 +267,7 @@ pub(super) fn list(doors: &Doors, json: bool) -> Result<()> {
         }
     }
     if answers.iter().all(|(_, answer)| answer.is_err()) {
-        bail!("no host answers");
+        bail!("no host answers at the addresses given with --at");
     }
     if !json {
         writeln!(out, "{table}")?;
@@ -282,7 +286,7 @@ pub(super) fn change(doors: &Doors, name: &str, old: Option<&str>, new: &str, js
         report!("{}", String::from_utf8_lossy(&answer));
         return Ok(());
     }
-    let service: ServiceEntry = serde_json::from_slice(&answer).context("the host's answer")?;
+    let service: ServiceEntry = serde_json::from_slice(&answer).context("cannot read the host's answer")?;
     report!("the replicas of {name} are {}", service.replicas.join(", "));
     Ok(())
 }
@@ -296,7 +300,8 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
     let at = leader.chain(&doors.at).cloned().collect();
     let bytes = Doors { at }.ask(&Method::Get, &path(name, "/export"))?;
     let length = bytes.len();
-    let export = Export::decode(bytes.into()).map_err(anyhow::Error::msg).context("the host's export")?;
+    let export =
+        Export::decode(bytes.into()).map_err(anyhow::Error::msg).context("cannot read the host's export")?;
     export.write(file)?;
     if json {
         let told = json!({
@@ -306,7 +311,8 @@ pub(super) fn export(doors: &Doors, name: &str, file: &Path, json: bool) -> Resu
         report!("{told}");
         return Ok(());
     }
-    let behind = if export.led() { "" } else { ", of a replica that does not lead: it may lag" };
+    let behind =
+        if export.led() { "" } else { "; the replica that exported them does not lead and may lag behind" };
     report!(
         "{} holds {} changes of set {:016x}, {length} bytes{behind}",
         file.display(),

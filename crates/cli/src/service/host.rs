@@ -13,12 +13,13 @@ use quorate::{
 };
 use quorate_command::report;
 
-/// Hosts a replica of a ready-made service until it is ended. A service of your own is hosted by your program
-/// (docs/services.md).
+/// Hosts a replica of a ready-made service until the command is ended. A service of your own is hosted by
+/// your program (docs/services.md).
 ///
-/// The first host founds the set, once. All others join it, and so do hosts that were killed. With
-/// --directory the replica is on disk, and the same command continues from it. The host prints its addresses.
-/// Then it prints the number of replicas, and whether it leads, whenever either changes.
+/// The first host founds the set of replicas, once. All other hosts join this set, and so do hosts that were
+/// killed. With --directory the replica is on disk, and the same command continues from there. The host
+/// prints its addresses. Then it prints the number of replicas, and `led from here` if its own replica leads,
+/// whenever either changes.
 #[derive(clap::Args)]
 pub(super) struct HostArgs {
     /// Service to host.
@@ -26,13 +27,14 @@ pub(super) struct HostArgs {
     service: ReadyMadeService,
     #[command(flatten)]
     place: ServiceArgs,
-    /// Founds the set. Do this only once.
+    /// Founds the set of replicas. Do this only once for a service.
     #[arg(long, required_unless_present = "join", conflicts_with = "join")]
     found: bool,
-    /// Joins the set of a host at one of these addresses. Can be repeated.
+    /// Joins the set of replicas of a host at one of these addresses. Can be repeated.
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
     join: Vec<String>,
-    /// Wanted number of replicas, set by the founder: 1 to 15, best an odd number. Any more hosts are spare.
+    /// Wanted number of replicas, set by the founder: 1 to 15, preferably an odd number. Further hosts are
+    /// spare.
     #[arg(long, default_value_t = 3, conflicts_with = "join")]
     replicas: u8,
 }
@@ -113,7 +115,8 @@ impl ReadyMadeService {
     }
 
     fn name(self) -> String {
-        let value = clap::ValueEnum::to_possible_value(&self).expect("none is hidden");
+        let value = clap::ValueEnum::to_possible_value(&self)
+            .expect("every service can be named on the command line");
         value.get_name().to_owned()
     }
 }
@@ -155,8 +158,8 @@ fn host_until_end(
 ) -> Result<()> {
     crate::log_to_stderr();
     let node = builder.start().wait()?;
-    serve(&node).wait().with_context(|| format!("service {name}"))?;
-    let http = node.http_address().expect("a host that serves has its door");
+    serve(&node).wait().with_context(|| format!("cannot host the service {name}"))?;
+    let http = node.http_address().expect("a host that serves has an HTTP address");
     report!("{name} listens at {}, HTTP at {http}", node.address());
     let mut told = None;
     loop {

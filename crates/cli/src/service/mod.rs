@@ -82,7 +82,7 @@ struct AddArgs {
     json: bool,
 }
 
-/// Makes one host a replica and then removes another, whether or not that one is alive.
+/// Makes one host a replica and then removes another replica, even if that replica does not answer.
 #[derive(clap::Args)]
 struct ReplaceArgs {
     /// Name of the service.
@@ -111,7 +111,7 @@ struct WithdrawArgs {
     at: String,
 }
 
-/// Copies the state of a service to a file, from which another set can be founded.
+/// Copies the state of a service to a file, from which another set of replicas can be founded.
 ///
 /// If several hosts are given, the leading host is asked if it answers. Its copy contains the effects of all
 /// earlier answers.
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Command::Withdraw(args) => {
             Doors::one(args.at).ask(&Method::Delete, &door::path(&args.name, ""))?;
-            report!("{} is served there no longer", args.name);
+            report!("the host no longer has a replica of {}", args.name);
             Ok(())
         }
         Command::Export(args) => door::export(&args.doors, &args.name, &args.file, args.json),
@@ -151,14 +151,14 @@ fn call(args: &CallArgs) -> Result<()> {
     let request = match args.request.as_str() {
         "-" => {
             let mut text = String::new();
-            std::io::stdin().read_to_string(&mut text).context("standard input")?;
+            std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
             text
         }
         text => text.to_owned(),
     };
     // Usually a shell has removed the quotes.
     if let Err(error) = serde_json::from_str::<serde::de::IgnoredAny>(&request) {
-        return Err(Usage(format!("the request is no JSON ({error}): {request}")).into());
+        return Err(Usage(format!("the request is not valid JSON ({error}): {request}")).into());
     }
     let ask = Method::Post { body: request, key: args.key.clone() };
     let reply = args.doors.ask(&ask, &door::path(&args.name, "/call"))?;

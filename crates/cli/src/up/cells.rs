@@ -52,7 +52,7 @@ pub(super) fn await_and_greet(
     let (host, port) = address.rsplit_once(':').context("the cell's address has no port")?;
     let (quorate, flag) = (this_command(), args.directory.as_flag());
     let ClusterSize { routers, cells, .. } = start.plan.size;
-    let do_what = if start.resumes { "go on where they were" } else { "are up" };
+    let do_what = if start.resumes { "continue where they stopped" } else { "are up" };
     report!(
         "\n{routers} routers and {cells} cells {do_what}; the Redis protocol is spoken at {host}:{port}, and nothing is \
          encrypted. {}, and connections begin at level {}. {}\n",
@@ -114,11 +114,13 @@ fn first_answer(
                         return Ok(AnsweringCells { address, maps, missing });
                     }
                 }
-                anyhow!("{}", missing.first().map_or("no cell listens", |it| &it.why))
+                anyhow!("{}", missing.first().map_or("no cell listens for clients yet", |it| &it.why))
             }
         };
         if began.elapsed() > PATIENCE {
-            return Err(error.context(format!("the cells do not serve after {} s", PATIENCE.as_secs())));
+            return Err(
+                error.context(format!("the cells do not serve clients after {} s", PATIENCE.as_secs()))
+            );
         }
         thread::sleep(Duration::from_millis(50));
     }
@@ -134,7 +136,7 @@ fn make_first_map(size: &ClusterSize, address: &str) -> Result<MapStatus> {
     let answer = ask(address, &format!("QUORATE CREATE main COPIES {per_site} REPAIR blocking"))?;
     // The map may exist already, if an earlier `up` ended before it noted so in the charter.
     if answer != "+OK" && !answer.contains("exists") {
-        bail!("the first map was not made: {answer}");
+        bail!("the cell at {address} did not create the map `main`: {answer}");
     }
     Ok(MapStatus {
         name: String::from("main"),
@@ -167,10 +169,12 @@ fn listed(maps: &[MapStatus]) -> String {
 
 /// Sends a line to a cell and returns the first line of its answer.
 fn ask(address: &str, line: &str) -> Result<String> {
-    let mut stream = TcpStream::connect(address).with_context(|| address.to_owned())?;
+    let mut stream =
+        TcpStream::connect(address).with_context(|| format!("cannot connect to the cell at {address}"))?;
     stream.set_read_timeout(Some(CREATE_PATIENCE))?;
     stream.write_all(format!("{line}\r\n").as_bytes())?;
     let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).context("the cell does not answer")?;
+    let read = BufReader::new(stream).read_line(&mut answer);
+    read.with_context(|| format!("the cell at {address} does not answer"))?;
     Ok(answer.trim_end().to_owned())
 }

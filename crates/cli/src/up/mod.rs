@@ -56,8 +56,8 @@ use crate::{
 /// Every process is an operating-system process of its own, and is started again when it dies. Tables are
 /// kept on disk: the next `up` continues with the same tables, processes and ports, and does not load the
 /// sample again. With `--memory` the tables are lost when the cluster stops. Ctrl-C, SIGTERM and
-/// `quorate down` stop the cluster. With `--cells` it runs maps of partial quorums instead of tables, for
-/// Redis clients, and keeps them in the same way.
+/// `quorate down` stop the cluster. With `--cells` the cluster has maps (keys and values, for Redis clients)
+/// instead of tables, and keeps them in the same way.
 #[derive(clap::Args, Clone)]
 pub(crate) struct Args {
     /// Number of routers. They order and route messages, and a majority of them must live [default: 3].
@@ -72,26 +72,29 @@ pub(crate) struct Args {
     /// Number of storage processes that hold each row [default: 3].
     #[arg(long, env = "QUORATE_UP_REPLICAS", value_parser = clap::value_parser!(u16).range(1..=RING_MAX as i64))]
     replicas: Option<u16>,
-    /// Number of cells, which keep maps of partial quorums. With cells the cluster has routers but no tables
+    /// Number of cells, the processes that keep the keys of maps. A cluster with cells has no tables
     /// [default: 0].
     #[arg(long, env = "QUORATE_UP_CELLS", value_parser = clap::value_parser!(u16).range(0..=256))]
     cells: Option<u16>,
     /// Number of sites, among which the cells are distributed in turn [default: 1].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
     sites: Option<u16>,
-    /// One-way distance of two sites in milliseconds: `0-1=18.5`, or `0-1=18.5~2` for up to 2 random
-    /// milliseconds more. Repeat the option, or separate by commas. It delays only messages between cells,
-    /// and only until the cluster stops. Give it again to the next `up`.
+    /// Artificial one-way delay between the cells of two sites, in milliseconds: `0-1=18.5`, or `0-1=18.5~2`
+    /// for up to 2 random milliseconds more. Repeat the option, or separate by commas. The delay holds until
+    /// the cluster stops. Give the option again to the next `up`.
     #[arg(long = "distance", value_delimiter = ',')]
     distances: Vec<Between>,
-    /// Level of new connections to cells, until the cluster stops: one, two, quorum, all [default: quorum].
+    /// Level of new connections to cells, which is how many copies of a key an operation waits for: one, two,
+    /// quorum or all. It holds until the cluster stops [default: quorum].
     #[arg(long, env = "QUORATE_UP_LEVEL")]
     level: Option<String>,
-    /// Most bytes of writes that a cell stores for cells that do not acknowledge them [default: 67108864].
+    /// Most bytes of writes that a cell stores for other cells that do not acknowledge these writes
+    /// [default: 67108864].
     #[arg(long, env = "QUORATE_UP_HINT_BYTES_MAX")]
     hint_bytes_max: Option<usize>,
-    /// Routers of a cluster of tables, HOST:PORT, which stores ordered maps and maps of groups. Repeat the
-    /// option, or separate by commas. It holds until the cluster stops. Give it again to the next `up`.
+    /// Addresses of the routers of a cluster of tables, in which cells store maps of the strategies `ordered`
+    /// and `group`. Repeat the option, or separate by commas. It holds until the cluster stops. Give it again
+    /// to the next `up`.
     #[arg(long, env = "QUORATE_UP_TABLES", value_delimiter = ',', value_name = "HOST:PORT")]
     tables: Vec<String>,
     /// Port for SQL or for the Redis protocol, at 127.0.0.1. The processes use the ports after it: two for
@@ -101,7 +104,7 @@ pub(crate) struct Args {
     /// Keeps nothing on disk. When the cluster stops, its tables or maps are lost.
     #[arg(long, env = "QUORATE_UP_MEMORY", value_parser = clap::builder::FalseyValueParser::new())]
     memory: bool,
-    /// Loads no sample.
+    /// Loads no sample data.
     #[arg(long)]
     empty: bool,
     /// Returns once the cluster answers. Stop the cluster with `quorate down`.
@@ -164,7 +167,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let lock = directory.acquire()?;
     if args.detached {
-        rustix::process::setsid().context("cannot leave the terminal")?;
+        rustix::process::setsid().context("cannot detach from the terminal")?;
     }
     crate::log_to_stderr();
     // Another `up` may have run in the meantime.
@@ -227,7 +230,7 @@ impl Args {
         let ClusterSize { replicas, storage, .. } = size;
         if replicas > storage {
             return Err(Usage(format!(
-                "--replicas {replicas} needs as many storage processes, not {storage}"
+                "--replicas {replicas} needs at least {replicas} storage processes, but --storage is {storage}"
             )));
         }
         Ok(size)
@@ -350,7 +353,7 @@ impl ClusterStart {
 
 fn new_domain() -> Result<DomainId> {
     let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|error| anyhow!("no random bytes: {error}"))?;
+    getrandom::fill(&mut id).map_err(|error| anyhow!("the system gives no random bytes: {error}"))?;
     Ok(DomainId(u128::from_le_bytes(id)))
 }
 
@@ -404,7 +407,7 @@ fn detach(args: &Args, start: &ClusterStart, directory: &Directory) -> Result<()
                 "{}",
                 said.lines()
                     .last()
-                    .unwrap_or("the supervisor ended without a word")
+                    .unwrap_or("the supervisor of the cluster ended without an error message")
                     .trim_start_matches("quorate: ")
             )
         }
@@ -446,12 +449,15 @@ fn await_and_greet(
     let quorate = this_command();
     let flag = args.directory.as_flag();
     let count = cluster.processes.len();
-    let does = if start.resumes { "goes on where it was" } else { "is up" };
+    let does = if start.resumes { "continues where it stopped" } else { "is up" };
     report!(
         "\nA cluster of {count} processes {does}; SQL is spoken at {host}:{port}, and nothing is encrypted. {}",
         if cluster.durable { "Its tables are kept on disk." } else { MEMORY }
     );
-    report!("Programs with process groups find it through its routers: {}.\n", cluster.routers().join(", "));
+    report!(
+        "Programs that use process groups connect to the routers of the cluster: {}.\n",
+        cluster.routers().join(", ")
+    );
     if has_sample {
         report!("  psql -h {host} -p {port} -U quorate -d quorate -c \"{}\"", sample::FIRST_QUERY);
         report!("  {quorate} sql{flag} \"{}\"", sample::FIRST_QUERY);
@@ -467,7 +473,7 @@ fn await_and_greet(
     Ok(())
 }
 
-const MEMORY: &str = "Its tables live in memory: when it stops, they are gone.";
+const MEMORY: &str = "Its tables live in memory: when the cluster stops, they are gone.";
 
 /// Loads the sample if it is wanted and was never loaded. Returns whether it has been loaded, now or earlier.
 async fn load_sample(
@@ -516,11 +522,11 @@ async fn first_answer(
                         let reports = status::reports(&directory.running()?);
                         let waited = answered.get_or_insert_with(Instant::now).elapsed();
                         if serving(&reports) < storage {
-                            anyhow!("the storage processes are not in place yet")
+                            anyhow!("fewer than {storage} storage processes hold rows so far")
                         } else if waited > ROUTERS_PATIENCE || routers_are_in_place(&reports) {
                             return Ok(client);
                         } else {
-                            anyhow!("a router knows no leader yet")
+                            anyhow!("a router does not know the lead router yet")
                         }
                     }
                     Err(error) => error,

@@ -158,7 +158,9 @@ impl ClusterPlan {
             0 => Ok(String::from("127.0.0.1:0")),
             port => match u16::try_from(u64::from(port) + offset) {
                 Ok(port) => Ok(format!("127.0.0.1:{port}")),
-                Err(_) => Err(Usage(format!("--port {port}: the ports after it do not suffice"))),
+                Err(_) => Err(Usage(format!(
+                    "--port {port}: the ports from {port} to 65535 are too few for the cluster; give a lower port"
+                ))),
             },
         }
     }
@@ -173,7 +175,8 @@ impl ClusterPlan {
         };
         let count = u16::try_from(last)? + 1;
         for _ in 0..DRAWS_MAX {
-            let chance = getrandom::u32().map_err(|error| anyhow!("no random bytes: {error}"))?;
+            let chance =
+                getrandom::u32().map_err(|error| anyhow!("the system gives no random bytes: {error}"))?;
             let width = u32::from(DRAWN_PORTS.end() - DRAWN_PORTS.start() - count);
             let first = DRAWN_PORTS.start() + u16::try_from(chance % width)?;
             let free = |port| TcpListener::bind(("127.0.0.1", port));
@@ -183,7 +186,7 @@ impl ClusterPlan {
             }
         }
         bail!(
-            "no {count} ports in a row are free between {} and {}: choose some with --port",
+            "no {count} ports in a row are free between {} and {}: choose the first port with --port",
             DRAWN_PORTS.start(),
             DRAWN_PORTS.end()
         )
@@ -269,14 +272,14 @@ impl PortHolder {
         let otherwise = if resumes { keeps } else { "or choose other ports with --port" };
         match self {
             PortHolder::Outgoing(remote) => format!(
-                "another program's connection to {remote} has it as its own port: wait until that connection ends, or end it; {otherwise}. \
+                "another program's connection to {remote} uses this port: wait until that connection ends, or end that program; {otherwise}. \
                  `sysctl net.ipv4.ip_local_reserved_ports` keeps ports out of the range that such connections take"
             ),
             PortHolder::Listened | PortHolder::Unknown if resumes => format!(
-                "another program has it, or processes of a killed cluster that do not end: end that program; {keeps}"
+                "another program, or a process of a killed cluster, uses this port: end that program; {keeps}"
             ),
             PortHolder::Listened | PortHolder::Unknown => String::from(
-                "another program has it, or processes of a killed cluster that do not end: choose other ports with --port",
+                "another program, or a process of a killed cluster, uses this port: choose other ports with --port",
             ),
         }
     }
@@ -319,7 +322,8 @@ pub(super) fn warn_of_clients_ports(plan: &[NodeConfig], first: u16) {
     if first > 0 && first <= high && last >= low {
         log_stderr(format_args!(
             "--port {first}: ports {first} to {last} lie in the range {low} to {high}, from which this system takes ports for outgoing \
-             connections. One of these may keep a process from starting again. Ports below {low} are safe"
+             connections. Such a connection may take a port while its process is down, which then cannot start again. Ports \
+             below {low} are safe"
         ));
     }
 }

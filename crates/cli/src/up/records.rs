@@ -46,7 +46,7 @@ impl ProcessRecords {
         let opened = self.reclaim().and_then(|()| self.directory.append(&log(name)));
         opened.map_or_else(
             |error| {
-                tracing::warn!("{name} runs without a log: {error:#}");
+                tracing::warn!("cannot open the log of {name}, whose output is lost: {error:#}");
                 Stdio::null()
             },
             Stdio::from,
@@ -64,7 +64,10 @@ impl ProcessRecords {
         match self.reclaim().and_then(|()| write()) {
             Ok(()) => flags.push(self.directory.join(&file).into()),
             Err(error) => {
-                tracing::warn!("{} gets its configuration by flags: {error:#}", config.name);
+                tracing::warn!(
+                    "cannot write the configuration file of {}, which gets its configuration by flags: {error:#}",
+                    config.name
+                );
                 flags.push("/dev/null".into());
                 flags.extend(config.as_flags()?.into_iter().flat_map(|flag| ["--set".into(), flag.into()]));
             }
@@ -79,10 +82,12 @@ impl ProcessRecords {
         match &trouble {
             Some(why) if trouble != self.trouble => {
                 tracing::warn!(
-                    "who runs where can not be written down, and `quorate status` may be wrong: {why}"
+                    "cannot write cluster.json, the list of running processes, so `quorate status` may be wrong: {why}"
                 );
             }
-            None if self.trouble.is_some() => tracing::info!("who runs where is written down again"),
+            None if self.trouble.is_some() => {
+                tracing::info!("cluster.json, the list of running processes, is up to date again");
+            }
             _ => {}
         }
         self.trouble = trouble;
@@ -99,7 +104,10 @@ impl ProcessRecords {
     fn reclaim(&mut self) -> Result<()> {
         if !self.directory.is_locked_by(&self.lock) {
             self.lock = self.directory.acquire()?;
-            tracing::warn!("{} was removed, and is made anew", self.directory.shown());
+            tracing::warn!(
+                "the directory {} was removed while the cluster runs, and was created again",
+                self.directory.shown()
+            );
         }
         Ok(())
     }

@@ -187,7 +187,10 @@ impl Supervisor {
                 match self.start(index, routers) {
                     // The cause may be temporary, such as a limit on the number of processes.
                     Err(error) if self.slots[index].has_listened => {
-                        tracing::warn!("{error:#}");
+                        tracing::warn!(
+                            "{error:#}; the next attempt follows in {:?}",
+                            self.slots[index].pause
+                        );
                         self.pause(index);
                     }
                     started => started?,
@@ -226,8 +229,11 @@ impl Supervisor {
             .stdout(Stdio::piped())
             .stderr(self.records.log(&entry.name));
         let mut child = command.spawn().with_context(|| format!("cannot start {}", entry.name))?;
-        let (lifeline, output) =
-            child.stdin.take().zip(child.stdout.take()).context("a child has no pipes")?;
+        let (lifeline, output) = child
+            .stdin
+            .take()
+            .zip(child.stdout.take())
+            .with_context(|| format!("{} has no pipes to its supervisor", entry.name))?;
         // A domain is founded only once (S1). From now on this process joins.
         slot.config.found = false;
         entry.starts += 1;
@@ -293,9 +299,9 @@ impl Supervisor {
                     // Another start would find the same. A cluster that starts with an older copy was put
                     // together wrongly, so it stops. A working cluster goes on without the process.
                     if entry.starts == 1 {
-                        return Err(anyhow!("{} does not go on: {}", entry.name, last_log_line()));
+                        return Err(anyhow!("{} cannot go on: {}", entry.name, last_log_line()));
                     }
-                    tracing::error!("{} stays down: {}", entry.name, last_log_line());
+                    tracing::error!("{} ended and is not started again: {}", entry.name, last_log_line());
                     slot.life = ProcessLife::Stopped;
                     entry.stays_down = true;
                     self.records.write(&self.cluster);
@@ -309,9 +315,13 @@ impl Supervisor {
                 if lived || killed {
                     slot.pause = PAUSE_MIN;
                     slot.life = ProcessLife::Due;
-                    tracing::warn!("{} ended ({status}); it starts again", entry.name);
+                    tracing::warn!("{} ended ({status}) and is started again", entry.name);
                 } else {
-                    tracing::warn!("{} ended ({status}); it starts again in {:?}", entry.name, slot.pause);
+                    tracing::warn!(
+                        "{} ended ({status}) and is started again in {:?}",
+                        entry.name,
+                        slot.pause
+                    );
                     self.pause(index);
                 }
             }
@@ -340,7 +350,7 @@ impl Supervisor {
         for index in 0..self.slots.len() {
             if let Some(pid) = self.cluster.processes[index].pid {
                 tracing::warn!(
-                    "{} (pid {pid}) did not end and is killed",
+                    "{} (pid {pid}) did not end in time and is killed",
                     self.cluster.processes[index].name
                 );
                 self.tell(index, Signal::KILL);
@@ -365,7 +375,7 @@ impl Supervisor {
                 && roles.contains(&slot.config.role)
                 && let Err(error) = lifeline.write_all(lifeline::END)
             {
-                tracing::warn!("{}: {error}", entry.name);
+                tracing::warn!("cannot tell {} to end: {error}", entry.name);
             }
         }
         self.await_ends(DURABLE_WAIT_MAX, |config| roles.contains(&config.role));
@@ -385,7 +395,7 @@ impl Supervisor {
         if let Some(pid) = entry.pid
             && let Err(error) = signal(pid, what)
         {
-            tracing::warn!("{} (pid {pid}): {error}", entry.name);
+            tracing::warn!("cannot send a signal to {} (pid {pid}): {error}", entry.name);
         }
     }
 

@@ -111,7 +111,7 @@ impl Edn {
             return Ok(());
         }
         let Some(OpenCall { start, function, calls, keyed }) = self.open.remove(&event.process) else {
-            return Err(event.fault(format!("expected an :invoke of process {} before", event.process)));
+            return Err(event.fault(format!("expected an earlier :invoke of process {}", event.process)));
         };
         if event.function != function {
             let found = &event.function;
@@ -167,7 +167,9 @@ fn events(line: &str) -> Result<Vec<EdnEvent>, SyntaxError> {
             other => Err(SyntaxError::new(base + 1, format!("expected a keyword, found {other:?}"))),
         };
         let (kind, function) = (word(kind)?, word(function)?);
-        let process = process.parse().map_err(|_| SyntaxError::new(base + 1, "expected a process number"))?;
+        let process = process
+            .parse()
+            .map_err(|_| SyntaxError::new(base + 1, "expected a process number below 2^64"))?;
         return Ok(vec![EdnEvent {
             column: base + 1,
             process,
@@ -290,8 +292,8 @@ fn action(function: &str, value: EdnForm) -> Result<Action, String> {
         "dequeue" => Action::Dequeue(None),
         "cas" => match value {
             EdnForm::Sequence(pair) if pair.len() == 2 => {
-                let [expected, new] = <[EdnForm; 2]>::try_from(pair).expect("it has two parts");
-                let new = new.value()?.ok_or("expected a value to set for :cas")?;
+                let [expected, new] = <[EdnForm; 2]>::try_from(pair).expect("the pair has two parts");
+                let new = new.value()?.ok_or("expected a new value for :cas, found nil")?;
                 Action::Cas { expected: expected.value()?, new, matched: true }
             }
             other => return Err(format!("expected [old new] for :cas, found {other:?}")),
@@ -325,7 +327,7 @@ fn answers(
             }
             Ok(answers)
         }
-        (_, "txn") => Err(fault(format!("expected the {} steps of the :invoke", calls.len()))),
+        (_, "txn") => Err(fault(format!("expected a :value with the {} steps of the :invoke", calls.len()))),
         // Every function but `:txn` is one call. An update has no answer apart from its success.
         (_, function) if !matches!(function, "read" | "r" | "get" | "dequeue") => Ok(vec![None]),
         (EdnForm::Sequence(parts), _) if keyed && parts.len() == 2 => {
@@ -386,7 +388,7 @@ impl FormReader<'_> {
 
     fn form(&mut self, depth: usize) -> Result<EdnForm, SyntaxError> {
         if depth > DEPTH_MAX {
-            return Err(self.fault("expected less nesting"));
+            return Err(self.fault(&format!("expected at most {DEPTH_MAX} levels of nesting")));
         }
         self.skip_space();
         let rest = &self.text[self.at..];
@@ -414,7 +416,7 @@ impl FormReader<'_> {
                 forms.sort_by_cached_key(|form| format!("{form:?}"));
                 Ok(EdnForm::Sequence(forms))
             }
-            Some('#') if rest.starts_with("#_") => Err(self.fault("expected no form that is left out (#_)")),
+            Some('#') if rest.starts_with("#_") => Err(self.fault("expected no discarded form (#_)")),
             Some('#') => {
                 self.at += 1;
                 self.word(); // skip the tag and parse its form
@@ -445,7 +447,7 @@ impl FormReader<'_> {
                 return Ok(forms);
             }
             if self.at == self.text.len() {
-                return Err(self.fault(&format!("expected {close}")));
+                return Err(self.fault(&format!("expected {close} before the end of the line")));
             }
             forms.push(self.form(depth + 1)?);
         }
@@ -477,13 +479,13 @@ impl FormReader<'_> {
                                 let column = self.at + at + 1;
                                 return Err(SyntaxError::new(
                                     column,
-                                    "expected four hexadecimal digits of a character",
+                                    "expected four hexadecimal digits of a character after \\u",
                                 ));
                             }
                         }
                     }
                     Some((at, other)) => {
-                        let expected = format!("expected an escape of EDN, found \\{other}");
+                        let expected = format!("expected an escape sequence of EDN, found \\{other}");
                         return Err(SyntaxError::new(self.at + at + 1, expected));
                     }
                     None => break,

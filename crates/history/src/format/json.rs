@@ -154,13 +154,13 @@ impl Decoder for Json {
             None if outcome == Outcome::Ok && matches!(op.as_str(), "read" | "dequeue") => {
                 return Err(SyntaxError::new(
                     1,
-                    "expected a field \"value\": null says that nothing was there",
+                    "expected a field \"value\" (null if the operation found nothing)",
                 ));
             }
             None if op == "write" => {
                 return Err(SyntaxError::new(
                     1,
-                    "expected a field \"value\": null says that the write deletes",
+                    "expected a field \"value\" (null if the write deletes the key)",
                 ));
             }
             None => None,

@@ -39,7 +39,7 @@ pub struct Malformed {
 #[derive(Debug, Error)]
 pub enum ReadError {
     /// The input could not be read.
-    #[error("{file}: {source}")]
+    #[error("{file}: the file cannot be read: {source}")]
     Input {
         /// Name of the file.
         file: String,

@@ -61,7 +61,7 @@ impl Decoder for Watca {
             return Ok(());
         }
         let (start, written) = self.invoked.get_mut(&call).and_then(Vec::pop).ok_or_else(|| {
-            SyntaxError::new(column(1), "expected an INV of this client, operation and key before")
+            SyntaxError::new(column(1), "expected an earlier INV of the same client, operation and key")
         })?;
         let action = match is_write {
             true => written.map_or(Action::Delete, Action::Write),

@@ -30,17 +30,17 @@ impl HistorySource {
         let name = path.display().to_string();
         let input: Box<dyn Read> = match name.as_str() {
             "-" => Box::new(io::stdin().lock()),
-            _ => Box::new(File::open(path).map_err(|error| Usage(format!("{name}: {error}")))?),
+            _ => Box::new(File::open(path).map_err(|error| Usage(format!("cannot read {name}: {error}")))?),
         };
         let mut input = BufReader::with_capacity(1 << 20, progress.wrap_read(input));
-        let begin = input.fill_buf().map_err(|error| Usage(format!("{name}: {error}")))?;
+        let begin = input.fill_buf().map_err(|error| Usage(format!("cannot read {name}: {error}")))?;
         let begin = String::from_utf8_lossy(begin);
         let format = match format {
             _ if begin.trim().is_empty() => return Ok(None),
             Some(format) => format,
             None => Format::detect(&begin).ok_or_else(|| {
                 let formats = "JSON lines, R|W lines, Jepsen EDN or a WatCA log";
-                Usage(format!("{name}:1:1: expected {formats}; name it with --format"))
+                Usage(format!("{name}:1:1: expected {formats}; name the format with --format"))
             })?,
         };
         let input: Box<dyn BufRead> = Box::new(input);

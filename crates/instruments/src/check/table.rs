@@ -22,10 +22,13 @@ pub(super) fn table(report: &Report, left_out: u64, clock_error: u64, top: usize
         rows.push(("decided by search", format!("{keys} keys ({why})")));
     }
     if left_out > 0 {
-        rows.push(("left out", format!("{left_out} that failed, or reads never answered")));
+        rows.push((
+            "left out",
+            format!("{left_out} operations that failed, or reads that were never answered"),
+        ));
     }
     if report.orphan_reads > 0 {
-        rows.push(("orphan reads", format!("{} of values that nobody wrote", report.orphan_reads)));
+        rows.push(("orphan reads", format!("{} reads of values that no client wrote", report.orphan_reads)));
     }
     match report.measures {
         Some(measures) => {
@@ -66,7 +69,7 @@ pub(super) fn table(report: &Report, left_out: u64, clock_error: u64, top: usize
             rows.push(("reads missing own writes", sessions.read_your_writes.to_string()));
             rows.push(("reads going backwards", sessions.monotonic_reads.to_string()));
         }
-        None => rows.push(("not measured", "zones cannot measure the keys that a search decided".into())),
+        None => rows.push(("not measured", "a search only decides whether a key is atomic".into())),
     }
     rows.push(("seconds", format!("{seconds:.3}")));
     let mut table = Table::new();

@@ -28,7 +28,8 @@ pub(super) struct Args {
     /// Number of concurrent cases. By default one for each processor.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Breaks this rule on purpose, to see the cases detect it: `hears-everybody`, `goes-no-way-round`.
+    /// Name of a rule that the routers break on purpose, to see whether the cases detect it:
+    /// `hears-everybody`, `goes-no-way-round`.
     #[arg(long)]
     mutation: Option<String>,
     /// Writes a page that draws the undirected graphs of five routers, with the clients' waiting times.
@@ -62,7 +63,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let cases = graphs::cases();
     if let Some(seed) = args.seed {
         let Some(case) = usize::try_from(seed).ok().and_then(|at| cases.get(at)) else {
-            return Err(Usage(format!("no case {seed}: there are {}", cases.len())).into());
+            return Err(Usage(format!(
+                "there is no case {seed}; the {} cases are numbered from 0",
+                cases.len()
+            ))
+            .into());
         };
         return replay(args, case, mutation);
     }
@@ -205,7 +210,11 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
         for phase in &finding.phases {
             let links: Vec<String> = phase.graph.links().map(|(from, to)| format!("{from}→{to}")).collect();
             let promise = if phase.promised { "promised" } else { "not promised" };
-            print_line!("\n{}\n  progress is {promise}; {} began to lead", links.join(" "), phase.reigns)?;
+            print_line!(
+                "\n{}\n  progress is {promise}; routers began to lead {} times",
+                links.join(" "),
+                phase.reigns
+            )?;
             for (client, served) in phase.served.iter().enumerate() {
                 let who = if client < phase.graph.routers() {
                     format!("the client of router {client}")
@@ -217,7 +226,7 @@ fn replay(args: &Args, case: &Case, mutation: Option<Mutation>) -> Result<()> {
                 });
                 print_line!(
                     "  {who} {after}{}",
-                    if served.promised { "" } else { ", and was not promised it" }
+                    if served.promised { "" } else { ", although no answer was promised" }
                 )?;
             }
         }

@@ -8,8 +8,9 @@ use quorate_sim::latency::{self, Delays, Figure, Saving};
 
 /// Measures the latencies of a replicated service with constant delays.
 ///
-/// Single calls must take exactly the time that the source computes (003, VI.A.3). Transactions of three and
-/// five requests run by T-Paxos, by X-Paxos for their reads, and as writes only.
+/// Single calls must take exactly the time that the paper 003 (docs/sources.md) computes in its section
+/// VI.A.3. Transactions of three and five requests run in three ways: by T-Paxos, with X-Paxos for their
+/// reads, and with every request as a write.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Delay between a client and a replica (M), in microseconds.
@@ -45,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     match missed {
         None => Ok(()),
         Some(Figure { name, formula, promised, measured }) => {
-            bail!("{name} takes {measured:?}, and {formula} is {promised:?}")
+            bail!("a call of the kind {name} takes {measured:?}, but {formula} is {promised:?}")
         }
     }
 }
@@ -63,7 +64,10 @@ fn print(calls: &[Figure], savings: &[Saving], hop: Duration) -> Result<()> {
         let verdict = if measured == promised { "exactly" } else { "not" };
         print_line!("{name:>12}: {:8.1} µs, {verdict} {formula}", micros(*measured))?;
     }
-    print_line!("transactions, in hops with their commit: T-Paxos, reads by X-Paxos, writes alone")?;
+    print_line!(
+        "transactions with their commit, in message delays: by T-Paxos, with reads by X-Paxos, with writes only; then the time \
+         that T-Paxos saves against the two others"
+    )?;
     for saving in savings {
         let ([optimised, mixed, writes], [beside_mixed, beside_writes]) =
             (hops(saving, hop), saving.shares());

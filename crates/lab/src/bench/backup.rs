@@ -106,7 +106,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         let made = backup.wait()?;
         seconds.push(began.elapsed().as_secs_f64());
-        ensure!(made.rows() == args.rows, "{} of {} rows were backed up", made.rows(), args.rows);
+        ensure!(
+            made.rows() == args.rows,
+            "the backup contains {} rows, but the table has {}",
+            made.rows(),
+            args.rows
+        );
         let whole = whole.lock().map_or(0, |whole| *whole);
         if let Some((former, ..)) = last.replace((file, made, whole)) {
             fs::remove_file(former)?;
@@ -114,11 +119,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let writes_per_second_beside = rate(beside, Instant::now());
     let account = runtime.block_on(writers.stop())?.account;
-    ensure!(account.is_complete(), "rows were lost or doubled beside the backups: {account:?}");
+    ensure!(
+        account.is_complete(),
+        "rows that clients wrote during the backups were lost or doubled: {account:?}"
+    );
 
-    let (file, made, whole) = last.context("there is one at least")?;
+    let (file, made, whole) = last.context("--backups must be at least 1")?;
     let began = Instant::now();
-    ensure!(backup::verify(&file).wait()? == made, "a verified backup says something else");
+    ensure!(
+        backup::verify(&file).wait()? == made,
+        "the verification of the backup found other contents than the backup reported"
+    );
     let verify_seconds = began.elapsed().as_secs_f64();
     runtime.block_on(client.batch_execute("drop table long"))?;
     let began = Instant::now();
@@ -171,14 +182,15 @@ fn show(args: &Args, figures: &BackupMeasurement) -> Result<()> {
         figures.file_mib
     );
     println!(
-        "{} clients wrote {:.0} rows/s alone and {:.0} beside: {:.0} % of the load kept",
+        "{} clients wrote {:.0} rows/s without a backup and {:.0} rows/s during backups: {:.0} % of the \
+         load was kept",
         args.writers,
         figures.writes_per_second,
         figures.writes_per_second_beside,
         figures.load_kept * 100.0
     );
     println!(
-        "verified in {:.2} s, restored in {:.2} s, every row there",
+        "verified in {:.2} s, restored in {:.2} s; the restored table has every row",
         figures.verify_seconds, figures.restore_seconds
     );
     Ok(())

@@ -184,13 +184,18 @@ fn build(sources: &Path) -> anyhow::Result<PathBuf> {
     let place = std::env::temp_dir().join(format!("quorate-porcupine-{}", std::process::id()));
     fs::create_dir_all(&place)?;
     for file in ["go.mod", "go.sum", "main.go"] {
-        fs::copy(sources.join(file), place.join(file))
-            .with_context(|| format!("{} does not hold the porcupine program", sources.display()))?;
+        fs::copy(sources.join(file), place.join(file)).with_context(|| {
+            format!(
+                "cannot copy the porcupine program from {}: give the directory with its go.mod, go.sum and \
+                 main.go",
+                sources.display()
+            )
+        })?;
     }
     let output = Command::new("go").args(["build", "-o", "porcupine", "."]).current_dir(&place).output();
-    let output = output.context("go is needed to build porcupine")?;
+    let output = output.context("cannot run `go`, which builds porcupine: install Go")?;
     if !output.status.success() {
-        bail!("porcupine could not be built: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("`go build` could not build porcupine: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(place.join("porcupine"))
 }
@@ -205,10 +210,12 @@ fn ask(program: &Path, operations: &[Operation], limit: u64) -> anyhow::Result<(
     fs::write(&path, text)?;
     let output = Command::new(program).args(["-timeout", &format!("{limit}s")]).arg(&path).output()?;
     if !output.status.success() {
-        bail!("porcupine failed: {}", String::from_utf8_lossy(&output.stderr));
+        bail!("the porcupine program failed: {}", String::from_utf8_lossy(&output.stderr));
     }
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    let seconds = answer["seconds"].as_f64().context("porcupine told no seconds")?;
+    let seconds = answer["seconds"]
+        .as_f64()
+        .context("the answer of the porcupine program contains no number of seconds")?;
     Ok((answer["linearizable"].clone(), seconds))
 }
 

@@ -37,14 +37,21 @@ impl Child {
             .stdout(Stdio::piped())
             .spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let (stdin, stdout) = (stdin.context("no pipe")?, BufReader::new(stdout.context("no pipe")?));
+        let (stdin, stdout) = (
+            stdin.context("a process that the bench starts has no pipes")?,
+            BufReader::new(stdout.context("a process that the bench starts has no pipes")?),
+        );
         Ok(Child { child, stdin, stdout, name })
     }
 
     /// Returns the next line that the process prints.
     pub(super) fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        ensure!(self.stdout.read_line(&mut line)? > 0, "{} ended early", self.name);
+        ensure!(
+            self.stdout.read_line(&mut line)? > 0,
+            "the process {} of the bench ended early; its own error is printed above",
+            self.name
+        );
         Ok(line.trim().to_owned())
     }
 

@@ -97,10 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 scope.spawn(move || write(door, numbers, args.value_bytes, 'a'))
             })
             .collect();
-        shares.into_iter().try_for_each(|share| share.join().expect("writers do not panic"))
+        shares.into_iter().try_for_each(|share| share.join().expect("no writing thread panics"))
     })?;
     let loaded_per_second = args.keys as f64 / began.elapsed().as_secs_f64();
-    wait("the cells have all keys", || {
+    wait("all cells have all keys", || {
         let cells = states(&cells)?;
         Ok(cells.iter().all(|cell| cell.keys == args.keys && cell.keys_print == cells[0].keys_print))
     })?;
@@ -111,15 +111,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let compared = |cells: &[Cell]| cells.iter().map(|cell| cell.compared_bytes).sum::<u64>();
     let moved =
         |cells: &[Cell]| cells.iter().map(|cell| cell.entries_taken + cell.entries_given).sum::<u64>();
-    let (away, others) = cells.split_last().context("there are three cells")?;
+    let (away, others) = cells.split_last().context("the cluster has no cells")?;
     let present = states(&cells)?;
-    let number = present.last().and_then(|cell| cell.number).context("it is a cell")?;
-    let pid = away.pid.and_then(|pid| Pid::from_raw(pid.cast_signed())).context("it runs")?;
+    let number =
+        present.last().and_then(|cell| cell.number).context("the status of the cell has no cell number")?;
+    let pid = away
+        .pid
+        .and_then(|pid| Pid::from_raw(pid.cast_signed()))
+        .context("a cell has no process id in `quorate status`")?;
     kill_process(pid, Signal::STOP)?;
     let asleep = Asleep(pid);
     // For a moment others still receive its earlier messages.
     let stopped = Instant::now();
-    wait("the others do without the cell", || {
+    wait("no other cell takes the stopped cell for reachable", || {
         let without = states(others)?.iter().all(|cell| !cell.reachable.contains(&number));
         Ok(without && stopped.elapsed() > SILENCE)
     })?;
@@ -129,14 +133,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let bytes_before = compared(&states(others)?) + present.last().map_or(0, |cell| cell.compared_bytes);
     drop(asleep);
     let woken = Instant::now();
-    wait("the cells are equal", || {
+    wait("all cells have equal keys", || {
         let cells = states(&cells)?;
         Ok(cells.iter().all(|cell| cell.keys_print == cells[0].keys_print))
     })?;
     let equal_after_ms = woken.elapsed().as_secs_f64() * 1e3;
     let after = states(&cells)?;
     let (compared_bytes, moved) = (compared(&after) - bytes_before, moved(&after) - moved(&present));
-    ensure!(moved >= count, "{moved} entries of {count} came by comparing: the others came by themselves");
+    ensure!(
+        moved >= count,
+        "only {moved} of the {count} different entries were found by comparing; the others arrived in \
+         another way"
+    );
     let difference_bytes = count * (KEY_BYTES + args.value_bytes) as u64;
     let figures = ConvergenceMeasurement {
         bench: "converge",
@@ -156,12 +164,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
         println!(
-            "{count} of {} keys differed: equal after {equal_after_ms:.0} ms, {compared_bytes} bytes of messages for \
-             {difference_bytes} bytes of keys and values ({:.2} for one)",
+            "{count} of {} keys differed: the cells were equal after {equal_after_ms:.0} ms, with \
+             {compared_bytes} bytes of messages for {difference_bytes} bytes of different keys and values \
+             ({:.2} bytes for one)",
             args.keys, figures.compared_for_one
         );
         println!(
-            "{memory_bytes_a_key:.0} bytes of memory a key beside key and value; {loaded_per_second:.0} keys/s loaded"
+            "{memory_bytes_a_key:.0} bytes of memory for a key in addition to key and value; \
+             {loaded_per_second:.0} keys/s loaded"
         );
     }
     spawned.succeeded();
@@ -195,7 +205,7 @@ fn write(door: &str, numbers: impl Iterator<Item = u64>, value_bytes: usize, val
         for _ in 0..count {
             let mut answer = String::new();
             stream.read_line(&mut answer)?;
-            ensure!(answer == "+OK\r\n", "SET was answered with {answer:?}");
+            ensure!(answer == "+OK\r\n", "a cell answered SET with {answer:?} instead of +OK");
         }
     }
     Ok(())
@@ -204,9 +214,12 @@ fn write(door: &str, numbers: impl Iterator<Item = u64>, value_bytes: usize, val
 /// Returns the resident memory of each cell, in bytes.
 fn memory(cells: &[&Process]) -> Result<Vec<u64>> {
     let of = |cell: &&Process| {
-        let pid = cell.pid.context("it runs")?;
+        let pid = cell.pid.context("a cell has no process id in `quorate status`")?;
         let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .context("/proc/PID/status of a cell has no VmRSS")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib << 10)
     };
@@ -215,7 +228,7 @@ fn memory(cells: &[&Process]) -> Result<Vec<u64>> {
 
 fn states(cells: &[&Process]) -> Result<Vec<Cell>> {
     let of = |cell: &&Process| {
-        let bound = cell.bound.as_ref().context("it listens")?;
+        let bound = cell.bound.as_ref().context("a cell has no HTTP address in `quorate status`")?;
         let text = ureq::get(format!("http://{}/status", bound.http)).call()?.body_mut().read_to_string()?;
         let status: Status = serde_json::from_str(&text).with_context(|| format!("{}: {text}", cell.name))?;
         Ok(status.cell)
@@ -232,8 +245,8 @@ fn wait(what: &str, done: impl Fn() -> Result<bool>) -> Result<()> {
             return Ok(());
         }
         if began.elapsed() > PATIENCE {
-            seen.with_context(|| format!("after {PATIENCE:?} it is not so that {what}"))?;
-            anyhow::bail!("after {PATIENCE:?} it is not so that {what}");
+            seen.with_context(|| format!("{PATIENCE:?} have passed, and this is not yet true: {what}"))?;
+            anyhow::bail!("{PATIENCE:?} have passed, and this is not yet true: {what}");
         }
         thread::sleep(Duration::from_millis(10));
     }

@@ -41,7 +41,7 @@ const ROUND_TRIPS: u32 = 1_000;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(args.count > 0 && args.turns > 0, "--count, --turns: at least 1");
+    ensure!(args.count > 0 && args.turns > 0, "--count and --turns must be at least 1");
     let alone = Pair::start(1)?;
     let before = processor::memory(std::process::id())?;
     let many = Pair::start(args.count)?;
@@ -64,8 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{figures}");
     } else {
         println!("2 × {} endpoints, each with a session: {each} bytes each", args.count);
-        println!("idle for {} s: {:.3} % of a core", args.seconds, idle * 100.0);
-        println!("a round trip with one of them {one_of_many:.2} µs, alone {one:.2} µs: ratio {ratio:.3}");
+        println!("the process was idle for {} s and used {:.3} % of a core", args.seconds, idle * 100.0);
+        println!(
+            "a round trip between two of these endpoints takes {one_of_many:.2} µs, between two endpoints \
+             without others {one:.2} µs: ratio {ratio:.3}"
+        );
     }
     Ok(())
 }
@@ -103,13 +106,13 @@ impl Pair {
         for endpoint in 0..count {
             let reach =
                 Command::Dynamic(channel(domain, endpoint), Box::new(EchoCommand::Reach(peer.clone())));
-            one.command(reach).ok().context("the protocol thread ended")?;
+            one.command(reach).ok().context("the protocol thread of a process of the bench has ended")?;
         }
         // One event for each end of each session.
         for _ in 0..2 * count {
             ensure!(
                 matches!(told.recv_timeout(PATIENCE), Ok(EchoEvent::Linked)),
-                "a session does not come about"
+                "the endpoints of the two nodes did not all get their sessions in time"
             );
         }
         Ok(Pair { one, told, domain, _other: other })
@@ -119,10 +122,10 @@ impl Pair {
     /// other.
     fn round_trip(&self, endpoint: u64) -> Result<f64> {
         let ask = Command::Dynamic(channel(self.domain, endpoint), Box::new(EchoCommand::Ping(ROUND_TRIPS)));
-        self.one.command(ask).ok().context("the protocol thread ended")?;
+        self.one.command(ask).ok().context("the protocol thread of a process of the bench has ended")?;
         match self.told.recv_timeout(PATIENCE) {
             Ok(EchoEvent::Pinged(span)) => Ok(span.as_secs_f64() * 1e6 / f64::from(ROUND_TRIPS)),
-            _ => anyhow::bail!("no answer"),
+            _ => anyhow::bail!("an endpoint did not answer in time"),
         }
     }
 }
@@ -136,7 +139,10 @@ fn node(number: u64, domain: DomainId, count: u64, tell: Sender<EchoEvent>) -> R
     let mut node = Node::new();
     for endpoint in 0..count {
         let new_endpoint = NewEndpoint::dynamic(channel(domain, endpoint), Dynamic(Echo::default()));
-        ensure!(node.add(new_endpoint).is_ok(), "two endpoints of one name");
+        ensure!(
+            node.add(new_endpoint).is_ok(),
+            "a node refused an endpoint, because it has one with the same name"
+        );
     }
     let handle =
         Reactor::start(node, EventHandler(tell), Config::new(domain, id, vec!["127.0.0.1:0".parse()?]))?;
@@ -216,7 +222,7 @@ impl Protocol for Echo {
 
 impl Echo {
     fn ping(&self, out: &mut dyn Sink<Self>) {
-        let twin = self.twin.expect("it has a session");
+        let twin = self.twin.expect("an endpoint has a session with its twin before the round trips begin");
         out.send(Destination::One(twin), EchoMessage { back: false }, None);
     }
 }

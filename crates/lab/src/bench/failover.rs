@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let processes = mended(&spawned, &writers)?;
             let (label, victim) = victim(&processes, role, round)?;
             let pid = victim.pid.and_then(|pid| Pid::from_raw(pid as i32));
-            let pid = pid.context("a mended process has no pid")?;
+            let pid = pid.context("`quorate status` shows no process id of a process that runs")?;
             let killed = Instant::now();
             kill_process(pid, Signal::KILL)?;
             writers.wait_for_all_since(killed)?;
@@ -104,7 +104,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             let mended = killed.elapsed();
             let (next_write, silence) = writers.stood_still(killed);
             eprintln!(
-                "{} ({label}): next write {next_write:.0?}, silence {silence:.0?}, mended {mended:.1?}",
+                "killed {} ({label}): next write after {next_write:.0?}, longest silence {silence:.0?}, \
+                 cluster whole again after {mended:.1?}",
                 victim.name
             );
             costs.entry(label).or_default().push(Cost { next_write, silence, mended });
@@ -128,8 +129,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     } else {
         for (label, times) in &figures.kills {
             println!(
-                "{label}: {} kills, next write at most {:.0} ms (median {:.0}), silence at most {:.0} ms (median {:.0}), \
-                 mended within {:.0} ms",
+                "{label}: {} kills, next write after at most {:.0} ms (median {:.0}), longest silence at \
+                 most {:.0} ms (median {:.0}), cluster whole again within {:.0} ms",
                 times.kills,
                 times.next_write_ms_max,
                 times.next_write_ms_p50,
@@ -139,12 +140,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
             );
         }
         println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
-        println!("{false_suspicions} false suspicions in {} s of starvation", args.starve);
+        println!(
+            "{false_suspicions} processes were falsely suspected in {} s without enough processor time",
+            args.starve
+        );
     }
-    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
+    ensure!(
+        lost == 0 && doubled == 0,
+        "{lost} acknowledged rows are lost, and {doubled} are in the table twice"
+    );
     ensure!(
         false_suspicions == 0,
-        "{false_suspicions} processes were suspected though they were only starved"
+        "{false_suspicions} processes were suspected, although they only had too little processor time"
     );
     spawned.succeeded();
     Ok(())
@@ -183,7 +190,10 @@ fn victim(processes: &[Process], role: Role, round: usize) -> Result<(String, &P
     let fits = |process: &&Process| process.role == role && state.is_none_or(|state| process.state == state);
     let fitting: Vec<&Process> = processes.iter().filter(fits).collect();
     let process = fitting.get(round % fitting.len().max(1));
-    Ok((label.into(), process.with_context(|| format!("there is no {label} to kill"))?))
+    Ok((
+        label.into(),
+        process.with_context(|| format!("the cluster has no process to kill that is: {label}"))?,
+    ))
 }
 
 /// Waits until every process answers and has joined, storage is complete, and every client writes.
@@ -199,7 +209,11 @@ pub(super) fn mended(spawned: &Spawned, writers: &Writers) -> Result<Vec<Process
             writers.wait_for_all_since(Instant::now())?;
             return Ok(processes);
         }
-        ensure!(began.elapsed() < PATIENCE, "the cluster is not mended after {} s", PATIENCE.as_secs());
+        ensure!(
+            began.elapsed() < PATIENCE,
+            "the cluster is not whole again after {} s: see `quorate status`",
+            PATIENCE.as_secs()
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -226,7 +240,7 @@ struct Spinning(Child);
 impl Spinning {
     fn start() -> Result<Spinning> {
         let spin = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-        Ok(Spinning(spin.context("cannot start a process that spins")?))
+        Ok(Spinning(spin.context("cannot start `sh` for a process that only uses processor time")?))
     }
 }
 

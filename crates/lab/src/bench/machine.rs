@@ -59,7 +59,8 @@ impl Machine {
     pub(super) fn print(&self) {
         let Machine { round_trip_us, ecast_per_second } = self;
         println!(
-            "two processes that block: a round trip in {round_trip_us:.1} µs; bench ecast: {ecast_per_second:.0} messages/s"
+            "this machine: a round trip between two processes that block takes {round_trip_us:.1} µs; \
+             `quorate bench ecast` has {ecast_per_second:.0} messages/s"
         );
     }
 }
@@ -93,14 +94,14 @@ fn round_trip(mirror: String) -> Result<f64> {
         on_core(0)?;
         round_trips(&mirror)
     });
-    measured.join().map_err(|_| anyhow!("the measurement panicked"))?
+    measured.join().map_err(|_| anyhow!("the thread that measures round trips panicked"))?
 }
 
 /// Binds this thread to the allowed core with this index.
 fn on_core(number: usize) -> Result<()> {
     let allowed = sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
-    let core = cores.nth(number).context("two cores are needed")?;
+    let core = cores.nth(number).context("this measurement needs two processor cores")?;
     let mut own = CpuSet::new();
     own.set(core);
     Ok(sched_setaffinity(None, &own)?)

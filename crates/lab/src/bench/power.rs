@@ -120,7 +120,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let others: Vec<&str> = others.map(|process| &process.name[..]).collect();
         let turned: Vec<&str> = turned.iter().map(|name| &name[..]).collect();
         (rotten, replaced) = (rotten + turned.len(), replaced + others.len());
-        eprintln!("cut {cycle}: answers after {answered_ms:.0} ms; came back as others: {others:?}");
+        eprintln!(
+            "power cut {cycle}: the first answer came after {answered_ms:.0} ms; these processes came back \
+             under new ids: {others:?}"
+        );
     }
     let RowAudit { acknowledged, lost, doubled } = runtime.block_on(writers.stop())?.account;
     let there = runtime.block_on(async {
@@ -148,16 +151,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
         println!(
-            "{} power cuts under {} clients: answers after {:.0} ms (at most {:.0}), {rotten} journals were made to rot, {replaced} processes \
-             came back as others",
+            "{} power cuts with {} clients: the first answer came after {:.0} ms (at most {:.0}), {rotten} \
+             journals were made to rot, {replaced} processes came back under new ids",
             args.cycles, args.clients, figures.answers_after_ms, figures.answers_after_ms_max
         );
         println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
     }
-    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
+    ensure!(
+        lost == 0 && doubled == 0,
+        "{lost} acknowledged rows are lost, and {doubled} are in the table twice"
+    );
     ensure!(
         figures.rows_there == figures.rows,
-        "{} rows of {table} are there of {}",
+        "{} rows of the table {table} were found instead of {}",
         figures.rows_there,
         figures.rows
     );
@@ -173,7 +179,10 @@ fn has_disk(process: &Process) -> bool {
 fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
     let pids = std::iter::once(Some(spawned.supervisor()?)).chain(processes.iter().map(|it| it.pid));
     let pids: Vec<Pid> = pids
-        .map(|pid| pid.and_then(|pid| Pid::from_raw(pid as i32)).context("a mended process has no pid"))
+        .map(|pid| {
+            pid.and_then(|pid| Pid::from_raw(pid as i32))
+                .context("`quorate status` shows no process id of a process that runs")
+        })
         .collect::<Result<_>>()?;
     // A stopped process cannot react to the deaths of others.
     for signal in [Signal::STOP, Signal::KILL] {
@@ -181,7 +190,7 @@ fn cut(spawned: &Spawned, processes: &[Process]) -> Result<()> {
     }
     let limit = Instant::now() + GONE_PATIENCE;
     while pids.iter().any(|pid| test_kill_process(*pid) != Err(Errno::SRCH)) {
-        ensure!(Instant::now() < limit, "killed processes are still there");
+        ensure!(Instant::now() < limit, "processes that the bench killed have not ended");
         thread::sleep(Duration::from_millis(1));
     }
     Ok(())
@@ -244,7 +253,9 @@ fn tear(segment: &Segment) -> Result<()> {
     let bytes = fs::read(&segment.path)?;
     let mut end = 0;
     while let Some(head) = bytes.get(end..end + FRAME_HEAD).filter(|head| head.starts_with(b"QJ")) {
-        let length = u32::from_le_bytes(head[4..8].try_into().context("four bytes")?) as usize;
+        let length = u32::from_le_bytes(
+            head[4..8].try_into().context("the head of a record has four bytes for its length")?,
+        ) as usize;
         end += (FRAME_HEAD + length).next_multiple_of(8);
     }
     let mut piece = vec![0; 16 + 8 * below(16) as usize];

@@ -7,7 +7,10 @@ use anyhow::{Context, Result};
 /// Returns the resident memory of a process, in bytes.
 pub(super) fn memory(pid: u32) -> Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+    let resident = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("/proc/PID/status of a process has no VmRSS")?;
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes << 10)
 }
@@ -15,14 +18,21 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
 /// Returns the bytes that a process has had written to disks.
 pub(super) fn disk_bytes(pid: u32) -> Result<u64> {
     let io = fs::read_to_string(format!("/proc/{pid}/io"))?;
-    let written = io.lines().find_map(|line| line.strip_prefix("write_bytes:")).context("no write_bytes")?;
+    let written = io
+        .lines()
+        .find_map(|line| line.strip_prefix("write_bytes:"))
+        .context("/proc/PID/io of a process has no write_bytes")?;
     Ok(written.trim().parse()?)
 }
 
 /// Returns the user and system time of a process.
 pub(super) fn time(pid: u32) -> Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let fields = stat.rsplit_once(')').context("an odd stat file")?.1.split_whitespace();
+    let fields = stat
+        .rsplit_once(')')
+        .context("/proc/PID/stat of a process does not have the expected form")?
+        .1
+        .split_whitespace();
     // utime and stime are the fields 14 and 15, in ticks of 10 ms; the first two fields were cut off.
     let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
     Ok(Duration::from_millis(ticks * 10))

@@ -90,7 +90,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let has_disk = matches!(restarted.role, Role::Router | Role::Storage);
             replaced += u64::from(has_disk && !restarted.same_incarnation);
             let (back_ms, silence_ms) = (restarted.seconds * 1000.0, silence.as_secs_f64() * 1000.0);
-            eprintln!("{}: back after {back_ms:.0} ms, silence {silence_ms:.0} ms", restarted.process);
+            eprintln!(
+                "{} was back after {back_ms:.0} ms; the longest silence of a client was {silence_ms:.0} ms",
+                restarted.process
+            );
             silences.push(Silence { process: restarted.process, back_ms, silence_ms });
         }
     }
@@ -117,16 +120,20 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         println!("{}", serde_json::to_string(&figures)?);
     } else {
         println!(
-            "{} restarts in {seconds:.1} s under {} clients: longest silence {:.0} ms, {failed_statements} of {} statements failed, \
-             {reconnects} connections ended, {replaced} processes with a disk came back as others",
+            "{} restarts in {seconds:.1} s with {} clients: longest silence {:.0} ms, {failed_statements} \
+             of {} statements failed, {reconnects} connections ended, {replaced} processes with a disk \
+             came back under new ids",
             figures.restarts, args.clients, figures.silence_ms_max, figures.acknowledged
         );
         println!("{} rows acknowledged, {lost} lost, {doubled} doubled", figures.acknowledged);
     }
-    ensure!(lost == 0 && doubled == 0, "{lost} acknowledged rows are lost and {doubled} are there twice");
-    ensure!(failed_statements == 0, "{failed_statements} statements failed");
-    ensure!(reconnects == 0, "{reconnects} connections ended");
-    ensure!(replaced == 0, "{replaced} processes with a disk came back as others");
+    ensure!(
+        lost == 0 && doubled == 0,
+        "{lost} acknowledged rows are lost, and {doubled} are in the table twice"
+    );
+    ensure!(failed_statements == 0, "{failed_statements} statements of clients failed during the restarts");
+    ensure!(reconnects == 0, "{reconnects} connections of clients ended during the restarts");
+    ensure!(replaced == 0, "{replaced} processes with a disk came back under new ids");
     spawned.succeeded();
     Ok(())
 }

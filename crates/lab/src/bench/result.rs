@@ -151,7 +151,7 @@ pub(super) async fn load(client: &Client, rows: u64, bytes: u32) -> Result<()> {
         }
     }
     let loaded = copy.finish().await?;
-    ensure!(loaded == rows, "{loaded} rows were loaded, not {rows}");
+    ensure!(loaded == rows, "{loaded} rows were loaded instead of {rows}");
     Ok(())
 }
 
@@ -179,18 +179,21 @@ impl ArrivedRows {
     }
 
     fn take(&mut self, n: u64, text: &str) -> Result<()> {
-        let seen = self.rows.get_mut(n as usize).with_context(|| format!("row {n} was never there"))?;
-        ensure!(!std::mem::replace(seen, true), "row {n} came twice");
+        let seen = self
+            .rows
+            .get_mut(n as usize)
+            .with_context(|| format!("the result contains row {n}, which was never loaded"))?;
+        ensure!(!std::mem::replace(seen, true), "the result contains row {n} twice");
         // Zeros precede the digits, so texts differ at their ends.
         let whole =
             text.len() == self.bytes as usize && text.trim_start_matches('0').parse().unwrap_or(0) == n;
-        ensure!(whole, "row {n} is damaged");
+        ensure!(whole, "the text of row {n} in the result is damaged");
         Ok(())
     }
 
     fn end(self) -> Result<u64> {
         let missing = self.rows.iter().filter(|seen| !**seen).count();
-        ensure!(missing == 0, "{missing} rows are missing");
+        ensure!(missing == 0, "the result lacks {missing} rows");
         Ok(self.rows.len() as u64)
     }
 
@@ -217,12 +220,12 @@ async fn copy(client: &Client, mut seen: ArrivedRows) -> Result<u64> {
         kept.extend_from_slice(&piece);
         let end = kept.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         for line in std::str::from_utf8(&kept[..end])?.lines() {
-            let (n, text) = line.split_once('\t').context("a line without a tab")?;
+            let (n, text) = line.split_once('\t').context("COPY returned a line without a tab")?;
             seen.take(n.parse()?, text)?;
         }
         kept.drain(..end);
     }
-    ensure!(kept.is_empty(), "the last line has no end");
+    ensure!(kept.is_empty(), "the last line that COPY returned is cut off");
     seen.end()
 }
 
@@ -239,7 +242,7 @@ impl Middle {
         let (client, connection) = connect(args, cluster).await?;
         let mut rows = Box::pin(select(&client).await?);
         for _ in 0..row {
-            rows.try_next().await?.context("the result ends early")?;
+            rows.try_next().await?.context("the result has fewer rows than the table")?;
         }
         Ok(Middle { read: row, _rows: rows, _client: client, _connection: connection })
     }
@@ -275,7 +278,11 @@ async fn come_to(cluster: &Spawned, count: u64) -> Result<()> {
         if under_way.iter().all(|(_, open)| *open == Some(count)) {
             return Ok(());
         }
-        ensure!(Instant::now() < deadline, "not {count} under way everywhere after 10 s: {under_way:?}");
+        ensure!(
+            Instant::now() < deadline,
+            "after 10 s not every gateway and storage process has {count} requests under way: \
+             {under_way:?}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -312,15 +319,15 @@ impl<'a> MeasuredStep<'a> {
             println!("{}", serde_json::to_string(&figures)?);
         } else {
             println!(
-                "{}: {rows} rows, {read:.0} MiB in {seconds:.1} s ({:.0} MiB/s); the gateway grew by {:.1} MiB, a storage \
-                 process by {:.1} at most",
+                "{}: {rows} rows, {read:.0} MiB in {seconds:.1} s ({:.0} MiB/s); the memory of the gateway \
+                 grew by {:.1} MiB, that of a storage process by {:.1} MiB at most",
                 self.name, figures.mib_per_second, figures.gateway_growth_mib, figures.storage_growth_mib
             );
         }
         let allowed = self.args.growth_mib;
         ensure!(
             figures.gateway_growth_mib <= allowed as f64,
-            "{}: the gateway grew by {:.1} MiB, more than {allowed}",
+            "{}: the memory of the gateway grew by {:.1} MiB, more than the allowed {allowed} MiB",
             self.name,
             figures.gateway_growth_mib
         );

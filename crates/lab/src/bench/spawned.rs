@@ -79,7 +79,7 @@ impl Spawned {
     pub(super) fn supervisor(&self) -> Result<u32> {
         let cluster: serde_json::Value = serde_json::from_slice(&fs::read(self.place.join("cluster.json"))?)?;
         let pid = cluster["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-        pid.context("cluster.json names no supervisor")
+        pid.context("the file cluster.json of the bench's cluster has no process id of a supervisor")
     }
 
     /// Restarts a process. Returns the report on that, a JSON object.
@@ -120,7 +120,7 @@ impl Spawned {
     /// Returns the SQL address.
     pub(super) fn sql(&self) -> Result<&str> {
         let mut doors = self.processes.iter().filter_map(|process| process.bound.as_ref()?.sql.as_deref());
-        doors.next().context("the cluster has no gateway")
+        doors.next().context("the bench's cluster has no gateway, so there is no SQL address")
     }
 
     /// Returns the Redis addresses in the order of the cells; none without cells.

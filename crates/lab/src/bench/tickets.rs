@@ -82,7 +82,10 @@ pub(super) fn column(name: &str) -> Expr {
 }
 
 fn index(name: &str) -> usize {
-    COLUMNS.iter().position(|(column, _)| *column == name).expect("a column of the ticket table")
+    COLUMNS
+        .iter()
+        .position(|(column, _)| *column == name)
+        .expect("the ticket table has a column of this name")
 }
 
 /// Returns the schema of the table, by hash of the record locator or, if `clustered`, by range of the

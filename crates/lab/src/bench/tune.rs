@@ -151,11 +151,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let agreements = agreements.collect::<Result<Vec<_>>>()?;
     ensure!(
         args.clients != Some(0) && args.rate > 0.0 && args.window > 0.0,
-        "--clients, --rate, --window: more than 0"
+        "--clients, --rate and --window must be more than 0"
     );
     if args.sla.is_empty() {
         args.running.takes_distances().map_err(|why| {
-            anyhow!("--sla: a store that runs already has agreements of its own, unless it is between sites ({why})")
+            anyhow!(
+                "give --sla: the default agreements are for a store between sites, and this running store \
+                 is not ({why})"
+            )
         })?;
     }
     let mut rig = Rig::of(&args.running, &CELLS)?;
@@ -234,14 +237,15 @@ impl fmt::Display for Prediction {
 /// 004.
 fn predict(args: &Args, rig: &mut Rig, distribution: Distribution) -> Result<Vec<Prediction>> {
     let ends = LevelEnds { choice: Choice::Chance, ..ENDS };
-    let workload = Workload { distribution, ..Workload::named("004").context("it is among the workloads")? };
+    let workload =
+        Workload { distribution, ..Workload::named("004").context("there is no workload named 004")? };
     let clients = args.clients.unwrap_or(CLIENTS);
     let settings = PREDICTED.map(|(_, setting)| setting);
     let compared = rig.on_a_map(&Replication::quorum(args.copies(), REPAIR), |_, connect| {
         let load = Load::new(connect, clients, &workload, Setting::WEAK.dials(ends), args.rate);
         Ok(compare(&load, ends, &settings, PREDICTED_FOR)?)
     })?;
-    let compared = compared.context("no client could read a key that had been written")?;
+    let compared = compared.context("no client could read a key that the bench had written")?;
     let named = PREDICTED.iter().zip(compared);
     Ok(named.map(|((name, _), compared)| Prediction { distribution, name, compared }).collect())
 }
@@ -251,7 +255,7 @@ fn one(args: &Args, rig: &mut Rig, agreement: Agreement) -> Result<Value> {
     let is_of_throughput = lines.iter().any(|line| line.measure == Measure::Throughput);
     let clients = args.clients.unwrap_or(if is_of_throughput { CLIENTS_FOR_THROUGHPUT } else { CLIENTS });
     let mut controller = Controller::new(agreement, ENDS);
-    let workload = Workload::named("004").context("it is among the workloads")?;
+    let workload = Workload::named("004").context("there is no workload named 004")?;
     let length = Duration::from_secs_f64(args.window);
     let (pausing, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let mut tune_run = TuneRun {
@@ -441,7 +445,10 @@ fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
         println!("  all {name}: {}", told(window));
     }
     if !both_fail {
-        println!("  one of the ends keeps it: there is nothing to look for");
+        println!(
+            "  the weakest or the strongest setting alone keeps this agreement, so there is nothing to \
+             find"
+        );
     }
     for it in &tune_run.outcomes {
         let after = match it.held_after {
@@ -450,7 +457,10 @@ fn print(lines: &[Line], tune_run: &TuneRun, both_fail: bool, holds: bool) {
         };
         println!("  {}: {after}, {}: {}", it.stage.name(), spelt(it.setting), told(&it.window));
         if it.let_go > 0 {
-            println!("    {} operations were let go as the dials were turned", it.let_go);
+            println!(
+                "    {} operations were due and not begun when the dials were turned, and were dropped",
+                it.let_go
+            );
         }
     }
     for it in &tune_run.tried {

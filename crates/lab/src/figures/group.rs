@@ -11,7 +11,7 @@ pub(super) const SIZES: [usize; 5] = [5, 17, 33, 49, 65];
 
 /// Returns the numbers of acceptors in a group of this size: φ = 1, 3, N/2 and N.
 pub(super) fn acceptors(size: usize) -> [u16; 4] {
-    [1, 3, size / 2, size].map(|count| u16::try_from(count).expect("groups are smaller"))
+    [1, 3, size / 2, size].map(|count| u16::try_from(count).expect("a group has fewer than 65,536 members"))
 }
 
 const fn panel(of: &'static str, up: &'static str) -> Panel {
@@ -35,7 +35,7 @@ impl Curve {
 
     /// Returns the means of the smallest and of the largest group.
     pub(super) fn ends(&self) -> (f64, f64) {
-        let mean_of = |point: Option<&(usize, Vec<f64>)>| mean(&point.expect("it was measured").1);
+        let mean_of = |point: Option<&(usize, Vec<f64>)>| mean(&point.expect("every curve has points").1);
         (mean_of(self.points.first()), mean_of(self.points.last()))
     }
 

@@ -18,12 +18,20 @@ pub(super) struct Acceptors;
 
 const CLAIMS: &[Claim] = &[
     Claim {
-        says: "φ = N is the slowest: slower than φ = 1",
+        says: "a SafeSend with φ = N takes longer than one with φ = 1",
         value: "all_to_one",
         compared: Compared::Above(1.0),
     },
-    Claim { says: "than φ = 3", value: "all_to_three", compared: Compared::Above(1.0) },
-    Claim { says: "and than φ = N/2", value: "all_to_half", compared: Compared::Above(1.0) },
+    Claim {
+        says: "a SafeSend with φ = N takes longer than one with φ = 3",
+        value: "all_to_three",
+        compared: Compared::Above(1.0),
+    },
+    Claim {
+        says: "a SafeSend with φ = N takes longer than one with φ = N/2",
+        value: "all_to_half",
+        compared: Compared::Above(1.0),
+    },
 ];
 
 impl Figure for Acceptors {
@@ -40,9 +48,10 @@ impl Figure for Acceptors {
     }
 
     fn method(&self) -> &'static str {
-        "Each member is a process, and all share one machine. Up to ten runs of twenty safe sends of 100 bytes, one after another, for φ = 1, 3, N/2 and \
-         N. An update is delivered when the last member has applied it. A majority of three routers has it in any case, which are processes beside \
-         the members."
+        "Each member is a process, and all processes share one machine. The lab makes up to ten runs of \
+         twenty safe sends of 100 bytes, one after another, for φ = 1, 3, N/2 and N. An update counts as \
+         delivered when the last member has applied the update. In every case a majority of three routers, \
+         which are separate processes, has the update, too."
     }
 
     fn claims(&self) -> &'static [Claim] {

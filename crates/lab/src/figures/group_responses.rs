@@ -18,13 +18,25 @@ pub(super) struct Responses;
 
 const CLAIMS: &[Claim] = &[
     Claim {
-        says: "Sends and a Flush outperform all SafeSends: those with φ = 1",
+        says: "a series of Sends with a Flush is faster than a series of SafeSends with φ = 1",
         value: "one_to_flush",
         compared: Compared::Above(1.0),
     },
-    Claim { says: "with φ = 3", value: "three_to_flush", compared: Compared::Above(1.0) },
-    Claim { says: "with φ = N/2", value: "half_to_flush", compared: Compared::Above(1.0) },
-    Claim { says: "and with φ = N", value: "all_to_flush", compared: Compared::Above(1.0) },
+    Claim {
+        says: "a series of Sends with a Flush is faster than a series of SafeSends with φ = 3",
+        value: "three_to_flush",
+        compared: Compared::Above(1.0),
+    },
+    Claim {
+        says: "a series of Sends with a Flush is faster than a series of SafeSends with φ = N/2",
+        value: "half_to_flush",
+        compared: Compared::Above(1.0),
+    },
+    Claim {
+        says: "a series of Sends with a Flush is faster than a series of SafeSends with φ = N",
+        value: "all_to_flush",
+        compared: Compared::Above(1.0),
+    },
 ];
 
 impl Figure for Responses {
@@ -41,9 +53,11 @@ impl Figure for Responses {
     }
 
     fn method(&self) -> &'static str {
-        "Each member is a process, and all share one machine. Up to ten series of twenty updates of 100 bytes, which are sent at once, until the user may be \
-         answered: all of them flushed, or each of them safe. Safe sends that are under way together travel in packs here, and wait for each other \
-         nowhere. The means of the largest group decide."
+        "Each member is a process, and all processes share one machine. The lab sends up to ten series of \
+         twenty updates of 100 bytes; the updates of a series are sent at once. A measurement ends when \
+         the end user may be answered: all updates are flushed, or each update is safe. Safe sends that \
+         are under way together travel in packs, and no safe send waits for another one. The means of the \
+         largest group decide the claims."
     }
 
     fn claims(&self) -> &'static [Claim] {

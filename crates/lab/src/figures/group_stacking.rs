@@ -21,32 +21,34 @@ const STACKED: usize = 12;
 
 const CLAIMS: &[Claim] = &[
     Claim {
-        says: "in a group of 60, one a machine, a Send is delivered within 2.21 ms",
+        says: "in a group of 60 members, one on each machine, a Send is delivered within 2.21 ms",
         value: "send_alone_ms",
         compared: Compared::AtMost("send_alone_ms"),
     },
     Claim {
-        says: "and within 2.63 ms, twelve a machine",
+        says: "in a group of 60 members, twelve on each machine, a Send is delivered within 2.63 ms",
         value: "send_stacked_ms",
         compared: Compared::AtMost("send_stacked_ms"),
     },
     Claim {
-        says: "which is comparable",
+        says: "a Send to twelve members on each machine takes at most 1.19 times as long as to one member \
+            on each machine",
         value: "send_stacked_to_alone",
         compared: Compared::AtMost("send_stacked_to_alone"),
     },
     Claim {
-        says: "all 60 reply within 33.63 ms, one a machine",
+        says: "all 60 members, one on each machine, reply to a query within 33.63 ms",
         value: "query_alone_ms",
         compared: Compared::AtMost("query_alone_ms"),
     },
     Claim {
-        says: "and within 14.76 ms, twelve a machine",
+        says: "all 60 members, twelve on each machine, reply to a query within 14.76 ms",
         value: "query_stacked_ms",
         compared: Compared::AtMost("query_stacked_ms"),
     },
     Claim {
-        says: "so stacked members reply sooner",
+        says: "sixty members reply to a query sooner with twelve on each machine than with one on each \
+            machine",
         value: "query_alone_to_stacked",
         compared: Compared::Above(1.0),
     },
@@ -66,9 +68,10 @@ impl Figure for Stacking {
     }
 
     fn method(&self) -> &'static str {
-        "A process stands for a machine, and all processes share one; twelve members a process are members of one node, as a program has them. Up to \
-         ten runs of twenty soft sends, and of twenty queries of all members, 100 bytes each, one after another. A send is delivered when the last \
-         member has applied it."
+        "A process stands for a machine of the source, and all processes share one machine; twelve members \
+         in a process belong to one node. The lab makes up to ten runs of twenty soft sends and of twenty \
+         queries of all members, 100 bytes each, one after another. A send counts as delivered when the \
+         last member has applied the update."
     }
 
     fn claims(&self) -> &'static [Claim] {

@@ -23,18 +23,22 @@ const CLAIMS: &[Claim] = &[
         compared: Compared::AtMost("send_ms"),
     },
     Claim {
-        says: "now and then one takes 60 ms",
+        says: "the longest Send takes 60 ms",
         value: "send_longest_ms",
         compared: Compared::AtMost("send_longest_ms"),
     },
-    Claim { says: "a SafeSend takes up to 50 ms", value: "safe_ms", compared: Compared::AtMost("safe_ms") },
     Claim {
-        says: "and some 120 ms",
+        says: "a SafeSend with φ = N takes up to 50 ms",
+        value: "safe_ms",
+        compared: Compared::AtMost("safe_ms"),
+    },
+    Claim {
+        says: "the longest SafeSend with φ = N takes 120 ms",
         value: "safe_longest_ms",
         compared: Compared::AtMost("safe_longest_ms"),
     },
     Claim {
-        says: "a SafeSend takes longer than a Send",
+        says: "a SafeSend with φ = N takes longer than a Send",
         value: "safe_to_send",
         compared: Compared::Above(1.0),
     },
@@ -46,7 +50,7 @@ impl Figure for Strengths {
     }
 
     fn title(&self) -> &'static str {
-        "Delivery of Send and of SafeSend to all"
+        "Delivery of a Send and of a SafeSend to all members"
     }
 
     fn section(&self) -> &'static str {
@@ -54,8 +58,9 @@ impl Figure for Strengths {
     }
 
     fn method(&self) -> &'static str {
-        "As figure 6: each member a process, all on one machine, up to ten runs of twenty updates of 100 bytes, one after another, until the last member \
-         has applied each."
+        "As in figure 6, each member is a process, and all processes share one machine. The lab makes up \
+         to ten runs of twenty updates of 100 bytes, one after another, and waits until the last member \
+         has applied each update."
     }
 
     fn claims(&self) -> &'static [Claim] {

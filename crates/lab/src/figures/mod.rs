@@ -40,7 +40,9 @@ pub trait Figure: Sync {
     fn takes(&self, running: &Running) -> Result<(), &'static str> {
         match running.store {
             None => Ok(()),
-            Some(_) => Err("it needs processes that are started for it"),
+            Some(_) => {
+                Err("this figure runs only on processes that the lab starts itself; leave out --store")
+            }
         }
     }
     /// Returns the drawings.

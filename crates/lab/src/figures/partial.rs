@@ -181,7 +181,7 @@ pub(super) fn delayed(ms: u32) -> (f64, Dials) {
 /// Returns the figures of a setting under one distribution.
 pub(super) fn at(points: &[Point], distribution: Distribution, at: f64) -> &SettingResults {
     let point = points.iter().find(|point| point.distribution == distribution && point.at == at);
-    &point.expect("every setting is measured under both").figures
+    &point.expect("every setting is measured under both distributions of keys").figures
 }
 
 /// Returns the largest value over both distributions, without those that have none.
@@ -288,17 +288,23 @@ pub(super) fn account(points: &[Point]) -> RowAudit {
 }
 
 /// The method of figures 2 to 4 and 8.
-pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells as processes on one machine, which the clients share; three copies of 1,000 keys of 128 bytes, 80 % \
-    reads, 3,000 operations a second, as the source has it. Latencies count from the instant at which an operation was due. Cells do not collect \
-    garbage: each is stopped for 100 ms every 4 s instead. When it goes on it takes in first what other cells have sent, and then answers clients, so that this alone makes \
-    nothing stale; the source's store has threads for each of them, which come in any order. Messages from each cell to each other one therefore hang for 100 ms every 4 s as \
-    well, and take up to 1 ms. 192 clients are one process with one clock (the source: 384 on three hosts), and a setting \
-    takes one phase (180 s). Quorum reads repair before they answer. A proportion counts over both distributions of keys.";
+pub(super) const METHOD_OF_ONE_SITE: &str = "Three cells are processes on one machine, which the clients \
+    share. There are three copies of 1,000 keys of 128 bytes, 80 % of the operations are reads, and there \
+    are 3,000 operations a second, as in the source. A latency counts from the instant at which the \
+    operation was due. Cells do not collect garbage; instead the lab stops each cell for 100 ms every 4 s. \
+    A cell that goes on takes in the messages of other cells before it answers clients, so the stops alone \
+    make no read stale; the source's store has separate threads for both, which run in any order. \
+    Therefore the lab also holds the messages between any two cells for 100 ms every 4 s, and each message \
+    takes up to 1 ms. The 192 clients are one process with one clock (the source has 384 clients on three \
+    hosts), and each setting takes one phase (180 s in the source). Quorum reads repair before they \
+    answer. A proportion counts over both distributions of keys.";
 
 /// The method of figures 5 to 7 and 9.
-pub(super) const METHOD_OF_THREE_SITES: &str = "As in one site, at 1,000 operations a second, a copy of each key at each of three sites, and nothing pauses or hangs. Messages between cells are held back by \
-    18.5 ms one way between the first two sites and by 37.5 ms to the third: half of what the source measured for a round trip. Clients are at the \
-    sites of their cells. Between the nodes of Cassandra a forwarder holds bytes back as long.";
+pub(super) const METHOD_OF_THREE_SITES: &str = "The method is that of one site, with 1,000 operations a \
+    second and a copy of each key at each of three sites; no cell pauses, and no message hangs. Messages \
+    are held back by 18.5 ms one way between the cells of the first two sites, and by 37.5 ms to the third \
+    site: half of the round trips that the source measured. Clients are at the sites of their cells. \
+    Between the nodes of Cassandra a forwarder holds all bytes back as long.";
 
 #[cfg(test)]
 mod tests {

@@ -25,13 +25,14 @@ pub(super) struct ThreeSites;
 const PROBABILITIES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 const FALLS: Claim = Claim {
-    says: "the proportion falls as p grows: of nine in ten pairs of p the larger has the smaller",
+    says: "the proportion of inconsistent operations falls as p grows: in nine of ten pairs of values of p \
+        the larger p has the smaller proportion",
     value: "falling",
     compared: Compared::Above(0.9),
 };
 
 const VANISHES: Claim = Claim {
-    says: "at p = 1 it is that of quorums, zero",
+    says: "at p = 1 no operation is inconsistent, as with quorums",
     value: "atomic_at_one",
     compared: Compared::Above(1.0),
 };
@@ -60,7 +61,7 @@ impl Figure for OneSite {
             FALLS,
             VANISHES,
             Claim {
-                says: "the mean at p = 1 is above that at p = 0",
+                says: "the mean latency at p = 1 is larger than that at p = 0",
                 value: "mean_growth",
                 compared: Compared::Above(1.0),
             },
@@ -102,12 +103,14 @@ impl Figure for ThreeSites {
             FALLS,
             VANISHES,
             Claim {
-                says: "the 95th percentile of reads jumps at once: at p = 0.2 it has most of the way to that of p = 1 behind it",
+                says: "the 95th percentile of the latency of reads rises early: at p = 0.2 it has gone \
+                    most of its way from the value at p = 0 to the value at p = 1",
                 value: "p95_way_at_first",
                 compared: Compared::Above(0.7),
             },
             Claim {
-                says: "the mean does not: at p = 0.2 it has most of the way before it",
+                says: "the mean latency rises late: at p = 0.2 most of its way from the value at p = 0 to \
+                    the value at p = 1 is left",
                 value: "mean_way_left_at_first",
                 compared: Compared::Above(0.6),
             },

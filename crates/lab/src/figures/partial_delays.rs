@@ -29,7 +29,7 @@ const FAR_MS: [u32; 5] = [0, 25, 50, 75, 100];
 const P: f64 = 0.8;
 
 const FALLS: Claim = Claim {
-    says: "the longest delay is more consistent than none",
+    says: "with the longest delay fewer operations are inconsistent than with no delay",
     value: "proportion_fall",
     compared: Compared::Above(1.0),
 };
@@ -57,12 +57,12 @@ impl Figure for OneSite {
         &[
             FALLS,
             Claim {
-                says: "the mean of 20 ms is larger than that of p = 0.8",
+                says: "the mean latency with a delay of 20 ms is larger than that with p = 0.8",
                 value: "mean_to_chance",
                 compared: Compared::Above(1.0),
             },
             Claim {
-                says: "and yet it is less consistent",
+                says: "with a delay of 20 ms more operations are inconsistent than with p = 0.8",
                 value: "proportion_to_chance",
                 compared: Compared::Above(1.0),
             },
@@ -115,17 +115,19 @@ impl Figure for ThreeSites {
         &[
             FALLS,
             Claim {
-                says: "at 50 ms it is more consistent than p = 0.8",
+                says: "with a delay of 50 ms fewer operations are inconsistent than with p = 0.8",
                 value: "chance_proportion_to_50_ms",
                 compared: Compared::Above(1.0),
             },
             Claim {
-                says: "and the 95th percentile of its reads is smaller",
+                says: "the 95th percentile of the latency of reads is smaller with a delay of 50 ms than \
+                    with p = 0.8",
                 value: "chance_p95_to_50_ms",
                 compared: Compared::Above(1.0),
             },
             Claim {
-                says: "the 95th percentile of reads grows evenly, by the delay: at 50 ms it has half the way to that of 100 ms behind it",
+                says: "the 95th percentile of the latency of reads grows evenly with the delay: at 50 ms \
+                    it has gone half of its way to the value at 100 ms",
                 value: "p95_evenness",
                 compared: Compared::Above(0.8),
             },

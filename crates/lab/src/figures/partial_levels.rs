@@ -27,7 +27,7 @@ const QUORUM_ONE: f64 = 3.0;
 const QUORUM_QUORUM: f64 = 4.0;
 
 const QUORUMS_ARE_ATOMIC: Claim = Claim {
-    says: "with quorums for reads and writes no operation is inconsistent",
+    says: "with quorums for reads and for writes no operation is inconsistent",
     value: "atomic_at_quorum",
     compared: Compared::Above(1.0),
 };
@@ -55,12 +55,12 @@ impl Figure for OneSite {
         &[
             QUORUMS_ARE_ATOMIC,
             Claim {
-                says: "the proportion is mostly under 0.03",
+                says: "the proportion of inconsistent operations is mostly under 0.03",
                 value: "proportion_most",
                 compared: Compared::AtMost("proportion_most"),
             },
             Claim {
-                says: "a read at quorum takes longer than one at level one",
+                says: "a read at level quorum takes longer than a read at level one",
                 value: "quorum_to_one_read",
                 compared: Compared::Above(1.0),
             },
@@ -110,12 +110,13 @@ impl Figure for ThreeSites {
         &[
             QUORUMS_ARE_ATOMIC,
             Claim {
-                says: "the proportion exceeds 0.25 at level one for reads and writes",
+                says: "with level one for reads and for writes the proportion of inconsistent operations \
+                    exceeds 0.25",
                 value: "one_one_proportion",
                 compared: Compared::AtLeast("one_one_proportion", 0.0),
             },
             Claim {
-                says: "level one is less consistent than in one site",
+                says: "with level one more operations are inconsistent between three sites than in one site",
                 value: "one_one_to_one_site",
                 compared: Compared::Above(1.0),
             },

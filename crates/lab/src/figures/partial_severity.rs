@@ -22,7 +22,7 @@ pub(super) struct OneSite;
 /// Figure 9.
 pub(super) struct ThreeSites;
 
-const UP: &str = "Γ, ms: least, quartiles, most";
+const UP: &str = "Γ in ms: smallest, quartiles, largest";
 
 const fn part(of: &'static str, across: &'static str) -> Panel {
     Panel { of, across, up: UP, form: Form::Boxes }
@@ -54,12 +54,12 @@ impl Figure for OneSite {
     fn claims(&self) -> &'static [Claim] {
         &[
             Claim {
-                says: "the most severe at level one are of hundreds of milliseconds and more, as long as pauses",
+                says: "the largest Γ at level one is 100 ms or more, as long as the pauses of cells",
                 value: "one_one_most_ms",
                 compared: Compared::AtLeast("one_one_ms", 0.0),
             },
             Claim {
-                says: "a delay of 40 ms does not mitigate the most severe ones",
+                says: "a delay of 40 ms does not reduce the largest Γ",
                 value: "delayed_most_ms",
                 compared: Compared::AtLeast("delay_ms", 0.0),
             },
@@ -98,7 +98,7 @@ impl Figure for ThreeSites {
 
     fn claims(&self) -> &'static [Claim] {
         &[Claim {
-            says: "scores at level one are mostly below 100 ms",
+            says: "Γ at level one is mostly below 100 ms",
             value: "one_one_third_quartile_ms",
             compared: Compared::AtMost("one_one_ms"),
         }]

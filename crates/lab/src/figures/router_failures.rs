@@ -25,22 +25,22 @@ const POINT: Duration = Duration::from_millis(100);
 
 const CLAIMS: &[Claim] = &[
     Claim {
-        says: "after the lead router crashed, writes go on after 3 s",
+        says: "writes go on within 3 s after the lead router crashed",
         value: "silence_lead_s",
         compared: Compared::AtMost("silence_lead_s"),
     },
     Claim {
-        says: "after a following router crashed, writes go on after 3 s",
+        says: "writes go on within 3 s after a following router crashed",
         value: "silence_follower_s",
         compared: Compared::AtMost("silence_follower_s"),
     },
     Claim {
-        says: "with one router less, throughput is at least what it was",
+        says: "with one router fewer the throughput is at least that of before the crash",
         value: "degraded_to_before",
         compared: Compared::Above(1.0),
     },
     Claim {
-        says: "once the router is replaced, throughput is what it was",
+        says: "once the crashed router is replaced, the throughput is that of before the crash",
         value: "restored_to_before",
         compared: Compared::AtLeast("restored", 0.1),
     },

@@ -38,11 +38,13 @@ impl Initiate {
         stream.read_exact(&mut bytes)?;
         let refused = |why: &str| Err(Error::new(ErrorKind::InvalidData, why.to_owned()));
         if bytes[..MAGIC.len()] != MAGIC {
-            return refused("it is no node of Cassandra 4 or 5 that connects");
+            return refused("the first bytes of the connection are not those of a node of Cassandra 4 or 5");
         }
         let length = usize::from(bytes[HEAD - 1]);
         if ![4 + PORT, 16 + PORT].contains(&length) {
-            return refused("the address of the node that connects has no length of such");
+            return refused(
+                "the connecting node gave an address that is neither an IPv4 nor an IPv6 address",
+            );
         }
         bytes.resize(HEAD + length, 0);
         stream.read_exact(&mut bytes[HEAD..])?;
@@ -50,7 +52,7 @@ impl Initiate {
         let address = match (<[u8; 4]>::try_from(address), <[u8; 16]>::try_from(address)) {
             (Ok(short), _) => IpAddr::V4(Ipv4Addr::from(short)),
             (_, Ok(long)) => IpAddr::V6(Ipv6Addr::from(long)),
-            _ => unreachable!("it has one of both lengths"),
+            _ => unreachable!("the address has the length of an IPv4 or of an IPv6 address"),
         };
         let port = u16::from_be_bytes([port[0], port[1]]);
         Ok(Initiate { from: SocketAddr::new(address, port), bytes })

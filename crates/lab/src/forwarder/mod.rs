@@ -56,9 +56,11 @@ impl FromStr for Node {
             let (broadcast, listens) = text.split_once('=')?;
             Some(Node { broadcast: broadcast.parse().ok()?, listens: listens.parse().ok()? })
         };
-        node()
-            .filter(|node| node.broadcast != node.listens)
-            .ok_or_else(|| format!("'{text}': a node is two addresses with ports, BROADCAST=LISTEN"))
+        node().filter(|node| node.broadcast != node.listens).ok_or_else(|| {
+            format!(
+                "the node '{text}' must be written as two different addresses with ports, BROADCAST=LISTEN"
+            )
+        })
     }
 }
 
@@ -92,9 +94,14 @@ impl Forwarder {
     /// Listens at the broadcast addresses of all nodes, which need not run yet. There are no distances at
     /// first.
     pub fn start(nodes: Vec<Node>) -> Result<Forwarder> {
-        ensure!(nodes.len() <= usize::from(u16::MAX), "{} nodes are more than there are sites", nodes.len());
+        ensure!(
+            nodes.len() <= usize::from(u16::MAX),
+            "{} nodes are too many: each node is a site, and there are at most 65,535 sites",
+            nodes.len()
+        );
         let listeners = nodes.iter().map(|node| {
-            TcpListener::bind(node.broadcast).with_context(|| format!("listening at {}", node.broadcast))
+            TcpListener::bind(node.broadcast)
+                .with_context(|| format!("the forwarder cannot listen at {}", node.broadcast))
         });
         let listeners = listeners.collect::<Result<Vec<_>>>()?;
         let shared = Arc::new(ForwarderShared {
@@ -110,7 +117,9 @@ impl Forwarder {
                     let shared = shared.clone();
                     thread::spawn(move || {
                         if let Err(error) = shared.forward(stream, Site(number)) {
-                            eprintln!("a connection to the node at site {number}: {error:#}");
+                            eprintln!(
+                                "the forwarder ended a connection to the node at site {number}: {error:#}"
+                            );
                         }
                     });
                 }
@@ -131,11 +140,14 @@ impl Forwarder {
             let count = self.shared.nodes.len();
             ensure!(
                 usize::from(sites[1].0) < count,
-                "{between}: the last site is {}",
+                "the distance {between} names a site that does not exist: the last site is {}",
                 count.saturating_sub(1)
             );
             let twice = placed.insert(sites, between.distance).is_some();
-            ensure!(!twice, "{between}: there is another distance between the two");
+            ensure!(
+                !twice,
+                "the distance {between} is given together with another one for the same two sites"
+            );
         }
         *self.shared.distances.write().unwrap_or_else(PoisonError::into_inner) = placed;
         Ok(())
@@ -146,7 +158,7 @@ impl Forwarder {
     pub fn serve(&self, door: &TcpListener) {
         for stream in door.incoming().flatten() {
             if let Err(error) = self.answer(&stream) {
-                eprintln!("the forwarder's door: {error:#}");
+                eprintln!("the forwarder could not answer a connection at its door: {error:#}");
             }
         }
     }
@@ -160,7 +172,9 @@ impl Forwarder {
         }
         let placed = match line.strip_suffix('\n') {
             Some(line) => spelt(line.trim()).map_err(anyhow::Error::msg).and_then(|it| self.place(&it)),
-            None => Err(anyhow!("a line of at most {LINE_BYTES_MAX} bytes is wanted, with its end")),
+            None => Err(anyhow!(
+                "send one line of distances, of at most {LINE_BYTES_MAX} bytes and with a line end"
+            )),
         };
         let answer = placed.map_or_else(|error| format!("{error}"), |()| String::from(OK));
         Ok(writeln!(stream, "{answer}")?)
@@ -187,11 +201,11 @@ pub fn tell(door: &str, distances: &str) -> Result<()> {
         BufReader::new(stream).take(LINE_BYTES_MAX).read_line(&mut answer)?;
         Ok(answer)
     };
-    let answer = asked().with_context(|| format!("the forwarder at {door}"))?;
+    let answer = asked().with_context(|| format!("cannot talk with the forwarder at {door}"))?;
     match answer.trim() {
         OK => Ok(()),
-        "" => bail!("the forwarder at {door} does not answer"),
-        refused => bail!("the forwarder at {door}: {refused}"),
+        "" => bail!("the forwarder at {door} closed the connection without an answer"),
+        refused => bail!("the forwarder at {door} refused the distances: {refused}"),
     }
 }
 
@@ -202,10 +216,16 @@ impl ForwarderShared {
         let Initiate { from, bytes } = Initiate::read(&mut stream)?;
         stream.set_read_timeout(None)?;
         let site = self.nodes.iter().position(|node| node.broadcast == from);
-        let site = site.with_context(|| format!("{from} is none of the nodes"))?;
-        let from = Site(u16::try_from(site).expect("there are no more nodes than sites"));
+        let site = site.with_context(|| {
+            format!(
+                "a node with the address {from} connected, which the forwarder does not know: add it with \
+                 --node"
+            )
+        })?;
+        let from = Site(u16::try_from(site).expect("every node has a site number"));
         let listens = self.nodes[usize::from(to.0)].listens;
-        let target = TcpStream::connect(listens).with_context(|| format!("the node at {listens}"))?;
+        let target = TcpStream::connect(listens)
+            .with_context(|| format!("the forwarder cannot connect to the node at {listens}"))?;
         for end in [&stream, &target] {
             end.set_nodelay(true)?;
         }

@@ -99,16 +99,22 @@ pub enum RouterRefusal {
     #[error(transparent)]
     Refound(#[from] RefoundRefusal),
     /// A generation is about to begin here.
-    #[error("a generation of the domain is about to begin here: ask again when it has")]
+    #[error(
+        "this router is about to begin a new generation of the domain: try again when the generation has \
+         begun"
+    )]
     GenerationBegins,
     /// Only a router may change the routers.
-    #[error("this router does not belong to the domain, or was taken out of it")]
+    #[error("this router is not a member of the domain, or was removed from the domain: ask another router")]
     NotRouter,
     /// No other router in reach has the whole log, so none can take over.
-    #[error("no other router could lead now: none has all that this one has, and is heard")]
+    #[error(
+        "no other router can take over now: no router that this router hears has the whole log; try again \
+         later"
+    )]
     NoSuccessor,
     /// The maximum number of changes is in progress.
-    #[error("too many changes of the routers are under way")]
+    #[error("too many changes of the set of routers are in progress: try again when some of them have ended")]
     TooMany,
 }
 

@@ -249,15 +249,18 @@ impl Dispatch {
 
     /// Reports the outcome of `at`, because every destination has confirmed or left.
     fn tell_stable(&mut self, at: Position) {
-        let route = self.route_at(at).expect("told of a routed message");
+        let route = self.route_at(at).expect("the outcome is told of a message that is routed");
         let outcome = route.outcome();
         self.tell(at, outcome);
     }
 
     /// Reports the outcome to the submitter, and to the log once no destination needs the message any longer.
     fn tell(&mut self, at: Position, outcome: Outcome) {
-        let route = self.route_at(at).expect("told of a routed message");
-        assert_eq!(route.unconfirmed, 0, "stability of {at} told before its last confirmation");
+        let route = self.route_at(at).expect("the outcome is told of a message that is routed");
+        assert_eq!(
+            route.unconfirmed, 0,
+            "the outcome of message {at} is told only after its last confirmation"
+        );
         if std::mem::replace(&mut route.is_reported, true) {
             return;
         }
@@ -336,11 +339,11 @@ impl Dispatch {
     }
 
     fn confirmed(&mut self, at: Position, place: u32, durable: bool) {
-        let route = self.route_at(at).expect("what is not confirmed is still routed");
+        let route = self.route_at(at).expect("an unconfirmed message is still routed");
         // The bit is needed only with groups; a message without groups may have many destinations.
         if !route.groups.is_empty() {
             let index = route.destinations.iter().position(|&other| other == place);
-            route.confirmed |= 1 << index.expect("it was destined there");
+            route.confirmed |= 1 << index.expect("a confirmation comes from a destination of the message");
         }
         route.unconfirmed -= 1;
         route.undurable -= u32::from(durable);
@@ -352,7 +355,7 @@ impl Dispatch {
 
     /// Notes that a message is durable at one more destination, or that the destination has left.
     fn kept(&mut self, at: Position) {
-        let route = self.route_at(at).expect("what is not durable is still routed");
+        let route = self.route_at(at).expect("a message that is not durable is still routed");
         route.undurable -= 1;
         if route.undurable == 0 && route.is_reported {
             let outcome = route.outcome();
@@ -362,7 +365,7 @@ impl Dispatch {
     }
 
     fn executed(&mut self, at: Position) {
-        let route = self.route_at(at).expect("what is not executed is still routed");
+        let route = self.route_at(at).expect("a message that is not executed is still routed");
         route.unexecuted -= 1;
         if route.unexecuted == 0 {
             let submitter = route.submitter;
@@ -374,7 +377,7 @@ impl Dispatch {
 
     /// Stops waiting for one destination's confirmation of a message.
     fn waive_confirmation(&mut self, at: Position) {
-        let route = self.route_at(at).expect("what is not confirmed is still routed");
+        let route = self.route_at(at).expect("an unconfirmed message is still routed");
         route.unconfirmed -= 1;
         if route.unconfirmed == 0 {
             self.tell_stable(at);

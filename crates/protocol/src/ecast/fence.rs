@@ -102,15 +102,18 @@ impl Policy for Fence {
     fn refusal(&self, theirs: &[u8]) -> String {
         let ours = self.generation;
         match Fence::of_pass(theirs).map(|theirs| theirs.generation) {
-            None => String::from("it shows no generation of the domain"),
+            None => String::from(
+                "the peer showed no generation of the domain, which every process of the domain has to show",
+            ),
             Some(theirs) if theirs.is_beside(ours) => format!(
-                "generation {theirs} of the domain began twice, with {:?} and here with {:?}. These are two domains by now: end \
-                 the processes of one of them",
+                "generation {theirs} of the domain began twice, at the peer with router incarnation {:?} and \
+                 here with {:?}: these are two separate domains now, so stop the processes of one of the two",
                 theirs.survivor, ours.survivor
             ),
             Some(theirs) => format!(
-                "it is of generation {theirs}, which began with {:?}, and this process of generation {ours}, which began with \
-                 {:?}: routers of an earlier one are out of the domain",
+                "the peer is of generation {theirs}, which began with router incarnation {:?}, and this \
+                 process of generation {ours}, which began with {:?}: routers of an earlier generation no \
+                 longer belong to the domain",
                 theirs.survivor, ours.survivor
             ),
         }

@@ -515,7 +515,10 @@ impl Member {
                 }
             }
             MemberCommand::Executed { through } => {
-                assert!(through <= self.delivered, "executed {through} before it was delivered");
+                assert!(
+                    through <= self.delivered,
+                    "a message is executed only after its delivery, but {through} was not delivered"
+                );
                 if through > self.executed {
                     self.executed = through;
                     self.confirm_to = self.confirm_to.or(self.leader_or_way());

@@ -126,7 +126,10 @@ impl<R: Routing> Router<R> {
     /// Probes a silent member, and asks the other routers about one that seems to have failed.
     fn look_after(&mut self, cx: &mut Context<'_>, member: ProcessId, out: &mut dyn Sink<Self>) {
         let monitor = &mut self.monitor;
-        let silence = monitor.detector.silence(member, cx.now).expect("it is watched");
+        let silence = monitor
+            .detector
+            .silence(member, cx.now)
+            .expect("the monitored member is watched by the detector");
         let is_suspect = monitor.detector.suspects(member, cx.now);
         let mut second_opinion = NO_SECOND_OPINION;
         if is_suspect {

@@ -183,7 +183,7 @@ impl<R: Routing> Order<R> {
 
     /// The newest configuration.
     pub(super) fn config(&self) -> &R::Config {
-        &self.configs.back().expect("there is always one").1
+        &self.configs.back().expect("the order always has a configuration").1
     }
 
     /// Returns the configuration that routes the message at `position`.
@@ -310,7 +310,7 @@ impl<R: Routing> Order<R> {
         let id = MessageId { sender: process, number: through + 1 };
         if self.append_one(id, Class::Control, body, learned) {
             let at = self.last();
-            self.live_messages.get_mut(at).expect("it was just appended").in_name = true;
+            self.live_messages.get_mut(at).expect("the message was just appended").in_name = true;
             learned.appended = Some((at, at));
         }
     }
@@ -339,11 +339,16 @@ impl<R: Routing> Order<R> {
         if refused.is_none()
             && let Err(refusal) = R::admit(&mut self.ledger, position, class, &body)
         {
-            assert!(changed.is_none(), "a change of the configuration was refused");
+            assert!(changed.is_none(), "no change of the configuration is refused after it was applied");
             refused = Some(Outcome::Rejected(refusal));
         }
         let sender = self.senders.entry(id.sender).or_default();
-        assert_eq!(id.number, sender.learned + 1, "S3: appended {id:?} behind {}", sender.learned);
+        assert_eq!(
+            id.number,
+            sender.learned + 1,
+            "S3: a sender's messages are appended in order, but {id:?} comes behind {}",
+            sender.learned
+        );
         sender.learned = id.number;
         if let Some(config) = changed {
             let before = R::members(self.config());
@@ -529,7 +534,7 @@ impl<R: Routing> Order<R> {
             founded: self.founded,
             malformed: self.malformed,
         };
-        postcard::to_stdvec(&state).expect("our own types always serialise").into()
+        postcard::to_stdvec(&state).expect("every type of this crate serialises").into()
     }
 
     #[expect(clippy::iter_over_hash_type, reason = "the order is lost in the map that it fills")]
@@ -544,16 +549,16 @@ impl<R: Routing> Order<R> {
     /// Replaces the state by another router's snapshot.
     pub(super) fn install(&mut self, state: &[u8]) -> Result<(), &'static str> {
         let state: Snapshot<R::Config, R::Ledger> =
-            postcard::from_bytes(state).map_err(|_| "it does not decode")?;
+            postcard::from_bytes(state).map_err(|_| "the snapshot does not decode")?;
         let live_messages = state
             .live_messages
             .checked(self.live_messages.recent_max())
-            .ok_or("its positions are out of order")?;
+            .ok_or("the positions in the snapshot are out of order")?;
         if state.configs.front().is_none_or(|(from, _)| *from > live_messages.done_through()) {
-            return Err("the configuration at its base is missing");
+            return Err("the snapshot lacks the configuration at its first position");
         }
         if !state.configs.iter().is_sorted_by(|(one, _), (other, _)| one < other) {
-            return Err("its configurations are out of order");
+            return Err("the configurations in the snapshot are out of order");
         }
         *self = Order {
             live_messages,

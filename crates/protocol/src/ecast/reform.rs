@@ -149,7 +149,8 @@ impl RecentDeliveries {
         self.bytes += block.bytes();
         self.blocks.push_back((last, block));
         while self.bytes > TAIL_BYTES_MAX {
-            let (last, oldest) = self.blocks.pop_front().expect("what is counted is kept");
+            let (last, oldest) =
+                self.blocks.pop_front().expect("blocks are kept while their bytes are counted");
             self.bytes -= oldest.bytes();
             self.behind = self.behind.max(last);
         }

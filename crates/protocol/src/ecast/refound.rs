@@ -126,21 +126,30 @@ pub struct Witness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RefoundRefusal {
     /// This process is a router, or another router feeds it the log. It may continue as a survivor.
-    #[error("this router belongs to the domain, or others feed it: nothing is lost, or it is a survivor")]
+    #[error(
+        "this router belongs to the domain, or another router sends it the log: only a fresh router can \
+         begin a generation from the members alone"
+    )]
     NotFresh,
     /// An earlier command waits for members.
-    #[error("it was asked already, and waits for members")]
+    #[error(
+        "an earlier request to begin a generation at this router still waits for members: wait until that \
+         request has ended"
+    )]
     Underway,
     /// A member hears that this router leads.
-    #[error("a member hears that {0} is the leader: nothing is lost")]
+    #[error("a member hears that router {0} is the leader: nothing is lost, and no new generation is needed")]
     LeaderLives(ProcessId),
     /// Too many members follow another founder for a majority; the value is one such founder.
-    #[error("members follow the router {0}, which was told to go on from them too: see whether it does")]
+    #[error(
+        "too many members follow router {0}, which was also asked to begin a generation from them: wait and \
+         see whether router {0} succeeds"
+    )]
     FollowsAnother(ProcessId),
     /// No more than half of the members followed in time.
     #[error(
-        "only {followed} of {named} members followed, and more than half of them have to: wait for others, or name those \
-         that are gone for good"
+        "only {followed} of {named} members followed this router, and more than half have to: wait for the \
+         other members, or name the members that are gone for good"
     )]
     Unfollowed {
         /// Number of members that followed.
@@ -149,7 +158,9 @@ pub enum RefoundRefusal {
         named: usize,
     },
     /// No following member has delivered anything from which to continue.
-    #[error("no member that followed has anything that could be gone on from")]
+    #[error(
+        "no member that followed this router has delivered any message, so there is nothing to continue from"
+    )]
     Nothing,
 }
 
@@ -239,7 +250,8 @@ fn choose_start<R: Routing>(witnesses: &BTreeMap<ProcessId, Witness>) -> Option<
         if accounts.values().all(|account| account.witness.kept_behind <= behind) {
             let stands = |account: &&MemberAccount<R::Config>| account.witness.tail.delivered <= behind;
             let least = accounts.values().filter(stands).max_by_key(|account| account.witness.tail.delivered);
-            let config = least.expect("somebody stands at the start").witness.config.clone();
+            let config =
+                least.expect("some member has delivered nothing beyond the start").witness.config.clone();
             return Some(HistoryStart { before, behind, config, accounts });
         }
         accounts.retain(|_, account| account.whole_to > behind);
@@ -383,7 +395,7 @@ impl<R: Routing> Router<R> {
         witnesses: BTreeMap<ProcessId, Witness>,
     ) -> (Gathering, Bytes) {
         let HistoryStart { before, behind, config, accounts } = start;
-        let at_ground = R::witnessed(&config).expect("it was decoded before");
+        let at_ground = R::witnessed(&config).expect("the configuration was decoded before");
         let mut gathering = Gathering::new(before, self.settings.generation, behind, cx.now, Vec::new());
         let mut sent = BTreeMap::new();
         for (who, witness) in witnesses {
@@ -413,7 +425,7 @@ impl<R: Routing> Router<R> {
             self.asked.remove(&member);
             out.forget(member);
         }
-        let id = self.commands.generation.take().expect("an operator asked for it");
+        let id = self.commands.generation.take().expect("an operator asked for the generation");
         out.emit(RouterEvent::Ended { id, result: Err(refusal.into()) });
     }
 }

@@ -142,8 +142,8 @@ impl Routers {
 
     pub(super) fn give(&mut self, to: ProcessId, input: Input<Router<Toy>>) {
         let Routers { routers, queue, ended, sought, records, removed, now, .. } = self;
-        let router = routers.get_mut(&to).expect("it is one of the routers");
-        let records = records.get_mut(&to).expect("it is one of the routers");
+        let router = routers.get_mut(&to).expect("the rig has this router");
+        let records = records.get_mut(&to).expect("the rig has this router");
         let mut durable = records.len();
         let mut out = Out { me: to, sent: Vec::new(), ended, sought, records, removed };
         let mut random = || 0x1234_5678_9abc_def0 ^ to.node;
@@ -193,17 +193,17 @@ impl Routers {
     /// Kills a router and restarts it from its disk, which holds the first `durable` records and the
     /// generation that it has entered. Its links break.
     pub(super) fn restart(&mut self, router: ProcessId, durable: usize) {
-        let records = self.records.get_mut(&router).expect("it is one of the routers");
+        let records = self.records.get_mut(&router).expect("the rig has this router");
         records.truncate(durable);
         let bytes = records.iter().map(|record| {
             let mut bytes = BytesMut::new();
             record.encode(&mut bytes);
             bytes.freeze()
         });
-        let router = self.routers.get_mut(&router).expect("it is one of the routers");
+        let router = self.routers.get_mut(&router).expect("the rig has this router");
         let (me, settings) = (peer(router.log().me().node), router.settings.clone());
         let paxos = Paxos::recover(me, settings.paxos.clone(), bytes, self.now);
-        let paxos = paxos.expect("records follow from each other").expect("some are durable");
+        let paxos = paxos.expect("records follow from each other").expect("the router has durable records");
         *router = Router::new(paxos, BTreeSet::new(), settings);
     }
 
@@ -223,7 +223,7 @@ impl Routers {
     pub(super) fn run_until(&mut self, done: impl Fn(&Routers) -> bool) {
         let end = self.now + Duration::from_secs(60);
         while !done(self) {
-            assert!(self.now < end, "it comes about within a minute: {:?}", self.ended);
+            assert!(self.now < end, "the wanted state comes about within a minute: {:?}", self.ended);
             self.step();
         }
     }
@@ -237,7 +237,8 @@ impl Routers {
             self.give(id, Input::Drained);
         }
         for _ in 0..self.queue.len() {
-            let (from, to, message) = self.queue.pop_front().expect("it is counted");
+            let (from, to, message) =
+                self.queue.pop_front().expect("the queue has as many messages as were counted");
             let heard =
                 self.silent != Some(from) && self.silent != Some(to) && !self.cut.contains(&(from, to));
             if from == to || heard {
@@ -247,7 +248,7 @@ impl Routers {
     }
 
     pub(super) fn leader(&self) -> ProcessId {
-        *self.routers.iter().find(|(_, router)| router.is_leader()).expect("somebody leads").0
+        *self.routers.iter().find(|(_, router)| router.is_leader()).expect("one of the routers leads").0
     }
 
     /// Returns the routers that do not lead.

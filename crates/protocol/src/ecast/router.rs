@@ -624,7 +624,7 @@ impl<R: Routing> Router<R> {
                     self.tell(from, Message::InjectRefused { token }, out);
                 }
             }
-            _ => unreachable!("no other message is a member's"),
+            _ => unreachable!("members send no other message"),
         }
     }
 

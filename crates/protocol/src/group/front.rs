@@ -139,7 +139,8 @@ impl Front {
     /// first send is soft, or there is none.
     pub(super) fn submit(&mut self) -> Option<(u64, Strength, Pack)> {
         self.first().filter(|first| first.strength != Strength::Soft)?;
-        let PendingSend { id, strength, pack } = self.queue.pop_front().expect("it is the first");
+        let PendingSend { id, strength, pack } =
+            self.queue.pop_front().expect("the first send was just looked at");
         self.last += 1;
         self.submitted.insert(self.last, (id, pack.bytes().len()));
         Some((self.last, strength, pack))

@@ -606,7 +606,10 @@ impl Member {
             if matches!(fate, MessageFate::Waits) {
                 break;
             }
-            let waiting = self.ordered.pop_front().expect("it is the first");
+            let waiting = self
+                .ordered
+                .pop_front()
+                .expect("the queue is not empty, because its first entry was just looked at");
             self.confirmed = self.confirmed.saturating_sub(1);
             self.confirmed_through = self.confirmed_through.max(waiting.at);
             self.passed = waiting.at;
@@ -615,7 +618,7 @@ impl Member {
             if matches!(fate, MessageFate::Delivered) {
                 self.deliver_one(scene, waiting);
             } else {
-                assert_ne!(waiting.sender, self.me, "voided: an own message, though this process survives");
+                assert_ne!(waiting.sender, self.me, "no message of a surviving sender is voided");
             }
         }
         moved
@@ -651,7 +654,12 @@ impl Member {
         for sender in senders {
             let limit =
                 self.limit.as_ref().map_or(u64::MAX, |limit| limit.get(&sender).copied().unwrap_or(0));
-            let mut next = || self.streams.get_mut(sender).expect("it was listed").deliver(limit, through);
+            let mut next = || {
+                self.streams
+                    .get_mut(sender)
+                    .expect("every listed sender has a stream")
+                    .deliver(limit, through)
+            };
             while let Some((first, pack)) = next() {
                 moved = true;
                 self.meter.count(1);
@@ -720,10 +728,11 @@ impl Member {
         while front.first().is_some_and(|first| first.strength == Strength::Soft)
             && stream.bytes < scene.settings.window_bytes
         {
-            let PendingSend { id, pack, .. } = front.pop().expect("it is the first");
+            let PendingSend { id, pack, .. } =
+                front.pop().expect("the queue is not empty, because its first entry was just looked at");
             let first = stream.received() + 1;
             let fit = stream.take(first, Soft { after, pack: pack.clone() }, 0);
-            assert_eq!(fit, TakeResult::Next, "it is the sender's next");
+            assert_eq!(fit, TakeResult::Next, "a process's own soft message is the next in its stream");
             stream.delivered = stream.received();
             self.meter.count(1);
             self.receipts.owe();

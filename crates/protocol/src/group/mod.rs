@@ -718,28 +718,28 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The send was never sent: retry freely.
-    #[error("not sent")]
+    #[error("the message was not sent: it may be sent again")]
     NotSent,
     /// The send may have taken effect.
-    #[error("it may have taken effect")]
+    #[error("the request may have taken effect")]
     MaybeApplied,
     /// This process is out of touch with the routers. A message was not sent: retry in touch.
-    #[error("out of touch with the routers")]
+    #[error("this process is out of touch with the routers: try again later")]
     OutOfTouch,
     /// This process was cut off; it must come back as a new one.
-    #[error("this process was dropped from its groups")]
+    #[error("this process was dropped from its groups: join them again as a new process")]
     Wedged,
     /// The process is not in this group, or is about to leave it.
-    #[error("not a member of the group")]
+    #[error("this process is not a member of the group")]
     NotMember,
     /// The process is in this group, or about to join it.
-    #[error("a member of the group already")]
+    #[error("this process is a member of the group already")]
     AlreadyMember,
     /// Nobody is in the group, or has its state, and a newer checkpoint than the offered one is known.
-    #[error("a newer checkpoint is known: {0}")]
+    #[error("the group has a newer checkpoint than this process offered: {0}")]
     Stale(Mark),
     /// The message is too long, or too many wait.
-    #[error("over the limit of {0} bytes")]
+    #[error("the message is too long, or too many messages wait: the limit is {0} bytes")]
     Full(usize),
     /// The process did not get into the group: updates came faster than the state arrived and the host
     /// applied them.
@@ -769,8 +769,8 @@ impl fmt::Display for Backlog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "the group sends {} bytes a second, more than this member could take over in {:.1} s: over {} bytes wait \
-             behind the state",
+            "the group sends {} bytes a second, more than this process could take over in the {:.1} s since \
+             it asked for the state: more than {} bytes wait for the state, so this process does not join",
             self.bytes_per_second(),
             self.during.as_secs_f64(),
             self.limit

@@ -464,9 +464,9 @@ impl Process {
         let former = address_of(self);
         let (new, gone) = match self.with(now, group, change) {
             None => return,
-            Some(true) => self.members.get_mut(&group).expect("it was called").reach(),
+            Some(true) => self.members.get_mut(&group).expect("the member was just called").reach(),
             Some(false) => {
-                let member = self.members.remove(&group).expect("it was called");
+                let member = self.members.remove(&group).expect("the member was just called");
                 self.numbered = self.numbered.max(member.numbered());
                 let failed = self.kept.extract_if(.., |(of, ..)| *of == group);
                 let failed = failed.map(|(.., id)| Event::Done { id, result: Err(Failure::MaybeApplied) });
@@ -484,7 +484,10 @@ impl Process {
                 }
             }
             if let Some(former) = former {
-                let groups = self.listens.get_mut(&former).expect("what a group has is listened to");
+                let groups = self
+                    .listens
+                    .get_mut(&former)
+                    .expect("this process listens to every address of its groups");
                 *groups -= 1;
                 if *groups == 0 {
                     self.listens.remove(&former);
@@ -500,7 +503,7 @@ impl Process {
             }
         }
         for peer in gone {
-            let shared = self.peers.get_mut(&peer).expect("a neighbour is counted");
+            let shared = self.peers.get_mut(&peer).expect("every neighbour is counted");
             *shared -= 1;
             if *shared == 0 {
                 self.part(peer, out);

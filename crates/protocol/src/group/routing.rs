@@ -286,7 +286,9 @@ impl<'de> Deserialize<'de> for Roster {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut fields: A) -> Result<Roster, A::Error> {
                 fn next<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(fields: &mut A) -> Result<T, A::Error> {
-                    fields.next_element()?.ok_or_else(|| A::Error::custom("a roster is cut off"))
+                    fields
+                        .next_element()?
+                        .ok_or_else(|| A::Error::custom("the roster of groups ends too early"))
                 }
                 let mut changed: Position = next(&mut fields)?;
                 let with_addresses = changed == WITH_ADDRESSES;

@@ -26,7 +26,7 @@ impl Pack {
     pub fn of(update: &[u8]) -> Pack {
         let mut writer = PackWriter::default();
         writer.push(update);
-        writer.finish().expect("one was put in")
+        writer.finish().expect("a pack with an update is not empty")
     }
 
     /// Reads the whole updates at the beginning of these bytes. Returns `None` if there are none, and whether

@@ -375,7 +375,7 @@ impl Group {
     }
 
     fn install(&mut self, at: Position, survivors: &[ProcessId]) {
-        let change = self.change.take().expect("a change ends here");
+        let change = self.change.take().expect("an install ends a change of the view");
         let old = std::mem::take(&mut self.view);
         let is_whole = |entry: &ViewMember| {
             let reported = change.reports.get(&entry.peer.id).is_some_and(|report| report.whole);

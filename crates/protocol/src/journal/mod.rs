@@ -280,7 +280,7 @@ impl Journal {
         let ticket = Ticket(self.last.0 + 1);
         self.frame(RECORD, ticket, |out| record.encode(out));
         self.last = ticket;
-        self.segments.back_mut().expect("there is always one").last = ticket;
+        self.segments.back_mut().expect("a journal always has a segment").last = ticket;
         ticket
     }
 
@@ -292,7 +292,7 @@ impl Journal {
 
     /// Notes that everything handed out up to `through` is durable.
     pub fn synced(&mut self, through: Ticket) {
-        assert!(through <= self.last, "what is durable was appended");
+        assert!(through <= self.last, "a record is appended before it is durable");
         self.durable = self.durable.max(through);
     }
 
@@ -332,8 +332,11 @@ impl Journal {
     /// Drops records before `before`, except those in `kept`, which is in ascending order. Returns the
     /// segments to remove, oldest first.
     pub fn collect(&mut self, before: Ticket, kept: &[Ticket]) -> Vec<u64> {
-        assert!(before <= self.durable, "what takes the place of older records is durable first");
-        assert!(self.settings.gaps || kept.is_empty(), "records are collected from the front");
+        assert!(
+            before <= self.durable,
+            "older records go only after the records that replace them are durable"
+        );
+        assert!(self.settings.gaps || kept.is_empty(), "a journal without gaps is collected from the front");
         let newest = self.writing().number;
         let holds = |it: &Segment| {
             kept.get(kept.partition_point(|kept| *kept < it.first)).is_some_and(|kept| *kept <= it.last)
@@ -346,7 +349,7 @@ impl Journal {
     }
 
     fn writing(&self) -> Segment {
-        *self.segments.back().expect("there is always one")
+        *self.segments.back().expect("a journal always has a segment")
     }
 
     fn hand_out(&mut self) {
@@ -364,7 +367,8 @@ impl Journal {
         let begin = self.buffer.len();
         // No client writes where headers stand, and the owner must be readable without the secret.
         let secret = if magic == HEADER { 0 } else { self.settings.key.secret };
-        let behind = u32::try_from(ticket.0 - self.durable.0).expect("what waits for a disk is bounded");
+        let behind = u32::try_from(ticket.0 - self.durable.0)
+            .expect("the number of records that wait for the disk is bounded");
         let mut unfinished = Unfinished { buffer: &mut self.buffer, begin, whole: false };
         let buffer = &mut *unfinished.buffer;
         buffer.put_u32_le(magic);
@@ -374,7 +378,7 @@ impl Journal {
         buffer.put_u32_le(0);
         contents(buffer);
         let length = buffer.len() - begin - FRAME_HEAD;
-        assert!(length <= RECORD_BYTES_MAX, "its owner bounds a record: {length} bytes");
+        assert!(length <= RECORD_BYTES_MAX, "a record is within the limit of its size: {length} bytes");
         let length = length as u32;
         let frame = &mut buffer[begin..];
         frame[4..8].copy_from_slice(&length.to_le_bytes());

@@ -54,7 +54,7 @@ pub enum Damage {
     #[error("segment {0} of the journal is missing")]
     Missing(u64),
     /// The journal belongs to another process or domain.
-    #[error("the journal belongs to another: {owner:?}")]
+    #[error("the journal belongs to another process or domain: {owner:?}")]
     Foreign {
         /// The owner of the journal.
         owner: Owner,

@@ -333,7 +333,7 @@ impl Cell {
     fn ask(&self, requests: Vec<(CellNumber, Request)>, out: &mut dyn Sink<Cell>) {
         let after = self.cover();
         for (to, request) in requests {
-            let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
+            let peer = self.layout.cell(to).expect("only cells of the layout are asked").peer.id;
             out.send(Destination::One(peer), Message::Request(request), after);
         }
     }

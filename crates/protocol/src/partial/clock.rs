@@ -31,7 +31,10 @@ impl Stamp {
 
 /// A stamp is further ahead of a wall clock than is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("a stamp is {ahead:?} ahead of the wall clock, and {allowed:?} are allowed")]
+#[error(
+    "a stamp is {ahead:?} ahead of this machine's wall clock, and at most {allowed:?} are allowed: set the \
+     clocks of the machines"
+)]
 pub struct Skewed {
     /// The time by which the stamp is ahead.
     pub ahead: Duration,
@@ -73,7 +76,7 @@ impl Clock {
     pub fn issue(&mut self, cell: CellNumber, floor: Stamp, now: Time) -> Result<Stamp, Skewed> {
         let time = self.last.max(floor.time).saturating_add(1).max(self.wall(now));
         self.check(time, now)?;
-        assert!(time > self.last, "stamp {time} issued again");
+        assert!(time > self.last, "every stamp is issued once, but {time} is not new");
         self.last = time;
         self.issued = time;
         Ok(Stamp { time, cell })

@@ -413,7 +413,7 @@ impl Coordinator {
                 if turn.layout.map(running.map).is_none() {
                     return;
                 }
-                let oldest = running.oldest().expect("it is a write");
+                let oldest = running.oldest().expect("only a write has an oldest stamp to wait for");
                 for owner in missing(&running, lacking, turn) {
                     if self.hints.keep(owner, running.map, &running.key, (&entry, oldest), turn.now) {
                         turn.lacking.push(owner);
@@ -460,11 +460,11 @@ impl Coordinator {
     fn keep(&mut self, round: Round, running: Box<RunningOperation>) {
         self.timers.insert((running.timer, round));
         let before = self.running.insert(round, running);
-        assert!(before.is_none(), "a round's number is used again");
+        assert!(before.is_none(), "a round's number is used once");
     }
 
     fn remove(&mut self, round: Round) -> Box<RunningOperation> {
-        let running = self.running.remove(&round).expect("what has a timer or was found is there");
+        let running = self.running.remove(&round).expect("an operation with a timer is running");
         self.timers.remove(&(running.timer, round));
         running
     }

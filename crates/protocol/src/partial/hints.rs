@@ -259,7 +259,7 @@ impl Hints {
         if !hints.get(at).is_some_and(done) {
             return false;
         }
-        let hint = hints.remove(at).expect("it was found");
+        let hint = hints.remove(at).expect("the hint was found at this place");
         self.counts.bytes -= hint.bytes;
         self.counts.kept -= 1;
         if hints.is_empty() {

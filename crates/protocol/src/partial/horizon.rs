@@ -168,7 +168,8 @@ impl Horizons {
     pub(super) fn settle(&mut self, wall: u64, oldest: Option<u64>) -> u64 {
         assert!(
             oldest.is_none_or(|oldest| oldest > self.through),
-            "a write of {oldest:?} is on its way, and all through {} was said to have ended",
+            "no write is on its way below the horizon, but there is a write of {oldest:?}, and the horizon \
+             is {}",
             self.through
         );
         let through = oldest.map_or(wall, |oldest| wall.min(oldest - 1));
@@ -203,7 +204,11 @@ impl Horizons {
 
     /// Records that this cell has compared its keys with all others and so reached `target`.
     pub(super) fn reach(&mut self, target: Horizon) {
-        assert!(target.includes(self.own), "{target:?} is reached after {:?}", self.own);
+        assert!(
+            target.includes(self.own),
+            "a cell's horizon only grows, but {target:?} does not include {:?}",
+            self.own
+        );
         self.own = target;
     }
 

@@ -52,7 +52,7 @@ impl RunningOperation {
 
     /// Goes on once an increment has read its key: adds to the coordinator's tally, or begins one.
     pub(super) fn count(&mut self, found: Entry, context: &mut OperationContext<'_>) -> OperationStep {
-        let added = self.added().expect("an increment");
+        let added = self.added().expect("only an increment is counted");
         let clocks = (context.wall, context.through, self.past);
         let mut continued = context.memory.continued(&self.tally_key(), &found, context.me, clocks);
         let mut known = found.clone();
@@ -116,7 +116,7 @@ impl RunningOperation {
         let (begun, tally, seen) = match continued {
             Some(Continued { begun, tally, seen }) => (begun, Tally { stamp, ..tally }, seen),
             None => {
-                let sum = self.added().expect("an increment");
+                let sum = self.added().expect("only an increment is counted");
                 (stamp, Tally { stamp, sum, firm, sole: false }, false)
             }
         };

@@ -196,29 +196,29 @@ pub enum LayoutRefusal {
     #[error("this process is a cell already")]
     Known,
     /// The member has no tokens, has too many, has one twice, or has one of another cell.
-    #[error("a cell needs 1 to {TOKENS_MAX} tokens, and none that is taken")]
+    #[error("a cell needs 1 to {TOKENS_MAX} different tokens, and none that another cell has")]
     Tokens,
     /// A map was created already: a new cell would own keys without having them, and the keys of a removed
     /// cell would be lost.
-    #[error("cells are added and removed before the first map is created, and not any more")]
+    #[error("cells can be added and removed only before the first map is created")]
     Serving,
     /// There is no such cell.
     #[error("there is no such cell")]
     NoCell,
     /// The cell is not arriving.
-    #[error("the cell is not arriving")]
+    #[error("the cell's arrival is complete already, or has not begun")]
     NotArriving,
     /// The map's id is or was used.
-    #[error("the map's id is or was used")]
+    #[error("the map's id belongs to another map, or did before: use a new id")]
     MapUsed,
     /// There are [`MAPS_MAX`] maps.
-    #[error("there are {MAPS_MAX} maps: drop one first")]
+    #[error("the domain has {MAPS_MAX} maps already, and no more are possible: drop a map first")]
     TooManyMaps,
     /// There is no such map.
     #[error("there is no such map")]
     NoMap,
     /// A site has fewer cells than the map wants copies there.
-    #[error("site {} has {cells} cells, and {wanted} copies are wanted there", site.0)]
+    #[error("site {} has {cells} cells, too few for the {wanted} copies that the map wants there", site.0)]
     TooFewCells {
         /// The site.
         site: Site,
@@ -228,7 +228,7 @@ pub enum LayoutRefusal {
         wanted: usize,
     },
     /// The map has no copies, or too many.
-    #[error("a map has 1 to {} copies", Owners::MAX)]
+    #[error("a map must have 1 to {} copies", Owners::MAX)]
     Copies,
 }
 

@@ -273,7 +273,7 @@ impl RunningOperation {
             self.stage = OperationStage::Asking { told: Share::NONE, newest: Stamp::ZERO };
             let candidates = context.reachable.and(context.settled);
             let asked = Level::Quorum.choose(&self.owners, candidates, &self.preferred, context.site);
-            return OperationStep::Wait(asked.expect("a quorum level includes a quorum"));
+            return OperationStep::Wait(asked.expect("the level was found available, and includes a quorum"));
         }
         match self.write_above(Stamp::ZERO, false, context) {
             Ok(step) => step,
@@ -285,8 +285,12 @@ impl RunningOperation {
     pub(super) fn begin_read(&mut self, repairs_all: bool, context: &OperationContext<'_>) -> OperationStep {
         let candidates = context.reachable.and(context.settled);
         let chosen = self.level.choose(&self.owners, candidates, &self.preferred, context.site);
-        let chosen = chosen.expect("the level was found available");
-        let first = self.preferred.iter().find(|index| chosen.has(**index)).expect("a level needs somebody");
+        let chosen = chosen.expect("the level was found available before");
+        let first = self
+            .preferred
+            .iter()
+            .find(|index| chosen.has(**index))
+            .expect("every level asks at least one owner");
         let whole = Share::NONE.with(*first);
         self.stage = OperationStage::Reading { copies: SmallVec::new(), whole, repairs_all, answered: false };
         OperationStep::Wait(if repairs_all { candidates } else { chosen })
@@ -527,8 +531,8 @@ impl RunningOperation {
         context: &mut OperationContext<'_>,
     ) -> Result<OperationStep, Skewed> {
         let stamp = (context.issue)(floor)?;
-        assert!(stamp > floor, "a write's stamp is above those that it was told");
-        let entry = self.draft.as_ref().expect("only writes are written").stamped(stamp);
+        assert!(stamp > floor, "a write's stamp is above all stamps that it was told of");
+        let entry = self.draft.as_ref().expect("only a write has a draft to be stamped").stamped(stamp);
         let (held, newer) = (Share::NONE, Stamp::ZERO);
         self.stage = OperationStage::Writing { stamp, entry, held, newer, last, answered: false };
         Ok(OperationStep::Round(context.reachable))

@@ -261,13 +261,15 @@ impl Repair {
         if talk.asked.as_ref().is_none_or(|(asked, ..)| *asked != round) {
             return Err(answer);
         }
-        let (_, _, question) = talk.asked.take().expect("it was looked at");
+        let (_, _, question) = talk.asked.take().expect("the entry was just looked at");
         let message = Message::Answer { round, answer };
         let mut bytes = wire_bytes(&message);
-        let Message::Answer { answer, .. } = message else { unreachable!("it was made one") };
+        let Message::Answer { answer, .. } = message else {
+            unreachable!("the message was made of this variant")
+        };
         let fits = match (question, answer) {
             (CompareQuestion::Compare(arcs), Answer::Compared(parts)) if parts.len() == arcs.len() => {
-                let map = talk.map.expect("a map is compared");
+                let map = talk.map.expect("a comparison has a map");
                 let mut gifts = BTreeSet::new();
                 let fits = arcs
                     .into_iter()
@@ -280,7 +282,7 @@ impl Repair {
                 fits
             }
             (CompareQuestion::Fetch(tokens), Answer::Copied { entries, next }) => {
-                let map = talk.map.expect("a map is compared");
+                let map = talk.map.expect("a comparison has a map");
                 let through = next.as_ref().map(|key| Token::of(map, key));
                 let left = tokens.into_iter().filter(|token| through.is_some_and(|through| *token > through));
                 talk.wanted.extend(left);
@@ -362,9 +364,9 @@ impl Repair {
         let serving = self.serving.is_some_and(|(_, until)| grounds.now < until);
         loop {
             let round = self.round.as_mut()?;
-            assert_eq!(round.layout, grounds.layout.version(), "a round of another layout goes on");
+            assert_eq!(round.layout, grounds.layout.version(), "a round of comparisons ends with its layout");
             let Some(cell) = round.left.front().copied() else {
-                let round = self.round.take().expect("it was looked at");
+                let round = self.round.take().expect("the entry was just looked at");
                 self.counts.rounds += u64::from(round.whole);
                 self.counts.broken += u64::from(!round.whole);
                 self.next_at =
@@ -446,7 +448,7 @@ impl CellComparison {
             let (map, arcs) = self.maps.pop_front()?;
             (self.map, self.unexplored, self.open) = (Some(map), arcs.len(), arcs);
         }
-        let map = self.map.expect("its arcs are asked about");
+        let map = self.map.expect("a comparison that asks about arcs has a map");
         if self.open.is_empty() || self.wanted.len() >= TOKENS_MAX {
             let behind = self.wanted.iter().nth(TOKENS_MAX).copied();
             let rest = behind.map_or_else(BTreeSet::new, |behind| self.wanted.split_off(&behind));
@@ -510,7 +512,7 @@ impl CellComparison {
 fn ask(to: CellNumber, request: Request, grounds: &mut RepairContext<'_>) -> u64 {
     let message = Message::Request(request);
     let bytes = wire_bytes(&message);
-    let Message::Request(request) = message else { unreachable!("it was made one") };
+    let Message::Request(request) = message else { unreachable!("the message was made of this variant") };
     grounds.out.push((to, request));
     bytes
 }

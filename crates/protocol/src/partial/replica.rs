@@ -138,7 +138,7 @@ pub struct Replica {
 impl Replica {
     /// Returns a replica that keeps nothing yet.
     pub fn new(limits: Limits) -> Replica {
-        assert!(limits.place_bytes_max < u32::MAX as usize, "the length of an entry has 32 bits");
+        assert!(limits.place_bytes_max < u32::MAX as usize, "the limit of an entry's size fits into 32 bits");
         Replica {
             limits,
             maps: BTreeMap::new(),
@@ -249,7 +249,7 @@ impl Replica {
     pub fn adopt(&mut self, layout: &Layout) {
         let dropped: Vec<_> = self.maps.keys().copied().filter(|map| layout.map(*map).is_none()).collect();
         for map in dropped {
-            let kept = self.maps.remove(&map).expect("its key is there");
+            let kept = self.maps.remove(&map).expect("the map's id was just taken from the keys");
             self.bytes -= kept.range(Arc::WHOLE).map(|it| Store::bytes(it.key, &it.entry())).sum::<usize>();
         }
     }
@@ -262,7 +262,9 @@ impl Replica {
         }
         let held = || self.entry(request.map, &request.key);
         match request.demand {
-            Demand::Copy { .. } => unreachable!("the cell, which knows the owners, answers that"),
+            Demand::Copy { .. } => {
+                unreachable!("a demand for copies is answered by the cell, which knows the owners")
+            }
             Demand::List { behind } => {
                 let (keys, through) = self.list(request.map, behind, clock.wall(now));
                 Answer::Listed { keys, through }

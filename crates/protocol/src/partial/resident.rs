@@ -117,10 +117,10 @@ pub enum Unchanged {
     #[error(transparent)]
     Refused(#[from] ChangeRefusal),
     /// The change was not sent, because this process is no longer a member.
-    #[error("this process does not belong to the domain any more")]
+    #[error("this process no longer belongs to the domain, so the change was not sent")]
     Out,
     /// The change may have been made.
-    #[error("it may have come about: this process was cut off before it was told")]
+    #[error("the change may have been made: this process was cut off before the outcome reached it")]
     Unknown,
 }
 
@@ -368,7 +368,10 @@ impl Resident {
             (Some(before), _) => match Maps::apply(before, at, id.sender, body) {
                 Ok(changed) => changed,
                 Err(refusal) => {
-                    panic!("a change that the routing refused ({refusal:?}) was delivered at {at}")
+                    panic!(
+                        "no change that the routing refuses is delivered, but {refusal:?} was delivered at \
+                         {at}"
+                    )
                 }
             },
             (None, Some(attachment)) => postcard::from_bytes(&attachment).ok(),
@@ -448,7 +451,7 @@ impl Resident {
                 out.emit(Event::Changed { id, result: Err(Unchanged::Out) });
             }
             Command::Change { id, change } => {
-                assert!(id <= NAME_MAX, "{id:?} is no name of a user's");
+                assert!(id <= NAME_MAX, "the ids of users' changes are small, but {id:?} is not");
                 let body = change.encode();
                 self.asked.push_back((id, *change));
                 if let Some(disk) = &mut self.disk {

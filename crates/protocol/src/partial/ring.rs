@@ -50,7 +50,7 @@ impl Owners {
         assert!(owners.len() <= Owners::MAX, "{} owners", owners.len());
         let repeated =
             |(index, owner): (usize, &Owner)| owners[..index].iter().any(|it| it.cell == owner.cell);
-        assert!(!owners.iter().enumerate().any(repeated), "a cell owns a key twice: {owners:?}");
+        assert!(!owners.iter().enumerate().any(repeated), "a cell owns a key at most once: {owners:?}");
         Owners(owners)
     }
 
@@ -220,7 +220,7 @@ fn walk_up(walk: impl Iterator<Item = Owner>, copies: &Copies) -> Owners {
             }
         }
     }
-    assert_eq!(taken.len(), copies.total(), "the layout has too few cells for its copies");
+    assert_eq!(taken.len(), copies.total(), "the layout has enough cells for the copies of its maps");
     Owners::new(taken)
 }
 

@@ -84,22 +84,22 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ChangeRefusal {
     /// The bytes do not decode as a change.
-    #[error("these bytes are no change of maps")]
+    #[error("the message does not decode as a change of maps")]
     Malformed,
     /// The message carries data, which does not go through this order.
-    #[error("data does not go through the order of maps")]
+    #[error("the message carries data, and a domain of maps orders only changes of its maps and members")]
     Data,
     /// No member has this id.
-    #[error("there is no such member")]
+    #[error("the domain has no such member")]
     NoMember,
     /// Another map has this name.
-    #[error("a map with this name exists")]
+    #[error("a map with this name exists already")]
     NameTaken,
     /// No map has this name.
     #[error("there is no map with this name")]
     NoMap,
     /// The name is empty or longer than [`NAME_BYTES_MAX`].
-    #[error("a name has 1 to {NAME_BYTES_MAX} bytes")]
+    #[error("a map's name must have 1 to {NAME_BYTES_MAX} bytes")]
     Name,
     /// The layout refuses the change.
     #[error(transparent)]
@@ -133,7 +133,7 @@ pub struct MemberEntry {
 impl Change {
     /// Returns the byte form.
     pub fn encode(&self) -> Bytes {
-        postcard::to_stdvec(self).expect("our own types always serialise").into()
+        postcard::to_stdvec(self).expect("every type of this crate serialises").into()
     }
 
     /// Decodes a change. Returns `None` if the bytes are no change.
@@ -308,7 +308,7 @@ impl Routing for Maps {
 
     fn attachment(roster: &Roster, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
         let joins = id.sender == destination && matches!(Change::decode(body), Some(Change::Join { .. }));
-        joins.then(|| postcard::to_stdvec(roster).expect("our own types always serialise").into())
+        joins.then(|| postcard::to_stdvec(roster).expect("every type of this crate serialises").into())
     }
 }
 

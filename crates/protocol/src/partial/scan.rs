@@ -250,7 +250,7 @@ impl Scans {
         running.take(from, answer, context);
         if running.piece.as_ref().is_some_and(|piece| piece.doubts.is_empty()) {
             let running = self.remove(round, context.now);
-            let piece = running.piece.expect("it was looked at");
+            let piece = running.piece.expect("the scan's piece was just looked at");
             context.ended.push((running.scan.id, piece.told()));
         } else if running.piece.is_some() && may_read(&mut self.reading, round) {
             running.ask(round, context);
@@ -262,7 +262,7 @@ impl Scans {
         if self.reading.remove(&round) {
             self.look_at = now;
         }
-        self.running.remove(&round).expect("it was found")
+        self.running.remove(&round).expect("the scan was found in the table of running scans")
     }
 
     /// Handles a broken link to a cell: the cell is asked again.

@@ -53,7 +53,7 @@ impl Packed<'_> {
 
     /// Returns the decoded entry, in memory of its own.
     pub(super) fn entry(&self) -> Entry {
-        Entry::decode(&mut Bytes::copy_from_slice(self.entry)).expect("it was packed here")
+        Entry::decode(&mut Bytes::copy_from_slice(self.entry)).expect("the entry was packed by this store")
     }
 
     fn print(&self) -> u64 {

@@ -152,7 +152,7 @@ impl Tree {
     fn split(&mut self, at: usize, arc: Arc, entries: impl Iterator<Item = (Token, u64)>) {
         let children = self.nodes.len();
         self.nodes.resize(children + CHILDREN, TreeNode::default());
-        self.nodes[at].children = u32::try_from(children).expect("far fewer nodes than entries");
+        self.nodes[at].children = u32::try_from(children).expect("a tree has fewer nodes than a u32 counts");
         for (token, print) in entries {
             self.nodes[children + child_of(arc, token)].sum.replace(None, Some(print));
         }

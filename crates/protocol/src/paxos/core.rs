@@ -236,7 +236,11 @@ impl Core {
 
     /// Phase 1b: takes part in no ballot below this one from now on.
     pub(super) fn promise(&mut self, ballot: Ballot, out: &mut dyn Sink<Paxos>) -> Ticket {
-        assert!(ballot >= self.promised, "promised below promise: {ballot} < {}", self.promised);
+        assert!(
+            ballot >= self.promised,
+            "a promise is never below an earlier one: {ballot} < {}",
+            self.promised
+        );
         self.promised = ballot;
         self.round = self.round.max(ballot.round);
         let record = Record::Promised(ballot);
@@ -255,16 +259,20 @@ impl Core {
         values: &[Value],
         out: &mut dyn Sink<Paxos>,
     ) -> Ticket {
-        assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
+        assert!(
+            ballot >= self.promised,
+            "no value is accepted below a promise: {ballot} < {}",
+            self.promised
+        );
         assert!(ballot > self.accepted, "a log is replaced at most once per ballot");
-        assert!(start <= self.chosen, "what is not known to be chosen is replaced, not kept");
+        assert!(start <= self.chosen, "values that are not known to be chosen are replaced");
         let keep = self.chosen;
         self.log.truncate(keep);
         let skip = (keep.0 - start.0) as usize;
         for value in values.iter().skip(skip) {
             assert!(
                 self.members_open().is_none(),
-                "something is proposed behind an open change of the members"
+                "no value is proposed behind an open change of the members"
             );
             self.log.push(value.clone());
         }
@@ -275,13 +283,17 @@ impl Core {
 
     /// Phase 2b: accepts values behind the end of the log.
     pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
-        assert!(ballot >= self.promised, "accepted below promise: {ballot} < {}", self.promised);
-        assert!(ballot == self.accepted, "what is accepted continues the log of its ballot");
+        assert!(
+            ballot >= self.promised,
+            "no value is accepted below a promise: {ballot} < {}",
+            self.promised
+        );
+        assert!(ballot == self.accepted, "accepted values continue the log of their ballot");
         let start = self.log.last();
         for value in &values {
             assert!(
                 self.members_open().is_none(),
-                "something is proposed behind an open change of the members"
+                "no value is proposed behind an open change of the members"
             );
             self.log.push(value.clone());
         }
@@ -299,7 +311,7 @@ impl Core {
     ) {
         assert!(
             start <= self.chosen,
-            "chosen values leave a gap: they come behind {start}, known is {}",
+            "chosen values leave no gap: these come behind slot {start}, and slots are known up to {}",
             self.chosen
         );
         let skip = (self.chosen.0 - start.0) as usize;
@@ -309,7 +321,7 @@ impl Core {
             if self.log.value(slot).is_some_and(|held| held != value) {
                 // A higher ballot chose another value than the one accepted here, so everything behind the
                 // accepted one is dead.
-                assert!(slot > self.chosen, "two values chosen for {slot}");
+                assert!(slot > self.chosen, "one value is chosen for a slot, but slot {slot} has two");
                 self.log.truncate(Slot(slot.0 - 1));
             }
             if self.log.last() < slot {
@@ -326,11 +338,11 @@ impl Core {
 
     /// Learns the log's values up to `through`, which are chosen.
     pub(super) fn learn(&mut self, through: Slot, out: &mut dyn Sink<Paxos>) {
-        assert!(through <= self.log.last(), "learned what is not held");
+        assert!(through <= self.log.last(), "only values that this process holds are learned");
         while self.chosen < through {
             let slot = self.chosen.next();
             self.chosen = slot;
-            match self.log.value(slot).expect("what is learned is in the log") {
+            match self.log.value(slot).expect("a learned value is in the log") {
                 Value::Payloads(payloads) => {
                     out.emit(Event::Learned { slot, payloads: payloads.to_vec() });
                 }
@@ -389,7 +401,7 @@ impl Core {
         if (incoming.bytes.len() as u64) < total {
             return Some(incoming.bytes.len() as u64);
         }
-        let state = self.incoming.take().expect("it was just completed").bytes.freeze();
+        let state = self.incoming.take().expect("the incoming snapshot was just completed").bytes.freeze();
         self.taught = self.taught.max(ballot);
         self.install(slot, members.clone(), state.clone(), out);
         self.persist(Record::Installed { ballot, slot, members: members.into(), state }, out);
@@ -404,7 +416,7 @@ impl Core {
         state: Bytes,
         out: &mut dyn Sink<Paxos>,
     ) {
-        assert!(slot > self.chosen, "a snapshot from the past");
+        assert!(slot > self.chosen, "a snapshot is newer than the log that it replaces");
         if self.log.last() >= slot {
             // Slots accepted behind the snapshot stay accepted.
             self.log.collect(slot);

@@ -9,7 +9,10 @@ use crate::{quorum, wire::FRAME_BYTES_MAX};
 impl Paxos {
     /// Stands for election.
     pub(super) fn stand(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        assert!(self.core.concerns(cx.me), "only a member stands for leader, or who would be one");
+        assert!(
+            self.core.concerns(cx.me),
+            "only a member, or a process that is about to be a member, stands for leader"
+        );
         self.stand_back(cx, out);
         self.core.tell_leader(false, out);
         (self.election, self.ready_from) = (None, None);
@@ -303,7 +306,7 @@ impl Paxos {
             unreachable!("only a candidate comes to lead")
         };
         let CandidateStage::Prepare(promises) = candidacy.stage else {
-            unreachable!("phase 1 comes before phase 2")
+            unreachable!("a candidate is in phase 1 until a majority has promised")
         };
         let ballot = candidacy.prepare.ballot;
         assert!(ballot == self.core.promised, "a leader promised its own ballot and no higher one");

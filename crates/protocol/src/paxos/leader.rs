@@ -105,7 +105,7 @@ impl Reign {
     pub(super) fn begin(core: &Core, ballot: Ballot, ticket: Ticket, out: &mut dyn Sink<Paxos>) -> Reign {
         assert!(
             core.accepted == ballot && core.promised == ballot,
-            "a leader accepts first what it proposes"
+            "a leader accepts its own proposal first"
         );
         // Processes that an open change would make members are fed already, because a majority of the new
         // members must hold the change.
@@ -195,7 +195,7 @@ impl Reign {
 
     /// Phase 2a for the next slot.
     pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut dyn Sink<Paxos>) {
-        assert!(core.members_open().is_none(), "something is proposed behind an open change of the members");
+        assert!(core.members_open().is_none(), "no value is proposed behind an open change of the members");
         self.open.push_back(value.bytes());
         self.open_bytes += value.bytes();
         let ticket = core.append(self.ballot, vec![value.clone()], out);

@@ -64,7 +64,7 @@ impl Log {
 
     /// Returns the values behind `start`, up to `last` inclusive.
     pub(super) fn range(&self, start: Slot, last: Slot) -> Vec<Value> {
-        assert!(self.start <= start && last <= self.last(), "({start}, {last}] is not in the log");
+        assert!(self.start <= start && last <= self.last(), "the slots ({start}, {last}] are in the log");
         let skip = (start.0 - self.start.0) as usize;
         let take = last.0.saturating_sub(start.0) as usize;
         self.values.iter().skip(skip).take(take).cloned().collect()
@@ -101,7 +101,7 @@ impl Log {
     /// Forgets everything up to `through`.
     pub(super) fn collect(&mut self, through: Slot) {
         while self.start < through {
-            let value = self.values.pop_front().expect("what is collected is in the log");
+            let value = self.values.pop_front().expect("the collected slots are in the log");
             self.bytes -= value.bytes();
             self.start = self.start.next();
         }

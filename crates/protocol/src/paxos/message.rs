@@ -297,13 +297,16 @@ pub enum ChangeRefusal {
     #[error("no router leads at the moment: try again when one does")]
     NoLeader,
     /// The change is already in effect.
-    #[error("it is so already")]
+    #[error("the change is already in effect")]
     AlreadySo,
     /// Too few routers would remain, or too few of them seem well.
-    #[error("too few routers that are well would be left: add or mend one first")]
+    #[error("too few routers that are well would be left: add or repair a router first")]
     TooFew,
     /// The process to add does not answer, or was voted out: only a new incarnation may join.
-    #[error("the leader cannot reach that process, or it was removed before")]
+    #[error(
+        "the leader cannot reach the process to add, or that process was removed before and has to start as \
+         a new process"
+    )]
     Unreachable,
 }
 

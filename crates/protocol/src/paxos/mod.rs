@@ -365,7 +365,7 @@ impl Protocol for Paxos {
     type Event = Event;
 
     fn handle(&mut self, cx: &mut Context<'_>, input: Input<Self>, out: &mut dyn Sink<Self>) {
-        assert!(cx.me == self.core.me.id, "a protocol stays with its process");
+        assert!(cx.me == self.core.me.id, "a router's state stays with its process");
         if !self.started {
             self.started = true;
             self.start(cx, out);

@@ -94,10 +94,10 @@ impl Record {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Corrupt {
     /// A record does not decode.
-    #[error("record {0} is malformed: {1}")]
+    #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
     /// A record contradicts earlier ones.
-    #[error("record {0} does not follow from those before it")]
+    #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
 }
 

@@ -29,10 +29,12 @@ use super::{Ballot, Context, Paxos, Reign, Sink, Slot, State, Value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ReformRefusal {
     /// The router leads, or knows a leader that seems well, so nothing is lost.
-    #[error("this router has a leader that seems well: nothing is lost")]
+    #[error("this router has a leader that seems well: nothing is lost, and no new generation is needed")]
     LeaderLives,
     /// The router has no vote by the newest change, so it may lack anything.
-    #[error("this router does not vote: it may lack anything")]
+    #[error(
+        "this router has no vote, so its log may lack messages: begin the generation with a router that votes"
+    )]
     NotMember,
 }
 
@@ -76,7 +78,7 @@ impl Paxos {
                 // A process that only an open change would add is added first.
                 _ if !self.core.is_member(me.id) => members.push(me.clone()),
                 Some(other) => drop(members.remove(other)),
-                None => unreachable!("the only member is this one"),
+                None => unreachable!("the loop ends when this router is the only member"),
             }
             members.sort_unstable();
             ticket = self.core.append(ballot, vec![Value::Members(members.into())], out);
@@ -99,7 +101,7 @@ impl Paxos {
     /// Begins a log as the only member. [`Paxos::can_found`] must allow it. The contents of the lost log come
     /// from elsewhere.
     pub(super) fn found_again(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        assert!(self.can_found(), "only a joiner that was fed nothing begins a log");
+        assert!(self.can_found(), "only a joiner that was sent no log begins a log");
         if let State::Joining { seeds, .. } = &mut self.state {
             for seed in std::mem::take(seeds) {
                 self.core.forget(seed.id, out);

@@ -137,7 +137,7 @@ impl Reign {
     /// Takes the snapshot for which the user was asked.
     pub(super) fn snapshot(&mut self, core: &mut Core, slot: Slot, state: Bytes, out: &mut dyn Sink<Paxos>) {
         let Some((asked, members)) = self.asked.take() else { return };
-        assert!(asked == slot, "the snapshot asked for is that of {asked}, not {slot}");
+        assert!(asked == slot, "the snapshot has the slot that was asked for, {asked}, not {slot}");
         self.hold(core, OutgoingSnapshot { slot, members, content: SnapshotContent::Whole(state) }, out);
     }
 
@@ -149,7 +149,7 @@ impl Reign {
         }
         self.asked = Some((core.chosen, core.members.clone()));
         if slot == core.chosen {
-            let (_, members) = self.asked.take().expect("it was just set");
+            let (_, members) = self.asked.take().expect("the wanted snapshot was just set");
             self.hold(
                 core,
                 OutgoingSnapshot { slot, members, content: SnapshotContent::Parts(OutgoingParts::default()) },
@@ -379,7 +379,8 @@ impl Core {
         }
         out.emit(Event::InstallPart { slot, number, bytes });
         if last {
-            let state = self.arriving.take().expect("its last part just came").bytes.freeze();
+            let state =
+                self.arriving.take().expect("the snapshot's last part has just arrived").bytes.freeze();
             self.taught = self.taught.max(ballot);
             self.install(slot, members.clone(), Bytes::new(), out);
             self.persist(Record::Installed { ballot, slot, members: members.into(), state }, out);

@@ -390,7 +390,7 @@ impl<M: Wire> Ends<M> {
         P: Relayed<Message = M>,
     {
         let Some(relayed) = self.take_relayed(peer) else { return };
-        assert_ne!(relayed.via, me, "nobody is a relay of its own");
+        assert_ne!(relayed.via, me, "no process relays its own link");
         if tell {
             carry(relayed.via, peer, EndMessage::Close { session: relayed.session }, None, out);
         }

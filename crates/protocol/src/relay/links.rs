@@ -159,7 +159,7 @@ impl<M: Wire> Ends<M> {
             carry(relayed.via, peer, EndMessage::Close { session: relayed.session }, None, out);
             self.events.push_back(RelayEvent::Unlinked { peer });
         }
-        debug_assert_ne!(peer, me, "nobody wants a link to itself");
+        debug_assert_ne!(peer, me, "no process wants a link to itself");
         self.relay_states.remove(&peer);
         self.forget_if_unused(peer);
     }

@@ -675,7 +675,7 @@ impl Routing for Rubberband {
 
     fn attachment(config: &Config, id: MessageId, body: &Bytes, destination: ProcessId) -> Option<Bytes> {
         let joins = id.sender == destination && matches!(Control::decode(body), Some(Control::Join { .. }));
-        joins.then(|| postcard::to_stdvec(config).expect("our own types always serialise").into())
+        joins.then(|| postcard::to_stdvec(config).expect("every type of this crate serialises").into())
     }
 
     fn witnessed(word: &Bytes) -> Option<Config> {

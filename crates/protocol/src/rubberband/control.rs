@@ -144,7 +144,7 @@ impl Removal {
 impl Control {
     /// Encodes the message.
     pub fn encode(&self) -> Bytes {
-        postcard::to_extend(self, vec![TAG]).expect("our own types always serialise").into()
+        postcard::to_extend(self, vec![TAG]).expect("every type of this crate serialises").into()
     }
 
     /// Decodes a message; `None` if the bytes are no control message.

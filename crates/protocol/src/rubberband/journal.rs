@@ -210,19 +210,19 @@ pub struct Began {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unrecoverable {
     /// A record does not decode.
-    #[error("record {0} is malformed: {1}")]
+    #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
     /// A record contradicts earlier ones.
-    #[error("record {0} does not follow from those before it")]
+    #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// The others know the process at another address.
-    #[error("the others know this process at {0}")]
+    #[error("the other processes know this process at the address {0}")]
     Moved(String),
     /// A needed record is missing.
-    #[error("a record that was durable is missing")]
+    #[error("a record that was durable is missing in the journal")]
     Missing,
     /// Rows from others, or rows kept from a former life, are in no record yet.
-    #[error("it ended while it had rows that it had not written down yet")]
+    #[error("the process ended while it held rows that were not on its disk yet")]
     Unfinished,
 }
 

@@ -86,7 +86,10 @@ impl MadeUpIds {
     /// Admits or refuses the write under a made-up id that is ordered at `at`.
     pub(super) fn admit(&mut self, at: Position, name: WriteName) -> Result<(), Refusal> {
         let id = name.request;
-        assert!(id.is_made_up(), "{id:?} was given out by a gateway");
+        assert!(
+            id.is_made_up(),
+            "only an id that an application made up is kept here, but {id:?} is of a gateway"
+        );
         match self.open.get(&id) {
             Some((print, _)) if *print == name.print => Ok(()),
             Some(_) => Err(refusal::OTHER_STATEMENT),

@@ -50,13 +50,13 @@ pub(super) enum Delivered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LeaveRefusal {
     /// The process is still a member, because nobody else has some of its rows.
-    #[error("the others need it: some rows are nowhere else")]
+    #[error("the other processes need this process: some of its rows are nowhere else")]
     Needed,
     /// All processes that could confirm the departure have failed.
-    #[error("it may be out: all processes that could tell have failed")]
+    #[error("this process may have left: all processes that could confirm that have failed")]
     Unknown,
     /// An earlier command to leave has not ended.
-    #[error("it is leaving already")]
+    #[error("this process is leaving already")]
     Already,
 }
 
@@ -153,7 +153,8 @@ impl Membership {
     /// Makes the process write the records that it needs to come back.
     pub(super) fn persist(mut self) -> Self {
         self.member.persist();
-        let submitted = self.member.submissions().expect("nothing was sent yet");
+        let submitted =
+            self.member.submissions().expect("no message was submitted before the process persists");
         self.journal.get_or_insert_default().unwritten_submissions = submitted.messages;
         self
     }
@@ -431,7 +432,10 @@ impl Membership {
             (Some(before), _) => match Rubberband::apply(before, at, id.sender, &body) {
                 Ok(changed) => changed.unwrap_or_else(|| before.clone()),
                 Err(refusal) => {
-                    panic!("a control message that routing refused ({refusal:?}) was delivered at {at}")
+                    panic!(
+                        "no control message that the routing refuses is delivered, but {refusal:?} was \
+                         delivered at {at}"
+                    )
                 }
             },
             (None, Some(attachment)) => match postcard::from_bytes(&attachment) {

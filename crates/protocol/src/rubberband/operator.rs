@@ -82,29 +82,34 @@ pub enum SuperEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SuperRefusal {
     /// This super is no member of the domain.
-    #[error("this super has not joined yet")]
+    #[error("this super has not joined the domain yet: try again later")]
     NotJoined,
     /// The process holds no place, no healthy standby exists, or a range has no source to copy from.
     #[error(
-        "no standby can take its place now: it holds nothing, no standby is well, or a range has no complete replica"
+        "no standby can replace the process now: the process holds no range, no standby is well, or a range \
+         has no complete replica"
     )]
     NoReplacement,
     /// Messages ordered earlier contradict the command.
     #[error(
-        "something else was ordered first, and this has no effect any more: look at the status, and ask again"
+        "another change was ordered first, so the command had no effect: look at `quorate status`, and ask \
+         again"
     )]
     Overtaken,
     /// All processes that could confirm the command have failed.
-    #[error("it may have come about: all processes that could tell have failed")]
+    #[error(
+        "the command may have taken effect: all processes that could confirm that have failed; look at \
+         `quorate status`"
+    )]
     Unknown,
     /// The message was not sent.
-    #[error("it was not sent: no router leads")]
+    #[error("the command was not sent, because no router leads: try again later")]
     NotSent,
     /// The super was cut off.
-    #[error("this super was cut off")]
+    #[error("this super was cut off from the domain")]
     Wedged,
     /// The maximum number of commands is in progress.
-    #[error("too many commands are under way")]
+    #[error("too many commands are in progress at this super: try again when some of them have ended")]
     TooMany,
     /// The super does not leave.
     #[error(transparent)]

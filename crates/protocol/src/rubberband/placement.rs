@@ -210,7 +210,8 @@ impl Config {
         let mut assignments: Vec<Assignment> = Vec::new();
         for range in ranges {
             for segment in self.touched(*range) {
-                let part = range.intersect(segment.range).expect("a touched segment shares keys");
+                let part =
+                    range.intersect(segment.range).expect("a touched segment shares keys with the range");
                 let complete: SmallVec<[ProcessId; 4]> = self.complete(segment).collect();
                 if complete.is_empty() {
                     return Err(segment.range);
@@ -241,7 +242,8 @@ impl Config {
         let mut assignments: Vec<Assignment> = Vec::new();
         for range in ranges {
             for segment in self.touched(*range) {
-                let part = range.intersect(segment.range).expect("a touched segment shares keys");
+                let part =
+                    range.intersect(segment.range).expect("a touched segment shares keys with the range");
                 let process = self.reader(segment, offset).ok_or(segment.range)?;
                 let place = place_of(&mut assignments, process);
                 place.held.push(part);

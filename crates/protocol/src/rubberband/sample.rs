@@ -27,7 +27,7 @@ pub(super) fn range(low: u64, high: u64) -> Range {
 /// Builds a ring of processes 1, 2, 3, … at `keys`. A letter per process gives its state: `A`ctive,
 /// `R`eceiving, `U`nreachable, `S`tandby, a`W`ay, or `D`ead.
 pub(super) fn ring(factor: u8, keys: &[u64], states: &str) -> Config {
-    assert_eq!(keys.len(), states.len(), "a state for each key");
+    assert_eq!(keys.len(), states.len(), "the sample has a state for each key");
     let mut state = State::from(Config::new(factor));
     for (node, (&key, letter)) in (1..).zip(keys.iter().zip(states.chars())) {
         state.ring.insert(key, process(node));

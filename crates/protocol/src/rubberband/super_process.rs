@@ -168,7 +168,7 @@ impl Super {
     }
 
     fn on_config(&mut self, cx: &mut Context<'_>, before: Option<Config>, out: &mut dyn Sink<Self>) {
-        let config = self.membership.config().expect("a delivered control message leaves one");
+        let config = self.membership.config().expect("a delivered control message leaves a configuration");
         let me = self.membership.me;
         for &process in config.members.keys().filter(|process| **process != me) {
             self.detector.watch(process, cx.now);
@@ -523,7 +523,9 @@ impl Super {
         let new = *standbys.first()?;
         let dead = config.ring.iter().filter(|(_, process)| config.is_dead(**process));
         dead.filter_map(|(&key, &old)| replacement(config, key, old, new)).next().map(|control| {
-            let Control::Replace { old, new, .. } = control else { unreachable!("a replacement replaces") };
+            let Control::Replace { old, new, .. } = control else {
+                unreachable!("a replacement is a control message that replaces")
+            };
             (control, Some(SuperEvent::Replacing { old, new }))
         })
     }

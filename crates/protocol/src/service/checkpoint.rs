@@ -173,7 +173,7 @@ impl Replica {
     }
 
     pub(super) fn install(&mut self, slot: Slot, out: &mut dyn Sink<Self>) {
-        assert!(self.reign.is_none(), "a leader needs nobody's state");
+        assert!(self.reign.is_none(), "a leader needs no other replica's state");
         if self.corrupt {
             return;
         }

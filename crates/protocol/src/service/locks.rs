@@ -141,7 +141,7 @@ impl<R> Locks<R> {
     /// Removes and returns the first waiting request that may be executed.
     pub(super) fn next(&mut self) -> Option<R> {
         let place = self.waiting.iter().position(|waiter| !self.is_blocked(waiter))?;
-        let waiter = self.waiting.remove(place).expect("it was found there");
+        let waiter = self.waiting.remove(place).expect("the waiting request was found at this place");
         self.hold(waiter.by, waiter.touch);
         Some(waiter.request)
     }

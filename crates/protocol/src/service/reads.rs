@@ -117,7 +117,7 @@ impl Reads {
 
     /// Continues the questions of the same ballot behind number `asked`.
     pub(super) fn go_on_behind(&mut self, asked: u64) {
-        assert!(self.asked == 0, "it has asked nothing itself");
+        assert!(self.asked == 0, "no question was asked before the numbers are continued");
         (self.asked, self.confirmed) = (asked, asked);
     }
 

@@ -330,7 +330,7 @@ impl Reign {
 
     /// Removes the last proposal, which the log refused for good.
     pub(super) fn refused(&mut self) {
-        self.proposed.pop_back().expect("the log refuses what was proposed");
+        self.proposed.pop_back().expect("the log refuses only a value that was proposed");
     }
 
     /// Returns the bytes of results that are not in the log: gathering ones, and those that were kept back.
@@ -383,7 +383,7 @@ impl Replica {
     }
 
     fn call(&mut self, mut called: PendingCall, out: &mut dyn Sink<Self>) {
-        let reign = self.reign.as_mut().expect("a leader is called");
+        let reign = self.reign.as_mut().expect("only a leader executes requests");
         let (client, id) = (called.client, called.id());
         let is_read = called.call.kind.is_read();
         let known = if id.session == SessionId::KEYED {
@@ -423,13 +423,13 @@ impl Replica {
                 reign.under_way.remove(&id);
                 self.answer(client, id, Outcome::Full);
             }
-            LockOutcome::Deadlock(_) => unreachable!("a plain call holds nothing that others wait for"),
+            LockOutcome::Deadlock(_) => unreachable!("a plain call holds no lock that other calls wait for"),
         }
     }
 
     /// Executes a plain call that conflicts with no lock.
     pub(super) fn execute(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
-        let reign = self.reign.as_mut().expect("a leader is called");
+        let reign = self.reign.as_mut().expect("only a leader executes requests");
         let access = match called.call.kind {
             Kind::Write => Access::Write,
             Kind::ToldRead if reign.reads.expect(called.id()) => Access::Told,
@@ -461,7 +461,7 @@ impl Replica {
         bytes: usize,
     ) -> u64 {
         self.works += 1;
-        let reign = self.reign.as_mut().expect("a leader is called");
+        let reign = self.reign.as_mut().expect("only a leader executes requests");
         let bytes = ASKED_BYTES + bytes;
         reign.in_flight_bytes += bytes;
         reign.executing.push_back(HostedCall { number: self.works, client, id, done, access, bytes });

@@ -338,7 +338,7 @@ impl Replica {
             self.tell_members([client], out);
         }
         for wish in wishes {
-            let reign = self.reign.as_mut().expect("nothing here ends a reign");
+            let reign = self.reign.as_mut().expect("the reign goes on while requests are asked");
             let Err(asked) = reign.ask(ClientRequest { client, wish }, &self.settings) else { continue };
             match asked.wish {
                 RequestBody::Call { session, call, .. } => {
@@ -580,7 +580,10 @@ impl Replica {
             }
             paxos::Event::Settled { ballot } => {
                 let reign = self.reign.as_mut().expect("a reign begins before it is settled");
-                assert!(reign.ballot == ballot && self.slot >= reign.start, "a settled reign has learned");
+                assert!(
+                    reign.ballot == ballot && self.slot >= reign.start,
+                    "a settled reign has learned all slots before its start"
+                );
                 reign.settle(self.chosen);
                 out.emit(Event::Serving);
             }
@@ -662,7 +665,12 @@ impl Replica {
 
     /// Learns a chosen batch: applies it, or answers for it if this reign executed it.
     fn learn(&mut self, slot: Slot, batch: Batch, out: &mut dyn Sink<Self>) {
-        assert!(batch.ballot >= self.ballot, "primaries are in one line: {} < {}", batch.ballot, self.ballot);
+        assert!(
+            batch.ballot >= self.ballot,
+            "the ballots of chosen batches never decrease: {} < {}",
+            batch.ballot,
+            self.ballot
+        );
         assert!(
             batch.first == self.chosen + 1,
             "a change rests on the state it was computed in: instance {} comes behind {}",

@@ -63,12 +63,12 @@ impl Keyed {
         self.bytes += REPLY_BYTES + reply.len();
         assert!(
             self.table.insert(number, (print, reply)).is_none(),
-            "a call took effect twice: key {number}"
+            "a call takes effect once, but that with key {number} did twice"
         );
         self.order.push_back(number);
         while self.table.len() > self.calls_max || self.table.len() > 1 && self.bytes > self.bytes_max {
-            let oldest = self.order.pop_front().expect("the order names all");
-            let (_, reply) = self.table.remove(&oldest).expect("it is in the table");
+            let oldest = self.order.pop_front().expect("every call with a key is in the order");
+            let (_, reply) = self.table.remove(&oldest).expect("the table has the entry that was listed");
             self.bytes -= REPLY_BYTES + reply.len();
         }
     }
@@ -213,7 +213,7 @@ impl Sessions {
         session.forget_below(done);
         if id.number >= session.done {
             match session.place(id.number) {
-                Ok(_) => panic!("a call took effect twice: {id:?}"),
+                Ok(_) => panic!("a call takes effect once, but {id:?} did twice"),
                 Err(index) => {
                     session.bytes += REPLY_BYTES + reply.len();
                     session.replies.insert(index, (id.number, reply));
@@ -234,7 +234,7 @@ impl Sessions {
     fn forget_answer(&mut self) -> bool {
         let largest = self.by_size.last().map(|(_, id)| *id);
         let Some(id) = largest.or_else(|| self.holders.first().map(|(_, id)| *id)) else { return false };
-        let session = self.table.get_mut(&id).expect("it is in the table");
+        let session = self.table.get_mut(&id).expect("the table has the entry that was listed");
         if self.holders.len() == 1 && session.replies.len() == 1 {
             return false;
         }

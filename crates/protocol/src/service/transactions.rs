@@ -140,9 +140,9 @@ impl Transactions {
 
     /// Ends a transaction whose commit the host has executed, and returns its changes.
     pub(super) fn committed(&mut self, id: TransactionId) -> Vec<Bytes> {
-        let transaction = self.remove(id).expect("one that commits is not aborted");
+        let transaction = self.remove(id).expect("a transaction that commits is not aborted");
         assert!(transaction.stage == TransactionProgress::Committing, "a commit has its turn once");
-        assert!(self.locks.release(id).is_none(), "one that commits waits for nothing");
+        assert!(self.locks.release(id).is_none(), "a transaction that commits waits for no lock");
         transaction.changes
     }
 
@@ -157,9 +157,9 @@ impl Transactions {
 impl Replica {
     /// Handles a call of a transaction.
     pub(super) fn part(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
-        let Some(reign) = &mut self.reign else { unreachable!("a leader is called") };
+        let Some(reign) = &mut self.reign else { unreachable!("only a leader executes transactions") };
         let Some((part, id)) = called.call.part().map(|part| (part, called.id())) else {
-            unreachable!("a plain call is no part")
+            unreachable!("a plain call is no part of a transaction")
         };
         let transaction = TransactionId { session: called.session, number: part.transaction };
         if called.call.kind == Kind::Commit {
@@ -203,7 +203,7 @@ impl Replica {
 
     fn granted(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
         let Some(part) = called.call.part() else { return self.execute(called, out) };
-        let Some(reign) = &mut self.reign else { unreachable!("a leader grants") };
+        let Some(reign) = &mut self.reign else { unreachable!("only a leader grants locks") };
         let transaction = TransactionId { session: called.session, number: part.transaction };
         let it = reign.transactions.open.get_mut(&transaction).expect("it waited");
         it.stage = TransactionProgress::Executing(called.id());
@@ -249,7 +249,7 @@ impl Replica {
     }
 
     fn commit(&mut self, transaction: TransactionId, called: &PendingCall, out: &mut dyn Sink<Self>) {
-        let Some(reign) = &mut self.reign else { unreachable!("a leader is called") };
+        let Some(reign) = &mut self.reign else { unreachable!("only a leader executes transactions") };
         let (client, id) = (called.client, called.id());
         match self.sessions.find(id) {
             CallRecord::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),

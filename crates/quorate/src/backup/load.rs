@@ -45,7 +45,7 @@ pub(super) fn verify(it: &Transfer) -> Result<Summary, Error> {
 /// Returns the indices of the requested tables.
 fn chosen(it: &Transfer, all: &Summary) -> Result<Vec<usize>, Error> {
     let chosen = it.choose(all.tables.iter().map(|(name, _)| &**name));
-    chosen.map_err(|name| it.wrong(format!("it has no table \"{name}\"")))
+    chosen.map_err(|name| it.wrong(format!("this backup has no table \"{name}\"")))
 }
 
 /// Reads a file to its end. `before` is the number of bytes that were read earlier, for the progress.
@@ -85,7 +85,7 @@ pub(super) fn load(db: &Db, it: &Transfer) -> Result<Summary, Error> {
         let name = &verified.tables[place].0;
         if catalog.table(name).is_some() {
             let failure = Failure::new("42P07", format!("relation \"{name}\" already exists"))
-                .with_detail("Nothing was changed. A table is restored where there is none of its name.");
+                .with_detail("Nothing was changed. A table is restored only where no table has its name.");
             return Err(SqlError::from(failure).into());
         }
     }
@@ -131,7 +131,7 @@ impl Made<'_> {
         let file = File::open(&it.file).map_err(|error| it.wrong(error))?;
         let contents = Reader::open(file).map_err(|error| it.wrong(error))?.contents().clone();
         for &place in chosen {
-            let changed = || it.wrong("it changes while it is read");
+            let changed = || it.wrong("this file was changed while the restore read the tables");
             let schema = contents.tables.get(place).cloned().ok_or_else(changed)?;
             let (name, rows) = verified.tables[place].clone();
             let made = block_on(self.tables.create_table(self.tables.request_id(), schema, None));
@@ -140,8 +140,12 @@ impl Made<'_> {
                 return Err(fault::unnamed_error(fault).into());
             }
             let table = self.tables.catalog().table(&name).map(|table| table.id);
-            let table =
-                table.ok_or_else(|| Error::not_sent(format!("table \"{name}\" was dropped at once")))?;
+            let table = table.ok_or_else(|| {
+                Error::not_sent(format!(
+                    "another client dropped table \"{name}\" right after the restore had created the \
+                         table"
+                ))
+            })?;
             let RequestId { session, number } = self.tables.request_id();
             self.all.push(Loading {
                 place,
@@ -187,7 +191,8 @@ impl Made<'_> {
                     return Err(error);
                 }
                 let batch = LoadBatch { table: loading.table, load: loading.load, rows };
-                let gone = |_| broken().unwrap_or_else(|| Error::not_sent("no thread writes any more"));
+                let gone =
+                    |_| broken().unwrap_or_else(|| Error::not_sent("all threads that write rows have ended"));
                 sender.send(batch).map_err(gone)
             });
             drop(sender);
@@ -216,9 +221,10 @@ impl Made<'_> {
         if published == rows {
             return Ok(());
         }
-        let message = format!("{published} of {rows} rows of table \"{name}\" were loaded");
-        let failure = Failure::new("XX001", message)
-            .with_detail("The others were lost while they were loaded, with all replicas of their range.");
+        let message = format!("only {published} of {rows} rows of table \"{name}\" were loaded");
+        let failure = Failure::new("XX001", message).with_detail(
+            "The other rows were lost while they were loaded, with all replicas of their range.",
+        );
         Err(SqlError::from(failure).into())
     }
 
@@ -251,9 +257,9 @@ impl Made<'_> {
             }
         }
         let left = [
-            ("tables that are restored stay", whole),
-            ("tables that it had made could not be dropped", empty),
-            ("it is not known whether it has made", self.unsure),
+            ("tables that were restored completely stay", whole),
+            ("incomplete tables that could not be dropped", empty),
+            ("tables that may or may not have been created", self.unsure),
         ];
         let left: Vec<String> = left
             .into_iter()

@@ -71,7 +71,8 @@ pub(super) fn save(db: &Db, it: &Transfer) -> Result<Summary, Error> {
             thread::sleep(due.saturating_sub(begun.elapsed()));
         }
     }
-    let position = position.ok_or_else(|| it.wrong("no range has answered"))?;
+    let position =
+        position.ok_or_else(|| it.wrong("no range of the tables answered the read of the backup"))?;
     let (rows, whole) = writer.so_far();
     let (file, end, bytes) = writer.end(position.0).map_err(of_file)?;
     let file = file.into_inner().map_err(|error| of_file(error.into_error()))?;
@@ -92,7 +93,7 @@ fn rows_of(piece: Piece) -> Result<(Position, bytes::Bytes), OperationError> {
         None => match Piece::Encoded(bytes).answer() {
             Err(fault) => Err(fault),
             Ok(_) => Err(OperationError::Failed(Failure::malformed(
-                "a range answered a backup with something else",
+                "a storage process answered the read of a backup with another kind of answer",
             ))),
         },
     }
@@ -108,7 +109,7 @@ impl Unfinished {
     /// Makes the file with a unique name, readable by its owner alone.
     fn create(place: &Path) -> Result<(File, Unfinished), Error> {
         if fs::symlink_metadata(place).is_ok() {
-            return Err(Error::file(place, "it exists already"));
+            return Err(Error::file(place, "this file exists already: name a new file"));
         }
         let mut path = place.as_os_str().to_owned();
         path.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
@@ -145,7 +146,10 @@ impl Drop for Unfinished {
         if !self.finished
             && let Err(error) = fs::remove_file(&self.path)
         {
-            tracing::warn!(path = %self.path.display(), %error, "an unfinished backup stays");
+            tracing::warn!(
+                path = %self.path.display(), %error,
+                "an unfinished backup file could not be removed: remove the file by hand"
+            );
         }
     }
 }

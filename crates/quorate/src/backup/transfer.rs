@@ -42,7 +42,7 @@ pub struct Progress {
 /// A backup that will be made, restored or verified: await it, or [`wait`](crate::Wait::wait) for it.
 ///
 /// A thread of its own does the work, and continues if the future is dropped.
-#[must_use = "nothing is done until it is awaited"]
+#[must_use = "the transfer begins only when this future is awaited"]
 pub struct Transfer {
     pub(super) what: What,
     pub(super) file: PathBuf,

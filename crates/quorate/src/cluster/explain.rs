@@ -14,7 +14,7 @@ pub(super) fn lines(config: &Config, operation: &Operation, request: &gateway::T
         lines.push(String::from("Executed by every replica, answered once per range"));
         if request.fallible && touched > 1 {
             lines.push(String::from(
-                "Can fail and spans ranges: replicas exchange verdicts before it takes effect",
+                "The write can fail and spans ranges: replicas exchange verdicts before the write takes effect",
             ));
         }
         config.assign_write(&request.ranges, 0)

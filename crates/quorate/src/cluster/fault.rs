@@ -35,12 +35,12 @@ impl Requests {
                 return Failure::new("42P07", "the table exists already").into();
             }
             ClientError::Rejected(refusal::NO_RING) => {
-                return self
-                    .unfounded()
-                    .unwrap_or_else(|| OperationError::not_sent("the ring has just been founded"));
+                return self.unfounded().unwrap_or_else(|| {
+                    OperationError::not_sent("the ring was founded just now: send the request again")
+                });
             }
             ClientError::NotSent | ClientError::MaybeApplied { .. } if self.is_adrift() => ADRIFT.to_owned(),
-            ClientError::NotSent => format!("no router took it within {} ms", self.wait.as_millis()),
+            ClientError::NotSent => format!("no router took the request within {} ms", self.wait.as_millis()),
             ClientError::Unreached { process } | ClientError::Died { process, .. } => self.name_of(process),
             ClientError::MaybeApplied { .. }
             | ClientError::Rejected(_)
@@ -57,7 +57,7 @@ impl Requests {
 }
 
 pub(super) fn no_such_table() -> OperationError {
-    Failure::new("42P01", "the table does not exist any more").into()
+    Failure::new("42P01", "the table no longer exists").into()
 }
 
-pub(super) const ADRIFT: &str = "no majority of the routers leads, as far as this gateway hears";
+pub(super) const ADRIFT: &str = "no majority of the routers leads, as far as this gateway can tell";

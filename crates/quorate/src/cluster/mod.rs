@@ -51,7 +51,7 @@ use self::{
 };
 use crate::timer;
 
-const STOPPING: &str = "the gateway is between two lives, or shutting down";
+const STOPPING: &str = "the gateway is coming back as a new process, or shutting down";
 /// A gateway's tables.
 pub struct ClusterBackend {
     requests: Arc<Requests>,
@@ -75,7 +75,7 @@ impl BackendProcess {
     /// far more than all connections and their cancellations, and a process that is ending takes nothing.
     fn command(&self, command: ClientCommand) -> Result<(), &'static str> {
         self.handle.try_command(Command::Client(command)).map_err(|untaken| match untaken {
-            CommandError::Full(_) => "the gateway has too much to do",
+            CommandError::Full(_) => "too many requests wait for the gateway",
             CommandError::Stopped(_) => STOPPING,
         })
     }
@@ -122,7 +122,7 @@ impl PendingRead<'_> {
             Err(_) => return Err(OperationError::not_sent(STOPPING)),
         };
         // Each stream cancels the request when it is dropped.
-        let token = guard.token.take().expect("nobody else has seen to it");
+        let token = guard.token.take().expect("only one caller takes the token of a request");
         Ok((token, guard.life.clone(), arrived))
     }
 }
@@ -164,7 +164,7 @@ impl ClusterBackend {
         let request = request.unwrap_or(RequestId { session: guard.life.session, number: 0 });
         match ended {
             Ok(Ok(Arrived::Whole(parts))) => Ok(parts),
-            Ok(Ok(Arrived::Begun(_))) => unreachable!("only reads are told in pieces"),
+            Ok(Ok(Arrived::Begun(_))) => unreachable!("only reads are answered in pieces"),
             Ok(Err(error)) => Err(self.requests.fault(error)),
             // The process ended.
             Err(_) => Err(self.requests.fault(ClientError::MaybeApplied { request })),
@@ -270,7 +270,9 @@ impl Backend for ClusterBackend {
     ) -> Result<(), OperationError> {
         let factor = self.requests.config().map_or(0, |config| u32::from(config.replicas));
         if let Some(replicas) = replicas.filter(|replicas| *replicas != factor) {
-            let message = format!("replicas = {replicas}: every table of this domain has {factor}");
+            let message = format!(
+                "replicas = {replicas} is not possible: every table of this domain has {factor} replicas"
+            );
             return Err(OperationError::Failed(Failure::new("0A000", message)));
         }
         self.await_ring().await?;
@@ -328,7 +330,9 @@ impl Backend for ClusterBackend {
         let request = gateway::explain(select, &table.schema);
         let (_, _, arrived) = self.ask(strength, request)?.arrived().await?;
         let Arrived::Whole(parts) = arrived else {
-            return Err(OperationError::Failed(Failure::malformed("a report that is too long")));
+            return Err(OperationError::Failed(Failure::malformed(
+                "a replica's report on a query is too long",
+            )));
         };
         let config = self.requests.config();
         let analyzed = |ProcessAnswer { from, spent, pieces, .. }| {
@@ -339,15 +343,21 @@ impl Backend for ClusterBackend {
                 Some(Answer::Explanation(explained)) => {
                     Ok(Analyzed { replica, waited: spent.waited, took: spent.took, explained })
                 }
-                _ => Err(OperationError::Failed(Failure::malformed("a replica explained something else"))),
+                _ => Err(OperationError::Failed(Failure::malformed(
+                    "a replica answered a request for an explanation with another kind of answer",
+                ))),
             }
         };
         parts.into_iter().map(analyzed).collect()
     }
 
     fn explain(&self, operation: &Operation) -> Vec<String> {
-        let Some(config) = self.requests.config() else { return vec![String::from("no configuration yet")] };
-        let Ok(table) = self.schema(operation.table()) else { return vec![String::from("no such table")] };
+        let Some(config) = self.requests.config() else {
+            return vec![String::from("this gateway has no configuration of the cluster yet")];
+        };
+        let Ok(table) = self.schema(operation.table()) else {
+            return vec![String::from("the table does not exist")];
+        };
         let request = match operation {
             Operation::Select(select) => gateway::read(select, &table.schema),
             other => gateway::request(other, &table.schema),

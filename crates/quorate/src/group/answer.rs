@@ -89,7 +89,7 @@ impl<T> fmt::Debug for Later<T> {
 
 /// The means to answer a query from any thread after [`query`](super::Replica::query) has returned. A promise
 /// that is dropped declines. If a panicking thread drops it, the asker learns that the member failed.
-#[must_use = "the query is declined once it is dropped"]
+#[must_use = "a promise that is dropped declines the query"]
 pub struct Promise<T>(Option<Arc<Mutex<PromiseState>>>, PhantomData<fn(T)>);
 
 impl<T: Serialize> Promise<T> {
@@ -109,7 +109,7 @@ impl<T: Serialize> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         let answer = || match thread::panicking() {
-            true => QueryAnswer::Failed(b"the thread that was to answer panicked".to_vec()),
+            true => QueryAnswer::Failed(b"the thread that was to answer the query panicked".to_vec()),
             false => QueryAnswer::Declined,
         };
         if let Some((asker, answer)) = self.0.take().and_then(|state| tell(&state, answer)) {

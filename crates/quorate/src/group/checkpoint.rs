@@ -105,27 +105,29 @@ fn encode(head: &CheckpointHead, object: &[u8]) -> Bytes {
 /// Decodes a checkpoint: its head, and the bytes of the object.
 fn decode(mut bytes: Bytes) -> Result<(CheckpointHead, Bytes), String> {
     if !bytes.starts_with(FIRST_WORDS) {
-        return Err(String::from("it is no checkpoint of a group"));
+        return Err(String::from("this file is not a checkpoint of a group"));
     }
     bytes.advance(FIRST_WORDS.len());
     let end = bytes.iter().take(FORMAT_BYTES_MAX).position(|byte| *byte == b'\n');
-    let format = bytes.split_to(end.ok_or("it is cut off, or damaged")?);
+    let format = bytes.split_to(end.ok_or("this checkpoint is cut off, or damaged")?);
     if format != FORMAT {
         let format = String::from_utf8_lossy(&format).into_owned();
-        return Err(format!("it is of format {format}, and this build reads format 1: use a later one"));
+        return Err(format!(
+            "this checkpoint has format {format}, and this program reads format 1: use a newer program"
+        ));
     }
     bytes.advance(1);
     if bytes.len() < LENGTH_BYTES {
-        return Err(String::from("it is cut off"));
+        return Err(String::from("this checkpoint is cut off"));
     }
     let (length, print) = (bytes.get_u64_le(), bytes.get_u128_le());
     if (bytes.len() as u64) < length {
-        return Err(format!("it is cut off: {} bytes of {length} are left", bytes.len()));
+        return Err(format!("this checkpoint is cut off: only {} of {length} bytes are left", bytes.len()));
     }
     if bytes.len() as u64 > length || xxh3_128(&bytes) != print {
-        return Err(String::from("it is damaged: its bytes are not those that were written"));
+        return Err(String::from("this checkpoint is damaged: its checksum does not match"));
     }
-    let head = decode_body(&mut bytes).map_err(|error| format!("it is damaged: {error}"))?;
+    let head = decode_body(&mut bytes).map_err(|error| format!("this checkpoint is damaged: {error}"))?;
     Ok((head, bytes))
 }
 
@@ -149,7 +151,7 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
-        Ok(about) if !about.is_file() => return Err(Error::file(path, "it is no file")),
+        Ok(about) if !about.is_file() => return Err(Error::file(path, "this is not a regular file")),
         Ok(_) => {}
     }
     fs::read(path).map(|bytes| Some(bytes.into())).map_err(failed)
@@ -194,12 +196,15 @@ impl<R: Object> Loaded<R> {
         let strange = |why: String| Err(Error::mismatch(subject(path), why));
         if head.domain != domain {
             return strange(format!(
-                "it is of the domain {:?}, and the routers are of {domain:?}",
+                "the file belongs to the domain {:?}, and the routers belong to the domain {domain:?}",
                 head.domain
             ));
         }
         if head.group != group {
-            return strange(format!("it is of the group `{}`, and not of `{group}`", head.group));
+            return strange(format!(
+                "the file belongs to the group `{}`, and not to the group `{group}`",
+                head.group
+            ));
         }
         if let Some(why) = Signature::of(brought).differs(&head.signature) {
             return strange(why);
@@ -209,7 +214,8 @@ impl<R: Object> Loaded<R> {
             if mode & 0o077 != 0 {
                 return Err(Error::file(
                     path,
-                    "others may read the group's key in it: chmod 600, and change the key",
+                    "other users can read the group's key in this file: run chmod 600 on the file, and \
+                     change the key",
                 ));
             }
         }
@@ -231,9 +237,17 @@ impl<R: Object> Loaded<R> {
             (None, _) => return Ok(()),
             (Some(given), Some(own)) if given == own => return Ok(()),
             (Some(given), Some(own)) => {
-                format!("the group's key in it is {}, and this member has {}", own.id(), given.id())
+                format!(
+                    "the file has the group's key {}, and this member was given the key {}",
+                    own.id(),
+                    given.id()
+                )
             }
-            (Some(given), None) => format!("the group had no key, and this member has {}", given.id()),
+            (Some(given), None) => format!(
+                "the group had no key when this checkpoint was saved, and this member was given the key \
+                     {}",
+                given.id()
+            ),
         };
         Err(Error::mismatch(subject(&self.path), why))
     }
@@ -302,7 +316,7 @@ impl Keeper {
                 Err(TryLockError::WouldBlock) => {
                     return Err(Error::file(
                         &path,
-                        "another member has this file: give each a file of its own",
+                        "another member uses this file: give each member a file of its own",
                     ));
                 }
                 Err(TryLockError::Error(error)) => return Err(Error::file(Path::new(&beside), error)),
@@ -374,7 +388,7 @@ impl Keeper {
                 let saved = saved.unwrap_or_else(|panic| {
                     Err(Error::file(
                         &keeper.path,
-                        format!("its checkpoint panicked: {}", panic_message(&*panic)),
+                        format!("writing the object's checkpoint panicked: {}", panic_message(&*panic)),
                     ))
                 });
                 keeper.done(mark, saved);
@@ -405,7 +419,10 @@ impl Keeper {
         let (group, checkpoint) = (super::groups::number(&head.group), head.mark);
         let untold = |error: Error| match error {
             Error::OutOfTouch => {
-                let why = String::from("the file is written, and the routers could not be told of it");
+                let why = String::from(
+                    "the checkpoint file is written, and the routers could not be reached to record the \
+                         checkpoint",
+                );
                 Error::MaybeApplied { id: None, why }
             }
             other => other,
@@ -421,7 +438,7 @@ impl Keeper {
     /// Notes that a save has ended, and answers the callers that it covers.
     fn done(&self, mark: Mark, saved: Result<(), Error>) {
         if let Err(why) = &saved {
-            warn!(file = %self.path.display(), %mark, %why, "a checkpoint is not saved");
+            warn!(file = %self.path.display(), %mark, %why, "a checkpoint of a group could not be saved");
         }
         let mut keeping = lock(&self.state);
         keeping.done = Some((mark, saved.clone()));
@@ -511,7 +528,7 @@ mod tests {
         assert!(why(read(&path)).contains("cut off"));
         fs::write(&path, String::from_utf8_lossy(&bytes).replace("format 1", "format 2")).unwrap();
         assert!(why(read(&path)).contains("format 2"));
-        assert!(why(read(place.path())).contains("no file"));
+        assert!(why(read(place.path())).contains("not a regular file"));
         let names: Vec<_> = fs::read_dir(place.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
         assert_eq!(names, ["sums.ckpt"], "nothing is left beside it");
     }
@@ -549,7 +566,7 @@ mod tests {
         let refused = loaded.check_key(Some(&other)).unwrap_err().to_string();
         assert!(refused.contains(&key.id().to_string()) && refused.contains(&other.id().to_string()));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(why(read(&path)).contains("others may read"));
+        assert!(why(read(&path)).contains("other users can read"));
     }
 
     #[test]

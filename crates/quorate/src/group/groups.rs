@@ -67,23 +67,35 @@ type GroupFigure = fn(&GroupCounters) -> u64;
 /// Gauges of the protocol's figures: name, help text, reader.
 const FIGURES: [(&str, &str, GroupFigure); 14] = [
     ("groups", "Groups that this process is in, or about to be", |figures| figures.groups),
-    ("group_views", "Views that have begun, of the process at present", |figures| figures.views),
-    ("group_view_wait_us_max", "Longest that soft sends of a member waited for a view, in µs", |figures| {
-        figures.longest_wait.as_micros().try_into().unwrap_or(u64::MAX)
+    ("group_views", "Views that have begun since the present process started", |figures| figures.views),
+    (
+        "group_view_wait_us_max",
+        "Longest time that soft sends of a member waited for a view, in µs",
+        |figures| figures.longest_wait.as_micros().try_into().unwrap_or(u64::MAX),
+    ),
+    ("group_gaps", "Gaps in soft messages of other processes that were requested again", |figures| {
+        figures.gaps
     }),
-    ("group_gaps", "Gaps in soft messages of others that were asked for again", |figures| figures.gaps),
     ("group_resent", "Soft messages sent once more, because others lacked them", |figures| figures.resent),
-    ("group_cast", "Soft messages cast, as so many casts, one for each process", |figures| figures.cast),
-    ("group_multicast", "Soft messages cast by an address, as so many casts", |figures| figures.multicast),
+    ("group_cast", "Casts of soft messages to single processes", |figures| figures.cast),
+    ("group_multicast", "Casts of soft messages to multicast addresses", |figures| figures.multicast),
     ("group_addresses", "Multicast addresses that this process listens to", |figures| figures.addresses),
-    ("group_unwanted", "Casts that came of groups in which no member is here", |figures| figures.unwanted),
-    ("group_cast_fallbacks", "Times that casts to a process were given up for a while", |figures| {
+    ("group_unwanted", "Casts that arrived for groups without a member in this process", |figures| {
+        figures.unwanted
+    }),
+    ("group_cast_fallbacks", "Times that casting to a process was suspended for a while", |figures| {
         figures.fallbacks
     }),
-    ("group_held_bytes", "Soft messages held until all members have them", |figures| figures.held_bytes),
-    ("group_waiting", "Ordered messages delivered to nobody here yet", |figures| figures.waiting),
-    ("group_firewalled", "Messages of processes that were dropped", |figures| figures.firewalled),
-    ("group_refused", "Messages that no correct process sends", |figures| figures.refused),
+    ("group_held_bytes", "Bytes of soft messages that are held until all members have them", |figures| {
+        figures.held_bytes
+    }),
+    ("group_waiting", "Ordered messages that wait to be delivered in this process", |figures| {
+        figures.waiting
+    }),
+    ("group_firewalled", "Messages refused because their sender was dropped from the group", |figures| {
+        figures.firewalled
+    }),
+    ("group_refused", "Messages refused because no correct process sends them", |figures| figures.refused),
 ];
 
 /// A function that reads one count of the process's sockets.
@@ -91,16 +103,20 @@ type Count = fn(&Counters) -> u64;
 
 /// Gauges of the datagram counts: name, help text, reader.
 const DATAGRAMS: [(&str, &str, Count); 4] = [
-    ("group_datagrams_sent", "Datagrams sent, of the process at present", |counters| {
+    ("group_datagrams_sent", "Datagrams that the present process has sent", |counters| {
         counters.datagrams_sent.get()
     }),
-    ("group_datagrams_received", "Datagrams that arrived", |counters| counters.datagrams_received.get()),
-    ("group_datagrams_refused", "Datagrams without a link, or without sense", |counters| {
-        counters.datagrams_refused.get()
+    ("group_datagrams_received", "Datagrams that the present process has received", |counters| {
+        counters.datagrams_received.get()
     }),
     (
+        "group_datagrams_refused",
+        "Datagrams refused because they came without a link or could not be decoded",
+        |counters| counters.datagrams_refused.get(),
+    ),
+    (
         "group_datagrams_unwanted",
-        "Multicast datagrams of processes with which none here has to do",
+        "Multicast datagrams of processes that share no group with this process",
         |counters| counters.datagrams_unwanted.get(),
     ),
 ];
@@ -110,14 +126,19 @@ impl Gauges {
         let metrics = Metrics::default();
         let figures = FIGURES.map(|(name, help, figure)| (metrics.gauge(name, help), figure)).into();
         Gauges {
-            processes: metrics
-                .counter("group_processes", "Processes started, each after the former was dropped"),
-            wedged: metrics
-                .gauge("group_wedged", "Whether the process was dropped: 1 until another one is started"),
-            inbox: metrics.gauge("group_inbox_bytes", "Bytes delivered and not applied yet"),
+            processes: metrics.counter(
+                "group_processes",
+                "Processes that this node started, each after the former one was dropped",
+            ),
+            wedged: metrics.gauge(
+                "group_wedged",
+                "Whether the process was dropped: 1 until the next process is started",
+            ),
+            inbox: metrics
+                .gauge("group_inbox_bytes", "Bytes of updates that are delivered and not applied yet"),
             late: metrics.gauge(
                 "group_late_replies",
-                "Replies that came when their query had ended, and were dropped",
+                "Replies that were dropped because they came after the end of their query",
             ),
             datagrams: DATAGRAMS.map(|(name, help, figure)| (metrics.gauge(name, help), figure)).into(),
             figures,
@@ -201,11 +222,11 @@ impl Groups {
             saved
         };
         let saved = timer::timeout(SAVE_PATIENCE, saving).await.unwrap_or_else(|| {
-            let why = String::from("a checkpoint is not saved: the disk or the routers do not answer");
+            let why = String::from("the disk or the routers do not answer, so a checkpoint is not saved");
             Err(Error::MaybeApplied { id: None, why })
         });
         if let Err(why) = &saved {
-            warn!(%why, "a node leaves before its checkpoints are saved");
+            warn!(%why, "this node leaves its groups before all checkpoints are saved");
         }
         let left = async {
             let leaving: Vec<_> = seats.iter().map(|seat| process.shared.leave(seat)).collect();
@@ -402,7 +423,7 @@ impl Group {
                     Ok(member)
                 }
                 None => Err(Error::start(format!(
-                    "`{name}` did not take this process in within {} ms, through {}",
+                    "the group `{name}` did not admit this process within {} ms through the routers at {}",
                     patience.as_millis(),
                     groups.0.settings.routers.join(", ")
                 ))),

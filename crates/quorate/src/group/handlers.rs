@@ -35,7 +35,7 @@ use super::{Answer, Corrupt, Object, Origin, Share, Snapshot, View};
 /// assert_eq!(votes.query("ann".into(), Want::All).wait()?.replies[0].reply, 1);
 /// # Ok::<(), quorate::Error>(())
 /// ```
-#[must_use = "it is an object that a group is joined with"]
+#[must_use = "an object has no effect until a group is joined with it"]
 pub struct Handlers<S, U = (), Q = (), A = ()> {
     name: Arc<str>,
     state: S,

@@ -233,14 +233,17 @@ impl Seat {
         match group_keys.open_next(sender, head, content) {
             Ok(plain) => Ok(Some(Vec::from(plain).into())),
             Err(OpenError::OtherKey(key)) => Err(Error::not_member(format!(
-                "what {sender} says is sealed with the key {key}, which this member does not have"
+                "a message of {sender} is sealed with the key {key}, which this member does not have"
             ))),
             // This member's program has already heard that the message was delivered.
             Err(OpenError::Replayed) if sender == self.me => Err(Error::not_member(
-                "one of its own messages was refused by all members, as if it had been said before",
+                "all members refused one of this member's own messages as a repetition",
             )),
             Err(why @ (OpenError::Damaged | OpenError::Replayed)) => {
-                warn!(group = self.name, %sender, ?why, "a message is passed over");
+                warn!(
+                    group = self.name, %sender, ?why,
+                    "a message of a group is skipped, because its seal is damaged or was used before"
+                );
                 Ok(None)
             }
         }
@@ -278,10 +281,11 @@ impl Seat {
         }
         inbox.closed = true;
         let for_what =
-            if inbox.waits { "behind the object of another member of this process" } else { "to be applied" };
+            if inbox.waits { "for the object of another member of this process" } else { "to be applied" };
         let bytes = inbox.bytes;
         Some(Error::not_member(format!(
-            "it does not keep up: {bytes} bytes of updates wait {for_what}, and {bytes_max} may"
+            "this member does not keep up: {bytes} bytes of updates wait {for_what}, and at most \
+             {bytes_max} may wait"
         )))
     }
 
@@ -297,7 +301,7 @@ impl Seat {
     ) -> Result<MutexGuard<'a, Box<dyn Replicated>>, Error> {
         let here = thread_number();
         if self.inside.load(Ordering::Relaxed) == here {
-            return Err(Error::invalid("asked for inside one of the replica's own callbacks"));
+            return Err(Error::invalid("this call is not possible inside a callback of the same replica"));
         }
         let mut copy = lock(&self.copy);
         let batch = {
@@ -323,7 +327,7 @@ impl Seat {
             let context = ReplicaContext { seat: self, shared };
             let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &context)));
             let taken = taken.unwrap_or_else(|panic| {
-                Err(Error::not_member(format!("its replica panicked: {}", panic_message(&*panic))))
+                Err(Error::not_member(format!("the member's replica panicked: {}", panic_message(&*panic))))
             });
             if let Err(error) = taken {
                 self.fail(error, shared);
@@ -380,7 +384,10 @@ impl Seat {
 
     /// Ends this member for a reason of its own: it is out, and the others go on.
     pub(super) fn fail(&self, why: Error, shared: &Arc<GroupShared>) {
-        warn!(group = self.name, %why, "this member ends");
+        warn!(
+            group = self.name, %why,
+            "a member of a group ends in this process, and the other members go on"
+        );
         if self.end(why.clone()) {
             shared.lose_member(self, &why);
         }
@@ -402,7 +409,7 @@ impl Seat {
         debts.gone = true;
         if debts.owed == 0 {
             drop(debts);
-            self.end(Error::not_member("it has left"));
+            self.end(Error::not_member("the member has left the group"));
         }
     }
 
@@ -412,7 +419,7 @@ impl Seat {
         debts.owed = debts.owed.saturating_sub(1);
         if debts.gone && debts.owed == 0 {
             drop(debts);
-            self.end(Error::not_member("it has left"));
+            self.end(Error::not_member("the member has left the group"));
         }
     }
 
@@ -572,7 +579,9 @@ impl<R: Object> LocalReplica<R> {
         match kind {
             query::Kind::Update(seat) => {
                 let update = decode(body).map_err(|why| {
-                    Error::not_member(format!("an update of {sender} is none of its type: {why}"))
+                    Error::not_member(format!(
+                        "an update of {sender} does not decode as an update of this group: {why}"
+                    ))
                 })?;
                 let own = (sender, seat) == (context.seat.me, context.seat.id);
                 let origin = Origin { sender, own, place };
@@ -602,9 +611,16 @@ impl<R: Object> LocalReplica<R> {
                         context.shared.tell(Command::Follow { group: context.seat.group, at });
                     }
                 }),
-                _ => warn!(%sender, "sent a key that is none, or to a group that has none"),
+                _ => warn!(
+                    %sender,
+                    "a process sent an invalid key of a group, or a key to a group without one; the key is \
+                     ignored"
+                ),
             },
-            query::Kind::Strange => warn!(%sender, "sent what is neither update nor query"),
+            query::Kind::Strange => warn!(
+                %sender,
+                "a process sent a message that is neither an update nor a query; the message is ignored"
+            ),
         }
         Ok(())
     }
@@ -617,11 +633,16 @@ impl<R: Object> LocalReplica<R> {
             let (seat, shared) = (context.seat.clone(), context.shared.clone());
             let write = move || match state.of(snapshot) {
                 Ok(state) => receiver.get(&seat, &shared, state),
-                Err(why) => seat.fail(Error::not_member(format!("its checkpoint: {why}")), &shared),
+                Err(why) => seat.fail(
+                    Error::not_member(format!("the checkpoint of the member's object failed: {why}")),
+                    &shared,
+                ),
             };
             return in_background("checkpoint", write).map_err(Error::start);
         }
-        let state = state.of(snapshot).map_err(|why| Error::not_member(format!("its checkpoint: {why}")))?;
+        let state = state.of(snapshot).map_err(|why| {
+            Error::not_member(format!("the checkpoint of the member's object failed: {why}"))
+        })?;
         receiver.get(context.seat, context.shared, state);
         Ok(())
     }
@@ -631,7 +652,8 @@ impl<R: Object> LocalReplica<R> {
         let Some(view) = &self.view else { return };
         let share = Share { rank: view.rank().unwrap_or(0), of: view.members.len() };
         let answered = catch_unwind(AssertUnwindSafe(|| {
-            let query = decode(query).map_err(|why| format!("the query is none of its type: {why}"))?;
+            let query = decode(query)
+                .map_err(|why| format!("the query does not decode as a query of this group: {why}"))?;
             Ok(match self.object.query(query, share) {
                 Answer::Declined => Some(QueryAnswer::Declined),
                 Answer::Now(reply) => Some(QueryAnswer::Reply(encode(&reply)?)),
@@ -641,8 +663,9 @@ impl<R: Object> LocalReplica<R> {
                 }
             })
         }));
-        let answered =
-            answered.unwrap_or_else(|panic| Err(format!("it panicked: {}", panic_message(&*panic))));
+        let answered = answered.unwrap_or_else(|panic| {
+            Err(format!("the member panicked while it answered the query: {}", panic_message(&*panic)))
+        });
         if let Some(answer) = answered.unwrap_or_else(|why| Some(QueryAnswer::Failed(why.into_bytes()))) {
             context.shared.answer(context.seat, sender, number, answer);
         }
@@ -743,20 +766,27 @@ fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Lo
         (PLAIN, None) => rest,
         (PLAIN, Some(group_keys)) => {
             return Err(locked(&format!(
-                "there is none, and this member has {}: join without one",
+                "the group has no key, and this member was given the key {}: join without a key",
                 group_keys.id()
             )));
         }
-        (SEALED, None) => return Err(locked("there is one, and this member has none: join with it")),
+        (SEALED, None) => {
+            return Err(locked(
+                "the group has a key, and this member was given none: join with the group's key",
+            ));
+        }
         (SEALED, Some(group_keys)) => {
             let giver = take_process(&mut rest).map_err(damaged)?;
             let head = &state[..state.len() - rest.len()];
             let plain = group_keys.open(giver, head, &rest).map_err(|why| match why {
                 OpenError::OtherKey(key) => locked(&format!(
-                    "it is {key}, and this member has {}: join with that one",
+                    "the group has the key {key}, and this member was given the key {}: join with the \
+                     group's key",
                     group_keys.id()
                 )),
-                OpenError::Damaged | OpenError::Replayed => strange(&"it is not as it was sealed"),
+                OpenError::Damaged | OpenError::Replayed => {
+                    strange(&"the received state is damaged, because its seal does not fit")
+                }
             })?;
             secrets = Some(group_keys);
             plain
@@ -777,14 +807,14 @@ fn restored<R: Object>(brought: &R, seat: &Seat, state: &Bytes) -> Result<(R, Lo
 
 /// Serialises a value.
 pub(super) fn encode(value: &impl Serialize) -> Result<Vec<u8>, String> {
-    postcard::to_stdvec(value).map_err(|error| format!("it does not serialise: {error}"))
+    postcard::to_stdvec(value).map_err(|error| format!("the value does not serialise: {error}"))
 }
 
 /// Decodes a value that takes up all of `bytes`.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(format!("{} bytes are left over", rest.len())),
+        Ok((_, rest)) => Err(format!("{} bytes are left over after the value", rest.len())),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -147,7 +147,7 @@ impl KeyCiphers {
     fn cipher(&mut self, group: GroupId, sender: ProcessId) -> &Aes256Gcm {
         let KeyCiphers { key, ciphers, .. } = self;
         ciphers.entry(sender).or_insert_with(|| {
-            let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("any length serves");
+            let mut mac = Hmac::<Sha256>::new_from_slice(&key.0).expect("HMAC takes keys of any length");
             mac.update(b"quorate group sender");
             mac.update(&group.0.to_le_bytes());
             mac.update(&sender.node.to_le_bytes());
@@ -373,7 +373,7 @@ impl SealingKeys {
         let payload = Payload { msg: sealed, aad: &about(group, head) };
         let plain = held.cipher(group, sender).decrypt(&Nonce::from(*nonce), payload);
         let plain = plain.map_err(|_| OpenError::Damaged)?;
-        let (number, _) = nonce.split_first_chunk::<8>().expect("a nonce is longer");
+        let (number, _) = nonce.split_first_chunk::<8>().expect("a nonce is longer than 8 bytes");
         Ok((u64::from_le_bytes(*number), plain.into()))
     }
 }

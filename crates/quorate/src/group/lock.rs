@@ -20,7 +20,7 @@ use crate::{Pending, error::Error, lock::lock};
 /// A member that is cut off counts its locks as held until it notices, while others may hold them already. An
 /// action that must not happen twice first calls [`Lock::check`]. It also passes [`Lock::fence`] to the
 /// protected resource, which refuses numbers smaller than one that it has seen.
-#[must_use = "it is released when it is dropped"]
+#[must_use = "a lock is released when it is dropped"]
 pub struct Lock {
     claim: Claimed,
     fence: u64,
@@ -72,7 +72,9 @@ impl<R: Object> Member<R> {
             sent.await?;
             match granted.await {
                 Ok(fence) => Ok(Lock { claim, fence }),
-                Err(_) => Err(claim.held.seat().over().unwrap_or_else(|| Error::not_member("it has ended"))),
+                Err(_) => {
+                    Err(claim.held.seat().over().unwrap_or_else(|| Error::not_member("the member has ended")))
+                }
             }
         })
     }

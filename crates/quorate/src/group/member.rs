@@ -104,8 +104,9 @@ impl<R: Object> Member<R> {
     }
 
     fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
-        query::update(self.0.seat.id, update, |body| self.submit(strength, body))
-            .unwrap_or_else(|why| Box::pin(async move { Err(Error::invalid(format!("the update: {why}"))) }))
+        query::update(self.0.seat.id, update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
+            Box::pin(async move { Err(Error::invalid(format!("the update cannot be encoded: {why}"))) })
+        })
     }
 
     /// Passes a message on: at once if there is room, otherwise when there is.
@@ -124,7 +125,12 @@ impl<R: Object> Member<R> {
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
                 let body = Bytes::copy_from_slice(body);
                 Box::pin(async move {
-                    let room = held.room.clone().acquire_many_owned(bytes).await.expect("it is never closed");
+                    let room = held
+                        .room
+                        .clone()
+                        .acquire_many_owned(bytes)
+                        .await
+                        .expect("the semaphore is never closed");
                     let sent = held.hand_over(room, strength, &body)?;
                     held.told(sent.await)
                 })
@@ -138,9 +144,9 @@ impl<R: Object> Member<R> {
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
         match &self.0.seat.group_keys {
             Some(_) => self.submit(Strength::Safe(Phi::All), &query::rekey(key)),
-            None => {
-                Box::pin(async { Err(Error::invalid("the group has no key: its first member gave none")) })
-            }
+            None => Box::pin(async {
+                Err(Error::invalid("the group has no key to change: its first member joined without a key"))
+            }),
         }
     }
 
@@ -172,7 +178,11 @@ impl<R: Object> Member<R> {
     pub fn save(&self) -> Pending<'static, Mark> {
         let held = self.0.clone();
         if held.seat.keeper.is_none() {
-            return Box::pin(async { Err(Error::invalid("it was joined without a checkpoint file")) });
+            return Box::pin(async {
+                Err(Error::invalid(
+                    "this member joined without a checkpoint file, so its state cannot be saved",
+                ))
+            });
         }
         let group = held.seat.group;
         let marked = held
@@ -193,7 +203,7 @@ impl<R: Object> Member<R> {
     /// Returns the view that belongs to the state that [`Member::read`] would show.
     pub fn view(&self) -> Result<View, Error> {
         let view = self.lend(|copy| copy.view.clone())?;
-        view.ok_or_else(|| Error::not_member("it has no view yet"))
+        view.ok_or_else(|| Error::not_member("the member has no view yet"))
     }
 
     /// Whether the member began with its own object because nobody had the group's state: it was the first,
@@ -283,7 +293,7 @@ impl Future for SendFuture {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.sent {
             Ok(sent) => Pin::new(sent).poll(cx).map(|told| self.held.told(told)),
-            Err(why) => Poll::Ready(Err(why.take().expect("it is not polled once it has ended"))),
+            Err(why) => Poll::Ready(Err(why.take().expect("a future is not polled again once it has ended"))),
         }
     }
 }
@@ -338,14 +348,18 @@ impl Drop for MemberHandle {
         let (process, seat) = (self.process.clone(), self.seat.clone());
         let leaving = thread::Builder::new().name(String::from("leave")).spawn(move || {
             if let Err(why) = finish(&seat, closing).wait() {
-                warn!(group = seat.name, %why, "a member that was dropped leaves without a checkpoint");
+                warn!(
+                    group = seat.name, %why,
+                    "a dropped member leaves its group without saving a checkpoint"
+                );
             }
             drop(process.shared.leave(&seat));
         });
         if leaving.is_err() {
             warn!(
                 group = self.seat.name,
-                "a member that was dropped leaves without a checkpoint: the system gives no thread"
+                "a dropped member leaves its group without saving a checkpoint, because the system gives no \
+                 thread"
             );
             drop(self.process.shared.leave(&self.seat));
         }
@@ -370,7 +384,7 @@ async fn saved(seat: &Seat, marked: Outcome) -> Result<Mark, Error> {
 }
 
 fn ended_meanwhile() -> Error {
-    Error::MaybeApplied { id: None, why: String::from("the process ended meanwhile") }
+    Error::MaybeApplied { id: None, why: String::from("the process ended before the checkpoint was saved") }
 }
 
 impl<R: Object> Clone for Member<R> {

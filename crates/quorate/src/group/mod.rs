@@ -313,7 +313,7 @@ impl Snapshot {
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Corrupt> {
         match postcard::take_from_bytes(self.bytes()?) {
             Ok((value, [])) => Ok(value),
-            Ok((_, rest)) => Err(Corrupt(format!("{} bytes are left over", rest.len()))),
+            Ok((_, rest)) => Err(Corrupt(format!("{} bytes are left over after the value", rest.len()))),
             Err(error) => Err(Corrupt(error.to_string())),
         }
     }
@@ -323,7 +323,7 @@ impl Snapshot {
         match &self.0 {
             Content::Here(Ok(bytes)) => Ok(bytes),
             Content::Here(Err(why)) => Err(Corrupt(why.clone())),
-            Content::Later(_) => Err(Corrupt(String::from("it is still to be written"))),
+            Content::Later(_) => Err(Corrupt(String::from("the snapshot is not serialised yet"))),
         }
     }
 
@@ -361,5 +361,5 @@ pub struct Corrupt(pub String);
 
 /// Serialises a value and appends its bytes to `behind`.
 fn written(value: &impl Serialize, behind: Vec<u8>) -> Result<Vec<u8>, String> {
-    postcard::to_extend(value, behind).map_err(|error| format!("it does not serialise: {error}"))
+    postcard::to_extend(value, behind).map_err(|error| format!("the value does not serialise: {error}"))
 }

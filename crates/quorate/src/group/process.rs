@@ -213,18 +213,19 @@ impl Process {
         let seat = |id| Arc::new(seat(id));
         let Some(row) = rows.get_mut(&group) else {
             let row = SeatRow::new(self.shared.lives.fetch_add(1, Ordering::Relaxed), seat);
-            let first = row.first().expect("it was made with one");
+            let first = row.first().expect("a new row has one seat");
             rows.insert(group, row);
             return Ok((first, true));
         };
         if is_alone || row.all().any(|seat| seat.is_alone()) {
             return Err(Error::invalid(
-                "this node has a member of the group: of one with a key or a checkpoint file it has one at most",
+                "this node has a member of the group already: a group with a key or a checkpoint file has \
+                 at most one member in each node",
             ));
         }
         let taken = row.take(seat).ok_or_else(|| {
             Error::start(format!(
-                "the process is about to leave the group, or has {SEATS_MAX} members of it already"
+                "this process is about to leave the group, or has {SEATS_MAX} members of the group already"
             ))
         })?;
         Ok((taken, false))
@@ -304,7 +305,7 @@ impl GroupShared {
     }
 
     fn port(&self) -> &Port<Relay<group::Process>> {
-        self.port.get().expect("set before anybody else has it")
+        self.port.get().expect("the port is set before the process is shared")
     }
 
     pub(super) fn is_wedged(&self) -> bool {
@@ -647,7 +648,8 @@ impl GroupShared {
         // The releases run on a thread of their own, because `say` blocks while too many commands wait.
         if thread::Builder::new().name(String::from("release")).spawn(say).is_err() {
             warn!(
-                "locks that were given up while the routers were away stay held: the system gives no thread"
+                "locks that were released while the routers were away stay held, because the system gives \
+                 no thread"
             );
         }
     }
@@ -800,7 +802,9 @@ impl GroupHost {
         for (call, result) in ended {
             // The caller may have lost interest.
             match (call, result) {
-                (OpenCommand::Leave(life), _) => self.shared.out(life, &Error::not_member("it has left")),
+                (OpenCommand::Leave(life), _) => {
+                    self.shared.out(life, &Error::not_member("the member has left the group"))
+                }
                 (OpenCommand::Join { life, file, told }, Err(failure)) => {
                     let why = match failure {
                         Failure::Stale(newest) => Error::Stale { file, newest },
@@ -871,7 +875,7 @@ impl Host<Relay<group::Process>> for GroupHost {
             }
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
-                info!(in_touch, "in touch with the routers");
+                info!(in_touch, "contact with the routers has changed");
                 if in_touch {
                     self.shared.on_touch_regained();
                 } else {
@@ -879,7 +883,7 @@ impl Host<Relay<group::Process>> for GroupHost {
                 }
             }
             Event::Wedged => {
-                info!("this process is out of the domain");
+                info!("this process is no longer in the domain");
                 self.hand_over();
                 self.shared.end();
             }
@@ -911,7 +915,10 @@ impl Host<Relay<group::Process>> for GroupHost {
 
     fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
         // The message is logged at every attempt, so at a low level.
-        debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "no session with it");
+        debug!(
+            %peer, pass = ?Bytes::copy_from_slice(theirs),
+            "a process has no session with this one, because their passes do not fit"
+        );
     }
 }
 

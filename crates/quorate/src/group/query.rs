@@ -103,7 +103,7 @@ pub enum Absence {
 }
 
 /// A query that has not been asked yet.
-#[must_use = "it is asked once it is awaited"]
+#[must_use = "a query is asked only when its future is awaited"]
 pub struct Query<R: Object> {
     pub(super) member: Member<R>,
     pub(super) query: Result<Vec<u8>, String>,
@@ -130,7 +130,7 @@ impl<R: Object> Query<R> {
     async fn ask(self) -> Result<Replies<R::Reply>, Error> {
         let Query { member, query, want, strength, deadline, .. } = self;
         let until = Instant::now() + deadline;
-        let query = query.map_err(|why| Error::invalid(format!("the query: {why}")))?;
+        let query = query.map_err(|why| Error::invalid(format!("the query cannot be encoded: {why}")))?;
         let seat = member.seat().clone();
         let (number, enough) = lock(&seat.open_queries).ask(want);
         // Dropping the future forgets the query.
@@ -264,7 +264,7 @@ impl QueryAnswer {
             QueryAnswer::Reply(reply) => (REPLY, reply),
             QueryAnswer::Declined => (DECLINED, &[]),
             QueryAnswer::Failed(why) => (FAILED, why),
-            QueryAnswer::Gone => unreachable!("nobody says that of itself"),
+            QueryAnswer::Gone => unreachable!("a member never reports itself as gone"),
         };
         let mut bytes = BytesMut::with_capacity(ANSWER_HEAD_BYTES + rest.len());
         bytes.put_u64_le(number);
@@ -281,7 +281,8 @@ impl QueryAnswer {
         match &self {
             QueryAnswer::Reply(bytes) | QueryAnswer::Failed(bytes) if bytes.len() > limit => {
                 QueryAnswer::Failed(
-                    format!("its answer has {} bytes, and {limit} are the most", bytes.len()).into_bytes(),
+                    format!("the answer has {} bytes, and at most {limit} are allowed", bytes.len())
+                        .into_bytes(),
                 )
             }
             _ => self,
@@ -309,7 +310,7 @@ impl QueryAnswer {
         let plain = group_keys.open(member, head, sealed);
         let answer = plain.ok().and_then(|plain| QueryAnswer::decode(&[head, &plain[..]].concat()));
         answer.map_or_else(
-            || QueryAnswer::Failed(b"its word is not sealed with the group's key".to_vec()),
+            || QueryAnswer::Failed(b"the answer is not sealed with the group's key".to_vec()),
             |(.., answer)| answer,
         )
     }
@@ -419,7 +420,7 @@ pub(super) fn update<T>(
         scratch.put_u32_le(seat.0);
     }
     let bytes = postcard::to_extend(update, scratch);
-    let bytes = bytes.map_err(|error| format!("it does not serialise: {error}"))?;
+    let bytes = bytes.map_err(|error| format!("the value does not serialise: {error}"))?;
     let handed = hand_over(&bytes);
     if bytes.capacity() <= SCRATCH_BYTES_MAX {
         SCRATCH.set(bytes);
@@ -511,7 +512,9 @@ impl OpenQueries {
         let answer = if self.bytes + answer.bytes() > limit
             && matches!(answer, QueryAnswer::Reply(_) | QueryAnswer::Failed(_))
         {
-            QueryAnswer::Failed(format!("more than {limit} bytes of answers wait at the asker").into_bytes())
+            QueryAnswer::Failed(
+                format!("more than {limit} bytes of answers wait at the member that asks").into_bytes(),
+            )
         } else {
             answer
         };
@@ -593,7 +596,7 @@ mod tests {
                 for (sender, number) in [(2, 8), (3, 7)] {
                     let strange = sent.clone().opened(process(sender), number, &here);
                     assert!(
-                        matches!(&strange, QueryAnswer::Failed(why) if why.starts_with(b"its word")),
+                        matches!(&strange, QueryAnswer::Failed(why) if why.starts_with(b"the answer is not")),
                         "{strange:?}"
                     );
                 }
@@ -606,7 +609,10 @@ mod tests {
         let long = QueryAnswer::Reply(vec![0; 1_000]);
         assert_eq!(long.clone().within(2_000), long);
         let QueryAnswer::Failed(why) = long.within(1_000) else { panic!("it is too long") };
-        assert_eq!(String::from_utf8(why).as_deref(), Ok("its answer has 1000 bytes, and 923 are the most"));
+        assert_eq!(
+            String::from_utf8(why).as_deref(),
+            Ok("the answer has 1000 bytes, and at most 923 are allowed")
+        );
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl<T: Clone> SeatRow<T> {
     /// Makes the row of a member that is about to join.
     pub(super) fn new(life: u64, seat: impl FnOnce(SeatId) -> T) -> Self {
         let mut row = SeatRow { life, seated: Vec::new(), given: 0, sent: vec![SeatId(0)], leaves: false };
-        row.take(seat).expect("it is the first");
+        row.take(seat).expect("the first seat of a row is free");
         row
     }
 

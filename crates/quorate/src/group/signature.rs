@@ -22,7 +22,7 @@ pub(super) struct Signature {
 }
 
 /// The advice to a program that is refused.
-const CURE: &str = "run the same program everywhere, or take another group";
+const CURE: &str = "run the same program everywhere, or use another group";
 
 /// Length above which a hash stands for a structure, in bytes.
 const STRUCTURE_BYTES_MAX: usize = 4 << 10;
@@ -42,7 +42,10 @@ impl Signature {
     pub(super) fn differs(&self, theirs: &Signature) -> Option<String> {
         if self.name != theirs.name {
             let (theirs, ours) = (&theirs.name, &self.name);
-            return Some(format!("it is of replicas `{theirs}`, and this one is `{ours}`: {CURE}"));
+            return Some(format!(
+                "the group's replicas are of type `{theirs}`, and this replica is of type `{ours}`: \
+                     {CURE}"
+            ));
         }
         let parts = [
             ("updates", &self.updates, &theirs.updates),
@@ -51,7 +54,7 @@ impl Signature {
         ];
         parts.into_iter().find_map(|(what, ours, theirs)| match (ours, theirs) {
             (Some(ours), Some(theirs)) if ours != theirs => {
-                Some(format!("its {what} are {theirs}, and those of this replica are {ours}: {CURE}"))
+                Some(format!("the group's {what} are {theirs}, and this replica's {what} are {ours}: {CURE}"))
             }
             _ => None,
         })

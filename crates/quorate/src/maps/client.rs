@@ -216,7 +216,7 @@ fn put(out: &mut Vec<u8>, words: &[&[u8]]) {
 }
 
 fn malformed(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("no answer of a cell: {what:?}"))
+    io::Error::new(io::ErrorKind::InvalidData, format!("the cell sent an invalid answer: {what:?}"))
 }
 
 /// Upper bounds of a line and of a value, in bytes, and of the nesting of an answer.

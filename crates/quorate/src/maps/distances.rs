@@ -56,11 +56,15 @@ impl Distance {
     pub fn of_ms(least: f64, jitter: f64, stall: f64, stall_every: f64) -> Result<Distance, String> {
         let span = |ms: f64| {
             let fits = (0.0..=DISTANCE_MS_MAX).contains(&ms);
-            fits.then(|| Duration::from_secs_f64(ms / 1e3))
-                .ok_or_else(|| format!("{ms}: from 0 to {DISTANCE_MS_MAX} ms"))
+            fits.then(|| Duration::from_secs_f64(ms / 1e3)).ok_or_else(|| {
+                format!("{ms} ms is out of range: each time of a distance is from 0 to {DISTANCE_MS_MAX} ms")
+            })
         };
         if stall > stall_every {
-            return Err(format!("messages cannot hang for {stall} ms every {stall_every}"));
+            return Err(format!(
+                "messages cannot hang for {stall} ms every {stall_every} ms: a stall is not longer than \
+                     its period"
+            ));
         }
         let hangs = Stall { span: span(stall)?, every: span(stall_every)? };
         let stall = (!hangs.span.is_zero()).then_some(hangs);
@@ -121,7 +125,8 @@ impl FromStr for Between {
             (sites[0] != sites[1]).then_some((sites, [ms(least)?, ms(jitter)?, ms(span)?, ms(every)?]))
         };
         let (sites, [least, jitter, span, every]) = parts().ok_or(
-            "a distance is of two sites, in milliseconds: 0-1=18.5, 0-1=18.5~2 with jitter, or 0-1=18.5~2!100/4000 where messages hang for 100 ms every 4 s",
+            "a distance has two sites and milliseconds: 0-1=18.5, 0-1=18.5~2 with jitter, or \
+             0-1=18.5~2!100/4000 where messages hang for 100 ms every 4 s",
         )?;
         Ok(Between { sites, distance: Distance::of_ms(least, jitter, span, every)? })
     }

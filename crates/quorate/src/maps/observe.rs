@@ -44,8 +44,10 @@ fn of_router(router: &Router<Maps>, me: ProcessId) -> Status {
     let state = router_state(router);
     let hindrance = match state {
         State::Joining => Some("joining: the domain has not taken this router in yet"),
-        State::Leaderless => Some("no router leads a majority that it hears: nothing can be changed"),
-        State::Removed => Some("removed: this router votes no more"),
+        State::Leaderless => {
+            Some("leaderless: this router hears no router that leads a majority, so nothing can be changed")
+        }
+        State::Removed => Some("removed: this router no longer votes"),
         _ => None,
     };
     let status = router.status();
@@ -69,12 +71,16 @@ fn of_cell(resident: &Resident, distances: &Distances, me: ProcessId) -> Status 
     let cell = resident.status();
     let (state, hindrance) = match (resident.roster(), cell.number) {
         (None, _) => (State::Joining, Some("joining: no router has taken this process in yet")),
-        (Some(_), None) => {
-            (State::Spare, Some("spare: it joined when there were maps already, and has no keys of them"))
-        }
+        (Some(_), None) => (
+            State::Spare,
+            Some("spare: this process joined when there were maps already, and keeps no keys of maps"),
+        ),
         (Some(_), Some(_)) if cell.arriving.is_some() => (
             State::Arriving,
-            Some("arriving: it copies what the cell had whose place it took, and counts for no level"),
+            Some(
+                "arriving: this cell copies the keys of the cell whose place it took, and counts for no \
+                     level yet",
+            ),
         ),
         (Some(_), Some(_)) => (State::Serving, None),
     };

@@ -173,7 +173,9 @@ impl Process {
         };
         let failed = |error: io::Error| Error::start(format!("cannot listen on {}: {error}", setup.listen));
         let resolved = setup.listen.to_socket_addrs().map_err(failed)?.next();
-        let resolved = resolved.ok_or_else(|| Error::start(format!("{}: no address", setup.listen)))?;
+        let resolved = resolved.ok_or_else(|| {
+            Error::start(format!("the address {} does not resolve to an IP address", setup.listen))
+        })?;
         let listener = TcpListener::bind(resolved).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let advertised = crate::address::advertised(setup.advertise.as_deref(), address);
@@ -346,7 +348,7 @@ impl Process {
             return Ok(());
         }
         let ask = |id| self.port.try_command(Command::Pause { id: CommandId(id) }).is_ok();
-        let late = |_| Err(format!("no other router leads within {} s", patience.as_secs()));
+        let late = |_| Err(format!("no other router took the lead within {} s", patience.as_secs()));
         self.pauses.call(patience, ask).unwrap_or_else(late)
     }
 
@@ -361,7 +363,10 @@ impl Process {
             && let Err(error) = Journal::begin_anew(place, *owner)
         {
             // The next start learns again that the process of this journal is out.
-            warn!(%error, "the journal of a process that is out stays");
+            warn!(
+                %error,
+                "the journal of a process that was removed could not be reset; the next start tries again"
+            );
         }
     }
 }
@@ -424,14 +429,19 @@ impl MapsHost {
 
     fn router(&self, event: RouterEvent<Roster>) {
         match event {
-            RouterEvent::Leader(leader) => info!(?leader, "lead router"),
+            RouterEvent::Leader(leader) => info!(?leader, "the lead router has changed"),
             RouterEvent::Routers(routers) => {
                 let routers: Vec<String> = routers.iter().map(|router| router.id.to_string()).collect();
-                info!(?routers, "routers");
+                info!(?routers, "the set of routers has changed");
             }
-            RouterEvent::Config(at, roster) => info!(%at, layout = roster.layout().version().0, "roster"),
+            RouterEvent::Config(at, roster) => info!(
+                %at, layout = roster.layout().version().0,
+                "a new roster applies"
+            ),
             RouterEvent::Removed => self.end(End::Wedged),
-            RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
+            RouterEvent::Corrupt(why) => {
+                self.end(End::Broken(format!("a router's snapshot cannot be decoded: {why}")))
+            }
             RouterEvent::Ended { id, result } => {
                 self.pauses.answer(id.0, result.map_err(|refusal| refusal.to_string()));
             }
@@ -443,10 +453,13 @@ impl MapsHost {
         match &event {
             resident::Event::Wedged => self.end(End::Wedged),
             resident::Event::Lacks(cell) => {
-                warn!(cell = cell.0, "hints for it were given up: it lacks writes until reads repair them");
+                warn!(
+                    cell = cell.0,
+                    "hints for a cell were given up: the cell lacks writes until reads repair them"
+                );
             }
             resident::Event::Roster(roster) => {
-                info!(layout = roster.layout().version().0, "roster");
+                info!(layout = roster.layout().version().0, "a new roster applies");
                 if let Some(strategies) = &self.strategies {
                     strategies.follow(roster.clone());
                 }
@@ -473,7 +486,7 @@ impl Host<Kind> for MapsHost {
             }
             Event::Status { token, status } => self.statuses.answer(token, *status),
             Event::Unserved(command) => {
-                error!(?command, "this process is of the other kind, and does not do that")
+                error!(?command, "a command was refused, because this process has another role")
             }
         }
     }

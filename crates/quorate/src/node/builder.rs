@@ -298,7 +298,7 @@ impl Builder {
         directory_lock: Option<Arc<DirectoryLock>>,
     ) -> Result<Member, Error> {
         match role {
-            Role::Cell => return Err(Error::start("a cell is of maps, and no process of tables")),
+            Role::Cell => return Err(Error::start("the role cell belongs to maps, and not to tables")),
             Role::Router => {}
             _ if self.found => return Err(Error::start("only a router can found a domain")),
             Role::Gateway | Role::Storage | Role::Super => {}
@@ -397,7 +397,7 @@ impl Builder {
             (Role::Router | Role::Storage, Some(directory)) => Ok(Some(directory.clone())),
             (Role::Router | Role::Storage, None) => Err(Error::start("a durable process needs a directory")),
             _ => Err(Error::start(
-                "only routers and storage processes can be durable; others have nothing to keep",
+                "only routers and storage processes can be durable; other processes have nothing to keep",
             )),
         }
     }

@@ -65,7 +65,11 @@ fn kept_number(path: &Path) -> Result<u64, Error> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let text = fs::read_to_string(&file).map_err(failed)?;
             text.trim().parse().map_err(|_| {
-                Error::start(format!("{}: holds no node number, but \"{}\"", file.display(), text.trim()))
+                Error::start(format!(
+                    "the file {} does not hold a node number, but \"{}\"",
+                    file.display(),
+                    text.trim()
+                ))
             })
         }
         Err(error) => Err(failed(error)),
@@ -102,6 +106,6 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         fs::write(place.path().join(NUMBER), "seven").unwrap();
         let error = claim(place.path(), None).err().unwrap();
-        assert!(error.to_string().contains("no node number, but \"seven\""), "{error}");
+        assert!(error.to_string().contains("a node number, but \"seven\""), "{error}");
     }
 }

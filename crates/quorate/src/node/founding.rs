@@ -68,13 +68,14 @@ pub(crate) fn begin(
     loop {
         match domain_answer() {
             DomainAnswer::Exists(generation) => {
-                info!("the domain is there already: this router joins, and founds nothing");
+                info!("the domain exists already: this router joins, and founds nothing");
                 return Ok(Beginning::Join(generation));
             }
             DomainAnswer::None => break,
             DomainAnswer::Unknown if began.elapsed() > PATIENCE => {
                 warn!(
-                    "not every router that is named can be reached; none of those that can knows the domain"
+                    "not every named router can be reached, and no router that can be reached knows the \
+                     domain"
                 );
                 break;
             }
@@ -86,12 +87,14 @@ pub(crate) fn begin(
     }
     if routers.is_empty() {
         return Err(Error::start(format!(
-            "this router has founded domain {domain} before, and does not found it again: name routers to join through"
+            "this router has founded domain {domain} before, and does not found the domain again: name \
+             routers to join through"
         )));
     }
     warn!(
-        "this router has founded the domain before, and does not found it again: it waits for routers to join. If all of \
-         them are gone for good, `quorate router reform` has the domain go on from its other processes"
+        "this router has founded the domain before, and does not found the domain again: this router waits \
+         for the named routers, to join through them. If all other routers are gone for good, `quorate \
+         router reform` has the domain go on from its other processes"
     );
     Ok(Beginning::Join(Generation::FIRST))
 }
@@ -111,7 +114,10 @@ fn domain_answer(survey: &[Result<DiscoveredProcess, DiscoverError>]) -> DomainA
 fn is_first(domain: DomainId, directory: Option<&Path>) -> Result<bool, Error> {
     let Some(directory) = directory else { return Ok(true) };
     let failed = |path: &Path, error| {
-        Error::start(format!("{}: {error}: a domain is not founded without a mark of it", path.display()))
+        Error::start(format!(
+            "{}: {error}: a router founds a domain only once it has written a mark in its directory",
+            path.display()
+        ))
     };
     make(directory).map_err(|error| failed(directory, error))?;
     let mark = directory.join(format!("founded-{domain}"));

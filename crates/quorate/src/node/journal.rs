@@ -72,13 +72,16 @@ impl Journal {
         match &opened.found {
             DirectoryState::Nothing => {}
             DirectoryState::Records { torn_bytes } => {
-                info!(process = %opened.disk.process(), torn_bytes, "goes on from its journal");
+                info!(process = %opened.disk.process(), torn_bytes, "this process goes on from its journal");
             }
             DirectoryState::Abandoned => {
-                warn!("nobody goes on from the journal that is there: a new process begins")
+                warn!(
+                    "no process can go on from the journal in the directory, which was set aside: a new \
+                         process begins"
+                )
             }
             DirectoryState::Damaged(damage) => {
-                warn!(%damage, "not all that was durable can be read: a new process begins, and joins");
+                warn!(%damage, "not all records of the journal can be read: a new process begins, and joins");
             }
         }
         let (first, channel) = (opened.first(), Channel { domain, endpoint });
@@ -110,9 +113,10 @@ impl Journal {
         match self.disk.pass().map(|pass| Fence::of_pass(pass)) {
             None => Ok(Generation::FIRST),
             Some(Some(fence)) => Ok(fence.generation),
-            Some(None) => {
-                Err(Error::start(format!("{}: to what it belonged cannot be read", self.place.display())))
-            }
+            Some(None) => Err(Error::start(format!(
+                "{}: the generation to which this journal belongs cannot be read",
+                self.place.display()
+            ))),
         }
     }
 
@@ -135,7 +139,10 @@ impl Journal {
                 }
             }
             Err(why @ paxos::Corrupt::Disconnected(_)) => {
-                warn!(%why, "not all that was durable can be read: a new router begins, and joins");
+                warn!(
+                    %why,
+                    "not all records of the router's journal can be read: a new router begins, and joins"
+                );
                 // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
@@ -157,7 +164,10 @@ impl Journal {
         match Storage::recover(me, settings, generation, records) {
             Ok(storage) => Ok((self, storage)),
             Err(why @ (Unrecoverable::Unfinished | Unrecoverable::Missing)) => {
-                warn!(%why, "a new process begins, and joins");
+                warn!(
+                    %why,
+                    "this storage process cannot go on from its journal: a new process begins, and joins"
+                );
                 // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
@@ -184,13 +194,18 @@ impl Journal {
                 let keys = resident.cell().replica().keys();
                 info!(
                     keys,
-                    "the cell goes on; hints that it kept for others are gone, and comparing brings what they lack"
+                    "the cell goes on from its journal; its hints for other cells are lost, and comparing \
+                     brings the writes that those cells lack"
                 );
                 Ok((self, Some(resident)))
             }
             Ok(None) => Ok((self, None)),
             Err(why @ partial::Unrecoverable::Missing) => {
-                warn!(%why, "a new cell begins, and copies what the others have");
+                warn!(
+                    %why,
+                    "the cell cannot go on from its journal: a new cell begins, and copies the keys of the \
+                     other cells"
+                );
                 // The old journal holds the lock.
                 drop(self);
                 Ok((anew()?, None))
@@ -202,8 +217,9 @@ impl Journal {
 
     fn moved(&self, known: &str, address: &str) -> Error {
         Error::start(format!(
-            "{}: the others know this process at {known}, and it would be at {address} now: have it listen where it did, or \
-             remove the directory to begin as a new one",
+            "{}: the other processes know this process at {known}, and now this process would listen at \
+             {address}: have this process listen at {known} again, or remove the directory to begin as a \
+             new process",
             self.place.display(),
         ))
     }

@@ -217,7 +217,7 @@ fn costs() -> Costs {
     *COSTS.get_or_init(|| {
         let begin = Instant::now();
         let costs = Costs::measured(|| begin.elapsed());
-        info!(group = costs.group, row = costs.row, "what scanning costs here");
+        info!(group = costs.group, row = costs.row, "the costs of scanning were measured on this machine");
         costs
     })
 }

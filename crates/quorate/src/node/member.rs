@@ -222,7 +222,7 @@ impl Member {
         match waiting {
             // An error says that the thread is gone, so nothing is left to wait for.
             Ok(_) => drop(receiver.await),
-            Err(error) => warn!(%error, "no thread to wait for the others to take note"),
+            Err(error) => warn!(%error, "the system gives no thread to wait for the end of this process"),
         }
     }
 
@@ -257,7 +257,7 @@ impl Member {
             }
             if left.is_zero() {
                 return Err(Error::start(format!(
-                    "no router of {} has taken this client in within {} ms",
+                    "no router at {} has admitted this client within {} ms",
                     inner.setup.routers.join(", "),
                     patience.as_millis()
                 )));
@@ -313,7 +313,7 @@ impl MemberInner {
                 End::Wedged | End::Outdated(_) => self.leavings(&life, &end),
                 End::NotAdmitted(_) | End::OlderCopy(_) | End::Broken(_) => break end,
             };
-            warn!(process = %life.me, "{end}; it comes back as a new process");
+            warn!(process = %life.me, "{end}; this node comes back as a new process");
             let kept = former.rows.is_some();
             // The next life listens at the same socket.
             life.process.stop();
@@ -324,8 +324,8 @@ impl MemberInner {
             let stopped = stops.recv_timeout(pause);
             pause = (pause * 2).clamp(PAUSE, PAUSE_MAX);
             if let Ok(how) = stopped {
-                info!(?how, "stopped between two lives");
-                let _ = self.last.set(String::from("it was stopped"));
+                info!(?how, "this node was stopped before it came back as a new process");
+                let _ = self.last.set(String::from("this node was stopped"));
                 return;
             }
             life = match ProcessLife::begin(&self.setup, LifeStart::Life(former), &self.requests) {
@@ -334,7 +334,7 @@ impl MemberInner {
             };
             self.go_on(&life, kept, &end);
         };
-        error!("{end}; it does not come back");
+        error!("{end}; this node does not come back");
         life.process.stop();
         let _ = self.last.set(match &end {
             End::NotAdmitted(why) | End::OlderCopy(why) | End::Broken(why) => why.clone(),
@@ -350,7 +350,7 @@ impl MemberInner {
         select! {
             recv(stops) -> how => Err(how.unwrap_or(Stop::Leave)),
             recv(life.process.ended()) -> end => {
-                Ok(end.unwrap_or_else(|_| End::Broken(String::from("the protocol thread is gone"))))
+                Ok(end.unwrap_or_else(|_| End::Broken(String::from("the protocol thread has ended"))))
             }
         }
     }
@@ -377,8 +377,8 @@ impl MemberInner {
             tables.go_on(current.process.port().clone(), current.me);
         }
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-        let with = if kept { ", with the rows of the one before" } else { "" };
-        info!(process = %life.me, "back as a new process{with}");
+        let with = if kept { ", with the rows of the former process" } else { "" };
+        info!(process = %life.me, "this node is back as a new process{with}");
     }
 
     fn stop(&self, life: &ProcessLife, how: Stop) {
@@ -389,17 +389,20 @@ impl MemberInner {
             // When the whole cluster stops, nobody confirms the leave.
             Stop::Leave => {
                 if let Err(why) = life.process.leave(LEAVE_PATIENCE) {
-                    info!(%why, "it stops without having left");
+                    info!(%why, "this process stops before the others have confirmed its leave");
                 }
             }
             Stop::Pause => match life.process.pause(LEAVE_PATIENCE) {
-                Ok(()) => info!("nobody waits for it: it stops"),
-                Err(why) => info!(%why, "it stops, and the others notice"),
+                Ok(()) => info!("this process stops, and no other process waits for it"),
+                Err(why) => info!(
+                    %why,
+                    "this process stops unannounced, and the others will suspect a failure"
+                ),
             },
             Stop::Abandon => {}
         }
         life.process.stop();
-        let _ = self.last.set(String::from("it was stopped"));
+        let _ = self.last.set(String::from("this node was stopped"));
         self.requests.end();
     }
 }

@@ -317,7 +317,9 @@ impl Node {
 
     /// Returns the host, for a request about a service.
     fn hosting(&self, name: &str) -> Result<Arc<Host>, Error> {
-        lock(&self.0.host).clone().ok_or_else(|| Error::start(format!("this node serves no `{name}`")))
+        lock(&self.0.host)
+            .clone()
+            .ok_or_else(|| Error::start(format!("this node serves no service `{name}`")))
     }
 
     /// Returns the present state of this node's replica of a service, or `None` if it hosts none.

@@ -35,7 +35,7 @@ impl Builder {
         if !DATAGRAM_BYTES.contains(&self.datagram_bytes) {
             let (bytes, most) = (self.datagram_bytes, DATAGRAM_BYTES_MAX);
             return Err(Error::invalid(format!(
-                "datagrams of {bytes} bytes: between {} and {most}",
+                "datagrams of {bytes} bytes are not possible: the size is between {} and {most} bytes",
                 DATAGRAM_BYTES.start()
             )));
         }
@@ -44,7 +44,7 @@ impl Builder {
             let is_place = |(host, port): (&str, &str)| !host.is_empty() && port.parse::<u16>().is_ok();
             if !address.rsplit_once(':').is_some_and(is_place) {
                 return Err(Error::invalid(format!(
-                    "the address of {what} is host:port, and \"{address}\" is none"
+                    "the address of {what} must be host:port, and \"{address}\" is not"
                 )));
             }
         }

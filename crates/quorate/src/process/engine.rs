@@ -50,19 +50,22 @@ struct Keeper {
 impl Passes {
     pub(super) fn new(metrics: &Metrics) -> Passes {
         Passes {
-            batches: metrics.counter("engine_batches", "Batches of tasks that the engine did"),
-            tasks: metrics.counter("engine_tasks", "Tasks in them"),
-            nanoseconds: metrics.counter("engine_nanoseconds", "Time that the engine took for them"),
+            batches: metrics.counter("engine_batches", "Batches of tasks that the engine executed"),
+            tasks: metrics.counter("engine_tasks", "Tasks in the batches that the engine executed"),
+            nanoseconds: metrics
+                .counter("engine_nanoseconds", "Time that the engine took for its batches, in ns"),
             withdrawn: metrics
-                .counter("engine_tasks_withdrawn", "Reads that were given up when the engine had them"),
+                .counter("engine_tasks_withdrawn", "Reads that were given up while the engine had them"),
             panicked: metrics
-                .counter("engine_reads_panicked", "Reads that failed because the engine panicked at them"),
-            readers: metrics.gauge("engine_readers", "Long results of which a version is kept"),
-            broken: metrics
-                .counter("engine_readers_broken", "Long results that ended because they kept too much"),
+                .counter("engine_reads_panicked", "Reads that failed because the engine panicked"),
+            readers: metrics.gauge("engine_readers", "Long results for which an old version of rows is kept"),
+            broken: metrics.counter(
+                "engine_readers_broken",
+                "Long results that were ended because they kept too many old rows",
+            ),
             pinned: metrics.register(
                 "engine_pinned_bytes",
-                "Overwritten rows that are kept for long results and moves of ranges",
+                "Bytes of overwritten rows that are kept for long results and moves of ranges",
                 Family::default(),
             ),
         }
@@ -150,7 +153,7 @@ impl Host for EngineHost<'_> {
 
     fn panicked(&self) {
         self.panicked.inc();
-        error!("the engine panicked at a query: that one fails, and the process goes on");
+        error!("the engine panicked at a query: the query fails, and the process goes on");
     }
 
     fn threads(&self) -> usize {

@@ -153,7 +153,7 @@ impl Process {
             None => Port::alone(EndpointId::TABLES, relay, host, config)?,
             Some(disk) => Port::alone_on_disk(EndpointId::TABLES, relay, host, config, disk)?,
         };
-        shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("set once, here"));
+        shared.port.set(port.clone()).unwrap_or_else(|_| unreachable!("the port is set only once"));
         let (kick, kicks) = bounded(0);
         if !parts.routers.is_empty() {
             let port = port.clone();
@@ -233,9 +233,10 @@ impl Process {
         match self.shared.operations.call(patience, ask) {
             Ok(answer) => answer.map_err(NotDone::Because),
             Err(CallError::NotTaken) => Err(NotDone::Untaken),
-            Err(CallError::TimedOut) => {
-                Err(NotDone::Because(format!("it has not come about within {} s", patience.as_secs())))
-            }
+            Err(CallError::TimedOut) => Err(NotDone::Because(format!(
+                "the operation has not taken effect within {} s",
+                patience.as_secs()
+            ))),
         }
     }
 
@@ -273,7 +274,11 @@ impl NodeHost {
                         probing.store(false, Ordering::Release);
                     });
                     if let Err(error) = spawned {
-                        warn!(%error, "no thread to look for the process that has this one's node");
+                        warn!(
+                            %error,
+                            "the system gives no thread to look for the other process with this process's \
+                             node number"
+                        );
                     }
                 }
             }
@@ -295,7 +300,8 @@ impl NodeHost {
             .collect();
         if !differing.is_empty() {
             self.end(End::NotAdmitted(format!(
-                "{}: the router that founds a domain decides this for all of it; configure the same here",
+                "{}: the router that founds a domain decides these values for the whole domain; configure \
+                 the same values here",
                 differing.join("; ")
             )));
         }
@@ -303,20 +309,27 @@ impl NodeHost {
 
     fn router(&mut self, event: RouterEvent<quorate_protocol::domain::Config>) {
         match event {
-            RouterEvent::Leader(leader) => info!(?leader, "lead router"),
+            RouterEvent::Leader(leader) => info!(?leader, "the lead router has changed"),
             RouterEvent::Routers(routers) => {
                 let routers: Vec<String> = routers.iter().map(|router| router.id.to_string()).collect();
-                info!(?routers, "routers");
+                info!(?routers, "the set of routers has changed");
             }
             RouterEvent::Config(at, config) => {
                 let config = &config.tables;
                 self.compare_terms(config.terms());
-                info!(%at, version = config.version, placement = config.placement, "configuration");
+                info!(
+                    %at, version = config.version, placement = config.placement,
+                    "a new configuration applies"
+                );
             }
             RouterEvent::Reformed(reformed) => warn!(?reformed, "a new generation of the domain began here"),
-            RouterEvent::Ended { .. } => unreachable!("told as operated"),
+            RouterEvent::Ended { .. } => {
+                unreachable!("the end of an operator's command arrives as Event::Operated")
+            }
             RouterEvent::Removed => self.end(End::Wedged),
-            RouterEvent::Corrupt(why) => self.end(End::Broken(format!("a router's snapshot: {why}"))),
+            RouterEvent::Corrupt(why) => {
+                self.end(End::Broken(format!("a router's snapshot cannot be decoded: {why}")))
+            }
         }
     }
 }
@@ -352,48 +365,63 @@ impl Host<Relay<tables::Process>> for NodeHost {
             Event::Groups { token, roster } => self.shared.rosters.answer(token, roster),
             Event::Operated { id, result } => {
                 if let Err(why) = &result {
-                    warn!(%why, "an operator's command came to nothing");
+                    warn!(%why, "an operator's command had no effect");
                 }
                 self.shared.operations.answer(id.0, result);
             }
             Event::Router(event) => self.router(event),
             Event::NotAdmitted(why) => self.not_admitted(why),
             Event::Unserved(command) => {
-                error!(?command, "this process has another role, and does not do that")
+                error!(?command, "a command was refused, because this process has another role")
             }
             Event::Storage(StorageEvent::Execute(tasks)) => {
                 let worker = self.engine.as_ref().expect("a storage process has an engine");
                 self.withdrawals = Arc::default();
                 if worker.submit(Job::Execute(tasks, self.withdrawals.clone())).is_err() {
-                    error!("the engine thread takes no work");
-                    self.end(End::Broken(String::from("the engine thread takes no work")));
+                    error!("the engine's thread has ended and takes no work");
+                    self.end(End::Broken(String::from("the engine's thread has ended and takes no work")));
                 }
             }
             Event::Storage(StorageEvent::Out(remains)) => {
-                info!(?remains, "out, and the rows are kept until others have them");
+                info!(
+                    ?remains,
+                    "this storage process was removed; its rows are kept until other processes have them"
+                );
                 *lock(&self.shared.remains) = Some(remains);
                 self.end(End::Wedged);
             }
             Event::Storage(StorageEvent::Withdraw { task }) => self.withdrawals.add(task),
             Event::Storage(StorageEvent::Left { .. } | StorageEvent::Paused { .. }) => {
-                unreachable!("told as operated")
+                unreachable!("the end of an operator's command arrives as Event::Operated")
             }
-            Event::Super(SuperEvent::Suspected(process)) => warn!(%process, "suspected, others are asked"),
+            Event::Super(SuperEvent::Suspected(process)) => warn!(
+                %process,
+                "a process is suspected to have failed, and other processes are asked about it"
+            ),
             Event::Super(SuperEvent::Removing { process, witnesses }) => {
                 let witnesses: Vec<String> = witnesses.iter().map(ProcessId::to_string).collect();
-                warn!(%process, witnesses = witnesses.join(" "), "failed: these do not hear it either");
+                warn!(
+                    %process, witnesses = witnesses.join(" "),
+                    "a process has failed and is being removed, because the witnesses do not hear it either"
+                );
             }
-            Event::Super(SuperEvent::Replacing { old, new }) => info!(%old, %new, "replacing"),
-            Event::Super(SuperEvent::Ended { .. }) => unreachable!("told as operated"),
+            Event::Super(SuperEvent::Replacing { old, new }) => info!(
+                %old, %new,
+                "a standby is taking the place of a storage process"
+            ),
+            Event::Super(SuperEvent::Ended { .. }) => {
+                unreachable!("the end of an operator's command arrives as Event::Operated")
+            }
             Event::Super(SuperEvent::Config(config)) => {
-                info!(version = config.version, placement = config.placement, "configuration");
+                info!(version = config.version, placement = config.placement, "a new configuration applies");
             }
             Event::Client(event) => {
                 match &event {
                     ClientEvent::Wedged => self.end(End::Wedged),
                     ClientEvent::Unreached { process, name, address } => warn!(
                         %process, name, address,
-                        "a storage process serves, and no link to it has come about: reads that need it fail"
+                        "this process has no link to a storage process that serves: reads that need that \
+                         storage process fail"
                     ),
                     _ => {}
                 }

@@ -16,15 +16,17 @@ pub(super) fn probe_namesake(me: &Identity, other: &Peer, end: &Sender<End>) {
         Ok(met) if met.process == other.id => {
             // The first reason counts.
             let _ = end.try_send(End::NotAdmitted(format!(
-                "node {} is in use: {} at {} belongs to the domain and answers there; this process, {} at {}, does not join beside \
-                 it. Give it a node number of its own, or stop the other one",
+                "node {} is in use: the process {} at {} belongs to the domain and answers there; this \
+                 process, {} at {}, cannot join with the same node number. Give this process a node number \
+                 of its own, or stop the other process",
                 me.me.node, other.id, other.address, me.me, me.address
             )));
         }
         _ => {
             info!(
                 other = %other.id, address = other.address,
-                "another process of this node belongs to the domain, and does not answer: waiting until it is removed"
+                "another process with this node number belongs to the domain and does not answer: this \
+                 process waits until the other process is removed"
             );
             thread::sleep(NAMESAKE_PAUSE);
         }

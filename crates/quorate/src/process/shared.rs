@@ -30,13 +30,13 @@ pub enum End {
 impl fmt::Display for End {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Wedged => f.write_str("the others go on without this process, which was cut off"),
+            End::Wedged => f.write_str("the other processes go on without this process, which was cut off"),
             End::Outdated(generation) => {
                 write!(f, "the domain went on as generation {generation} without this router")
             }
             End::NotAdmitted(why) => write!(f, "the domain does not take this process in: {why}"),
             End::OlderCopy(why) => f.write_str(why),
-            End::Broken(why) => write!(f, "broken: {why}"),
+            End::Broken(why) => write!(f, "this process cannot go on: {why}"),
         }
     }
 }

@@ -23,7 +23,7 @@ impl Strangers {
         }
         // The process is met repeatedly.
         if self.0.insert((peer, Bytes::copy_from_slice(theirs))) {
-            warn!(%peer, "no session: {}", ours.refusal(theirs));
+            warn!(%peer, "this process has no session with another process: {}", ours.refusal(theirs));
         }
         Fence::of_pass(theirs).filter(|theirs| ours.is_out(*theirs)).map(|theirs| theirs.generation)
     }

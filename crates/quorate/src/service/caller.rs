@@ -64,7 +64,7 @@ impl<S: Service> Caller<S> {
         let search = Search::quiet(config.domain, config.me, addresses.to_vec());
         let mut node = Node::new();
         let client = NewEndpoint::typed(channel, ServiceEndpoint::client(settings.clone())).vital();
-        assert!(node.add(client).is_ok(), "it is the only endpoint");
+        assert!(node.add(client).is_ok(), "the node of a caller has one endpoint");
         let driven = Driven::start(node, CallerHost::default(), config).map_err(Error::start)?;
         Ok(Caller {
             driven,
@@ -86,7 +86,8 @@ impl<S: Service> Caller<S> {
     pub fn call(&mut self, request: &S::Request) -> Result<S::Reply, Error> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let encoded = self.encoder.encode(&[], request);
-        let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+        let request =
+            encoded.map_err(|why| Error::invalid(format!("the request cannot be encoded: {why}")))?;
         let command = CommandId(self.last);
         self.last += 1;
         self.tell(Command::Calls(vec![ClientCommand::Call { command, read, keys, request }]));
@@ -98,8 +99,12 @@ impl<S: Service> Caller<S> {
             addresses: &self.addresses,
         };
         let reply = fate_context.reply(fate)?;
-        decode(&reply)
-            .map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
+        decode(&reply).map_err(|error| {
+            Error::mismatch(
+                "the reply",
+                format!("the call took effect, and the reply cannot be decoded: {error}"),
+            )
+        })
     }
 
     /// Drives the links until the call in progress has ended. The client ends each call within its time.

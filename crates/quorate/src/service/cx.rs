@@ -33,7 +33,9 @@ impl Source<'_> {
                 }
                 drawn
             }
-            Source::Again(drawn) => *drawn.next().expect("it draws as often as at the leader"),
+            Source::Again(drawn) => {
+                *drawn.next().expect("a repeated execution draws as often as the leader did")
+            }
         }
     }
 }
@@ -57,7 +59,7 @@ impl Cx<'_> {
     ///
     /// If `end` is 0, which rejects the request.
     pub fn below(&mut self, end: u64) -> u64 {
-        assert!(end > 0, "there is no number below 0");
+        assert!(end > 0, "the bound of a random number is above 0");
         // Lemire, *Fast Random Integer Generation in an Interval* (2019): the product's upper half is the
         // number. A draw whose lower half is among the surplus is repeated.
         let surplus = end.wrapping_neg() % end;

@@ -67,10 +67,13 @@ impl Directory {
                 info!(process = %opened.disk.process(), torn_bytes, "this host goes on from its journal");
             }
             DirectoryState::Abandoned => {
-                warn!("nobody goes on from the journal that is there: a new host begins")
+                warn!(
+                    "no host can go on from the journal in the directory, which was set aside: a new \
+                         host begins"
+                )
             }
             DirectoryState::Damaged(damage) => {
-                warn!(%damage, "not all that was durable can be read: a new host begins, and joins");
+                warn!(%damage, "not all records of the journal can be read: a new host begins, and joins");
             }
         }
         let first = opened.first();
@@ -147,11 +150,14 @@ impl Directory {
             made.and_then(|file| file.sync_all()).and_then(|()| File::open(&self.directory)?.sync_all());
         made.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => Error::start(format!(
-                "`{name}` was founded from {} before, and nothing of it can be read there: join it, or begin in another \
-                 directory",
+                "the service `{name}` was founded from {} before, and nothing of the service can be read \
+                 there: join the service, or begin in another directory",
                 self.directory.display()
             )),
-            _ => Error::start(format!("{}: {error}: nothing is founded without a mark of it", mark.display())),
+            _ => Error::start(format!(
+                "{}: {error}: a host founds a service only once it has written a mark in its directory",
+                mark.display()
+            )),
         })
     }
 }
@@ -181,7 +187,7 @@ impl SideJournal {
 /// Removes the journal of a replica that has ended.
 pub(super) fn remove_side_journal(place: &Path) {
     if let Err(error) = fs::remove_dir_all(place) {
-        warn!(%error, place = %place.display(), "the journal of a replica that ended is still there");
+        warn!(%error, place = %place.display(), "the journal of a replica that ended could not be removed");
     }
 }
 

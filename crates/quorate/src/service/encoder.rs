@@ -16,7 +16,7 @@ impl Encoder {
         self.0.extend_from_slice(front);
         let encoded = postcard::serialize_with_flavor(value, EncoderOutput(&mut self.0));
         let bytes = self.0.split().freeze();
-        encoded.map_err(|error| format!("it does not serialise: {error}"))?;
+        encoded.map_err(|error| format!("the value does not serialise: {error}"))?;
         match bytes.len() {
             length if length > ITEM_BYTES_MAX => Err(format!(
                 "{length} bytes are too many for a request, a reply or a change: {ITEM_BYTES_MAX} at most"

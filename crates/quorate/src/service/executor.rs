@@ -191,8 +191,9 @@ pub(super) struct Broken(pub(super) String);
 
 impl<S: Service> Performer for Executor<S> {
     fn perform(&mut self, order: Event, results: &mut Results) -> Result<(), Broken> {
-        catch_unwind(AssertUnwindSafe(|| self.take(order, results)))
-            .unwrap_or_else(|panic| Err(Broken(format!("its executor panicked: {}", panic_message(&*panic)))))
+        catch_unwind(AssertUnwindSafe(|| self.take(order, results))).unwrap_or_else(|panic| {
+            Err(Broken(format!("the service's executor panicked: {}", panic_message(&*panic))))
+        })
     }
 
     fn want_copy(&mut self, wanted: Sender<Exported>) {
@@ -373,7 +374,7 @@ impl<S: Service> Executor<S> {
     ) -> Result<service::Executed, Refused> {
         let found = catch_unwind(AssertUnwindSafe(|| self.find_out(execute, witness, read)));
         let found = found.unwrap_or_else(|panic| {
-            Err(Refused::Whole(format!("execute panicked: {}", panic_message(&*panic))))
+            Err(Refused::Whole(format!("the service's `execute` panicked: {}", panic_message(&*panic))))
         })?;
         let ExecutionOutcome { reply, change, bytes } = found;
         let Some((delta, change)) = change else {
@@ -388,7 +389,9 @@ impl<S: Service> Executor<S> {
         }));
         let undo = applied.map_err(|panic| {
             let words = panic_message(&*panic);
-            Refused::Torn(format!("apply panicked at the leader, before its change was proposed: {words}"))
+            Refused::Torn(format!(
+                "the service's `apply` panicked at the leader, before the change was proposed: {words}"
+            ))
         })?;
         let undo = undo.map_err(Refused::Torn)?;
         let undo = self.grow(bytes, &delta, undo)?;
@@ -399,7 +402,10 @@ impl<S: Service> Executor<S> {
                 taken => {
                     self.state.revert(undo);
                     let why = match taken {
-                        Ok(state) => format!("a state of {} bytes: {ITEM_BYTES_MAX} at most", state.len()),
+                        Ok(state) => format!(
+                            "the state has {} bytes, and at most {ITEM_BYTES_MAX} are allowed",
+                            state.len()
+                        ),
                         Err(Broken(why)) => why,
                     };
                     return Err(Refused::Whole(why));
@@ -430,7 +436,8 @@ impl<S: Service> Executor<S> {
             return Ok(self.state.apply(delta));
         }
         Err(Refused::Whole(format!(
-            "the state would have {after} bytes: {} at most, so that nothing is added before something is removed",
+            "the state would have {after} bytes, and at most {} are allowed: remove something before more \
+             is added",
             self.size_max
         )))
     }
@@ -476,7 +483,7 @@ impl<S: Service> Executor<S> {
                     }
                     Carries::Witness => {
                         let (print, bytes) = print(&delta).map_err(|error| error.to_string())?;
-                        let request = witness.expect("it is the request that is executed again");
+                        let request = witness.expect("a change by witness keeps its request");
                         let request = Cow::Borrowed(&request[..]);
                         (encoder.encode(&front, &Witness { request, drawn, print })?, bytes)
                     }
@@ -495,12 +502,12 @@ impl<S: Service> Executor<S> {
         let after = self.bytes()?;
         self.state.revert(undo);
         same(&before, &self.bytes()?)
-            .map_err(|why| format!("check: the state is another one when a change was reverted: {why}"))?;
+            .map_err(|why| format!("check: the state is another one after a change was reverted: {why}"))?;
         if S::CARRIES == Carries::State {
             return Ok(self.state.apply(delta));
         }
-        let delta = split_clock(change).ok_or("it is cut off").and_then(|(_, rest)| {
-            self.delta(rest).map_err(|_| "check: a change does not come back from its bytes")
+        let delta = split_clock(change).ok_or("the change is cut off").and_then(|(_, rest)| {
+            self.delta(rest).map_err(|_| "check: a change cannot be decoded from its own bytes")
         })?;
         let undo = self.state.apply(&delta);
         same(&after, &self.bytes()?).map_err(|why| {
@@ -523,14 +530,19 @@ impl<S: Service> Executor<S> {
         let request: S::Request = decode(&request).map_err(|error| error.to_string())?;
         let mut cx = Cx { source: Source::Again(drawn.iter()) };
         let found = catch_unwind(AssertUnwindSafe(|| self.state.execute(&request, &mut cx)));
-        let found =
-            found.map_err(|panic| format!("execute panicked with a witness: {}", panic_message(&*panic)))?;
+        let found = found.map_err(|panic| {
+            format!(
+                "the service's `execute` panicked when a request was executed again: {}",
+                panic_message(&*panic)
+            )
+        })?;
         match found {
             Executed::Changed(_, delta) if print(&delta).is_ok_and(|(print, _)| print == expected) => {
                 Ok(delta)
             }
             _ => Err(String::from(
-                "executed again it comes to something else: beside clock and chance of `Cx` it must depend on nothing",
+                "a request has another result when it is executed again: `execute` may depend on nothing \
+                 but state, request, and the clock and chance of `Cx`",
             )),
         }
     }
@@ -588,10 +600,13 @@ impl<S: Service> Executor<S> {
                 self.tally.changes.fetch_sub(1, Ordering::Relaxed);
                 return Ok(());
             }
-            Undo::Part(_) => return Err(Broken(String::from("its restored state was not agreed on"))),
+            Undo::Part(_) => {
+                return Err(Broken(String::from("the restored state of the service was not agreed on")));
+            }
         };
-        catch_unwind(AssertUnwindSafe(|| self.state.revert(undo)))
-            .map_err(|panic| Broken(format!("revert panicked: {}", panic_message(&*panic))))?;
+        catch_unwind(AssertUnwindSafe(|| self.state.revert(undo))).map_err(|panic| {
+            Broken(format!("the service's `revert` panicked: {}", panic_message(&*panic)))
+        })?;
         self.tally.changes.fetch_sub(1, Ordering::Relaxed);
         Ok(())
     }
@@ -599,7 +614,7 @@ impl<S: Service> Executor<S> {
     fn apply(&mut self, through: u64, changes: Vec<Bytes>) -> Result<(), Broken> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         for change in changes {
-            let broken = |why| Broken(format!("a change up to instance {through}: {why}"));
+            let broken = |why| Broken(format!("a change up to instance {through} cannot be applied: {why}"));
             if S::CARRIES == Carries::State {
                 self.take_over(&change).map_err(broken)?;
                 continue;
@@ -608,12 +623,14 @@ impl<S: Service> Executor<S> {
                 self.take_part(&change).map_err(broken)?;
                 continue;
             }
-            let (clock, rest) = split_clock(&change).ok_or_else(|| broken("it is cut off".to_owned()))?;
+            let (clock, rest) =
+                split_clock(&change).ok_or_else(|| broken("the change is cut off".to_owned()))?;
             let delta = self.delta(rest).map_err(broken)?;
             self.size += change.len();
             self.clock.advance(clock);
-            catch_unwind(AssertUnwindSafe(|| drop(self.state.apply(&delta))))
-                .map_err(|panic| broken(format!("apply panicked: {}", panic_message(&*panic))))?;
+            catch_unwind(AssertUnwindSafe(|| drop(self.state.apply(&delta)))).map_err(|panic| {
+                broken(format!("the service's `apply` panicked: {}", panic_message(&*panic)))
+            })?;
             self.tally.changes.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -626,7 +643,7 @@ fn same(one: &[u8], other: &[u8]) -> Result<(), String> {
         return Ok(());
     }
     let at = one.iter().zip(other).take_while(|(one, other)| one == other).count();
-    Err(format!("{} and {} bytes, which differ from byte {at} on", one.len(), other.len()))
+    Err(format!("the states have {} and {} bytes, and differ from byte {at} on", one.len(), other.len()))
 }
 
 /// The result of a request, in bytes.
@@ -639,7 +656,7 @@ struct ExecutionOutcome<S: Service> {
 
 /// Decodes a request.
 pub(super) fn requested<S: Service>(request: &[u8]) -> Result<S::Request, String> {
-    decode(request).map_err(|why| format!("the request is none of this service: {why}"))
+    decode(request).map_err(|why| format!("the request does not decode as a request of this service: {why}"))
 }
 
 /// Results that wait to be passed on together.

@@ -115,15 +115,17 @@ impl Export {
     /// Decodes the content of a file. The error is a text for the user.
     pub fn decode(mut bytes: Bytes) -> Result<Export, String> {
         if !bytes.starts_with(FIRST_LINE) {
-            return Err(String::from("it is no export of a service, or of another version"));
+            return Err(String::from(
+                "the data is not an export of a service, or was written by another version",
+            ));
         }
         bytes.advance(FIRST_LINE.len());
         if bytes.len() < 20 || bytes.get_u128_le() != xxh3_128(&bytes) {
-            return Err(String::from("it is damaged, or cut off"));
+            return Err(String::from("the export is damaged, or cut off"));
         }
         let length = bytes.get_u32_le() as usize;
         if bytes.len() < length {
-            return Err(String::from("it is damaged"));
+            return Err(String::from("the export is damaged"));
         }
         let head = bytes.split_to(length);
         let head = postcard::from_bytes(&head).map_err(|error| error.to_string())?;
@@ -278,13 +280,14 @@ impl Restoring {
             return match self.came {
                 0 => Ok(None),
                 _ => Err(Refused::Whole(String::from(
-                    "its founder ended while it restored the state: restore it again, under another name",
+                    "the founder of this service ended before the state was restored: restore the export \
+                     again, under another name",
                 ))),
             };
         };
         match parts.get(self.came as usize) {
             Some(part) if request == &word.to_le_bytes()[..] => Ok(Some(part.clone())),
-            _ => Err(Refused::Whole(String::from("the state is being restored"))),
+            _ => Err(Refused::Whole(String::from("the state of this service is still being restored"))),
         }
     }
 

@@ -13,7 +13,12 @@ use super::{CallId, encoder::decode};
 
 /// Decodes the reply of a call that took effect.
 pub(super) fn decode_reply<T: DeserializeOwned>(reply: &[u8]) -> Result<T, Error> {
-    decode(reply).map_err(|error| Error::mismatch("the reply", format!("the call took effect, and {error}")))
+    decode(reply).map_err(|error| {
+        Error::mismatch(
+            "the reply",
+            format!("the call took effect, and the reply cannot be decoded: {error}"),
+        )
+    })
 }
 
 /// The context for the error of a call whose fate is known.
@@ -34,33 +39,34 @@ impl FateContext<'_> {
             Fate::Aborted(why) => {
                 let why = match why {
                     Abort::Gone => {
-                        "its leader was replaced, or it was idle for too long, or a new replica was taken in"
+                        "the leader was replaced, a new replica was added, or the transaction was idle for \
+                         too long"
                     }
-                    Abort::Deadlock => "it and others would have waited for each other",
-                    Abort::TooLarge => "its changes are too many bytes",
-                    Abort::Misused => "it was called while a call of it was under way",
+                    Abort::Deadlock => "the transaction and others would have waited for each other",
+                    Abort::TooLarge => "the changes of the transaction have too many bytes",
+                    Abort::Misused => "a call was made while another call of the transaction was under way",
                 };
                 Err(Error::Aborted { why: String::from(why) })
             }
             Fate::Reused => Err(Error::Reused),
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
-                let why = format!("no answer within {:?}", self.wait);
+                let why = format!("no answer came within {:?}", self.wait);
                 Err(Error::MaybeApplied { id: Some(Name::Call(CallId(id))), why })
             }
-            Fate::Expired => {
-                Err(Error::Expired { why: String::from("the replicas, or this client, remember it no more") })
-            }
+            Fate::Expired => Err(Error::Expired {
+                why: String::from("the replicas, or this client, no longer remember the request"),
+            }),
         }
     }
 
     pub(super) fn unsent(&self) -> String {
         let FateContext { name, found, wait, addresses } = self;
         match found {
-            true => format!("no replica of `{name}` took it within {wait:?}"),
+            true => format!("no replica of the service `{name}` took the request within {wait:?}"),
             false => {
                 let at = addresses.join(", ");
-                format!("nobody who serves `{name}` was found within {wait:?} at {at}")
+                format!("no process that serves `{name}` was found within {wait:?} at {at}")
             }
         }
     }

@@ -205,13 +205,17 @@ impl Host {
             lock(&self.side_journals).iter().any(|side_journal| has_log(&side_journal.directory));
         if has_side_journal || self.directory.as_ref().is_some_and(has_log) {
             return Err(Error::start(format!(
-                "this host has a replica of `{name}` on its disk: serve it, or restore into another directory"
+                "this host has a replica of the service `{name}` on its disk: serve that replica, or \
+                 restore into another directory"
             )));
         }
         self.check_size(export.state().len())?;
         decode::<S>(export.state()).map_err(|error| {
             let of = export.name();
-            Error::start(format!("the exported state of `{of}` is none of this service: {error}"))
+            Error::start(format!(
+                "the exported state of the service `{of}` does not decode as a state of this service: \
+                     {error}"
+            ))
         })?;
         let mut chance = Chance::new();
         let word = u128::from(chance.bits()) << 64 | u128::from(chance.bits());
@@ -254,12 +258,13 @@ impl Host {
             Begin::Found { replicas } if (1..=REPLICAS_MAX).contains(&replicas) => replicas,
             Begin::Found { replicas } => {
                 return Err(Error::start(format!(
-                    "{replicas} replicas of `{name}`: 1 to {REPLICAS_MAX} can be"
+                    "{replicas} replicas of the service `{name}` are not possible: a service has 1 to \
+                     {REPLICAS_MAX} replicas"
                 )));
             }
             Begin::Join if host_shared.seeds.is_empty() && log.is_none() => {
                 return Err(Error::start(format!(
-                    "`{name}` cannot be joined without seeds: name a host that serves it"
+                    "the service `{name}` cannot be joined without seeds: name a host that serves `{name}`"
                 )));
             }
             // The founder's number counts.
@@ -302,11 +307,12 @@ impl Host {
         let mut slots = lock(&self.host_shared.slots);
         if let Some(there) = slots.get(&slot.name) {
             if there.has_ended().is_none() {
-                return Err(Error::start(format!("this process serves `{}` already", slot.name)));
+                return Err(Error::start(format!("this process serves the service `{}` already", slot.name)));
             }
             if !there.kept().is_empty() {
                 return Err(Error::start(format!(
-                    "the replica of `{}` here has ended, and its journal is kept: start the host again to go on from it, or withdraw the service",
+                    "the replica of the service `{}` at this host has ended, and its journal is kept: start \
+                     the host again to go on from the journal, or withdraw the service",
                     slot.name
                 )));
             }
@@ -377,7 +383,8 @@ impl Host {
             }
         })?;
         if has_side_journal {
-            host_shared.put_redirect(slot, life.endpoint.set().expect("it is of a set"));
+            host_shared
+                .put_redirect(slot, life.endpoint.set().expect("a replica that goes on belongs to a set"));
         } else if let Some(directory) = directory {
             directory.goes_on(host_shared.main.channel(name));
         }
@@ -390,7 +397,7 @@ impl Host {
         let asks = !self.host_shared.seeds.is_empty();
         let founded = match asks.then(|| process.survey(endpoint, SURVEY_PATIENCE)).flatten() {
             Some(set) => Err(Error::start(format!(
-                "`{}` is there already, as set {:016x}: it is founded once, and joined ever after",
+                "the service `{}` exists already, as set {:016x}: a service is founded once, and then joined",
                 endpoint.name, set.group.0
             ))),
             None => match &self.directory {
@@ -412,14 +419,14 @@ impl Host {
     pub(crate) fn withdraw(&self, name: &str) -> Result<(), Error> {
         match self.host_shared.withdraw(name) {
             true => Ok(()),
-            false => Err(Error::start(format!("this node serves no `{name}`"))),
+            false => Err(Error::start(format!("this node serves no service `{name}`"))),
         }
     }
 
     /// Copies the host's replica's state: [`Node::export`](crate::Node::export).
     pub(crate) fn export(&self, name: &str) -> Result<Export, Error> {
         let slot = self.host_shared.slot(name);
-        slot.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?.export()
+        slot.ok_or_else(|| Error::start(format!("this node serves no service `{name}`")))?.export()
     }
 
     pub(crate) fn host_shared(&self) -> &Arc<HostShared> {
@@ -468,7 +475,9 @@ fn make_service<S: Service>(
             Some(given) => given,
             None => {
                 let state = decode(&first).map_err(|error| {
-                    Error::start(format!("the first state does not come back from its bytes: {error}"))
+                    Error::start(format!(
+                        "the first state of the service cannot be decoded from its own bytes: {error}"
+                    ))
                 })?;
                 (state, Restoring::default())
             }
@@ -496,7 +505,8 @@ fn in_any_order<S: ServiceLoop>(executor: Executor<S>) -> ExecutorKind {
 fn goes_without_witness<S: ServiceLoop>(name: &str) -> Result<(), Error> {
     match S::CARRIES {
         Carries::Witness => Err(Error::start(format!(
-            "`{name}` has threads of its own, which its witnesses do not tell of: have it carry deltas or states"
+            "the service `{name}` has threads of its own, so it cannot carry witnesses: have the service \
+             carry deltas or states"
         ))),
         Carries::Delta | Carries::State => Ok(()),
     }
@@ -506,12 +516,14 @@ fn unrecovered(name: &str, address: &str, why: Unrecovered) -> Error {
     Error::start(match why {
         Unrecovered::Corrupt(why) => {
             format!(
-                "`{name}` cannot go on from the journal of this host: {why}. Have the host begin in an empty directory, and its replica join"
+                "the service `{name}` cannot go on from the journal of this host: {why}. Have the host \
+                 begin in an empty directory, and its replica join"
             )
         }
         Unrecovered::Moved(before) => format!(
-            "the others know this replica of `{name}` at {before}, and it would be at {address} now: have the host listen \
-             where it did, or begin in another directory"
+            "the other replicas know this replica of the service `{name}` at {before}, and now the host \
+             would listen at {address}: have the host listen at {before} again, or begin in another \
+             directory"
         ),
     })
 }

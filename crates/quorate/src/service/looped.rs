@@ -192,13 +192,13 @@ impl<S: Service> TaskQueue<S> {
 impl<S: Service> Task<S> {
     /// Returns the request.
     pub fn request(&self) -> &S::Request {
-        self.request.as_ref().expect("it is there until it is completed")
+        self.request.as_ref().expect("a task has its request until the task is completed")
     }
 
     /// Completes the task with the result of [`Service::execute`] in the present state. Returns whether it
     /// counts: a task of an earlier reign is void.
     pub fn execute(mut self) -> bool {
-        let request = self.request.take().expect("it is completed once");
+        let request = self.request.take().expect("a task is completed only once");
         self.finish(|state, cx| state.execute(&request, cx))
     }
 
@@ -235,7 +235,9 @@ impl<S: Service> Task<S> {
 impl<S: Service> Drop for Task<S> {
     fn drop(&mut self) {
         if self.request.is_some() {
-            self.finish(|_, _| Executed::Rejected(String::from("the service let go of it")));
+            self.finish(|_, _| {
+                Executed::Rejected(String::from("the service dropped the task without completing it"))
+            });
         }
     }
 }
@@ -260,7 +262,7 @@ impl<S: ServiceLoop> Runner for Looped<S> {
             let shared = shared.clone();
             let thread = thread::Builder::new().name(String::from("service"));
             if let Err(error) = thread.spawn(move || work(&shared)) {
-                outlet.broken(format!("no thread for the service: {error}"));
+                outlet.broken(format!("the system gives no thread for the service: {error}"));
                 break;
             }
         }
@@ -297,7 +299,7 @@ fn take<S: ServiceLoop>(
             };
             let parsed = catch_unwind(AssertUnwindSafe(parse));
             let parsed = parsed.unwrap_or_else(|panic| {
-                Err(format!("reading the request panicked: {}", panic_message(&*panic)))
+                Err(format!("decoding the request panicked: {}", panic_message(&*panic)))
             });
             match parsed {
                 Ok(request) => {

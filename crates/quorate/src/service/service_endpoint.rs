@@ -66,13 +66,16 @@ impl Terms {
     pub(super) fn differ(self, those: Terms) -> Option<&'static str> {
         if self.beginning != those.beginning {
             return Some(
-                "the service was founded with another first state: all replicas have to begin with the same",
+                "the service was founded with another first state: all replicas have to begin with the same \
+                 state",
             );
         }
         match (self.durable, those.durable) {
-            (false, true) => Some("the replicas of this set keep their logs on disk, and this host has none"),
+            (false, true) => {
+                Some("the other replicas keep their logs on disk, and this host keeps its logs in memory")
+            }
             (true, false) => {
-                Some("the replicas of this set keep their logs in memory, and this host on disk")
+                Some("the other replicas keep their logs in memory, and this host keeps its logs on disk")
             }
             _ => None,
         }
@@ -360,7 +363,10 @@ impl ServiceEndpoint {
             logs.push(record);
         }
         let [set] = sets[..] else {
-            return Err(Unrecovered::Corrupt(format!("it is the log of {} sets", sets.len())));
+            return Err(Unrecovered::Corrupt(format!(
+                "the log holds records of {} sets, and a replica belongs to one set",
+                sets.len()
+            )));
         };
         let replica = Replica::recover(set.group, me.clone(), set.settings(options), logs, now)
             .map_err(|error| Unrecovered::Corrupt(error.to_string()))?
@@ -420,7 +426,7 @@ impl ServiceEndpoint {
             (ServiceEndpoint::Replica(..) | ServiceEndpoint::Client(_), Command::Begin { .. }) => {}
             (ServiceEndpoint::Client(_), Command::Executed(..) | Command::Wish(_) | Command::Copy(_))
             | (ServiceEndpoint::Replica(..), Command::Calls(_)) => {
-                unreachable!("a host asks each for what it is")
+                unreachable!("a host asks a replica or a client only for what that endpoint can do")
             }
         }
     }

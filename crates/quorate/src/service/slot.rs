@@ -205,23 +205,29 @@ impl ServiceSlot {
         let life = lock(&self.life).clone();
         let Some(ReplicaLife { runs_in, endpoint, .. }) = life else {
             return Err(Error::not_sent(format!(
-                "the replica of `{}` has ended, and comes back soon",
+                "the replica of the service `{}` has ended, and comes back soon",
                 self.name
             )));
         };
         let Some(set) = endpoint.set() else {
-            return Err(Error::not_sent(format!("the host looks for the replicas of `{}`", self.name)));
+            return Err(Error::not_sent(format!(
+                "this host still looks for the other replicas of the service `{}`",
+                self.name
+            )));
         };
         let leads = || lock(&self.standing).serving;
         let led = leads();
         let (wanted, copy) = bounded(1);
         runs_in.process.copy(&endpoint, wanted);
         let copy = copy.recv_timeout(EXPORT_PATIENCE).map_err(|_| {
-            Error::not_sent("its replica had no state without open transactions to copy in time, or ended")
+            Error::not_sent(
+                "the replica of the service had open transactions all the time, or ended, so its state \
+                     could not be copied",
+            )
         })?;
         let copy = copy.map_err(Error::rejected)?;
         Export::of_copy(&self.name, set.group.0, led && leads(), &copy)
-            .ok_or_else(|| Error::not_sent("its state is being restored"))
+            .ok_or_else(|| Error::not_sent("the state of the service is still being restored"))
     }
 
     /// Returns the reason why it does not come back, if it has ended for good.
@@ -269,8 +275,8 @@ impl ServiceSlot {
         let kind = EndpointKind::Replica(Box::new(replica));
         let known = recovered.map(|(set, first)| (set, Some(first)));
         let added = runs_in.process.add(&self.name, kind, service_endpoint, known);
-        let endpoint =
-            added.map_err(|_| Error::start(format!("this process serves `{}` already", self.name)))?;
+        let endpoint = added
+            .map_err(|_| Error::start(format!("this process serves the service `{}` already", self.name)))?;
         if let Some((runner, waiting)) = thread
             && let Err(error) = process::spawn(runner, waiting, runs_in.process.results(&endpoint))
         {
@@ -374,7 +380,10 @@ impl HostShared {
         let ReplicaLife { runs_in: ReplicaProcess { process, side_journal, .. }, endpoint, .. } = life;
         let me = process.me();
         process.retire(&endpoint);
-        warn!(service = slot.name, process = %me, "the journal of its replica that ended is kept until the others have voted that out");
+        warn!(
+            service = slot.name, process = %me,
+            "the journal of a replica that ended is kept until the other replicas have voted that replica out"
+        );
         lock(&slot.kept).push(KeptJournal { process: me, side_journal });
     }
 
@@ -390,7 +399,10 @@ impl HostShared {
             // A successor that is not a replica yet only knows the replicas that its predecessor knew.
             if me.is_some_and(is_replica) {
                 for kept in kept.extract_if(.., |kept| !is_replica(kept.process)) {
-                    info!(service = slot.name, process = %kept.process, "the others have voted it out: its journal goes");
+                    info!(
+                        service = slot.name, process = %kept.process,
+                        "the other replicas have voted out a replica that ended, and its journal is removed"
+                    );
                     self.remove_kept(&slot, kept);
                 }
             }
@@ -430,7 +442,10 @@ impl HostShared {
             process.begin(&life.endpoint, set, false);
             process.tell(&life.endpoint, replicas);
         }
-        info!(service = name, process = %process.me(), address = life.runs_in.address, "it comes back as another process");
+        info!(
+            service = name, process = %process.me(), address = life.runs_in.address,
+            "a replica of a service comes back as another process"
+        );
         let mut slots = lock(&self.slots);
         match slots.get_mut(name) {
             Some(there) if Arc::ptr_eq(there, &slot) => *lock(&slot.life) = Some(life),
@@ -447,10 +462,12 @@ impl HostShared {
     /// [`Node::replace_replica`](crate::Node::replace_replica). Blocks.
     pub(crate) fn change(&self, name: &str, old: Option<&str>, new: &str) -> Result<(), Error> {
         let slot = self.slot(name);
-        let slot = slot.ok_or_else(|| Error::start(format!("this node serves no `{name}`")))?;
+        let slot = slot.ok_or_else(|| Error::start(format!("this node serves no service `{name}`")))?;
         let life = lock(&slot.life).clone();
         let between = || {
-            Error::not_sent(format!("the replica of `{name}` at this node has ended, and comes back soon"))
+            Error::not_sent(format!(
+                "the replica of the service `{name}` at this node has ended, and comes back soon"
+            ))
         };
         let ReplicaLife { runs_in: ReplicaProcess { process, .. }, endpoint, .. } =
             life.ok_or_else(between)?;
@@ -468,13 +485,13 @@ impl HostShared {
         if replica_at(new).is_none() {
             let found = seek::ask(new, self.domain_id());
             let met =
-                found.map_err(|error| Error::not_sent(format!("nobody was found at {new}: {error}")))?;
+                found.map_err(|error| Error::not_sent(format!("no process was found at {new}: {error}")))?;
             let peer = Peer { id: met.process, address: new.to_owned() };
-            self.have_changed(&process, &endpoint, &Change::Add(peer), &format!("{new} becomes a replica"))?;
+            self.have_changed(&process, &endpoint, &Change::Add(peer), &format!("{new} became a replica"))?;
         }
         match old {
             Some(old) => {
-                self.have_changed(&process, &endpoint, &Change::Remove(old), "the old one is none any more")
+                self.have_changed(&process, &endpoint, &Change::Remove(old), "the old replica was removed")
             }
             None => Ok(()),
         }
@@ -490,14 +507,15 @@ impl HostShared {
         match process.change(endpoint, change, CHANGE_PATIENCE) {
             Ok(true) => Ok(()),
             Ok(false) => {
-                let why = format!("it was not seen within {CHANGE_PATIENCE:?} that {what}");
+                let why = format!("no confirmation came within {CHANGE_PATIENCE:?} that {what}");
                 Err(Error::MaybeApplied { id: None, why })
             }
             Err(ChangeRefusal::TooFew) => {
-                Err(Error::rejected("too few replicas that are well would be left: add or mend one first"))
+                Err(Error::rejected("too few healthy replicas would be left: add or repair a replica first"))
             }
             Err(ChangeRefusal::Unreachable) => Err(Error::rejected(
-                "the leader cannot reach that process, or it does not serve this service, or was removed before",
+                "the leader cannot reach the new process, or that process does not serve this service, or \
+                 was removed before",
             )),
             Err(why @ (ChangeRefusal::AlreadySo | ChangeRefusal::NoLeader)) => {
                 unreachable!("{why:?} is waited out")
@@ -561,7 +579,10 @@ fn keep(host_shared: &Weak<HostShared>, endings: &Receiver<String>) {
                 let ripe: Vec<(Instant, String)> = ripe;
                 for (_, name) in ripe {
                     if let Err(error) = host_shared.come_back(&name) {
-                        warn!(service = name, %error, "it cannot come back now, and tries again");
+                        warn!(
+                            service = name, %error,
+                            "a replica of a service cannot come back now, and the host tries again"
+                        );
                         due.push((now + host_shared.pause(&name), name));
                     }
                 }

@@ -87,7 +87,8 @@ impl<S: Service> Stub<S> {
         let encoded = Encoder::default().encode(&[], request);
         let this = self.clone();
         Box::pin(async move {
-            let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            let request =
+                encoded.map_err(|why| Error::invalid(format!("the request cannot be encoded: {why}")))?;
             let call = |command| match key {
                 Some(key) => vec![ClientCommand::Keyed { command, key, keys, request }],
                 None => vec![ClientCommand::Call { command, read, keys, request }],
@@ -109,7 +110,8 @@ impl<S: Service> Stub<S> {
         let requests: Result<Vec<EncodedRequest>, String> = requests.iter().map(encode).collect();
         let this = self.clone();
         Box::pin(async move {
-            let requests = requests.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            let requests =
+                requests.map_err(|why| Error::invalid(format!("the request cannot be encoded: {why}")))?;
             let mut fates: Vec<Result<Fate, Error>> = Vec::with_capacity(requests.len());
             let mut requests = requests.into_iter();
             while !requests.as_slice().is_empty() {
@@ -207,7 +209,7 @@ impl HandedOver {
     /// Returns the fate of each call, in the order of the calls.
     pub(super) async fn fates(self) -> Result<Vec<Fate>, Error> {
         self.0.await.map_err(|_| {
-            let why = String::from("this process's end of the service is gone");
+            let why = String::from("this process's connection to the service has ended");
             Error::MaybeApplied { id: None, why }
         })
     }

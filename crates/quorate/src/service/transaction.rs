@@ -72,7 +72,8 @@ impl<S: Service> Transaction<S> {
         let (read, keys) = (S::kind(request) == Kind::Read, S::keys(request));
         let encoded = Encoder::default().encode(&[], request);
         async move {
-            let request = encoded.map_err(|why| Error::invalid(format!("the request: {why}")))?;
+            let request =
+                encoded.map_err(|why| Error::invalid(format!("the request cannot be encoded: {why}")))?;
             self.check_calls()?;
             let transaction = self.number;
             let part =
@@ -106,8 +107,10 @@ impl<S: Service> Transaction<S> {
     fn check_calls(&mut self) -> Result<(), Error> {
         let why = match self.progress {
             TransactionProgress::New | TransactionProgress::Idle => return Ok(()),
-            TransactionProgress::Calling => "an earlier call of it was given up before its outcome was known",
-            TransactionProgress::Over => "it was aborted before",
+            TransactionProgress::Calling => {
+                "an earlier call of the transaction was given up before its outcome was known"
+            }
+            TransactionProgress::Over => "the transaction was aborted before",
         };
         self.abandon();
         Err(Error::Aborted { why: String::from(why) })

@@ -177,7 +177,7 @@ fn files_that_are_not_what_they_should_be_are_refused_and_left_as_they_are() {
     *rotten.last_mut().unwrap() ^= 1;
     check("rotten", &rotten, "damaged");
     check("newer", &[b"quorate group checkpoint, format 2\n", &good[35..]].concat(), "format 2");
-    check("strange", b"a letter", "no checkpoint");
+    check("strange", b"a letter", "not a checkpoint");
     let node = place.node();
     let others = node.group("others").checkpoint_file(place.file("good"));
     let error = others.join(Words::default()).wait().map(|member| said(&member)).unwrap_err();
@@ -264,7 +264,7 @@ fn the_key_is_in_the_file_and_another_one_is_refused_with_both() {
     let both = told.contains(&key.id().to_string()) && told.contains(&next.id().to_string());
     assert!(matches!(error, Error::Mismatch { .. }) && both, "{told}");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
-    assert!(place.refused("vault").to_string().contains("others may read"));
+    assert!(place.refused("vault").to_string().contains("other users can read"));
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
     // The file contains the key, so a member that may read the file needs no other key.
     let (_node, back) = place.join("vault");

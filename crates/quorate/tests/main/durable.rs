@@ -211,7 +211,7 @@ fn a_host_goes_on_from_its_directory_and_founds_nothing_twice() {
     let elsewhere = start("127.0.0.1:0").unwrap();
     let refused = elsewhere.serve(NAME, Seen::default(), Begin::Found { replicas: 1 }).wait();
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains(&format!("at {address}, and it would be at")), "{refused}");
+    assert!(refused.contains(&format!("at {address}, and now the host would listen at")), "{refused}");
     let other = Seen([(7, 1)].into());
     drop(elsewhere);
 

@@ -286,7 +286,7 @@ fn cells_that_are_all_killed_come_back_with_their_keys() {
     // A cell whose address differs from the one that the others know refuses to start.
     maps_cluster.ports[1] = free_ports::<1>()[0];
     let refused = Process::start(maps_cluster.setup(1)).err().expect("the others know it at another address");
-    assert!(refused.to_string().contains("the others know this process at"), "{refused}");
+    assert!(refused.to_string().contains("the other processes know this process at"), "{refused}");
 }
 
 /// While a cell was down, another cell took its place. The cell learns that it is out, and starts over in its

@@ -60,7 +60,7 @@ fn a_founder_founds_once_in_a_directory() {
     builder().start().wait().unwrap().abandon().wait();
     let again = builder().start().wait();
     let Err(Error::Start { why }) = again else { panic!("{again:?}") };
-    assert!(why.contains("does not found it again"), "{why}");
+    assert!(why.contains("does not found the domain again"), "{why}");
 }
 
 #[test]
@@ -112,8 +112,8 @@ fn a_process_is_told_whether_it_leaves() {
     let (patience, nodes) = (Duration::from_secs(10), cluster.nodes());
     let (router, superior, storage) = (&nodes[0], member(&nodes[1]), &nodes[2]);
     let why = |node: &Node| member(node).process().leave(patience).unwrap_err();
-    assert!(why(router).contains("have another one remove it"));
-    assert!(why(storage).contains("some rows are nowhere else"));
+    assert!(why(router).contains("have another router remove it"));
+    assert!(why(storage).contains("some of its rows are nowhere else"));
     let until = Instant::now() + Duration::from_secs(30);
     while db.execute("insert into t values (1) on conflict do nothing").wait().is_err() {
         assert!(Instant::now() < until, "it serves on");

@@ -317,7 +317,7 @@ fn a_thread_that_drives_its_links_itself_calls_as_a_stub_does() {
     let begun = Instant::now();
     match lost.call(&CounterRequest::Add) {
         Err(Error::NotSent { why }) => {
-            assert!(why.contains(&nowhere) && why.contains("nobody who serves"), "{why}")
+            assert!(why.contains(&nowhere) && why.contains("no process that serves"), "{why}")
         }
         other => panic!("{other:?}"),
     }
@@ -527,7 +527,7 @@ fn a_name_that_nobody_serves_is_said_and_waited_for() {
     let stub = impatient.wait().unwrap().service::<Counter>("no such thing").unwrap();
     let nobody = stub.call(&CounterRequest::Add).wait().unwrap_err();
     assert_eq!(nobody.fate(), Some(Fate::NotSent));
-    assert!(nobody.to_string().contains("nobody who serves `no such thing`"), "{nobody}");
+    assert!(nobody.to_string().contains("no process that serves `no such thing`"), "{nobody}");
 
     let patient = connect(vec![address]).service::<Counter>(NAME).unwrap();
     let caller = thread::spawn(move || patient.call(&CounterRequest::Add).wait());
@@ -563,7 +563,7 @@ fn a_set_is_founded_once_and_joined_with_its_first_state() {
     let hosts = Hosts::start(1);
     let other = builder().seeds(hosts.addresses()).start().wait().unwrap();
     let again = other.serve(NAME, Counter::default(), Begin::Found { replicas: 3 }).wait();
-    assert!(matches!(&again, Err(Error::Start { why }) if why.contains("is there already")), "{again:?}");
+    assert!(matches!(&again, Err(Error::Start { why }) if why.contains("exists already")), "{again:?}");
     other.serve(NAME, Counter { value: 5 }, Begin::Join).wait().unwrap();
     wait_for("it ends", || other.standing(NAME).unwrap().ended.is_some());
     assert!(other.standing(NAME).unwrap().ended.unwrap().contains("another first state"));

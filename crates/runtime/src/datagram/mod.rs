@@ -113,7 +113,10 @@ impl Datagrams {
         let multicast_token = match multicast::enable_multicast(&socket, local.ip()) {
             Ok(()) => Some(multicast_token),
             Err(error) => {
-                info!("cannot multicast from {local}, so each receiver gets a datagram of its own: {error}");
+                info!(
+                    "this process cannot multicast from {local}, so it sends each receiver a separate \
+                     datagram: {error}"
+                );
                 None
             }
         };
@@ -255,7 +258,10 @@ impl Datagrams {
             Err(error) => {
                 self.counters.datagrams_unsent.inc();
                 if to.address.ip().is_multicast() && !std::mem::replace(&mut self.has_failed, true) {
-                    warn!("the system refuses multicasts to {}, which are lost: {error}", to.address);
+                    warn!(
+                        "the system refuses to send multicasts to {}, so they are lost: {error}",
+                        to.address
+                    );
                 }
             }
         }
@@ -273,8 +279,9 @@ fn drain(
     for _ in 0..READS_PER_TURN {
         let mut metas = [RecvMeta::default(); BUFFERS];
         let mut buffers = room.chunks_exact_mut(BUFFER_BYTES).map(IoSliceMut::new);
-        let mut buffers: [IoSliceMut<'_>; BUFFERS] =
-            std::array::from_fn(|_| buffers.next().expect("there is room for all"));
+        let mut buffers: [IoSliceMut<'_>; BUFFERS] = std::array::from_fn(|_| {
+            buffers.next().expect("the buffer has room for all datagrams of a batch")
+        });
         match state.recv(UdpSockRef::from(socket), &mut buffers, &mut metas) {
             Ok(count) => {
                 for (meta, buffer) in metas.iter().zip(&buffers).take(count) {

@@ -54,7 +54,8 @@ impl MulticastReceivers {
             Err(error) => {
                 if !std::mem::replace(&mut self.has_failed, true) {
                     warn!(
-                        "cannot receive multicasts to {}, so this process gets datagrams of its own: {error}",
+                        "this process cannot receive multicasts to {}, so other processes send it separate \
+                         datagrams: {error}",
                         socket_address(address)
                     );
                 }
@@ -67,7 +68,8 @@ impl MulticastReceivers {
             self.interface.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))?;
         if self.receivers.len() >= RECEIVERS_MAX {
             return Err(io::Error::other(format!(
-                "this process already listens to {RECEIVERS_MAX} addresses"
+                "this process already listens to {RECEIVERS_MAX} multicast addresses, and no more are \
+                 possible"
             )));
         }
         let socket_address = socket_address(address);
@@ -124,7 +126,10 @@ pub(super) fn enable_multicast(socket: &UdpSocket, local: IpAddr) -> io::Result<
 fn interface(local: IpAddr) -> io::Result<Ipv4Addr> {
     match local.to_canonical() {
         IpAddr::V4(local) => Ok(local),
-        IpAddr::V6(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "multicast needs an IPv4 address")),
+        IpAddr::V6(_) => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "multicast needs an IPv4 address, and this process listens on an IPv6 address",
+        )),
     }
 }
 

@@ -28,6 +28,10 @@ pub(super) fn read(files: &mut dyn Files) -> i64 {
 pub(super) fn remove(files: &mut dyn Files) {
     let there = files.list().is_ok_and(|names| names.iter().any(|name| name == NAME));
     if there && let Err(error) = files.remove(NAME) {
-        warn!(%error, "cannot remove the time of the last checkpoint, which belongs to an earlier process");
+        warn!(
+            %error,
+            "cannot remove the file `checkpoint` of an earlier process, so `quorate status` may show that \
+             process's last checkpoint"
+        );
     }
 }

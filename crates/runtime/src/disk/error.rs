@@ -10,9 +10,10 @@ use thiserror::Error;
 pub enum OpenError {
     /// Another process uses the directory.
     #[error(
-        "{} is in use by process {}: one directory belongs to one process at a time",
+        "the directory {} is in use by process {}: end that process, or give this process a directory of its \
+         own",
         .directory.display(),
-        .pid.map_or_else(|| String::from("of an unknown id"), |pid| pid.to_string())
+        .pid.map_or_else(|| String::from("with an unknown id"), |pid| pid.to_string())
     )]
     Locked {
         /// The directory.
@@ -22,7 +23,8 @@ pub enum OpenError {
     },
     /// The directory belongs to another domain or node.
     #[error(
-        "{} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give each its own directory",
+        "the directory {} belongs to node {} of domain {}, and this is node {node} of domain {domain}: give \
+         each node its own directory",
         .directory.display(), .owner.process.node, .owner.domain
     )]
     Foreign {
@@ -36,7 +38,11 @@ pub enum OpenError {
         node: u64,
     },
     /// A later version wrote the directory.
-    #[error("{} has format {version}, which this build does not read: use a later one", .directory.display())]
+    #[error(
+        "the directory {} has format {version}, which this build does not read: use a later version of \
+         quorate",
+        .directory.display()
+    )]
     Newer {
         /// The directory.
         directory: PathBuf,
@@ -62,7 +68,8 @@ pub enum DiskError {
     },
     /// The file system is read-only now, usually because it found an error.
     #[error(
-        "the disk is read-only: cannot {operation} {file}; look into the system's log before starting again"
+        "the disk is read-only: cannot {operation} {file}; look into the system's log before you start the \
+         process again"
     )]
     ReadOnly {
         /// The operation that failed.
@@ -71,7 +78,10 @@ pub enum DiskError {
         file: String,
     },
     /// Any other error.
-    #[error("the disk failed: cannot {operation} {file}: {error}")]
+    #[error(
+        "the disk failed: cannot {operation} {file}: {error}; check the disk before you start the process \
+         again"
+    )]
     Failed {
         /// The operation that failed.
         operation: &'static str,
@@ -82,9 +92,9 @@ pub enum DiskError {
     },
     /// The directory is an older copy: a peer remembers that this process had made more records durable.
     #[error(
-        "{} is an older copy: its journal ends with record {}, but {witness} remembers records of this process \
-         that it lacks, record {} among them; put the newest copy back, or remove the directory, and a new process \
-         begins that the others bring up to date",
+        "the directory {} is an older copy: its journal ends with record {}, but process {witness} remembers \
+         that this process had record {} on disk; put the newest copy back, or remove the directory, and a \
+         new process begins that the others bring up to date",
         .directory.display(), .last.0, .told.0
     )]
     OlderCopy {
@@ -98,7 +108,10 @@ pub enum DiskError {
         witness: ProcessId,
     },
     /// The disk has not answered for very long, and the reserved numbers of greetings are used up.
-    #[error("the disk is stuck: no write has ended while this process made thousands of connections")]
+    #[error(
+        "the disk is stuck: no write has ended while this process made thousands of connections; check the \
+         disk before you start the process again"
+    )]
     Stuck,
 }
 

@@ -122,7 +122,7 @@ impl Files for Directory {
     fn reuse(&mut self, from: &str, to: &str, length: u64) -> io::Result<()> {
         reserve(self.file(from)?, length)?;
         fs::rename(self.path.join(from), self.path.join(to))?;
-        let file = self.open.remove(from).expect("it was just opened");
+        let file = self.open.remove(from).expect("the file was just opened");
         self.open.insert(to.to_owned(), file);
         self.directory.sync_all()
     }

@@ -224,7 +224,13 @@ impl Disk {
                     }
                     next.write(&mut *files).map_err(OpenError::System)?;
                     let process = next.process;
-                    info!(%process, records = records.len(), torn_bytes, hashed_bytes, "continues from its journal");
+                    info!(
+                        %process,
+                        records = records.len(),
+                        torn_bytes,
+                        hashed_bytes,
+                        "the process continues from its journal"
+                    );
                     let (number, lengths) = (before.numbers, lengths.into_iter().collect());
                     let checkpoint = checkpoint::read(&mut *files);
                     let identity = next;
@@ -250,7 +256,12 @@ impl Disk {
         let disk = Disk::begin(files, &path, (domain, node), settings, lock)?;
         if let DirectoryState::Damaged(damage) = found {
             let process = disk.process();
-            warn!(%process, %damage, directory = %path.display(), "the journal is damaged, a new process starts");
+            warn!(
+                %process,
+                %damage,
+                directory = %path.display(),
+                "the journal is damaged, so a new process starts without the journal's records"
+            );
         }
         Ok(Opened { disk, records: Vec::new(), found })
     }
@@ -343,7 +354,11 @@ fn set_aside(files: &mut dyn Files, path: &Path) -> Result<(), OpenError> {
     for name in names.iter().filter(|name| files::segment_number(name).is_some()) {
         files.rename(name, &format!("{name}{suffix}")).map_err(OpenError::System)?;
     }
-    warn!(directory = %path.display(), "the files of an earlier journal were renamed to *{suffix}");
+    warn!(
+        directory = %path.display(),
+        "the files of an earlier journal were renamed to *{suffix} and are not used again: remove these \
+         files when nobody needs them"
+    );
     Ok(())
 }
 

@@ -90,7 +90,7 @@ impl Writer {
 
     fn hand_over(&self, job: DiskJob) {
         // If the thread has ended, it has recorded its failure, which the caller checks once a turn.
-        let _ = self.jobs.as_ref().expect("taken only in drop").send(job);
+        let _ = self.jobs.as_ref().expect("the queue of jobs is taken only in drop").send(job);
     }
 
     /// Queues writes. After them, all records up to `through` are durable.
@@ -198,7 +198,7 @@ impl DiskThread {
             match self.take(jobs, &wake) {
                 Ok(()) => {}
                 Err(error) => {
-                    self.progress.failed.set(error).expect("the thread ends with its first failure");
+                    self.progress.failed.set(error).expect("the disk thread ends with its first failure");
                     return wake();
                 }
             }
@@ -237,7 +237,7 @@ impl DiskThread {
         }
         for job in rest {
             match job {
-                DiskJob::Write { .. } => unreachable!("taken out above"),
+                DiskJob::Write { .. } => unreachable!("writes were taken out above"),
                 DiskJob::Remove(segments) => {
                     self.spare.extend(segments);
                     // The oldest go first, so that the numbers of the remaining segments have no gap.
@@ -261,7 +261,11 @@ impl DiskThread {
                     Ok(now) => {
                         self.counters.disk_checkpoint_seconds.set(now);
                     }
-                    Err(error) => warn!(%error, "cannot write the time of the last checkpoint"),
+                    Err(error) => warn!(
+                        %error,
+                        "cannot write the file `checkpoint`, so `quorate status` may show an earlier time of \
+                         the last checkpoint"
+                    ),
                 },
             }
         }
@@ -276,7 +280,7 @@ impl DiskThread {
             move |error| DiskError::new(operation, &name, error)
         };
         let end = run.iter().fold(run[0].offset, |end, write| {
-            assert!(write.offset == end, "what is written to a segment goes to its end");
+            assert!(write.offset == end, "a write to a segment begins at the segment's end");
             end + write.bytes.len() as u64
         });
         assert!(end > run[0].offset, "no write is empty");

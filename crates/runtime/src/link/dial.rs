@@ -14,7 +14,7 @@ use crate::hello::Greeting;
 impl Links {
     pub(super) fn dial(&mut self, key: usize) {
         let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "one link a pair");
+        assert!(peer.standing.is_none(), "two processes have at most one link");
         if !peer.route.is_empty() {
             return self.dial_route(key);
         }
@@ -33,7 +33,9 @@ impl Links {
 
     pub(super) fn dial_route(&mut self, key: usize) {
         let peer = &mut self.peers[key];
-        let Some(address) = peer.route.pop() else { return self.dial_failed(key, "the name has no address") };
+        let Some(address) = peer.route.pop() else {
+            return self.dial_failed(key, "the host name resolves to no address");
+        };
         self.counters.dials.inc();
         match TcpStream::connect(address) {
             Ok(stream) => {
@@ -89,7 +91,12 @@ impl Links {
         }
         let peer = &mut self.peers[key];
         if peer.standing.is_none() && !std::mem::replace(&mut peer.outage_reported, true) {
-            info!("no link to {} at {}: {why}", peer.id, peer.wanted.as_deref().unwrap_or("?"));
+            info!(
+                "no link to process {} at {}: {why}; this process tries again until the link stands or is \
+                 not wanted",
+                peer.id,
+                peer.wanted.as_deref().unwrap_or("?")
+            );
             self.link_events.push_back(LinkEvent::Unlinked { peer: peer.id });
         }
     }

@@ -52,7 +52,7 @@ impl Links {
             peer.backoff = self.limits.backoff_min;
         }
         self.counters.links.dec();
-        info!("lost the link to {}: {why}", peer.id);
+        info!("lost the link to process {}: {why}", peer.id);
         self.link_events.push_back(LinkEvent::Unlinked { peer: peer.id });
     }
 

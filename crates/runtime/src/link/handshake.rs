@@ -49,7 +49,10 @@ impl Links {
                     }
                     match self.add(stream, ConnectionState::Accepted, self.limits.hello_timeout) {
                         Ok(_) => self.handshakes += 1,
-                        Err(error) => warn!(%error, "cannot add an accepted connection"),
+                        Err(error) => warn!(
+                            %error,
+                            "cannot serve a connection that was accepted, so the connection is closed"
+                        ),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -61,7 +64,7 @@ impl Links {
                 Err(error) => {
                     // Most likely the process has no file descriptors left. The poll will not report this
                     // listener again, so a timer tries again.
-                    warn!(%error, "cannot accept connections, will try again");
+                    warn!(%error, "this process cannot accept connections now, and will try again");
                     self.timers.insert((self.now + ACCEPT_PAUSE, LinkTimer::Accept(index)));
                     return;
                 }
@@ -79,20 +82,31 @@ impl Links {
                     let ours = words(&self.identity.domains);
                     if hello.wanted == NO_PROCESS {
                         // A client asks whether this is a router. Most processes belong to another domain.
-                        debug!("answered a question for {theirs}: this process belongs to {ours}");
+                        debug!("answered a client that asked about {theirs}: this process belongs to {ours}");
                     } else {
-                        warn!("refused {} of {theirs}: this process belongs to {ours}", hello.process);
+                        warn!(
+                            "refused a connection from process {} of {theirs}: this process belongs to \
+                             {ours}",
+                            hello.process
+                        );
                     }
                     return self.refuse(token, Reason::Domain, hello.version);
                 };
                 if hello.wanted == NO_PROCESS {
                     self.answer(token, common, hello.version);
                 } else if hello.wanted != me || hello.process == me {
-                    debug!("refused {}: it wants {}, not {me}", hello.process, hello.wanted);
+                    debug!(
+                        "refused a connection from process {}: that process wants {}, and this process is \
+                         {me}",
+                        hello.process, hello.wanted
+                    );
                     self.refuse(token, Reason::WrongProcess, hello.version);
                 } else if !self.identity.policy.admits(&hello.pass) {
                     let Hello { version, process, pass, .. } = hello;
-                    warn!("refused {process}: {}", self.identity.policy.refusal(&pass));
+                    warn!(
+                        "refused a connection from process {process}: {}",
+                        self.identity.policy.refusal(&pass)
+                    );
                     self.refuse(token, Reason::Policy, version);
                     self.link_events.push_back(LinkEvent::PolicyMismatch { peer: process, theirs: pass });
                 } else if !self.starts.holds(hello.known) {
@@ -107,7 +121,8 @@ impl Links {
             (ConnectionState::Accepted, Err(NoGreeting::Version(version))) => {
                 let (oldest, newest) = self.identity.versions.clone().into_inner();
                 info!(
-                    "refused a hello of protocol version {version}: this process speaks {oldest} to {newest}"
+                    "refused a connection: the peer speaks protocol version {version}, and this process \
+                     speaks versions {oldest} to {newest}"
                 );
                 self.refuse(token, Reason::Version, newest);
             }
@@ -154,14 +169,14 @@ impl Links {
                 self.refused(token, peer, Reason::Version, &version.to_string());
             }
             (_, Err(error)) => self.garbage(token, &error.to_string()),
-            (_, Ok(_)) => self.garbage(token, "a greeting out of turn"),
+            (_, Ok(_)) => self.garbage(token, "the peer sent a greeting out of turn"),
         }
     }
 
     /// Accepts, refuses or defers a valid hello, by the rules of this module.
     pub(super) fn apply_rules(&mut self, token: usize) {
         let ConnectionState::Deferred { peer: key, ref hello } = self.connections[token].state else {
-            unreachable!("only a connection with a hello is decided on")
+            unreachable!("only a connection with a hello is accepted or refused")
         };
         let hello = hello.clone();
         let peer = &mut self.peers[key];
@@ -204,7 +219,7 @@ impl Links {
         connection.state = ConnectionState::Standing { peer: key };
         connection.limit = None;
         let peer = &mut self.peers[key];
-        assert!(peer.standing.is_none(), "one link a pair");
+        assert!(peer.standing.is_none(), "two processes have at most one link");
         peer.standing = Some(token);
         peer.attempt = DialState::Idle;
         peer.route.clear();
@@ -236,7 +251,7 @@ impl Links {
         let session = hello.session(self.identity.me, number);
         self.counters.linked.inc();
         self.counters.links.inc();
-        debug!("linked to {} of {}, in version {}", peer.id, hello.address, hello.version);
+        debug!("linked to process {} at {}, with protocol version {}", peer.id, hello.address, hello.version);
         self.link_events.push_back(LinkEvent::Linked { peer: peer.id, session });
         if let Some(deferred) = peer.deferred {
             self.apply_rules(deferred);
@@ -293,7 +308,7 @@ impl Links {
             peer.backoff = self.limits.backoff_max;
             if peer.refusal.replace(reason) != Some(reason) {
                 warn!(
-                    "{} at {} refused this process (of {}): {why}",
+                    "process {} at {} refused a connection from this process (of {}): {why}",
                     peer.id,
                     peer.wanted.as_deref().unwrap_or("?"),
                     words(&self.identity.domains)

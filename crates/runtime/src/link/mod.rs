@@ -355,7 +355,7 @@ impl Links {
         }
         let before = connection.reader.filled();
         match connection.reader.read(&mut connection.stream) {
-            Ok(ReadOutcome::End) => return self.broke(token, "closed by the peer"),
+            Ok(ReadOutcome::End) => return self.broke(token, "the peer closed the connection"),
             Ok(intake) => {
                 self.counters.bytes_received.inc_by((connection.reader.filled() - before) as u64);
                 // After a short read the edge-triggered poll reports every later byte.
@@ -483,7 +483,10 @@ impl Links {
             Err(Oversized { length }) => {
                 self.counters.oversized.inc();
                 let most = self.limits.frame_bytes_max;
-                error!("a message of {length} bytes to {to} exceeds the limit of {most}, so the link ends");
+                error!(
+                    "a message of {length} bytes to process {to} exceeds the limit of {most} bytes, so this \
+                     process ends the link"
+                );
                 self.broke(token, "a message to the peer was too long");
                 SendOutcome::Dropped
             }
@@ -590,7 +593,7 @@ impl Links {
     pub(crate) fn reject(&mut self, id: ProcessId, why: &str) {
         if let Some(token) = self.standing(id) {
             self.counters.garbage.inc();
-            warn!("{id} sent an invalid message ({why}), so the link ends");
+            warn!("process {id} sent an invalid message ({why}), so this process ends the link");
             self.broke(token, why);
         }
     }
@@ -651,7 +654,7 @@ impl Links {
                 }
                 Err(oversized) => {
                     let from = self.peers[peer].id;
-                    self.reject(from, &format!("a frame of {} bytes", oversized.length));
+                    self.reject(from, &format!("a frame of {} bytes is over the limit", oversized.length));
                 }
             }
             return;
@@ -669,7 +672,7 @@ impl Links {
                     self.take_in(token);
                 }
             }
-            Err(_) => self.garbage(token, "a frame longer than any greeting"),
+            Err(_) => self.garbage(token, "the peer sent a frame longer than any greeting"),
         }
     }
 
@@ -677,7 +680,7 @@ impl Links {
         match timer {
             LinkTimer::Settle(token) => {
                 if self.connections.get(token).is_some_and(|it| it.limit == Some(time)) {
-                    self.broke(token, "no answer in time");
+                    self.broke(token, "the peer did not answer in time");
                 }
             }
             LinkTimer::Redial(key) => {

@@ -169,7 +169,10 @@ impl<M: Wire> Durable<M> {
         to_self: &mut VecDeque<M>,
         send_counts: &mut SendCounts,
     ) -> Option<(Destination, M)> {
-        assert!(after.is_none_or(|after| after <= self.journal.last()), "{after:?} was never given out");
+        assert!(
+            after.is_none_or(|after| after <= self.journal.last()),
+            "only tickets that were given out are waited for, but {after:?} was not"
+        );
         if self.silenced {
             return None;
         }

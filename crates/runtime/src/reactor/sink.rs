@@ -33,7 +33,10 @@ where
         match durable {
             None => {
                 // Without a disk all issued tickets are complete, so no message has to wait.
-                assert!(after.is_none_or(|after| after <= *ticket), "{after:?} was never given out");
+                assert!(
+                    after.is_none_or(|after| after <= *ticket),
+                    "only tickets that were given out are waited for, but {after:?} was not"
+                );
                 self.leave(to, message);
             }
             Some(durable) => {

@@ -8,8 +8,8 @@ use super::{AdminPage, AdminView};
 pub(super) fn page(admin_view: &dyn AdminView, path_prefix: &str, other_members: &[&'static str]) -> String {
     let name = escaped(&admin_view.name());
     let health = match admin_view.health() {
-        Ok(()) => String::from("It can do its work."),
-        Err(why) => format!("<strong>It cannot do its work:</strong> {}.", escaped(&why)),
+        Ok(()) => String::from("This process can do its work."),
+        Err(why) => format!("<strong>This process cannot do its work:</strong> {}.", escaped(&why)),
     };
     let mut links = String::new();
     for view in AdminPage::ALL.into_iter().filter(|view| admin_view.has(*view)) {
@@ -17,7 +17,10 @@ pub(super) fn page(admin_view: &dyn AdminView, path_prefix: &str, other_members:
         let _ = writeln!(links, "<li><a href=\"{path_prefix}/{path}\">{path_prefix}/{path}</a> {what}</li>");
     }
     for name in other_members {
-        let _ = writeln!(links, "<li><a href=\"/{name}\">/{name}</a> the {name} in the same process</li>");
+        let _ = writeln!(
+            links,
+            "<li><a href=\"/{name}\">/{name}</a> the pages of the {name} that runs in the same process</li>"
+        );
     }
     PAGE.replace("{name}", &name).replace("{health}", &health).replace("{links}", &links)
 }

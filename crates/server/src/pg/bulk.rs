@@ -61,7 +61,9 @@ impl Connection<'_> {
                     return Ok(Err(SqlError::new(code::PROTOCOL_VIOLATION, what)));
                 }
                 Frame::TooLong { bytes, .. } => {
-                    let what = format!("a piece of COPY data of {bytes} bytes is too long");
+                    let what = format!(
+                        "during COPY, the client sent a message of {bytes} bytes, which is too long: send shorter messages"
+                    );
                     return Ok(Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, what)));
                 }
                 Frame::Refused { error, .. } => return Ok(Err(error)),

@@ -91,7 +91,9 @@ impl Connection<'_> {
                 Frame::TooLong { kind: b'd' | b'c' | b'f', .. }
                 | Frame::Refused { kind: b'd' | b'c' | b'f', .. } => continue,
                 Frame::TooLong { kind, bytes } => {
-                    let message = format!("a message of {bytes} bytes is too long");
+                    let message = format!(
+                        "the client sent a message of {bytes} bytes, which is longer than the gateway accepts"
+                    );
                     self.refuse_message(kind, SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, message));
                     continue;
                 }
@@ -220,7 +222,8 @@ impl Connection<'_> {
         self.output.metrics.ended(self.running.take(), &error.code);
         let mut error = self.session.failed(error);
         if self.applied > 0 && self.session.status() == Status::Idle {
-            let stands = "What came before it in the same message or pipeline was applied and stands.";
+            let stands =
+                "Each earlier write in the same message or pipeline was applied and cannot be rolled back.";
             error.detail = Some(match error.detail.take() {
                 Some(detail) => format!("{detail} {stands}"),
                 None => stands.to_owned(),

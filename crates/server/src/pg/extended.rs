@@ -111,7 +111,7 @@ impl Connection<'_> {
             Frontend::Describe(describe) => (self.describe(&describe), None),
             Frontend::Close(close) => (self.close(close), None),
             other => {
-                let what = format!("an unexpected message: {other:?}");
+                let what = format!("the client sent a message that the gateway did not expect: {other:?}");
                 (Err(SqlError::new(code::PROTOCOL_VIOLATION, what)), None)
             }
         }
@@ -288,7 +288,7 @@ impl Connection<'_> {
         let fields = portal.fields.clone().unwrap_or_default();
         let mut sent = 0;
         match &mut portal.state {
-            PortalState::Bound => unreachable!("it was executed"),
+            PortalState::Bound => unreachable!("a portal is executed before its rows are sent"),
             PortalState::Done => {
                 let message = format!("portal \"{name}\" cannot be run");
                 self.portals.insert(name, portal);

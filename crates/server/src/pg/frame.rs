@@ -152,7 +152,9 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let length = (&self.buffer[..4]).get_i32();
         let Some(length) = usize::try_from(length).ok().filter(|n| (8..=STARTUP_BYTES_MAX).contains(n))
         else {
-            return Ok(Opening::Malformed(format!("a first packet of {length} bytes")));
+            return Ok(Opening::Malformed(format!(
+                "the client declared a first packet of {length} bytes; the packet must have 8 to {STARTUP_BYTES_MAX} bytes"
+            )));
         };
         while self.buffer.len() < length {
             if !self.fill().await? {
@@ -172,7 +174,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         };
         Ok(match opening {
             Ok(Some(opening)) => opening,
-            Ok(None) => Opening::Malformed("a first packet that ends early".to_owned()),
+            Ok(None) => Opening::Malformed("the first packet of the client ends early".to_owned()),
             Err(error) => Opening::Malformed(error.to_string()),
         })
     }
@@ -200,10 +202,12 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         let kind = self.buffer[0];
         let length = (&self.buffer[1..5]).get_i32();
         let Some(length) = usize::try_from(length).ok().filter(|length| *length >= 4) else {
-            return Ok(Frame::Malformed(format!("a message of {length} bytes")));
+            return Ok(Frame::Malformed(format!(
+                "the client declared a message of {length} bytes, and no message is shorter than 4 bytes"
+            )));
         };
         if !is_kind(kind) {
-            return Ok(Frame::Malformed(format!("a message of unknown kind 0x{kind:02x}")));
+            return Ok(Frame::Malformed(format!("the client sent a message of unknown kind 0x{kind:02x}")));
         }
         let most = if matches!(kind, b'Q' | b'P') { STATEMENT_BYTES_MAX + 1024 } else { MESSAGE_BYTES_MAX };
         if length > most {
@@ -254,7 +258,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
         }
         Ok(match PgWireFrontendMessage::decode(&mut message, &self.context) {
             Ok(Some(message)) => Frame::Message(message),
-            Ok(None) => Frame::Malformed("a message that ends early".to_owned()),
+            Ok(None) => Frame::Malformed("the client sent a message that ends early".to_owned()),
             Err(error) => Frame::Malformed(error.to_string()),
         })
     }
@@ -265,7 +269,7 @@ impl<R: AsyncRead + Unpin> Frames<R> {
 fn malformed(kind: u8, body: &[u8]) -> Frame {
     match not_text(kind, body) {
         Some(error) => Frame::Refused { kind, error },
-        None => Frame::Malformed(format!("a malformed message of kind '{}'", kind as char)),
+        None => Frame::Malformed(format!("the client sent a malformed message of kind '{}'", kind as char)),
     }
 }
 
@@ -296,7 +300,7 @@ pub struct BindBody(BytesMut);
 impl BindBody {
     /// Returns the parts of the Bind.
     pub fn bind(&self) -> Bind<'_> {
-        Bind::of(&self.0[5..]).expect("it was well formed when it came")
+        Bind::of(&self.0[5..]).expect("a Bind is checked when it arrives")
     }
 }
 
@@ -345,7 +349,8 @@ impl<'a> Bind<'a> {
     /// Returns the arguments' bytes, `None` for NULL.
     pub fn arguments(&self) -> impl Iterator<Item = Option<&'a [u8]>> {
         let mut walk = Walk(self.arguments);
-        (0..self.count).map(move |_| walk.argument().expect("they were walked before"))
+        (0..self.count)
+            .map(move |_| walk.argument().expect("the arguments of a Bind are checked when the Bind arrives"))
     }
 }
 

@@ -76,7 +76,8 @@ impl Connection<'_> {
     /// Hands the connection over. The caller has flushed the output, and the connection is between two
     /// statements.
     pub(super) fn hand_over(self, secret: i32) -> io::Result<HandedClient> {
-        let session = self.session.handover_state().expect("it is between two statements");
+        let session =
+            self.session.handover_state().expect("a connection is handed over only between two statements");
         let mut statements: Vec<(String, StatementState)> = (self.statements.iter())
             .map(|(name, statement)| (name.clone(), StatementState::of(&statement.prepared)))
             .collect();
@@ -96,8 +97,10 @@ pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<
     let mut output = OutputBuffer { stream: write, buffer: BytesMut::new(), metrics: &server.metrics };
     let permit = server.connections.try_acquire();
     if !server.becomes_ready().await || permit.is_err() {
-        let error =
-            SqlError::new(code::ADMIN_SHUTDOWN, "the gateway was restarted, and has not come back yet");
+        let error = SqlError::new(
+            code::ADMIN_SHUTDOWN,
+            "the gateway was restarted and cannot continue this connection: connect again",
+        );
         output.fatal(&error);
         output.flush().await?;
         return Ok(None);
@@ -122,7 +125,7 @@ pub(super) async fn resume(server: &Server, handed: HandedClient) -> io::Result<
     for (name, statement) in statements {
         let kept = statement.prepare(&connection.session);
         if let Err(error) = kept.and_then(|prepared| connection.keep(name.clone(), prepared)) {
-            tracing::debug!(name, %error, "a prepared statement is gone");
+            tracing::debug!(name, %error, "the restarted gateway could not restore a prepared statement of a client");
         }
     }
     connection.run().await?;

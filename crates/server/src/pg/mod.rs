@@ -130,7 +130,7 @@ impl Server {
                     }
                     Err(error) => {
                         // The process has usually run out of descriptors. Waits for some to be closed.
-                        tracing::warn!(%error, "a connection could not be accepted");
+                        tracing::warn!(%error, "the SQL door could not accept a connection; it tries again in 50 ms");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }
                 }
@@ -148,7 +148,7 @@ impl Server {
             return match listener.into_std() {
                 Ok(listener) => Some(Door { listener, connections: handed }),
                 Err(error) => {
-                    tracing::warn!(%error, "the door cannot be handed over");
+                    tracing::warn!(%error, "the SQL door cannot be handed over to the next process, so all clients must connect again");
                     None
                 }
             };
@@ -177,7 +177,7 @@ impl Server {
             Ok(handed) => handed,
             Err(error) => {
                 if !matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) {
-                    tracing::debug!(%error, "a connection ended");
+                    tracing::debug!(%error, "a client's connection to the SQL door ended with an error");
                 }
                 None
             }

@@ -31,7 +31,9 @@ pub(super) struct OutputBuffer<'a> {
 
 impl OutputBuffer<'_> {
     pub(super) fn put(&mut self, message: Backend) {
-        message.encode(&mut self.buffer).expect("messages of ours are within their limits");
+        message
+            .encode(&mut self.buffer)
+            .expect("each message of the gateway is within the limits of the protocol");
     }
 
     /// Writes the buffer. If the future is dropped at a wait, the rest stays in the buffer and is written
@@ -64,7 +66,7 @@ impl OutputBuffer<'_> {
     pub(super) fn complete(&mut self, tag: impl fmt::Display) {
         let begin = self.buffer.len();
         self.buffer.put_slice(&[b'C', 0, 0, 0, 0]);
-        write!(self.buffer, "{tag}\0").expect("a buffer takes everything");
+        write!(self.buffer, "{tag}\0").expect("a write to a buffer in memory does not fail");
         let length = (self.buffer.len() - begin - 1) as i32;
         self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
     }
@@ -121,7 +123,12 @@ impl OutputBuffer<'_> {
     }
 
     fn end_row(&mut self, begin: usize, fields: usize) -> io::Result<()> {
-        let too_long = |_| io::Error::new(io::ErrorKind::InvalidData, "a row is too long for the protocol");
+        let too_long = |_| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                "a row of the result is longer than the PostgreSQL protocol allows",
+            )
+        };
         let length = i32::try_from(self.buffer.len() - begin - 1).map_err(too_long)?;
         self.buffer[begin + 1..begin + 5].copy_from_slice(&length.to_be_bytes());
         self.buffer[begin + 5..begin + 7].copy_from_slice(&(fields as i16).to_be_bytes());

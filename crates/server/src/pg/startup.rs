@@ -123,7 +123,7 @@ async fn open(
             Opening::Closed => return Ok(None),
             Opening::Malformed(what) => {
                 server.metrics.malformed_connections.inc();
-                tracing::debug!(what, "garbage at the SQL port");
+                tracing::debug!(what, "a client sent an invalid first packet to the SQL door");
                 output.fatal(&SqlError::new(
                     code::PROTOCOL_VIOLATION,
                     format!("invalid startup packet: {what}"),

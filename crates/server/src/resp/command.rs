@@ -300,7 +300,7 @@ impl ReplyForm {
             ReplyForm::FieldCount => counted(fields.len()),
             ReplyForm::FieldExists(name) => Reply::Number(value_of(fields, &name).is_some().into()),
             ReplyForm::FieldLength(name) => counted(value_of(fields, &name).map_or(0, Bytes::len)),
-            shape => unreachable!("{shape:?} is not about fields"),
+            shape => unreachable!("{shape:?} is not the reply of a command on fields"),
         }
     }
 }
@@ -341,35 +341,39 @@ fn failure(outcome: &Outcome, wrote: bool) -> String {
     let nothing = if wrote { ": nothing was written" } else { "" };
     let words = match outcome {
         Outcome::Unavailable => {
-            return format!("UNAVAILABLE fewer replicas can be asked than the level needs{nothing}");
+            return format!("UNAVAILABLE fewer replicas are reachable than the level needs{nothing}");
         }
         Outcome::MaybeApplied => {
-            "MAYBEAPPLIED the level was not met in time: the write takes effect at any time from now on, or never"
+            "MAYBEAPPLIED too few replicas answered in time for the level: the write may take effect at any time from now on, or never"
         }
-        Outcome::NotApplied => return format!("NOTAPPLIED the replicas were not heard in time{nothing}"),
-        Outcome::Unanswered => "UNANSWERED the level was not met in time",
+        Outcome::NotApplied => return format!("NOTAPPLIED too few replicas answered in time{nothing}"),
+        Outcome::Unanswered => "UNANSWERED too few replicas answered in time for the level",
         Outcome::Rejected(Rejection::NoCell) => {
-            "NOCELL this process is no cell: it is joining, or joined when there were maps already"
+            "NOCELL this process is not a cell: it is joining, or is a spare because it joined after the first map was created"
         }
         Outcome::Rejected(Rejection::NoMap) => "NOMAP the map does not exist, or was dropped",
         Outcome::Rejected(Rejection::TooLarge) => {
             return format!("TOOLARGE the key or the value is too large{nothing}");
         }
-        Outcome::Rejected(Rejection::Busy) => return format!("BUSY too much is under way{nothing}"),
+        Outcome::Rejected(Rejection::Busy) => {
+            return format!("BUSY this cell has too many operations in progress{nothing}");
+        }
         Outcome::Rejected(Rejection::Skewed) => {
-            return format!("SKEWED this cell's clock is too far from those of the others{nothing}");
+            return format!(
+                "SKEWED the clock of this cell differs too much from the clocks of the other cells{nothing}"
+            );
         }
         Outcome::Rejected(Rejection::Full) => {
-            return format!("OOM the replicas have no memory left{nothing}");
+            return format!("OOM the replicas of the key have no memory left{nothing}");
         }
         Outcome::Rejected(Rejection::Hash) => WRONG_TYPE,
         Outcome::Rejected(Rejection::NoNumber) => NO_NUMBER,
         Outcome::Rejected(Rejection::Overflow) => "ERR increment or decrement would overflow",
         Outcome::Rejected(Rejection::Tallies) => {
-            "TOOLARGE too many lives of cells have added to the counter, and nothing was written: SET makes one number of it"
+            "TOOLARGE the counter has a tally for each start of a cell that added to it, and cannot take another; nothing was written: SET the key to its count to merge the tallies"
         }
         Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. } => {
-            unreachable!("that is what was asked")
+            unreachable!("an operation that succeeded is no failure")
         }
     };
     words.to_owned()
@@ -568,14 +572,14 @@ pub(super) fn arity(name: &[u8]) -> String {
     format!("ERR wrong number of arguments for '{name}' command")
 }
 
-const WHY_NOT: &str =
-    "a map of partial quorums does not have: replicas that do not hear each other would both do it";
+const WHY_NOT: &str = "a map of partial quorums does not support: replicas that cannot reach each other would both carry it out";
 
-const ELSEWHERE: &str = "; QUORATE CREATE name STRATEGY service makes a map that has it";
+const ELSEWHERE: &str =
+    "; a map of strategy service supports the command: QUORATE CREATE name STRATEGY service";
 
-const NO_IDS: &str = "ERR QUORATE ID is not supported by a map of partial quorums, whose replicas do not agree on what was done. \
-     SET, DEL and HSET may be repeated as they are if no other client writes the key; QUORATE CREATE name STRATEGY service \
-     makes a map that remembers ids";
+const NO_IDS: &str = "ERR QUORATE ID is not supported by a map of partial quorums, whose replicas do not agree on which requests were carried out. \
+     SET, DEL and HSET may be repeated without an id if no other client writes the key; a map of strategy service \
+     remembers ids: QUORATE CREATE name STRATEGY service";
 
 /// Returns the refusal of a Redis command that is known and not offered, otherwise `None`.
 fn refused(name: &[u8]) -> Option<String> {
@@ -602,20 +606,20 @@ fn refused(name: &[u8]) -> Option<String> {
             "reads and writes at once, which "
         }
         b"KEYS" | b"DBSIZE" | b"RANDOMKEY" => {
-            return Some(named(name, "is not supported: SCAN tells the keys"));
+            return Some(named(name, "is not supported: SCAN returns the keys"));
         }
-        b"HSCAN" => return Some(named(name, "is not supported: HGETALL tells all fields")),
+        b"HSCAN" => return Some(named(name, "is not supported: HGETALL returns all fields")),
         b"FLUSHDB" | b"FLUSHALL" => return Some(named(name, "is not supported: QUORATE DROP drops a map")),
         b"AUTH" => {
             return Some(named(
                 name,
-                "is not supported: there are no passwords, and nobody is asked for one",
+                "is not supported: this server has no passwords, so connect without one",
             ));
         }
         b"WAIT" | b"WAITAOF" => {
             return Some(named(
                 name,
-                "is not supported: QUORATE LEVEL says how many replicas a write waits for",
+                "is not supported: QUORATE LEVEL sets how many replicas a write waits for",
             ));
         }
         _ => return None,

@@ -123,7 +123,7 @@ impl ClientSession {
                 matches!(name, b"EXEC" | b"DISCARD" | b"MULTI" | b"RESET" | b"QUIT" | b"POST" | b"HOST:");
             return (!closes).then(|| {
                 let text =
-                    "ERR not queued and not applied: MULTI was refused, and EXEC or DISCARD has not followed";
+                    "ERR the command was not queued and not applied: MULTI was refused, and the client has not sent EXEC or DISCARD since";
                 Reply::Error(String::from(text))
             });
         }
@@ -150,7 +150,7 @@ impl ClientSession {
                 | b"AUTH"
         );
         (self.astray && !is_of_the_connection).then(|| {
-            let text = "NOMAP not done: the database or map that this connection asked for does not exist. SELECT 0 or QUORATE MAP chooses one";
+            let text = "NOMAP the command was not carried out: the database or map that this connection last chose does not exist. Choose a map with SELECT 0 or QUORATE MAP name";
             Reply::Error(String::from(text))
         })
     }
@@ -264,7 +264,7 @@ impl ClientSession {
                 }
                 b"AUTH" => {
                     return Err(String::from(
-                        "ERR AUTH is not supported: there are no passwords, and nobody is asked for one",
+                        "ERR AUTH is not supported: this server has no passwords, so connect without one",
                     ));
                 }
                 _ => {
@@ -327,7 +327,7 @@ impl ClientSession {
             ("MAP", [name]) => {
                 self.astray = about.roster.is_none_or(|roster| roster.map(name).is_none());
                 if self.astray {
-                    return Err(format!("there is no map '{name}': QUORATE MAPS lists those that there are"));
+                    return Err(format!("there is no map '{name}': QUORATE MAPS lists all maps"));
                 }
                 self.map = (*name).to_owned();
                 Reply::OK
@@ -339,7 +339,7 @@ impl ClientSession {
             }
             ("CELLS", []) => Reply::Array(cells(about)),
             ("CREATE", [name, options @ ..]) => {
-                let roster = about.roster.ok_or("this process has not joined yet")?;
+                let roster = about.roster.ok_or("this process has not joined its domain yet")?;
                 let map = parse_map(options, roster, about.me)?;
                 return Ok(CommandEffect::Change(Change::CreateMap { name: (*name).to_owned(), map }));
             }
@@ -354,7 +354,8 @@ impl ClientSession {
             ("ACCEPT", [name]) => {
                 let process = named(about, name)?;
                 let number = about.roster.and_then(|roster| roster.layout().number(process));
-                let number = number.ok_or_else(|| format!("'{name}' is no cell"))?;
+                let number = number
+                    .ok_or_else(|| format!("member '{name}' is not a cell: QUORATE CELLS lists the cells"))?;
                 return Ok(CommandEffect::Change(Change::Complete(number)));
             }
             _ => {
@@ -397,12 +398,12 @@ fn checked_name(name: &Bytes) -> Result<Bytes, String> {
 }
 
 const NO_TRANSACTIONS: &str = "ERR MULTI, EXEC and WATCH are not supported: a map has no transactions over several commands. \
-     Pipelines without them are the client's option: redis-py pipeline(transaction=False), ioredis pipeline(), \
+     A client library can send a pipeline without MULTI: redis-py pipeline(transaction=False), ioredis pipeline(), \
      Jedis pipelined(), go-redis Pipelined()";
 
 fn named(about: &ProcessInfo<'_>, name: &str) -> Result<ProcessId, String> {
-    let roster = about.roster.ok_or("this process has not joined yet")?;
-    roster.named(name).ok_or_else(|| format!("no member is called '{name}'"))
+    let roster = about.roster.ok_or("this process has not joined its domain yet")?;
+    roster.named(name).ok_or_else(|| format!("no member is called '{name}': QUORATE CELLS lists the members"))
 }
 
 /// Parses the options of a new map. The default is up to three copies at the lowest site, without read
@@ -413,31 +414,38 @@ fn parse_map(options: &[&str], roster: &Roster, me: Option<ProcessId>) -> Result
     let (mut copies, mut repair, mut strategy) = (None, None, Strategy::Quorum(ReadRepair::None));
     let mut rest = options.iter();
     while let Some(option) = rest.next() {
-        let value = rest.next().ok_or_else(|| format!("{option} needs a value"))?;
+        let value = rest.next().ok_or_else(|| format!("option {option} of QUORATE CREATE needs a value"))?;
         match option.to_ascii_uppercase().as_str() {
             "STRATEGY" => strategy = parse_strategy(value, me)?,
             "COPIES" => {
                 let parsed = parse_copies(value, site);
-                copies =
-                    Some(parsed.ok_or("COPIES: 1 to 16 in all, as a number or as site:number,site:number")?);
+                copies = Some(parsed.ok_or(
+                    "COPIES: give 1 to 16 copies in all, as a number or as site:number,site:number",
+                )?);
             }
             "REPAIR" => repair = Some(parse_repair(value)?),
-            _ => return Err(format!("there is no option '{option}': STRATEGY, COPIES, REPAIR")),
+            _ => {
+                return Err(format!(
+                    "QUORATE CREATE has no option '{option}': the options are STRATEGY, COPIES and REPAIR"
+                ));
+            }
         }
     }
     match (&mut strategy, repair) {
         (Strategy::Quorum(of), Some(repair)) => *of = repair,
         (Strategy::Quorum(_), None) => {}
-        (_, Some(_)) => return Err(String::from("REPAIR is of maps of partial quorums")),
+        (_, Some(_)) => return Err(String::from("REPAIR is an option of maps of strategy quorum only")),
         (_, None) => {}
     }
     if copies.is_some() && matches!(strategy, Strategy::Ordered | Strategy::Group) {
         return Err(String::from(
-            "COPIES: a group has one at each cell, and a table as many as its cluster keeps",
+            "COPIES: maps of strategies group and ordered do not take this option: a group has a copy at each cell, and a table has as many copies as its cluster keeps",
         ));
     }
     let usual = at_site.clamp(1, COPIES_USUAL) as u8;
-    let copies = copies.or_else(|| Copies::new([(site, usual)])).ok_or("a map needs a cell")?;
+    let copies = copies
+        .or_else(|| Copies::new([(site, usual)]))
+        .ok_or("a map needs at least one cell, and this domain has no cell")?;
     Ok(Map { copies, strategy })
 }
 
@@ -446,8 +454,12 @@ fn parse_strategy(value: &str, me: Option<ProcessId>) -> Result<Strategy, String
         "quorum" => Strategy::Quorum(ReadRepair::None),
         "ordered" => Strategy::Ordered,
         "group" => Strategy::Group,
-        "service" => Strategy::Service { founder: me.ok_or("this front is of no process")? },
-        _ => return Err(format!("there is no strategy '{value}': quorum, ordered, group, service")),
+        "service" => Strategy::Service { founder: me.ok_or("this process has not joined its domain yet")? },
+        _ => {
+            return Err(format!(
+                "there is no strategy '{value}': the strategies are quorum, ordered, group and service"
+            ));
+        }
     })
 }
 
@@ -472,7 +484,7 @@ fn parse_repair(value: &str) -> Result<ReadRepair, String> {
         number => match number.parse() {
             Ok(per_million) if per_million <= 1_000_000 => Ok(ReadRepair::Background { per_million }),
             _ => Err(String::from(
-                "REPAIR: none, blocking, or how many reads of a million repair in the background",
+                "REPAIR: give none, blocking, or the number of reads in a million that repair in the background",
             )),
         },
     }
@@ -634,16 +646,16 @@ mod tests {
             assert_eq!(ask(&mut session, line), wanted, "{line}");
         }
         for (line, text) in [
-            ("quorate create m copies 17", "COPIES: 1 to 16"),
-            ("quorate create m copies 0", "COPIES: 1 to 16"),
-            ("quorate create m copies x:1", "COPIES: 1 to 16"),
+            ("quorate create m copies 17", "COPIES: give 1 to 16"),
+            ("quorate create m copies 0", "COPIES: give 1 to 16"),
+            ("quorate create m copies x:1", "COPIES: give 1 to 16"),
             ("quorate create m copies", "needs a value"),
-            ("quorate create m repair often", "REPAIR: none"),
-            ("quorate create m repair 1000001", "REPAIR: none"),
+            ("quorate create m repair often", "REPAIR: give none"),
+            ("quorate create m repair 1000001", "REPAIR: give none"),
             ("quorate create m colour red", "no option 'colour'"),
             ("quorate create m strategy hope", "no strategy 'hope'"),
-            ("quorate create m strategy group copies 3", "COPIES: a group"),
-            ("quorate create m strategy service repair none", "REPAIR is of maps"),
+            ("quorate create m strategy group copies 3", "COPIES: maps of strategies group"),
+            ("quorate create m strategy service repair none", "REPAIR is an option of maps"),
             ("quorate map m", "there is no map 'm'"),
             ("quorate dismiss cell-9", "no member is called"),
             ("quorate frobnicate", "usage: QUORATE"),

@@ -28,7 +28,7 @@ impl CountAndDuration {
         let seconds = format!("{name}_seconds");
         CountAndDuration {
             count: metrics.counter(name, what),
-            seconds: metrics.histogram(&seconds, "From the request to its outcome", SECONDS),
+            seconds: metrics.histogram(&seconds, "Time from a request to its outcome", SECONDS),
         }
     }
 
@@ -42,18 +42,19 @@ impl Counters {
     /// Creates the metrics and adds them to `metrics`.
     pub(super) fn new(metrics: &Metrics) -> Counters {
         let tally = |level: Level, kind: &str| {
-            let what = format!("Operations of maps that ended: {kind}, {}", level.name());
+            let what = format!("Operations on maps that ended: {kind} at level {}", level.name());
             CountAndDuration::new(metrics, &format!("map_{kind}_{}", level.name()), &what)
         };
-        let asked = "Requests to maps of other strategies than partial quorums that ended";
+        let asked = "Requests that ended, to maps of other strategies than partial quorums";
         Counters {
             operations: Level::ALL
                 .map(|level| (level, [tally(level, "reads"), tally(level, "writes")]))
                 .into(),
             requests: CountAndDuration::new(metrics, "map_requests", asked),
             failed: metrics
-                .counter("map_failures", "Operations of maps that did not meet their level, or were refused"),
-            malformed: metrics.counter("resp_malformed", "Clients cut off for bytes that are no request"),
+                .counter("map_failures", "Operations on maps that did not meet their level or were refused"),
+            malformed: metrics
+                .counter("resp_malformed", "Clients disconnected because they sent malformed requests"),
         }
     }
 

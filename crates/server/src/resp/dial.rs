@@ -88,7 +88,7 @@ fn unit(bits: u64) -> f64 {
 pub fn level(name: &str) -> Result<Level, String> {
     Level::named(name).ok_or_else(|| {
         let known = Level::ALL.map(Level::name).join(", ");
-        format!("there is no level '{name}': {known}")
+        format!("there is no level '{name}': the levels are {known}")
     })
 }
 
@@ -97,7 +97,7 @@ pub(super) fn parse_levels(names: &[&str], before: Dial) -> Result<Dial, String>
     let levels = match names {
         [both] => ReadWrite::both(level(both)?),
         [read, write] => ReadWrite { read: level(read)?, write: level(write)? },
-        _ => return Err(String::from("LEVEL takes one level, or one for reads and one for writes")),
+        _ => return Err(String::from("QUORATE LEVEL takes one level, or one for reads and one for writes")),
     };
     Ok(Dial { delays: before.delays, ..Dial::fixed(levels) })
 }
@@ -112,14 +112,18 @@ pub(super) fn parse_p(words: &[&str], before: Dial) -> Result<Dial, String> {
     };
     let probability = |text: &str| {
         let p = text.parse().ok().filter(|p| (0.0..=1.0).contains(p));
-        p.ok_or_else(|| format!("'{text}' is no probability: 0 to 1, of the strong level"))
+        p.ok_or_else(|| {
+            format!(
+                "'{text}' is no probability: give the probability of the strong level as a number from 0 to 1"
+            )
+        })
     };
     let p = match numbers {
         [both] => ReadWrite::both(probability(both)?),
         [read, write] => ReadWrite { read: probability(read)?, write: probability(write)? },
         _ => {
             return Err(String::from(
-                "P takes one probability, or one for reads and one for writes, and BETWEEN weak strong behind them",
+                "QUORATE P takes one probability, or one for reads and one for writes, and then optionally BETWEEN weak strong",
             ));
         }
     };
@@ -141,7 +145,11 @@ pub(super) fn parse_delays(words: &[&str], before: Dial) -> Result<Dial, String>
     let delays = match words {
         [both] => ReadWrite::both(parse_delay(both)?),
         [read, write] => ReadWrite { read: parse_delay(read)?, write: parse_delay(write)? },
-        _ => return Err(String::from("DELAY takes one time, or one before reads and one after writes")),
+        _ => {
+            return Err(String::from(
+                "QUORATE DELAY takes one time, or one before reads and one after writes",
+            ));
+        }
     };
     Ok(Dial { levels: before.levels, delays })
 }
@@ -157,7 +165,10 @@ fn parse_delay(text: &str) -> Result<Duration, String> {
     });
     let delay = delay.filter(|delay| *delay <= DELAY_MAX);
     delay.ok_or_else(|| {
-        format!("'{text}' is no delay: 0 to {} s, such as 250us, 20ms or 1s", DELAY_MAX.as_secs())
+        format!(
+            "'{text}' is no delay: a delay is 0 to {} s, written for example as 250us, 20ms or 1s",
+            DELAY_MAX.as_secs()
+        )
     })
 }
 

@@ -43,7 +43,7 @@ pub enum Malformed {
     #[error("Protocol error: invalid bulk length")]
     Length,
     /// A string is not followed by the end of a line.
-    #[error("Protocol error: a string is longer than it says")]
+    #[error("Protocol error: a bulk string is longer than its declared length")]
     End,
     /// A line is above the limit.
     #[error("Protocol error: too big inline request")]

@@ -538,7 +538,7 @@ impl RedisClients {
     ) {
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(MapPlace { map, .. }) = place else {
-            let text = format!("NOMAP there is no map '{}'", client.session.map);
+            let text = format!("NOMAP there is no map '{}': QUORATE MAPS lists all maps", client.session.map);
             return self.answer(id, Reply::Error(text));
         };
         let weight = bytes + PART_BYTES;
@@ -558,7 +558,7 @@ impl RedisClients {
         let PendingRequest { client: id, slot, .. } = self.pending.remove(id as usize);
         let Some(client) = self.clients.get(&id) else { return };
         let State::Scanning(request) = &client.slots[(slot - client.first) as usize].state else {
-            unreachable!("what is pending has no answer yet")
+            unreachable!("the slot of a pending request has no answer yet")
         };
         let reply = request.answer(outcome);
         self.conclude(id, slot, reply, true);
@@ -601,7 +601,7 @@ impl RedisClients {
         }
         let Some(MapPlace { map, .. }) = place else {
             let name = &client.session.map;
-            let text = format!("NOMAP there is no map '{name}': QUORATE CREATE {name} makes one");
+            let text = format!("NOMAP there is no map '{name}': QUORATE CREATE {name} creates the map");
             self.answer(id, Reply::Error(text));
             return true;
         };
@@ -679,7 +679,7 @@ impl RedisClients {
         let index = (pending.slot - client.first) as usize;
         let weight = client.slots[index].weight;
         let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("what is pending has no answer yet")
+            unreachable!("the slot of a pending request has no answer yet")
         };
         if let Some(asked) = &pending.operation {
             let ended = || asked.ended(client.session.number, (pending.began, now), &outcome);
@@ -717,7 +717,7 @@ impl RedisClients {
             }
         }
         let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("it was looked at above")
+            unreachable!("the state of the slot was checked above")
         };
         let again = waiting.begin_again(had_no_room);
         if waiting.left > 0 {
@@ -771,7 +771,7 @@ impl RedisClients {
         let Some(client) = self.clients.get_mut(&pending.client) else { return false };
         let index = (pending.slot - client.first) as usize;
         let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("what is pending has no answer yet")
+            unreachable!("the slot of a pending request has no answer yet")
         };
         let can_begin_again = waiting.running() > 1 && waiting.refused.is_none();
         if can_begin_again {
@@ -818,7 +818,7 @@ impl maps::Front for RedisClients {
         let is_over =
             client.weight + bytes > DEFERRED_ABOVE * client_bytes_max || self.weight + bytes > bytes_max;
         let State::Strategy(asking) = &mut client.slots[index].state else {
-            unreachable!("what is asked has no answer yet")
+            unreachable!("the slot of a request under way has no answer yet")
         };
         if index > 0 && is_over && matches!(asking.form, strategies::StrategyReply::Read(_)) {
             asking.deferred = true;
@@ -828,7 +828,7 @@ impl maps::Front for RedisClients {
         let State::Strategy(asking) =
             std::mem::replace(&mut client.slots[index].state, State::Ready(Reply::Null))
         else {
-            unreachable!("it was looked at above")
+            unreachable!("the state of the slot was checked above")
         };
         let wall = now.0.saturating_add_signed(clock::wall_offset());
         let reply = asking.form.answer(outcome, wall);
@@ -1140,7 +1140,7 @@ const FIELD_BYTES: usize = 64;
 
 fn busy() -> Reply {
     Reply::Error(String::from(
-        "BUSY the clients of this cell wait for as many bytes of answers as it holds at a time: nothing was done",
+        "BUSY this cell already holds as many bytes of requests and answers for its clients as it may: nothing was done, so send the command again later",
     ))
 }
 
@@ -1156,7 +1156,8 @@ fn is_http(input: &[u8], strings: &[std::ops::Range<usize>]) -> bool {
 }
 
 /// The last answer to a browser.
-pub(super) const NO_HTTP: &str = "ERR Protocol error: this is HTTP, and the Redis protocol is spoken here";
+pub(super) const NO_HTTP: &str =
+    "ERR Protocol error: the client sent HTTP, and this port speaks the Redis protocol";
 
 /// Length of the longest command name that could be known, in bytes.
 const NAME_BYTES: usize = 32;

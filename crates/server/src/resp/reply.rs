@@ -103,7 +103,7 @@ fn line(out: &mut BytesMut, tag: u8, content: &[u8]) {
 
 fn head(out: &mut BytesMut, tag: u8, count: usize) {
     out.put_u8(tag);
-    put_number(out, i64::try_from(count).expect("memory has no more bytes"));
+    put_number(out, i64::try_from(count).expect("a length in memory fits into 63 bits"));
     out.put_slice(b"\r\n");
 }
 

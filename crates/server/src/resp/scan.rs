@@ -64,12 +64,14 @@ impl ScanRequest {
                 Reply::Array(vec![Reply::text(cursor.to_string()), Reply::Array(keys.collect())])
             }
             Scanned::Unavailable => {
-                failed("UNAVAILABLE fewer replicas can be asked than the level needs for some key")
+                failed("UNAVAILABLE fewer replicas are reachable than the level needs for some of the keys")
             }
-            Scanned::Unanswered => failed("UNANSWERED the level was not met in time for some key"),
+            Scanned::Unanswered => {
+                failed("UNANSWERED too few replicas of some of the keys answered in time for the level")
+            }
             Scanned::Rejected(Rejection::NoMap) => failed("NOMAP the map does not exist, or was dropped"),
-            Scanned::Rejected(Rejection::Busy) => failed("BUSY too many scans are under way"),
-            Scanned::Rejected(_) => failed("NOCELL this process is no cell"),
+            Scanned::Rejected(Rejection::Busy) => failed("BUSY this cell has too many scans in progress"),
+            Scanned::Rejected(_) => failed("NOCELL this process is not a cell of this domain"),
         }
     }
 }

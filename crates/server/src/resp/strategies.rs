@@ -151,7 +151,9 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Strat
             let behind = request.behind.map(|Token(hash)| hash);
             (Request::Scan { behind, limit: SCANNED_AT_ONCE }, StrategyReply::Scan(request))
         }
-        b"KEYS" | b"RANDOMKEY" => return Err(command::named(name, "is not supported: SCAN tells the keys")),
+        b"KEYS" | b"RANDOMKEY" => {
+            return Err(command::named(name, "is not supported: SCAN returns the keys"));
+        }
         b"RENAME" | b"RENAMENX" | b"COPY" | b"INCRBYFLOAT" | b"HINCRBYFLOAT" | b"SETRANGE" | b"SETBIT"
         | b"HGETDEL" | b"HGETEX" | b"HEXPIRE" | b"HPERSIST" => {
             return Err(command::named(name, "is not supported"));
@@ -185,7 +187,9 @@ fn once(arguments: Arguments<'_>) -> Result<StrategyPlan, String> {
     });
     once.ok_or_else(|| {
         let name: String = name.chars().take(64).collect();
-        format!("ERR QUORATE ID stands in front of a command that writes keys, and {name} is none")
+        format!(
+            "ERR QUORATE ID must be followed by a command that writes keys, and {name} does not write keys"
+        )
     })
 }
 
@@ -414,12 +418,12 @@ impl StrategyReply {
 /// Describes a request that failed. Only a write adds that nothing was written.
 fn words(undone: &RequestError, reads: bool) -> String {
     match (undone, reads) {
-        (RequestError::Unsupported(what), _) => format!("ERR {what}: this is not supported"),
+        (RequestError::Unsupported(what), _) => format!("ERR this map does not support {what}"),
         (RequestError::NotDone(why), true) => format!("UNAVAILABLE {why}"),
         (RequestError::NotDone(why), false) => format!("UNAVAILABLE {why}: nothing was written"),
         (RequestError::MaybeApplied(why), true) => format!("UNANSWERED {why}"),
         (RequestError::MaybeApplied(why), false) => {
-            format!("MAYBEAPPLIED {why}: a write takes effect at any time, or never")
+            format!("MAYBEAPPLIED {why}: the write may take effect at any time from now on, or never")
         }
     }
 }
@@ -435,13 +439,13 @@ fn refused(refusal: Refusal) -> String {
                 "TOOLARGE the answer would have more than {ANSWER_BYTES_MAX} bytes: read fewer keys at once"
             )
         }
-        Refusal::OtherRequest => {
-            String::from("ERR QUORATE ID: this id was given to another request: nothing was written")
-        }
+        Refusal::OtherRequest => String::from(
+            "ERR QUORATE ID: this id belongs to another request, and nothing was written: use a new id for each request",
+        ),
         Refusal::TooLarge => {
             format!("TOOLARGE a value has at most {VALUE_BYTES_MAX} bytes: nothing was written")
         }
-        Refusal::Full => String::from("OOM the map has no room left: nothing was written"),
+        Refusal::Full => String::from("OOM the map holds as many bytes as it may: nothing was written"),
     }
 }
 

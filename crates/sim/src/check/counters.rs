@@ -112,7 +112,12 @@ impl CounterCheck {
     ) -> Result<(), Violation> {
         let Some(counter) = self.counters.get(name) else { return Ok(()) };
         if equal && held.windows(2).any(|pair| pair[0].1 != pair[1].1) {
-            return Err(Violation::new("convergence", format!("owners of {name} hold {held:?}")));
+            return Err(Violation::new(
+                "convergence",
+                format!(
+                    "the owners of counter {name} hold different entries after they were made equal: {held:?}"
+                ),
+            ));
         }
         // A write at a smaller level may be lost with the only owner that took it, once a later life has
         // replaced that owner.
@@ -206,7 +211,10 @@ impl Counter {
             }
         }
         let Counter { promise, written, .. } = self;
-        let what = format!("{name}: {read:?} ({promise:?}) of {all:?}, written {written:?}");
+        let what = format!(
+            "no choice among the increments explains a count of counter {name}: the read is {read:?}, the \
+             promise {promise:?}, the increments {all:?}, the writes of the whole counter {written:?}"
+        );
         Err(Violation::new("counted", what))
     }
 
@@ -221,7 +229,13 @@ impl Counter {
         for read in &self.reads {
             let before = by_end.iter().take_while(|it| it.end < read.start).map(|it| it.count).max();
             if before.is_some_and(|before| before > read.count) {
-                return Err(Violation::new("goes back", format!("{name}: {read:?} after {before:?}")));
+                return Err(Violation::new(
+                    "goes back",
+                    format!(
+                        "counter {name} only grows, but the read {read:?} returned less than an earlier \
+                         read, which returned {before:?}"
+                    ),
+                ));
             }
         }
         Ok(())
@@ -252,7 +266,7 @@ fn number(name: &str, value: &Value) -> Result<i128, Violation> {
         Value::String(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()),
         Value::Hash(_) => None,
     }
-    .ok_or_else(|| Violation::new("number", format!("{name} is {value:?}")))
+    .ok_or_else(|| Violation::new("number", format!("the value of counter {name} is no number: {value:?}")))
 }
 
 /// Returns all smallest majorities of `count` replicas.

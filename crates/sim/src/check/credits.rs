@@ -33,7 +33,11 @@ impl CreditCheck {
         let open = self.open.entry(sender).or_default();
         open.insert(position, destinations);
         if open.len() > self.most {
-            let what = format!("{sender} has {} messages under way at {position}", open.len());
+            let what = format!(
+                "process {sender} has {} messages under way at position {position}, more than its credits \
+                 allow",
+                open.len()
+            );
             return Err(Violation::new("credits", what));
         }
         Ok(())

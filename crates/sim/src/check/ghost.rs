@@ -25,7 +25,13 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
     pub fn learned(&mut self, who: u64, position: u64, value: V) -> Result<bool, Violation> {
         let last = self.learners.entry(who).or_insert(0);
         if position != *last + 1 {
-            return Err(Violation::new("order", format!("life {who} learned {position} after {last}")));
+            return Err(Violation::new(
+                "order",
+                format!(
+                    "process life {who} learned position {position} directly after position {last}, not \
+                     the next position"
+                ),
+            ));
         }
         *last = position;
         match self.entries.get(&position) {
@@ -35,7 +41,8 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
                     return Err(Violation::new(
                         "order",
                         format!(
-                            "life {who} was the first to learn {position}, yet nobody learned {}",
+                            "process life {who} was the first to learn position {position}, but no process \
+                             has learned position {}",
                             end + 1
                         ),
                     ));
@@ -46,7 +53,10 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
             Some((fixed, _)) if *fixed == value => Ok(false),
             Some((fixed, by)) => Err(Violation::new(
                 "agreement",
-                format!("at {position} life {who} learned {value:?}, but life {by} had learned {fixed:?}"),
+                format!(
+                    "at position {position} process life {who} learned {value:?}, but process life {by} \
+                     had learned {fixed:?} there"
+                ),
             )),
         }
     }
@@ -57,14 +67,20 @@ impl<V: PartialEq + Debug + Clone> GhostLog<V> {
         if position < *last {
             return Err(Violation::new(
                 "order",
-                format!("life {who} at {last} went back to a snapshot of {position}"),
+                format!(
+                    "process life {who} had learned up to position {last}, and then installed an older \
+                     snapshot of position {position}"
+                ),
             ));
         }
         *last = position;
         if position > self.end() {
             return Err(Violation::new(
                 "agreement",
-                format!("life {who} has a snapshot of {position}, which nobody has learned"),
+                format!(
+                    "process life {who} installed a snapshot of position {position}, which no process has \
+                     learned"
+                ),
             ));
         }
         Ok(())

@@ -114,7 +114,11 @@ impl HoldersCheck {
             let last = held.holders.iter().filter_map(|holder| removed.get(holder)).max();
             let known = |&last: &Time| held.crashed_at.is_none_or(|crashed| crashed + KNOWN_AFTER < last);
             if last.is_some_and(known) {
-                let what = format!("{:?} lack rows of {keys:x?}, and were removed last", held.holders);
+                let what = format!(
+                    "processes {:?} lack rows of the keys {keys:x?}, but were removed after all processes \
+                     that had these rows",
+                    held.holders
+                );
                 return Err(Violation::new("S14", what));
             }
             held.holders.clear();
@@ -132,8 +136,10 @@ impl HoldersCheck {
         for (keys, held) in &mut self.ranges {
             let had_all = held.has_all(process, facts);
             if held.holders.remove(&process) && had_all && !held.have_all(facts) {
-                let what =
-                    format!("{process} gave up {keys:x?}, and was the last that lived and had all its rows");
+                let what = format!(
+                    "process {process} gave up the keys {keys:x?}, although it was the last living process \
+                     with all of their rows"
+                );
                 return Err(Violation::new("S14", what));
             }
         }

@@ -87,7 +87,13 @@ impl GroupLocks {
         let grants = if keeps { Vec::new() } else { self.locks.view(view) };
         for grant in grants {
             let lock = lock_of(&grant).ok_or_else(|| {
-                Violation::new("locks", format!("view {}: nobody is due for {grant:?}", view.number))
+                Violation::new(
+                    "locks",
+                    format!(
+                        "view {} granted {grant:?}, but this claim is not the first of any lock",
+                        view.number
+                    ),
+                )
             })?;
             granted.push((lock, grant));
         }
@@ -108,12 +114,18 @@ impl GroupLocks {
             self.holders().into_iter().filter(|(lock, claim)| before.get(lock) != Some(claim)).collect();
         let told: BTreeMap<u8, Claim> = granted.iter().map(|(lock, grant)| (*lock, grant.claim)).collect();
         if due != told || told.len() != granted.len() {
-            return Err(Violation::new("locks", format!("granted {granted:?}, due {due:?}")));
+            return Err(Violation::new(
+                "locks",
+                format!(
+                    "a member granted the locks {granted:?}, but the claims that became first are {due:?}"
+                ),
+            ));
         }
         for (lock, queue) in &self.queues {
             let (holder, due) = (self.locks.holder(&name(*lock)), queue.first().map(|claim| claim.member));
             if holder != due {
-                let what = format!("{} is held by {holder:?}, and {due:?} is first", name(*lock));
+                let what =
+                    format!("{} is held by {holder:?}, but the first claim is that of {due:?}", name(*lock));
                 return Err(Violation::new("locks", what));
             }
         }
@@ -149,7 +161,9 @@ impl Fences {
             return Ok(());
         }
         let what = format!(
-            "group {group}: {grant:?} of {} at {at:?}; others have {:?} there, {before:?} is before it and {behind:?} behind",
+            "in group {group} a member granted {grant:?} of {} at place {at:?}; other members granted {:?} \
+             at this place, and the fencing numbers of the neighbouring grants are {before:?} (earlier) \
+             and {behind:?} (later)",
             name(lock),
             grants.get(&at)
         );

@@ -56,7 +56,10 @@ impl LogCheck {
                 let next = self.appended.entry(proposer).or_insert(0);
                 *next += u64::from(number == *next);
                 if number >= self.asked.get(&proposer).copied().unwrap_or(0) {
-                    let what = format!("{proposer} never proposed the entry {number} at {slot}");
+                    let what = format!(
+                        "process {proposer} never proposed entry {number}, which the log has at slot \
+                         {slot}"
+                    );
                     return Err(Violation::new("valid", what));
                 }
             }
@@ -76,7 +79,13 @@ impl LogCheck {
 
     fn adds_up(&self, life: u64, slot: u64, chain: u64) -> Result<(), Violation> {
         if self.chain(slot) != chain {
-            return Err(Violation::new("agreement", format!("life {life} adds up to another log at {slot}")));
+            return Err(Violation::new(
+                "agreement",
+                format!(
+                    "the sum of the log up to slot {slot} differs between process life {life} and the \
+                     first life that learned this slot"
+                ),
+            ));
         }
         Ok(())
     }
@@ -86,7 +95,9 @@ impl LogCheck {
         let of = |entries: &BTreeMap<ProcessId, u64>| entries.get(&author).copied().unwrap_or(0);
         let (asked, appended) = (of(&self.asked), of(&self.appended));
         if appended != asked {
-            let what = format!("{id} was asked for {asked} entries, and {appended} are in the log");
+            let what = format!(
+                "process {id} was asked to append {asked} entries, but the log has only {appended} of them"
+            );
             return Err(Violation::new("terminated", what));
         }
         Ok(())

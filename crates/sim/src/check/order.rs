@@ -111,7 +111,10 @@ impl<T: Twin> Order<T> {
     /// Checks a life of a router that calls everything up to `base` stable.
     pub(crate) fn is_stable_through(&self, life: u64, base: Position) -> Result<(), Violation> {
         if base.0 > self.end() {
-            let what = format!("life {life} calls {base} stable, and nobody has learned it");
+            let what = format!(
+                "router life {life} calls all messages up to position {base} stable, but no router has \
+                 learned this position"
+            );
             return Err(Violation::new("agreement", what));
         }
         Ok(())
@@ -134,7 +137,11 @@ impl<T: Twin> Order<T> {
                         if *id == ordered.id
                             && (ordered.is_stable() || *content == xxh3_64(&ordered.body)) => {}
                     Some(Fixed { id, .. }) => {
-                        let what = format!("life {life} has {:?} at {at}, not {id:?}", ordered.id);
+                        let what = format!(
+                            "router life {life} has message {:?} at position {at}, where another router \
+                             has {id:?}",
+                            ordered.id
+                        );
                         return Err(Violation::new("agreement", what));
                     }
                     None if at.0 > self.end => {
@@ -143,7 +150,11 @@ impl<T: Twin> Order<T> {
                     }
                     None if ordered.is_hole() => {}
                     None => {
-                        let what = format!("life {life} has {:?} at {at}, where nothing is", ordered.id);
+                        let what = format!(
+                            "router life {life} has message {:?} at position {at}, which is a hole at \
+                             other routers",
+                            ordered.id
+                        );
                         return Err(Violation::new("agreement", what));
                     }
                 }
@@ -191,7 +202,8 @@ impl<T: Twin> Order<T> {
         match next {
             Ok(destinations) => Ok(destinations),
             Err(Unroutable::NotMember) => {
-                let what = format!("{id:?} is at {at}, and its sender is no member");
+                let what =
+                    format!("message {id:?} was ordered at position {at}, although its sender is no member");
                 Err(Violation::new("valid", what))
             }
             Err(Unroutable::Refused) => {
@@ -329,8 +341,10 @@ impl<T: Twin> Generations<T> {
         let old = &self.orders[&before];
         let known = old.compared.get(&life).copied().unwrap_or(0);
         if known != behind && reformed.from_members.is_none() {
-            let what =
-                format!("life {life} knew all up to {known}, and begins {generation:?} behind {behind}");
+            let what = format!(
+                "router life {life} had learned everything up to position {known}, but begins \
+                 {generation:?} after position {behind}"
+            );
             return Err(Violation::new("silence before the cut", what));
         }
         let mut new = old.forked(behind, through)?;
@@ -342,7 +356,10 @@ impl<T: Twin> Generations<T> {
         for (at, ordered) in recovered.filter(|(_, ordered)| !ordered.is_hole()) {
             let Ordered { id, class, ref body, .. } = *ordered;
             if old.fixed.get(&at.0).is_none_or(|old| old.id != id || old.content != xxh3_64(body)) {
-                let what = format!("{id:?} is said to have been at {at}, and was not");
+                let what = format!(
+                    "the new generation has message {id:?} at position {at}, where the old generation did \
+                     not have this message"
+                );
                 return Err(Violation::new("facts keep their positions", what));
             }
             new.fix(at.0, id, class, body, &mut Vec::new())?;
@@ -359,7 +376,10 @@ impl<T: Twin> Generations<T> {
             } else if let Some(lost) =
                 old.check.delivered_behind(who, behind).find(|at| !new.fixed.contains_key(at))
             {
-                let what = format!("{who} had delivered {lost}, is a member still, and nothing is there");
+                let what = format!(
+                    "process {who} is still a member and had delivered position {lost}, but the new \
+                     generation has no message there"
+                );
                 return Err(Violation::new("facts keep their positions", what));
             }
         }

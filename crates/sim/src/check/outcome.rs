@@ -20,28 +20,43 @@ pub(crate) fn outcome<T: Twin>(
     let submission = (id.sender, id.number - 1);
     let judge = orders.judge_of(generation);
     if judge != generation && outcome != Outcome::MaybeApplied {
-        let what = format!("{} is told {outcome:?} in {generation:?}, which has not begun", id.sender);
+        let what = format!(
+            "process {} received the outcome {outcome:?} in {generation:?}, which has not begun",
+            id.sender
+        );
         return Err(Violation::new("silence before the cut", what));
     }
     let out = orders.is_out(judge, id.sender);
-    let order = orders.of(judge).expect("it has begun");
+    let order = orders.of(judge).expect("the judging generation has begun");
     let position = order.check.position_of(submission);
     let refused = position.is_some_and(|position| order.is_refused(position));
     match outcome {
         Outcome::Stable => {
             order.check.stable(submission, class == Class::Data)?;
             if refused {
-                return broken(format!("{id:?} was refused, and told to be stable"));
+                return broken(format!(
+                    "message {id:?} was refused by the routing, but its sender was told that the message \
+                     is stable"
+                ));
             }
         }
         Outcome::MaybeApplied if !out && !order.check.may_be_lost(submission) => {
-            return broken(format!("{id:?} is told to be lost, perhaps, and all its destinations are well"));
+            return broken(format!(
+                "the sender of message {id:?} was told that the message may be lost, but not all \
+                 destinations have departed"
+            ));
         }
         Outcome::Rejected(_) if !refused => {
-            return broken(format!("{id:?} at {position:?} was rejected, and had destinations"));
+            return broken(format!(
+                "the sender of message {id:?} (at position {position:?}) was told that the message was \
+                 rejected, but the message had destinations"
+            ));
         }
         Outcome::Wedged if position.is_some() => {
-            return broken(format!("{id:?} is told to be nowhere, and is at {position:?}"));
+            return broken(format!(
+                "the sender of message {id:?} was told that the message has no position, but the message \
+                 is at position {position:?}"
+            ));
         }
         _ => {}
     }

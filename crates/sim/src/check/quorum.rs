@@ -136,7 +136,7 @@ impl QuorumCheck {
         if self.stamps.insert(stamp) {
             return Ok(());
         }
-        let what = format!("a write of {} has stamp {stamp:?}, and so has another write", asked.key);
+        let what = format!("a write of key {} has stamp {stamp:?}, which another write has, too", asked.key);
         Err(Violation::new("one stamp", what))
     }
 
@@ -172,7 +172,13 @@ impl QuorumCheck {
     ) -> Result<(), Violation> {
         let Some(key) = self.keys.get(name) else { return Ok(()) };
         let violation = |rule, write: &Acknowledged| {
-            Err(Violation::new(rule, format!("{name}: {write:?} was acknowledged, and owners hold {held:?}")))
+            Err(Violation::new(
+                rule,
+                format!(
+                    "the write {write:?} of key {name} was acknowledged, but the owners of the key hold \
+                     {held:?}"
+                ),
+            ))
         };
         for write in &key.acknowledged {
             // A deleted key may be forgotten once all owners have the deletion.
@@ -199,7 +205,10 @@ impl QuorumCheck {
         }
         let differ = held.windows(2).any(|pair| pair[0].1 != pair[1].1);
         if differ && (equal || self.forgetful.is_empty()) {
-            return Err(Violation::new("convergence", format!("owners of {name} hold {held:?}")));
+            return Err(Violation::new(
+                "convergence",
+                format!("the owners of key {name} hold different entries at the end: {held:?}"),
+            ));
         }
         Ok(())
     }
@@ -217,17 +226,23 @@ impl QuorumCheck {
                 Promise::Regular | Promise::Written => continue,
             };
             for operation in key.seen.iter().map(|seen| operation(name, seen)) {
-                history.push(operation).expect("users begin before they end");
+                history.push(operation).expect("an operation begins before its end");
             }
         }
         let report = history::check(&atomic);
         if report.verdict != Verdict::Atomic {
-            return Err(Violation::new("atomic", format!("{:?}: {report}", report.verdict)));
+            return Err(Violation::new(
+                "atomic",
+                format!("the history of keys is {:?}: {report}", report.verdict),
+            ));
         }
         let report = history::check(&regular);
         let bad = |it: &history::Measures| it.irregular_reads + it.sessions.read_your_writes > 0;
         if report.measures.as_ref().is_some_and(bad) {
-            return Err(Violation::new("sessions", format!("{:?}: {report}", report.measures)));
+            return Err(Violation::new(
+                "sessions",
+                format!("the history of keys has the measures {:?}: {report}", report.measures),
+            ));
         }
         Ok(())
     }
@@ -243,14 +258,24 @@ fn check_reads(name: &str, key: &KeyHistory) -> Result<(), Violation> {
         let unwritten = read.value.is_none().then_some(Some(i64::MIN));
         let mut ends = writes().filter(began).map(|write| write.end).chain(unwritten).peekable();
         if ends.peek().is_none() {
-            return Err(Violation::new("written", format!("{name}: nobody wrote what {read:?} returned")));
+            return Err(Violation::new(
+                "written",
+                format!("key {name}: no client had written the value that the read {read:?} returned"),
+            ));
         }
         let replaced = |end: Option<i64>| {
             let between = |write: &ObservedOperation| write.end.is_some_and(|end| end < read.start);
             end.is_some_and(|end| writes().any(|write| end < write.start && between(write)))
         };
         if key.promise != Promise::Written && ends.all(replaced) {
-            return Err(Violation::new("regular", format!("{name}: {read:?} of {:?}", key.seen)));
+            return Err(Violation::new(
+                "regular",
+                format!(
+                    "key {name}: the read {read:?} returned a value that had been replaced before the read \
+                     began; the operations on the key are {:?}",
+                    key.seen
+                ),
+            ));
         }
     }
     Ok(())

@@ -158,7 +158,8 @@ impl RoutingCheck {
         if let Some((&last, _)) = self.sequence.last_key_value()
             && position <= last
         {
-            let what = format!("{position} was ordered after {last}");
+            let what =
+                format!("position {position} was ordered after position {last}, which is greater or equal");
             return Err(Violation::new("order", what));
         }
         let seen = self.processes.entry(who).or_default();
@@ -166,20 +167,29 @@ impl RoutingCheck {
             position <= self.recovered || seen.outcomes_heard.contains(number) || *number < seen.forgotten.0
         };
         if number < seen.ordered || !(seen.ordered..number).all(|skipped| may_skip(&skipped)) {
-            let what = format!("{position} is {number} of {who}, of which {} are ordered", seen.ordered);
+            let what = format!(
+                "position {position} has submission {number} of process {who}, of whose submissions only \
+                 the first {} are ordered",
+                seen.ordered
+            );
             return Err(Violation::new("gap-free", what));
         }
         let submitted = seen.submitted.get(number as usize);
         let Some(&(_, delivered)) = submitted.filter(|(known, _)| *known == content) else {
             let other = seen.submitted.iter().any(|(known, _)| *known == content);
             return Err(match other {
-                true => {
-                    Violation::new("gap-free", format!("{who} submitted others before what is at {position}"))
-                }
+                true => Violation::new(
+                    "gap-free",
+                    format!(
+                        "process {who} submitted other messages before the message at position {position}, \
+                         and these have no position"
+                    ),
+                ),
                 false => {
                     let count = seen.submitted.len();
                     let what = format!(
-                        "{who} never submitted what is at {position}, its number {number} of {count}"
+                        "process {who} never submitted the message at position {position}, which has \
+                         number {number} of the {count} submissions of this process"
                     );
                     Violation::new("valid", what)
                 }
@@ -189,8 +199,10 @@ impl RoutingCheck {
         seen.ordered = number + 1;
         // The last deliveries of a departed process may be lost although its own message is known.
         if delivered >= position && !seen.departed {
-            let what =
-                format!("{who} had delivered {delivered} when it submitted {number}, now at {position}");
+            let what = format!(
+                "process {who} had delivered position {delivered} when it submitted message {number}, but \
+                 this message was ordered at position {position}"
+            );
             return Err(Violation::new("submit-ordered", what));
         }
         self.position_of.insert(submission, position);
@@ -208,23 +220,26 @@ impl RoutingCheck {
         content: u64,
     ) -> Result<(), Violation> {
         let Some(ordered) = self.sequence.get_mut(&position) else {
-            let what = format!("{who} delivered {position}, which no router has learned");
+            let what = format!("process {who} delivered position {position}, which no router has learned");
             return Err(Violation::new("valid", what));
         };
         if (ordered.submission, ordered.content) != (submission, content) {
-            let what =
-                format!("{who} delivered {submission:?} at {position}, which is {:?}", ordered.submission);
+            let what = format!(
+                "process {who} delivered {submission:?} at position {position}, where the order has {:?}",
+                ordered.submission
+            );
             return Err(Violation::new("valid", what));
         }
         if !ordered.destinations.contains(&who) {
             return Err(Violation::new(
                 "minimal",
-                format!("{who} delivered {position}, which is not for it"),
+                format!("process {who} delivered position {position}, and is no destination of that message"),
             ));
         }
         let seen = self.processes.entry(who).or_default();
         if position <= seen.delivered {
-            let what = format!("{who} delivered {position} after {}", seen.delivered);
+            let what =
+                format!("process {who} delivered position {position} after position {}", seen.delivered);
             return Err(Violation::new("delivery-ordered", what));
         }
         // Uniform: even a process that is later called faulty sees all its messages up to here.
@@ -233,7 +248,11 @@ impl RoutingCheck {
             .range(seen.delivered + 1..position)
             .find(|(_, between)| between.destinations.contains(&who));
         if let Some((skipped, _)) = skipped {
-            let what = format!("{who} delivered {position} and never {skipped}, after {}", seen.delivered);
+            let what = format!(
+                "process {who} delivered position {position} but skipped position {skipped}, which was \
+                 destined to it; its last delivery before was position {}",
+                seen.delivered
+            );
             return Err(Violation::new("complete", what));
         }
         seen.delivered = position;
@@ -249,11 +268,15 @@ impl RoutingCheck {
         let end = self.end();
         let seen = self.processes.entry(who).or_default();
         if position < seen.delivered {
-            let what = format!("{who} stands at {position} after {}", seen.delivered);
+            let what = format!(
+                "process {who} says that it has delivered up to position {position}, after it had \
+                 delivered up to position {}",
+                seen.delivered
+            );
             return Err(Violation::new("delivery-ordered", what));
         }
         if position > end {
-            let what = format!("{who} delivered {position}, which no router has learned");
+            let what = format!("process {who} delivered position {position}, which no router has learned");
             return Err(Violation::new("valid", what));
         }
         let newly = (Bound::Excluded(seen.delivered), Bound::Included(position));
@@ -276,7 +299,8 @@ impl RoutingCheck {
             let ordered = seen.ordered;
             assert!(
                 ordered <= numbered,
-                "{who} came back with {numbered} numbers, and {ordered} are ordered"
+                "process {who} came back with {numbered} submissions on its disk, but {ordered} of its \
+                 submissions are ordered"
             );
             seen.submitted.truncate(numbered as usize);
         }
@@ -329,7 +353,10 @@ impl RoutingCheck {
                 .range(delivered + 1..=position)
                 .any(|(_, other)| other.destinations.contains(&who));
         if delivered > position || wanting {
-            let what = format!("{who} claims to stand at {position}, and has delivered up to {delivered}");
+            let what = format!(
+                "process {who} claims to have delivered exactly its messages up to position {position}, \
+                 but has delivered up to position {delivered}"
+            );
             return Err(Violation::new("stamp", what));
         }
         Ok(())
@@ -355,7 +382,10 @@ impl RoutingCheck {
     pub fn stable(&self, submission: Submission, somebody: bool) -> Result<(), Violation> {
         let (who, number) = submission;
         let Some(position) = self.position_of.get(&submission) else {
-            let what = format!("{who} was told that {number} is stable, which is not even ordered");
+            let what = format!(
+                "process {who} was told that its message {number} is stable, but this message has no \
+                 position in the order"
+            );
             return Err(Violation::new("stable", what));
         };
         let ordered = &self.sequence[position];
@@ -366,13 +396,17 @@ impl RoutingCheck {
         match missing {
             None if somebody && ordered.delivered.is_empty() => Err(Violation::new(
                 "stable",
-                format!("{who} was told that {number} (at {position}) is stable, which nobody delivered"),
+                format!(
+                    "process {who} was told that its message {number} (at position {position}) is stable, \
+                     but no process has delivered this message"
+                ),
             )),
             None => Ok(()),
             Some(to) => Err(Violation::new(
                 "stable",
                 format!(
-                    "{who} was told that {number} (at {position}) is stable, yet {to} has not delivered it"
+                    "process {who} was told that its message {number} (at position {position}) is stable, \
+                     but destination {to} has not delivered this message"
                 ),
             )),
         }
@@ -400,7 +434,10 @@ impl RoutingCheck {
         for (position, ordered) in &self.sequence {
             for &to in &ordered.destinations {
                 if !ordered.delivered.contains(&to) && correct(to) {
-                    return Err(Violation::new("complete", format!("{to} never delivered {position}")));
+                    return Err(Violation::new(
+                        "complete",
+                        format!("process {to} never delivered position {position}, which was destined to it"),
+                    ));
                 }
             }
         }
@@ -408,7 +445,10 @@ impl RoutingCheck {
             let left = (seen.ordered..seen.submitted.len() as u64)
                 .find(|number| !seen.outcomes_heard.contains(number));
             if let Some(left) = left.filter(|_| correct(who)) {
-                let what = format!("{who} submitted {}, and {left} is not ordered", seen.submitted.len());
+                let what = format!(
+                    "process {who} submitted {} messages, and its message {left} was never ordered",
+                    seen.submitted.len()
+                );
                 return Err(Violation::new("terminated", what));
             }
         }

@@ -31,12 +31,14 @@ pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
     let writer: BTreeMap<u64, usize> = writes.collect();
     let of = |call: u64| {
         let known = versions.contains_key(&call).then(|| writer.get(&call)).flatten();
-        known.copied().ok_or_else(|| format!("the value of call {call} was seen, which did not take effect"))
+        known.copied().ok_or_else(|| {
+            format!("a transaction or a read saw the value of call {call}, but this call did not take effect")
+        })
     };
     let mut next = BTreeMap::new();
     for (call, (key, before)) in versions {
         if let Some(other) = next.insert((*key, *before), *call) {
-            return Err(format!("calls {other} and {call} replaced the same value of key {key}"));
+            return Err(format!("calls {other} and {call} both replaced the same value of key {key}"));
         }
     }
     let mut graph = Graph::new(units);
@@ -60,7 +62,10 @@ pub(crate) fn check(units: &[Unit], versions: &Versions) -> Result<(), String> {
         Some(circle) => {
             let circle: Vec<_> =
                 circle.into_iter().take(8).map(|unit| format!("{:?}", units[unit])).collect();
-            Err(format!("no order of these fits what they saw: {}", circle.join("; ")))
+            Err(format!(
+                "no order of these transactions and calls explains the values that they saw: {}",
+                circle.join("; ")
+            ))
         }
     }
 }

@@ -101,7 +101,7 @@ impl ServiceCheck {
         if first == added {
             return Ok(());
         }
-        let what = format!("{place} has another execution of call {call} than {before}");
+        let what = format!("{place} shows another execution of call {call} than {before}");
         Err(Violation::new("exactly once", what))
     }
 
@@ -122,7 +122,10 @@ impl ServiceCheck {
     pub(crate) fn expired(&self, session: SessionId, number: u64) -> Result<(), Violation> {
         match self.open.get(&session) {
             Some(done) if number >= *done => {
-                let what = format!("call {number} of {session:?} was told to be forgotten, and is not");
+                let what = format!(
+                    "the client of call {number} of {session:?} was told that the call is forgotten, but \
+                     the replicas remember this call"
+                );
                 Err(Violation::new("expired", what))
             }
             _ => Ok(()),
@@ -137,7 +140,7 @@ impl ServiceCheck {
         now: i64,
     ) -> Result<(), Violation> {
         if reply.0 != asked.call {
-            let what = format!("call {} is given the answer of {}", asked.call, reply.0);
+            let what = format!("call {} received the answer to call {}", asked.call, reply.0);
             return Err(Violation::new("answer", what));
         }
         self.answered.insert(asked.call);
@@ -205,7 +208,8 @@ impl ServiceCheck {
         if first == digest {
             return Ok(());
         }
-        let what = format!("behind instance {instance} the state of life {life} is not that of life {by}");
+        let what =
+            format!("after instance {instance} the states of the process lives {life} and {by} differ");
         Err(Violation::new("same states", what))
     }
 
@@ -219,7 +223,7 @@ impl ServiceCheck {
         let mut versions = Versions::new();
         for (call, executions) in effects {
             let [(added, key, before)] = executions[..] else {
-                let what = format!("call {call} took effect {} times", executions.len());
+                let what = format!("call {call} took effect {} times instead of once", executions.len());
                 return Err(Violation::new("exactly once", what));
             };
             versions.insert(call, (key, before));
@@ -227,18 +231,24 @@ impl ServiceCheck {
             if self.void.contains(&call) {
                 return Err(Violation::new(
                     "outcome",
-                    format!("call {call} took effect, and was told not to"),
+                    format!("call {call} took effect, but its client was told that the call never will"),
                 ));
             }
             missing.remove(&call);
         }
         if let Some(call) = missing.first() {
-            return Err(Violation::new("durable", format!("call {call} was answered, and is gone")));
+            return Err(Violation::new(
+                "durable",
+                format!("call {call} was answered, but the final state does not contain its effect"),
+            ));
         }
         for calls in &self.together {
             let there = calls.iter().filter(|call| versions.contains_key(call)).count();
             if there > 0 && there < calls.len() {
-                let what = format!("of the transaction of calls {calls:?}, {there} took effect");
+                let what = format!(
+                    "the transaction with the calls {calls:?} took effect in part: {there} of these calls \
+                     took effect"
+                );
                 return Err(Violation::new("together", what));
             }
         }
@@ -247,7 +257,9 @@ impl ServiceCheck {
         let report = history::check(&history);
         match report.verdict {
             Verdict::Atomic => Ok(()),
-            verdict => Err(Violation::new("atomic", format!("{verdict:?}: {report}"))),
+            verdict => {
+                Err(Violation::new("atomic", format!("the history of calls is {verdict:?}: {report}")))
+            }
         }
     }
 }

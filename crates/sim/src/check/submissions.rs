@@ -21,7 +21,12 @@ impl SubmissionsCheck {
         let next = |asked: &&mut VecDeque<u64>| asked.front() == Some(&content);
         let lanes = self.0.range_mut((who, false)..=(who, true)).map(|(_, asked)| asked);
         let Some(lane) = lanes.into_iter().find(next) else {
-            return Err(Violation::new("submit-ordered", format!("{who} sends what it was not to send yet")));
+            return Err(Violation::new(
+                "submit-ordered",
+                format!(
+                    "process {who} sent a submission out of turn: its user asked for other messages first"
+                ),
+            ));
         };
         lane.pop_front();
         Ok(())

@@ -19,7 +19,10 @@ where
         && world.is_linked(machine, process);
     let slept = world.slept_until(machine);
     if well && slept <= world.now() && world.now() < slept + AWAKE {
-        let what = format!("machine {machine} slept until {slept:?}, and suspects {process}, which was well");
+        let what = format!(
+            "machine {machine} slept until {slept:?}, and right after that suspected process {process}, \
+             which was well"
+        );
         return Err(Violation::new("S11", what));
     }
     Ok(())

@@ -151,8 +151,12 @@ impl ViewCheck {
     }
 
     fn lives(&self, me: ProcessId) -> Result<(), Violation> {
-        judge(!self.ended.contains(&me), "nothing after the end", || format!("{me} tells something"))?;
-        judge(!self.out_of_touch.contains(&me), "S11", || format!("{me} goes on, out of touch"))
+        judge(!self.ended.contains(&me), "nothing after the end", || {
+            format!("process {me} reported an event after it had ended")
+        })?;
+        judge(!self.out_of_touch.contains(&me), "S11", || {
+            format!("process {me} goes on although it is out of touch with the order")
+        })
     }
 
     /// Records that `me` begins with a state, or without.
@@ -184,7 +188,9 @@ impl ViewCheck {
     /// Records that a member writes a checkpoint.
     pub(crate) fn written(&mut self, group: u64, mark: Mark, state: &History) -> Result<(), Violation> {
         let known = self.checkpoints.entry((group, mark)).or_insert_with(|| state.clone());
-        judge(known == state, "checkpoints", || format!("{mark} is {state:?} here, and {known:?} elsewhere"))
+        judge(known == state, "checkpoints", || {
+            format!("two members wrote different checkpoints of {mark}: {state:?} and {known:?}")
+        })
     }
 
     /// Checks an answer that a save covers the given deliveries.
@@ -197,7 +203,12 @@ impl ViewCheck {
         let state = self.checkpoints.get(&(group, mark));
         let has = |sender| state.and_then(|state| state.last.get(sender)).copied().unwrap_or(0);
         let whole = delivered.iter().all(|(sender, number)| has(sender) >= *number);
-        judge(whole, "checkpoints", || format!("{mark} is {state:?}, and its asker had {delivered:?}"))
+        judge(whole, "checkpoints", || {
+            format!(
+                "the checkpoint of {mark} contains {state:?}, but the member that asked for the checkpoint \
+                 had delivered {delivered:?}"
+            )
+        })
     }
 
     /// Records that a user heard that a checkpoint is kept.
@@ -218,7 +229,10 @@ impl ViewCheck {
         let kept = self.kept.get(&group).into_iter().flatten();
         let newest = kept.copied().filter(|kept| kept.view < view).max();
         judge(own >= newest, "checkpoints", || {
-            format!("{me} begins view {view} with {own:?}, {newest:?} was kept")
+            format!(
+                "process {me} begins view {view} from its checkpoint {own:?}, although the newer \
+                 checkpoint {newest:?} was kept"
+            )
         })
     }
 
@@ -236,19 +250,33 @@ impl ViewCheck {
         let number = view.number.0;
         let (members, places): (Vec<ProcessId>, Vec<_>) = (view.ids().collect(), view.places().collect());
         let record = self.records.get_mut(&(me, group));
-        let record = record.ok_or_else(|| Violation::new("state", format!("{me} begins without a state")))?;
-        judge(members.contains(&me), "self-inclusion", || format!("{me} is not in its view {number}"))?;
-        judge(record.view < Some(number), "views", || format!("{me}: {number} after {:?}", record.view))?;
+        let record = record.ok_or_else(|| {
+            Violation::new("state", format!("process {me} begins a view before it has a state"))
+        })?;
+        judge(members.contains(&me), "self-inclusion", || {
+            format!("process {me} begins view {number}, but is no member of this view")
+        })?;
+        judge(record.view < Some(number), "views", || {
+            format!("process {me} begins view {number} after view {:?}, which is not earlier", record.view)
+        })?;
         for sender in std::mem::take(&mut record.gaps) {
             let told = missing.contains_key(&sender) && !members.contains(&sender);
-            judge(told, "FIFO", || format!("{me} lacks something of {sender} before view {number}"))?;
+            judge(told, "FIFO", || {
+                format!(
+                    "process {me} begins view {number}, but lacks messages of {sender} that were sent \
+                     before this view"
+                )
+            })?;
         }
         let before = record.view.replace(number);
         record.members = members.iter().copied().collect();
         record.lacking_this_step.clear();
         for lacks in std::mem::take(&mut record.lacking) {
             judge(!members.contains(&lacks) || view.joined.contains(&lacks), "S10", || {
-                format!("{me} delivered what was safe before view {number}, and {lacks} did not hold it")
+                format!(
+                    "process {me} delivered a safe message before view {number}, but member {lacks} did \
+                     not hold this message"
+                )
             })?;
         }
         for (lock, grant) in record.history.locks.view(view, self.mutation)? {
@@ -261,22 +289,35 @@ impl ViewCheck {
             ..ViewRecord::default()
         });
         judge(known.members == places, "views", || {
-            format!("{me} sees {places:?} in view {number}, others {:?}", known.members)
+            format!(
+                "process {me} has the members {places:?} in view {number}, and other processes have {:?}",
+                known.members
+            )
         })?;
         judge(known.state == record.history, "virtual synchrony", || {
-            format!("{me} begins view {number} with {:?}, others with {:?}", record.history, known.state)
+            format!(
+                "process {me} begins view {number} with the state {:?}, and other members begin with {:?}",
+                record.history, known.state
+            )
         })?;
         let Some(before) = before else { return Ok(()) };
-        let known = self.views.get_mut(&(group, before)).expect("it was begun");
+        let known = self.views.get_mut(&(group, before)).expect("the process has begun the view");
         let was: BTreeSet<_> = known.members.iter().copied().collect();
         let (is, arrived): (BTreeSet<_>, BTreeSet<_>) =
             (places.into_iter().collect(), arrived.iter().copied().collect());
         let departed: BTreeSet<_> = departed.iter().copied().collect();
         judge(&is - &was == arrived && &was - &is == departed, "views", || {
-            format!("{me}: from {was:?} to {is:?}, and {arrived:?} arrived, {departed:?} departed")
+            format!(
+                "process {me} goes from the members {was:?} to {is:?}, but reports that {arrived:?} \
+                 arrived and {departed:?} departed"
+            )
         })?;
         let next = *known.next.get_or_insert(number);
-        judge(next == number, "views", || format!("{me} goes from {before} to {number}, others to {next}"))?;
+        judge(next == number, "views", || {
+            format!(
+                "process {me} goes from view {before} to view {number}, but another member went to view {next}"
+            )
+        })?;
         self.keeps(group, before)
     }
 
@@ -287,7 +328,10 @@ impl ViewCheck {
         for (sender, number) in &known.kept {
             let has = next.state.last.get(sender).copied().unwrap_or(0);
             judge(has >= *number, "safe is never lost", || {
-                format!("{number} of {sender} was safe in view {view}; those who went on have {has}")
+                format!(
+                    "message {number} of {sender} was safe or flushed in view {view}, but the members of \
+                     the next view have only the messages up to {has}"
+                )
             })?;
         }
         Ok(())
@@ -307,24 +351,35 @@ impl ViewCheck {
         let word: GroupMessage =
             decode_body(&mut body).map_err(|error| Violation::new("integrity", error.to_string()))?;
         let record = self.records.entry((me, group)).or_default();
-        let what = || format!("{me} delivers {word:?} at {place:?} in view {:?}", record.view);
+        let what = || format!("process {me} delivered {word:?} at {place:?} in view {:?}", record.view);
         judge(word.sender == sender, "integrity", what)?;
         judge(record.members.contains(&sender), "firewall", what)?;
         let reached = record.at.0.max(Position(record.view.unwrap_or(0)));
         let follows = matches!(place, Place::Ordered(..)) || reached >= word.follows;
-        judge(follows, "following", || format!("{}, has reached {reached}", what()))?;
+        judge(follows, "following", || {
+            format!(
+                "{}, before it had reached the place that this message follows; it has reached {reached}",
+                what()
+            )
+        })?;
         // A checkpoint may lack some words that the sender sent before it left.
         let last = record.history.last.get(&sender).copied().unwrap_or(0).max(word.since);
-        judge(word.number > last, "FIFO", || format!("{} after {last}", what()))?;
+        judge(word.number > last, "FIFO", || format!("{} after message {last} of the same sender", what()))?;
         let is_back = |number| self.unsent.contains(&(sender, group, number));
-        judge(!is_back(word.number), "one outcome", || format!("{}, which was turned back", what()))?;
+        judge(!is_back(word.number), "one outcome", || {
+            format!("{}, but the sender of this message was told that it was not sent", what())
+        })?;
         if (last + 1..word.number).any(|number| !is_back(number)) {
             record.gaps.insert(sender);
         }
         if let Place::Ordered(at, index) = place {
-            judge((at, index) > record.at, "order", || format!("{} after {:?}", what(), record.at))?;
+            judge((at, index) > record.at, "order", || {
+                format!("{} after the later place {:?}", what(), record.at)
+            })?;
             let first = self.places.entry((group, at, index)).or_insert_with(|| word.clone());
-            judge(*first == word, "order", || format!("{}, others {first:?}", what()))?;
+            judge(*first == word, "order", || {
+                format!("{}, where another member delivered {first:?}", what())
+            })?;
             record.at = (at, index);
             if let Some(phi) = word.safe {
                 record.safe_at = at;
@@ -363,7 +418,7 @@ impl ViewCheck {
         words: impl IntoIterator<Item = (ProcessId, u64)>,
     ) -> Result<(), Violation> {
         let Some(view) = view else { return Ok(()) };
-        let known = self.views.get_mut(&(group, view)).expect("it was begun");
+        let known = self.views.get_mut(&(group, view)).expect("the process has begun the view");
         for (sender, number) in words {
             let kept = known.kept.entry(sender).or_default();
             *kept = (*kept).max(number);

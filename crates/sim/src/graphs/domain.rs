@@ -141,7 +141,8 @@ impl Domain {
         let end = world.now() + SETTLING;
         while !self.is_settled(world) {
             if world.now() >= end {
-                let what = format!("the domain has not settled: {}", self.state(world));
+                let what =
+                    format!("the domain did not settle before the experiment began: {}", self.state(world));
                 return Err(Violation::new("settling", what));
             }
             let next = world.now() + GLANCE;
@@ -218,7 +219,7 @@ impl Domain {
         phases.push(self.phase(complete, &[complete.all()]));
         if let Some((client, _)) = self.pending.values().min() {
             let what = format!(
-                "{} after the cut has healed, {} waits: {}",
+                "{} after the cut has healed, {} still waits for an answer: {}",
                 seconds(PROMISED),
                 self.describe(*client),
                 self.state(world)
@@ -253,7 +254,7 @@ impl Domain {
             });
             if served.after.is_none() || waiting.is_some() {
                 let what = format!(
-                    "{} after the network took its shape, {} waits: {}",
+                    "{} after the network took its shape, {} still waits for an answer: {}",
                     seconds(PROMISED),
                     self.describe(at),
                     self.state(world)
@@ -263,7 +264,11 @@ impl Domain {
         }
         // An election under way when the network takes its shape may end in a leader that is not connected.
         if promised && reigns > 1 + usize::from(standing) {
-            let what = format!("the lead moved {reigns} times: {:?}; {}", self.reigns, self.state(world));
+            let what = format!(
+                "the lead moved {reigns} times under one shape of the network, with the ballots {:?}; {}",
+                self.reigns,
+                self.state(world)
+            );
             return Err(Violation::new("one move", what));
         }
         Ok(())
@@ -294,7 +299,8 @@ impl Domain {
         let routers = routers(world).map(|(machine, router)| {
             let status = router.log().status();
             format!(
-                "router {machine} is {} of {} led by {:?} through {:?} at {}",
+                "router {machine} is {} in a set of {} routers, its leader is {:?} through the relay {:?}, \
+                 its position is {}",
                 status.state,
                 status.members.len(),
                 status.leader.map(|it| it.node),
@@ -306,7 +312,8 @@ impl Domain {
             let Some(Kind::Member(member, _)) = kind(world, client.machine) else { return None };
             (member.outstanding() != (0, 0)).then(|| {
                 format!(
-                    "{} has {:?} outstanding, sent again {} times, for leader {:?}",
+                    "{} has {:?} messages without an outcome, has sent again {} times, and its leader is \
+                     {:?}",
                     self.describe(at),
                     member.outstanding(),
                     member.resends(),
@@ -316,7 +323,7 @@ impl Domain {
         });
         let links: Vec<_> = self.graph.iter().flat_map(|graph| graph.links()).collect();
         let all: Vec<String> = routers.chain(clients).collect();
-        format!("links {links:?}; {}", all.join("; "))
+        format!("the links are {links:?}; {}", all.join("; "))
     }
 
     fn submit(&mut self, world: &mut World<Process>, client: usize, say: &Say) {
@@ -349,10 +356,19 @@ impl Domain {
             }
             MemberEvent::Outcome { token, id, outcome } => self.outcome(world, token, id, outcome)?,
             MemberEvent::NotSent { token } => {
-                return Err(Violation::new("one outcome", format!("{me} says that {token} was not sent")));
+                return Err(Violation::new(
+                    "one outcome",
+                    format!(
+                        "member {me} says that message {token} was not sent, although nobody prevented the \
+                         member from sending"
+                    ),
+                ));
             }
             MemberEvent::Wedged => {
-                return Err(Violation::new("wedged", format!("{me} was, and nobody suspected it")));
+                return Err(Violation::new(
+                    "wedged",
+                    format!("member {me} found that it is removed, but no process had suspected it"),
+                ));
             }
             MemberEvent::Injected { .. }
             | MemberEvent::NotInjected { .. }
@@ -372,12 +388,15 @@ impl Domain {
     ) -> Result<(), Violation> {
         let submission = (id.sender, id.number - 1);
         let Some((client, began)) = self.pending.remove(&token) else {
-            return Err(Violation::new("one outcome", format!("{id:?} is told {outcome:?} twice")));
+            return Err(Violation::new(
+                "one outcome",
+                format!("message {id:?} has two outcomes; the second is {outcome:?}"),
+            ));
         };
         if outcome != Outcome::Stable {
             return Err(Violation::new(
                 "outcome",
-                format!("{id:?} is told {outcome:?}, and nobody departed"),
+                format!("message {id:?} has the outcome {outcome:?}, although no member has departed"),
             ));
         }
         self.order.check.stable(submission, true)?;
@@ -419,7 +438,11 @@ impl Domain {
             // A link that passes in one direction only breaks after a while.
             let members = before.iter().fold(0, |set: Set, id| set | 1 << id.node);
             if graph.hears_of(members, gone, leader, self.breaks) {
-                let what = format!("{gone} was voted out, and {leader} hears of it: {}", self.state(world));
+                let what = format!(
+                    "router {gone} was voted out, although the leader, router {leader}, hears of this \
+                     router: {}",
+                    self.state(world)
+                );
                 return Err(Violation::new("who is heard stays", what));
             }
         }
@@ -476,7 +499,10 @@ impl Environment<Process> for Domain {
             }
             ProcessEvent::Router(RouterEvent::Removed) => world.stop_after(machine, Duration::from_millis(1)),
             ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
-                return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+                return Err(Violation::new(
+                    "snapshot",
+                    format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
+                ));
             }
             ProcessEvent::Router(RouterEvent::Routers(_)) => self.members_changed(world, machine)?,
             ProcessEvent::Router(_) => {}

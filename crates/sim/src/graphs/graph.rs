@@ -19,7 +19,7 @@ pub type Set = u32;
 impl Graph {
     /// Returns the graph in which every router hears every other.
     pub fn complete(routers: usize) -> Graph {
-        assert!((1..=ROUTERS_MAX).contains(&routers), "graphs have one to {ROUTERS_MAX} routers");
+        assert!((1..=ROUTERS_MAX).contains(&routers), "a graph has between one and {ROUTERS_MAX} routers");
         Graph { routers, passing: (1 << (routers * (routers - 1))) - 1 }
     }
 

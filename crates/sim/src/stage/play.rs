@@ -89,7 +89,7 @@ impl<W: Workload> Play<W> {
         let (rule, detail) = owed.map_or(("liveness", String::new()), |it| (it.rule, it.detail + "; "));
         let members = &stage.routers.members;
         let report = workload.report(stage, world);
-        Err(Violation::new(rule, format!("{detail}routers {members:?}; {report}")))
+        Err(Violation::new(rule, format!("{detail}the routers are {members:?}; {report}")))
     }
 
     fn strike(&mut self, world: &mut WorldOf<W>) {

@@ -31,7 +31,10 @@ where
 {
     if let Err(why) = &recovered {
         let is_rot = matches!(why, paxos::Corrupt::Disconnected(_)) && world.may_lack_records(machine);
-        assert!(is_rot, "what was durable follows from itself: {why}");
+        assert!(
+            is_rot,
+            "the durable records of a log follow from each other, unless rot destroyed some: {why}"
+        );
         world.count("lacked what had rotted");
     }
     recovered.is_ok()
@@ -225,15 +228,25 @@ impl RouterSet {
         let old_set: BTreeSet<_> = self.members.iter().copied().collect();
         let new_set: BTreeSet<_> = new.iter().copied().collect();
         if position == self.told_at {
-            let what = format!("both {old_set:?} and {new_set:?} are the members at {position}");
+            let what = format!(
+                "routers report both {old_set:?} and {new_set:?} as the set of routers at position \
+                 {position}"
+            );
             return Err(Violation::new("agreement", what));
         }
         if one_by_one && old_set.symmetric_difference(&new_set).count() > 1 {
-            let what = format!("from {old_set:?} to {new_set:?} in one step at {position}");
+            let what = format!(
+                "the set of routers changed from {old_set:?} to {new_set:?} in one step at position \
+                 {position}"
+            );
             return Err(Violation::new("one router at a time", what));
         }
         if new_set.len() < old_set.len() && new_set.len() < majority(self.wanted) {
-            let what = format!("only {new_set:?} are left at {position}, of {} wanted", self.wanted);
+            let what = format!(
+                "the set of routers shrank to {new_set:?} at position {position}, fewer than a majority of \
+                 the {} wanted routers",
+                self.wanted
+            );
             return Err(Violation::new("S2", what));
         }
         world.count(if new_set.len() > old_set.len() { "router added" } else { "router removed" });

@@ -138,14 +138,17 @@ impl Workload for Domains {
                 {
                     return Err(Violation::new(
                         "one domain",
-                        format!("machine {machine} hears the other one"),
+                        format!("machine {machine} delivered a message of the other domain"),
                     ));
                 }
                 let last = self.delivered.insert((machine, domain), at).unwrap_or_default();
                 let content = xxh3_64(format!("{id:?} {body:?}").as_bytes());
                 let agreed = *self.order[domain].entry(at).or_insert(content) == content;
                 if at <= last || !agreed {
-                    let what = format!("machine {machine} is delivered {at} of domain {domain} after {last}");
+                    let what = format!(
+                        "machine {machine} delivered position {at} of domain {domain} after position \
+                         {last}, or another message there than another machine"
+                    );
                     return Err(Violation::new("one order", what));
                 }
                 world.count(["heard in the first", "heard in the second"][domain]);
@@ -153,7 +156,7 @@ impl Workload for Domains {
             MemberEvent::Outcome { outcome, .. } => {
                 self.answered += 1;
                 if outcome == Outcome::Wedged {
-                    let what = format!("machine {machine} is no member of domain {domain}");
+                    let what = format!("machine {machine} was cut off from domain {domain}");
                     return Err(Violation::new("nobody is cut off", what));
                 }
             }
@@ -172,7 +175,10 @@ impl Workload for Domains {
     }
 
     fn report(&self, _: &Stage, _: &World) -> String {
-        format!("{} of {} are answered; delivered {:?}", self.answered, self.said, self.delivered)
+        format!(
+            "{} of {} messages are answered; the delivered positions are {:?}",
+            self.answered, self.said, self.delivered
+        )
     }
 
     fn may_crash(&self, _: &Stage, _: &World, _machine: usize) -> bool {

@@ -164,16 +164,18 @@ impl Workload for GroupWorkload {
                     let stacked = view.is_some_and(|view| self.is_stacked(me, group, view));
                     let state = self.check.history(me, group).map(|it| xxh3_64(&it.encode()));
                     let view = view.map(|view| view.number);
-                    format!("{view:?} changing {changing} held {held:?} seated {stacked} state {state:x?}")
+                    format!(
+                        "view {view:?} changing {changing} held {held:?} seated {stacked} state {state:x?}"
+                    )
                 };
                 let groups: Vec<String> = (0..self.settings.groups).map(group).collect();
-                format!("{machine}: wedged {}, {}", member.is_wedged(), groups.join(", "))
+                format!("machine {machine}: wedged: {}, {}", member.is_wedged(), groups.join(", "))
             }
-            _ => format!("{machine}: down"),
+            _ => format!("machine {machine} is down"),
         };
         let members: Vec<String> = self.members.iter().map(of).collect();
         let waits = self.pending.iter().filter(|((process, _), _)| world.alive(*process)).take(9);
-        format!("{} words; {}; waits {:?}", self.words, members.join("; "), waits.collect::<Vec<_>>())
+        format!("{} messages; {}; waiting {:?}", self.words, members.join("; "), waits.collect::<Vec<_>>())
     }
 
     fn log<'a>(&self, process: &'a Process) -> Option<&'a Paxos> {

@@ -174,9 +174,13 @@ impl Workload for PaxosWorkload {
     fn report(&self, _: &Stage, world: &World) -> String {
         let state = |machine| match (world.id(machine), world.process(machine)) {
             (Some(id), Some(it)) => {
-                format!("{id}: {} own entries left; {:?}", it.own.len(), it.paxos.status())
+                format!(
+                    "router {id} has {} entries that are not in the log; its status is {:?}",
+                    it.own.len(),
+                    it.paxos.status()
+                )
             }
-            _ => format!("machine {machine}: down"),
+            _ => format!("machine {machine} is down"),
         };
         let routers: Vec<String> = (0..world.machines()).map(state).collect();
         format!("the log ends at {}; {}", self.check.end(), routers.join("; "))

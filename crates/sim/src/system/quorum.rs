@@ -178,7 +178,7 @@ impl Workload for MapsWorkload {
     fn report(&self, _: &Stage, world: &World) -> String {
         let of = |machine: &usize| format!("{machine}: {:?}", cell(world, *machine).map(Resident::status));
         let cells: Vec<String> = self.machines.iter().map(of).collect();
-        format!("{}; {}; unread {:?}", self.request_log, cells.join("; "), self.unread)
+        format!("{}; {}; keys not read at the end: {:?}", self.request_log, cells.join("; "), self.unread)
     }
 
     fn targets(&self, stage: &Stage, _: &World) -> Vec<Vec<usize>> {

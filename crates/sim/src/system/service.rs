@@ -181,7 +181,7 @@ impl Workload for ServiceWorkload {
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {
-        format!("{} calls are not answered; {}", self.request_log.under_way(), process::states(world))
+        format!("{} calls have no answer; {}", self.request_log.under_way(), process::states(world))
     }
 
     fn log<'a>(&self, process: &'a ServiceProcess) -> Option<&'a Paxos> {

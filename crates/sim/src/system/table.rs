@@ -121,7 +121,9 @@ impl Workload for TableWorkload {
         let told = match news {
             NodeEvent::Typed(_, told) => told,
             NodeEvent::PolicyMismatch { .. } => return Ok(()),
-            _ => return Err(Violation::new("endpoints", format!("machine {machine} has one, which stays"))),
+            _ => {
+                return Err(Violation::new("endpoints", format!("machine {machine} changed its endpoints")));
+            }
         };
         match told {
             ProcessEvent::Process(event) => self.on_event(stage, world, machine, event)?,

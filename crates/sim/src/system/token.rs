@@ -80,7 +80,7 @@ impl Workload for Ring {
     fn event(&mut self, _: &mut Stage, world: &mut World, on: usize, held: u64) -> Result<(), Violation> {
         world.count("token held");
         self.0 += 1;
-        let what = format!("machine {on} holds {held} after {}", self.0 - 1);
+        let what = format!("machine {on} holds token {held} after token {}", self.0 - 1);
         if held == self.0 { Ok(()) } else { Err(Violation::new("one token", what)) }
     }
 
@@ -89,7 +89,7 @@ impl Workload for Ring {
     }
 
     fn report(&self, _: &Stage, _: &World) -> String {
-        format!("the token stays at {}", self.0)
+        format!("the token does not move on from number {}", self.0)
     }
 
     fn may_crash(&self, _: &Stage, _: &World, _machine: usize) -> bool {

@@ -214,10 +214,12 @@ fn binary(op: Binary, a: Datum, b: Datum) -> Result<Datum> {
                 _ => None,
             };
             let Some(ty) = ty.filter(|ty| ty.is_number()) else {
-                return Err(SqlError::unsupported("this arithmetic in a query of the catalog"));
+                return Err(SqlError::unsupported(
+                    "arithmetic on these types in a query of the system catalog",
+                ));
             };
             let operand = |value: Value| {
-                let from = value.ty().expect("no NULL comes here");
+                let from = value.ty().expect("both operands have a type, so neither is NULL");
                 Expr::Cast(Box::new(Expr::Constant(value, from)), ty)
             };
             Ok(Datum::Value(eval(&Expr::binary(op, operand(a), operand(b)), &[])?))

@@ -324,7 +324,10 @@ pub(super) fn call(builtin: Builtin, arguments: &[Datum], context: &CatalogConte
             const SERIES_MAX: i64 = 1_000_000;
             let (from, to) = (number(0).unwrap_or(0), number(1).unwrap_or(-1));
             if to.saturating_sub(from) > SERIES_MAX {
-                return Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, "the series is too long"));
+                return Err(SqlError::new(
+                    code::PROGRAM_LIMIT_EXCEEDED,
+                    format!("generate_series would return more than {SERIES_MAX} values"),
+                ));
             }
             Datum::array((from..=to).map(Datum::int8).collect())
         }

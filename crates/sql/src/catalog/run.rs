@@ -480,8 +480,11 @@ impl Evaluation<'_> {
         let mut steps = self.steps.borrow_mut();
         *steps += count;
         if *steps > STEPS_MAX {
-            return Err(SqlError::new(code::PROGRAM_LIMIT_EXCEEDED, "the query of the catalog is too large")
-                .detail(format!("It went through more than {STEPS_MAX} rows.")));
+            return Err(SqlError::new(
+                code::PROGRAM_LIMIT_EXCEEDED,
+                "the query of the system catalog is too large",
+            )
+            .detail(format!("A query of the system catalog may process at most {STEPS_MAX} rows.")));
         }
         Ok(())
     }

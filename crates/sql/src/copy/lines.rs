@@ -299,7 +299,7 @@ fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
         if quoted {
             let next = bytes.get(*at + 1).copied();
             if byte == escape && (next == Some(quote) || next == Some(escape)) {
-                text.push(next.expect("there is one"));
+                text.push(next.expect("a quote or an escape follows"));
                 *at += 1;
             } else if byte == quote {
                 quoted = false;
@@ -315,7 +315,7 @@ fn quoted(format: &Format, bytes: &[u8], at: &mut usize) -> String {
         }
         *at += 1;
     }
-    String::from_utf8(text).expect("cut at ASCII bytes only")
+    String::from_utf8(text).expect("a field is cut at ASCII bytes only")
 }
 
 /// Undoes the escapes of the text format.
@@ -362,7 +362,7 @@ fn unescaped(raw: &str) -> Result<Cow<'_, str>> {
     }
     String::from_utf8(text).map(Cow::Owned).map_err(|error| {
         let bytes = error.into_bytes();
-        encode::utf8(&bytes).expect_err("it is not UTF-8")
+        encode::utf8(&bytes).expect_err("the bytes are not UTF-8")
     })
 }
 

@@ -196,21 +196,26 @@ impl CopyIn {
         }
         let message = format!("{rows} of {} rows were loaded", self.rows);
         Err(SqlError::new(code::DATA_CORRUPTED, message)
-            .detail("The others were lost while they were loaded, with all replicas of their range.")
-            .hint("Look which rows are there, and load the rest."))
+            .detail(
+                "The other rows were lost during the load, because all replicas of their range were lost.",
+            )
+            .hint("Check which rows the table has, and load the rest."))
     }
 }
 
 fn staged(
     joined: std::result::Result<std::result::Result<Vec<Answer>, OperationError>, tokio::task::JoinError>,
 ) -> Result<()> {
-    let answered =
-        joined.map_err(|error| SqlError::new(code::INTERNAL_ERROR, format!("a chunk was lost: {error}")))?;
+    let answered = joined.map_err(|error| {
+        SqlError::new(code::INTERNAL_ERROR, format!("the task that sent a chunk of the COPY failed: {error}"))
+    })?;
     let answers = match answered {
         Ok(answers) => answers,
         // Staged rows are not visible, so an unknown outcome here means that nothing was applied.
         Err(fault) if fault.is_open() => {
-            return Err(fault::unnamed_error(OperationError::not_sent("a chunk got no answer in time")));
+            return Err(fault::unnamed_error(OperationError::not_sent(
+                "a chunk of the COPY got no answer in time",
+            )));
         }
         Err(fault) => return Err(fault::unnamed_error(fault)),
     };
@@ -243,7 +248,10 @@ impl Drop for CopyIn {
                     // A table that was dropped has no staged rows.
                     Ok(_) | Err(OperationError::Failed(_)) => return,
                     Err(fault) if pause > DISCARD_AFTER_MAX => {
-                        tracing::warn!(%fault, "staged rows of a broken load stay until this gateway ends");
+                        tracing::warn!(
+                            %fault,
+                            "the staged rows of a failed COPY could not be discarded and stay in memory until this gateway ends"
+                        );
                         return;
                     }
                     Err(_) => tokio::time::sleep(pause).await,

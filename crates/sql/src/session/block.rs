@@ -85,9 +85,7 @@ impl Session {
             Some(written) => {
                 open.client_knows_write_stands = true;
                 Err(SqlError::unsupported("a second write in one transaction block")
-                    .detail(format!(
-                        "{written} and stands whatever ends the block; the second write changed nothing."
-                    ))
+                    .detail(format!("{written} and cannot be rolled back; the second write changed nothing."))
                     .hint("Commit after each write (autocommit), or write all rows with one statement."))
             }
         }
@@ -194,9 +192,9 @@ impl Session {
         if open.written != savepoint.written && !open.client_knows_write_stands {
             return Err(SqlError::new(
                 code::INVALID_TRANSACTION_TERMINATION,
-                "the block cannot go back to the savepoint: a write takes effect when it is executed",
+                "the transaction cannot be rolled back to the savepoint: a write takes effect when it is executed",
             )
-            .detail(format!("{} and stands.", open.written.as_deref().unwrap_or_default())));
+            .detail(format!("{} and cannot be rolled back.", open.written.as_deref().unwrap_or_default())));
         }
         if open.written != savepoint.written {
             self.notices.push(stands(open.written.as_deref()));
@@ -238,10 +236,10 @@ impl Session {
             }
             Some(written) => Err(SqlError::new(
                 code::INVALID_TRANSACTION_TERMINATION,
-                "the block cannot be rolled back: a write takes effect when it is executed",
+                "the transaction cannot be rolled back: a write takes effect when it is executed",
             )
-            .detail(format!("{written} and stands."))
-            .hint("The block has ended. Undo the write with another one.")),
+            .detail(format!("{written} and cannot be rolled back."))
+            .hint("The transaction block has ended. Undo the write with another write.")),
         }
     }
 
@@ -273,8 +271,8 @@ impl OpenBlock {
 
 /// Returns the warning that a write stands although the client wants to undo it.
 fn stands(written: Option<&str>) -> SqlError {
-    SqlError::new(code::WARNING, format!("{} and stands", written.unwrap_or_default()))
-        .hint("A write takes effect when it is executed. Undo it with another one.")
+    SqlError::new(code::WARNING, format!("{} and cannot be rolled back", written.unwrap_or_default()))
+        .hint("A write takes effect when it is executed. Undo it with another write.")
 }
 
 fn outside(what: &str) -> SqlError {

@@ -119,21 +119,21 @@ fn paragraph(part: &Analyzed, schema: &Schema) -> Vec<String> {
     let Explanation { epoch, batch, conditions, evaluated, blocks, visited, rows, .. } = explained;
     let name = |column: &usize| schema.columns.get(*column).map_or("?", |column| column.name.as_str());
     let strategy = match &explained.strategy {
-        Strategy::RowByRow => "every row".to_owned(),
-        Strategy::Nothing => "nothing can match".to_owned(),
-        Strategy::Points => "single keys of the ring".to_owned(),
-        Strategy::Alone => "alone, block by block".to_owned(),
+        Strategy::RowByRow => "the conditions are evaluated on every row".to_owned(),
+        Strategy::Nothing => "no row can match the conditions".to_owned(),
+        Strategy::Points => "look-up of single keys of the ring".to_owned(),
+        Strategy::Alone => "a pass over the blocks for this query alone".to_owned(),
         Strategy::Group { equal, range, queries } => {
             let equal: Vec<&str> = equal.iter().map(name).collect();
             let range = range.as_ref().map(|column| format!(", range {}", name(column))).unwrap_or_default();
-            format!("together with others of signature ({}{range}), {queries} queries", equal.join(", "))
+            format!("a pass for {queries} queries with the signature ({}{range})", equal.join(", "))
         }
     };
-    let filter = if *evaluated { ", the rest of the filter row by row" } else { "" };
+    let filter = if *evaluated { ", the rest of the filter evaluated row by row" } else { "" };
     vec![
         format!("  On {replica}: {rows} rows at epoch {}, in a batch of {batch}", epoch.0),
         format!("    Strategy: {strategy}"),
-        format!("    Conditions: {conditions} by codes{filter}"),
+        format!("    Conditions: {conditions} decided by column codes{filter}"),
         format!("    Blocks: {visited} of {blocks} looked at, {} pruned", blocks.saturating_sub(*visited)),
         format!("    Waited: {} ms, scanned: {} ms", milliseconds(*waited), milliseconds(*took)),
     ]

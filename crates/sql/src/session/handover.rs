@@ -90,7 +90,9 @@ impl Session {
         for (name, statement) in prepared {
             match statement.prepare(&session).and_then(|prepared| session.name(name.clone(), prepared)) {
                 Ok(()) => {}
-                Err(error) => tracing::debug!(name, %error, "a prepared statement is gone"),
+                Err(error) => {
+                    tracing::debug!(name, %error, "a prepared statement no longer fits the tables and was dropped")
+                }
             }
         }
         session

@@ -166,7 +166,7 @@ impl Session {
         self.block = match std::mem::replace(&mut self.block, TransactionBlock::None) {
             TransactionBlock::Open(mut open) => {
                 if interrupted.is_some() || error.code == code::STATEMENT_COMPLETION_UNKNOWN {
-                    open.written = Some("A write that may have been applied".to_owned());
+                    open.written = Some("A write may have been applied".to_owned());
                 }
                 TransactionBlock::Failed(open)
             }

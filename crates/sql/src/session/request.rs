@@ -86,12 +86,12 @@ impl Session {
         let (id, nonce) = match print {
             None => (self.backend.made_up(digest(id)), 0),
             Some(print) if print.statement != own as u32 => {
-                return Err(refused(name, "the request id is that of another statement").hint(
+                return Err(refused(name, "the request id belongs to another statement").hint(
                     "Send the statement that failed, with the same parameters, or RESET quorate.request_id.",
                 ));
             }
             Some(_) if !self.backend.may_have_issued(id) => {
-                return Err(refused(name, "the request id was not given out yet"));
+                return Err(refused(name, "no gateway has issued the request id yet"));
             }
             Some(print) => (id, print.nonce),
         };

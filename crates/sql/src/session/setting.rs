@@ -131,8 +131,8 @@ impl Session {
                 if name == "TimeZone" {
                     self.refused_zone = Some(value.to_owned());
                     error = error.hint(
-                        "The time zone is UTC. A time without a zone is not taken for one with a zone until the client \
-                         says SET TIME ZONE 'UTC'.",
+                        "The time zone of this session is UTC. A time without a zone is refused where a time with a zone is \
+                         needed, until the client sends SET TIME ZONE 'UTC'.",
                     );
                 }
                 error.code = "01000".into();

@@ -124,7 +124,10 @@ impl Session {
                     self.notices.push(SqlError::new("00000", notice));
                 }
                 None if catalog::is_relation(name) => {
-                    return Err(SqlError::new("42809", format!("\"{name}\" is part of the catalog")));
+                    return Err(SqlError::new(
+                        "42809",
+                        format!("\"{name}\" is part of the system catalog and cannot be dropped"),
+                    ));
                 }
                 None => {
                     return Err(SqlError::new(
@@ -136,7 +139,7 @@ impl Session {
         }
         if tables.len() > 1 {
             return Err(SqlError::unsupported("DROP TABLE of several tables at once")
-                .hint("Drop them one by one; each DROP is atomic."));
+                .hint("Drop the tables one by one; each DROP is atomic."));
         }
         for table in tables {
             let id = self.backend.request_id();

@@ -99,7 +99,7 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
             return Err(SqlError::unsupported("COPY with a file or program of the server")
                 .hint("Use STDIN or STDOUT; psql's \\copy reads and writes files of the client."));
         }
-        _ => return Err(SqlError::new(code::SYNTAX_ERROR, "COPY goes FROM STDIN or TO STDOUT")),
+        _ => return Err(SqlError::new(code::SYNTAX_ERROR, "COPY must be FROM STDIN or TO STDOUT")),
     }
     let mut given = Options::default();
     for (index, option) in options.iter().enumerate() {
@@ -136,7 +136,9 @@ pub fn bind(statement: &ast::Statement, parameters: &mut Parameters, catalog: &A
             (Direction::Out(Box::new(query)), names)
         }
         ast::CopySource::Query(query) => {
-            return Err(SqlError::new(code::SYNTAX_ERROR, "COPY FROM takes a table").at(query.span()));
+            return Err(
+                SqlError::new(code::SYNTAX_ERROR, "COPY FROM needs a table, not a query").at(query.span())
+            );
         }
     };
     let form = match given.kind {

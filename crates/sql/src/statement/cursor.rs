@@ -26,7 +26,7 @@ pub fn declare(
     catalog: &Arc<Catalog>,
 ) -> Result<Statement> {
     let [ast::Declare { names, binary, scroll, hold, for_query: Some(query), .. }] = declared else {
-        return Err(SqlError::unsupported("DECLARE of something that is no cursor"));
+        return Err(SqlError::unsupported("DECLARE of anything but a cursor"));
     };
     let [name] = names.as_slice() else {
         return Err(SqlError::unsupported("DECLARE of several cursors"));
@@ -52,14 +52,14 @@ pub fn fetch(name: &ast::Ident, direction: &ast::FetchDirection) -> Result<State
         All | ForwardAll => None,
         Count { limit } | Forward { limit: Some(limit) } => {
             let ast::Value::Number(digits, _) = &limit.value else {
-                return Err(SqlError::new(code::SYNTAX_ERROR, "FETCH takes a number of rows").at(limit.span));
+                return Err(SqlError::new(code::SYNTAX_ERROR, "FETCH needs a number of rows").at(limit.span));
             };
             match digits.parse::<i64>() {
                 Ok(count @ 1..) => Some(count as u64),
                 Ok(_) => return Err(forward_only()),
                 Err(_) => {
                     return Err(
-                        SqlError::new(code::SYNTAX_ERROR, "FETCH takes a number of rows").at(limit.span)
+                        SqlError::new(code::SYNTAX_ERROR, "FETCH needs a number of rows").at(limit.span)
                     );
                 }
             }

@@ -52,7 +52,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
     if catalog::is_relation(&name) {
         return Err(SqlError::new(
             "42939",
-            format!("the name \"{name}\" belongs to a relation of the catalog"),
+            format!("the name \"{name}\" belongs to a relation of the system catalog"),
         )
         .at(create.name.span()));
     }
@@ -94,7 +94,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
             "a primary key without the partition column \"{}\"",
             columns[partition.column()].name
         ))
-        .hint("Add the partition column to the primary key, or partition by one of its columns."));
+        .hint("Add the partition column to the primary key, or partition by a column of the primary key."));
     }
     partition.check(&columns)?;
     Ok(CreateTable {
@@ -106,7 +106,7 @@ pub fn create_table(create: &ast::CreateTable, parameters: &mut Parameters) -> R
 
 fn no_constraint(kind: &str) -> SqlError {
     SqlError::unsupported(format!("the constraint {kind}"))
-        .hint("PRIMARY KEY and NOT NULL are enforced; other constraints are not there yet.")
+        .hint("PRIMARY KEY and NOT NULL are the only constraints that a table can have.")
 }
 
 fn set_key(primary_key: &mut Option<Vec<usize>>, columns: Vec<usize>, table: &str) -> Result<()> {
@@ -229,7 +229,10 @@ fn default(expr: &ast::Expr, column: &Column, parameters: &mut Parameters) -> Re
             if computed.children().iter().all(|child| matches!(child, Expr::Constant(..))) {
                 eval(computed, &[]).map_err(|failure| SqlError::from(failure).at(expr.span()))?;
             }
-            Err(SqlError::unsupported("a DEFAULT that is computed").at(expr.span()))
+            Err(SqlError::unsupported(
+                "a DEFAULT that is neither a constant nor a value of the session such as now()",
+            )
+            .at(expr.span()))
         }
     }
 }

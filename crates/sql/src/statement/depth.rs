@@ -262,7 +262,9 @@ fn balance(chain: &mut ast::Expr, op: &BinaryOperator) {
     let mut rest = std::mem::replace(chain, nothing);
     let mut terms = Vec::with_capacity(length + 1);
     for _ in 0..length {
-        let ast::Expr::BinaryOp { left, right, .. } = rest else { unreachable!("it was counted") };
+        let ast::Expr::BinaryOp { left, right, .. } = rest else {
+            unreachable!("the operators of the chain were counted before")
+        };
         terms.push(*right);
         rest = *left;
     }
@@ -295,7 +297,9 @@ fn balance_sets(chain: &mut SetExpr) {
     let mut rest = std::mem::replace(chain, nothing);
     let mut terms = Vec::with_capacity(length + 1);
     for _ in 0..length {
-        let SetExpr::SetOperation { left, right, .. } = rest else { unreachable!("it was counted") };
+        let SetExpr::SetOperation { left, right, .. } = rest else {
+            unreachable!("the operators of the chain were counted before")
+        };
         terms.push(*right);
         rest = *left;
     }
@@ -312,7 +316,7 @@ fn balance_sets(chain: &mut SetExpr) {
 
 fn balanced<T>(mut terms: Vec<T>, join: &dyn Fn(T, T) -> T) -> T {
     if terms.len() == 1 {
-        return terms.pop().expect("there is one");
+        return terms.pop().expect("a chain has at least one term");
     }
     let rest = terms.split_off(terms.len() / 2);
     join(balanced(terms, join), balanced(rest, join))
@@ -321,6 +325,6 @@ fn balanced<T>(mut terms: Vec<T>, join: &dyn Fn(T, T) -> T) -> T {
 /// Returns the error about a statement that is too deep (54001).
 pub fn refused(levels: usize) -> SqlError {
     SqlError::new(code::STATEMENT_TOO_COMPLEX, "the statement nests too deeply")
-        .detail(format!("At most {levels} levels are taken."))
-        .hint("Chains of AND, of OR and of UNION ALL may be long; other operators in a row each are a level.")
+        .detail(format!("A statement may have at most {levels} levels."))
+        .hint("Chains of AND, of OR and of UNION ALL may be long; each other operator in a row counts as a level.")
 }

@@ -279,7 +279,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
     if matches!(quantifier, Keyword::ANY | Keyword::SOME | Keyword::ALL) {
         // PostgreSQL has no operator for these results, and a chain of them would be copied many times.
         if matches!(left, Expr::AnyOp { .. } | Expr::AllOp { .. }) {
-            return unsupported("LIKE of what ANY or ALL gives", next);
+            return unsupported("LIKE on the result of ANY or ALL", next);
         }
         parser.advance_token();
         parser.expect_token(&Token::LParen)?;
@@ -304,7 +304,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
             let next = parser.peek_token_ref().clone();
             match parser.parse_subexpr(LIKE)? {
                 Expr::Value(value) => Some(value),
-                _ => return unsupported("an ESCAPE that is no constant", &next),
+                _ => return unsupported("an ESCAPE that is not a constant", &next),
             }
         }
     };
@@ -319,7 +319,7 @@ fn like(parser: &mut Parser, left: &Expr, negated: bool) -> Parsed {
 fn collated(parser: &mut Parser, left: &Expr) -> Parsed {
     let start = parser.peek_token_ref();
     if has_collation(left) {
-        return unsupported("a COLLATE of what has one", start);
+        return unsupported("a second COLLATE on the same expression", start);
     }
     parser.advance_token();
     let collation = parser.parse_object_name(false)?;

@@ -275,7 +275,7 @@ fn bind_statement(
                 argument.is_some_and(|argument| words.contains(&argument.trim_matches('\'')))
             };
             if format.is_some() || option("format").is_some_and(|option| !says(option, &["text"])) {
-                return Err(SqlError::unsupported("EXPLAIN in another format than text"));
+                return Err(SqlError::unsupported("EXPLAIN in a format other than text"));
             }
             let asked = option("analyze").is_some_and(|option| !says(option, &["false", "off", "0"]));
             let analyze = *analyze || asked;
@@ -285,7 +285,7 @@ fn bind_statement(
             }
             if analyze && !matches!(inner, Statement::Query(_)) {
                 return Err(SqlError::unsupported("EXPLAIN ANALYZE of a write")
-                    .hint("EXPLAIN without ANALYZE tells where it would go."));
+                    .hint("EXPLAIN without ANALYZE shows where the write would go."));
             }
             Statement::Explain { statement: Box::new(inner), analyze }
         }
@@ -359,8 +359,9 @@ pub fn modes_of(modes: &[ast::TransactionMode]) -> Result<Modes> {
                 | ast::TransactionIsolationLevel::ReadUncommitted,
             ) => {}
             ast::TransactionMode::IsolationLevel(level) => {
-                return Err(SqlError::unsupported(format!("isolation level {level}"))
-                    .hint("Every statement is atomic; a block of several is READ COMMITTED."));
+                return Err(SqlError::unsupported(format!("isolation level {level}")).hint(
+                    "Every statement is atomic; a transaction block of several statements is READ COMMITTED.",
+                ));
             }
         }
     }
@@ -376,7 +377,7 @@ pub fn table(catalog: &Catalog, name: &ast::ObjectName) -> Result<Arc<Table>> {
     if catalog::is_relation(&bare) {
         return Err(SqlError::new(
             "42809",
-            format!("\"{bare}\" is part of the catalog and cannot be changed"),
+            format!("\"{bare}\" is part of the system catalog and cannot be changed"),
         )
         .at(name.span()));
     }

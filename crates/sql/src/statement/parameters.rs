@@ -185,7 +185,7 @@ impl SessionValue {
 
     /// The parameter number that stands for the value.
     pub fn number(self) -> usize {
-        SESSION + Self::ALL.iter().position(|value| *value == self).expect("all are in the list")
+        SESSION + Self::ALL.iter().position(|value| *value == self).expect("the list has all session values")
     }
 
     /// Returns the value that a parameter number stands for. `None` for the client's own parameters.
@@ -238,7 +238,7 @@ impl IntervalPart {
 
     fn of(self, interval: &Value) -> Value {
         let Value::Text(text) = interval else { return Value::Null };
-        let interval = Interval::parse(text).expect("checked when it came");
+        let interval = Interval::parse(text).expect("a parameter was checked when it arrived");
         match self {
             IntervalPart::Months => Value::Int4(interval.months),
             IntervalPart::Days => Value::Int4(interval.days),
@@ -271,8 +271,9 @@ impl Arguments<'_> {
             Value::Text(text) => {
                 // A vector has the elements of an array, and its text has no braces.
                 let of = if text.trim_start().starts_with('{') { PgType::array } else { PgType::vector };
-                let array = of(PgType::Plain(ty)).expect("it was an array or a vector when it came");
-                array::values(text, array).expect("checked when it came")
+                let array = of(PgType::Plain(ty))
+                    .expect("a parameter that arrived as an array or a vector has an array type");
+                array::values(text, array).expect("a parameter was checked when it arrived")
             }
             _ => vec![Value::Null],
         }

@@ -80,7 +80,7 @@ pub fn rewrite_tokens(tokens: &[TokenWithSpan]) -> Result<Cow<'_, [TokenWithSpan
             _ if between && is_named(&token.token, "asymmetric") => continue,
             _ if between && is_named(&token.token, "symmetric") => {
                 return Err(SqlError::unsupported("BETWEEN SYMMETRIC")
-                    .hint("Compare with both bounds in both orders.")
+                    .hint("Write x BETWEEN a AND b OR x BETWEEN b AND a.")
                     .at(token.span));
             }
             _ => spelled.push(token.clone()),

@@ -263,7 +263,7 @@ fn insert(insert: &ast::Insert) -> Result<()> {
             (*has_table_keyword, Others, "INSERT INTO TABLE"),
             (output.is_some(), Others, "OUTPUT"),
             (priority.is_some(), Others, "priority of an INSERT"),
-            (insert_alias.is_some(), Others, "alias behind VALUES"),
+            (insert_alias.is_some(), Others, "alias after VALUES"),
             (settings.is_some() || format_clause.is_some(), Others, "SETTINGS or FORMAT"),
             (several, Others, "INSERT into several tables"),
         ],
@@ -443,7 +443,7 @@ fn create_table(create: &ast::CreateTable) -> Result<()> {
             (
                 *external || *dynamic || *transient || *volatile || *iceberg || *snapshot,
                 Others,
-                "such a table",
+                "EXTERNAL, DYNAMIC, TRANSIENT, VOLATILE, ICEBERG or SNAPSHOT table",
             ),
             (query.is_some(), Postgres, "CREATE TABLE … AS"),
             (like.is_some(), Postgres, "CREATE TABLE … LIKE"),
@@ -453,16 +453,16 @@ fn create_table(create: &ast::CreateTable) -> Result<()> {
             (
                 partition_by.is_some(),
                 Postgres,
-                "PARTITION BY; write WITH (partition_by = 'hash(column)'), it",
+                "PARTITION BY (write WITH (partition_by = 'hash(column)') instead)",
             ),
             (on_commit.is_some(), Postgres, "ON COMMIT"),
             (on_cluster.is_some(), Others, "ON CLUSTER"),
             (comment.is_some(), Others, "COMMENT of CREATE TABLE"),
-            (primary_key.is_some(), Others, "PRIMARY KEY behind the columns"),
+            (primary_key.is_some(), Others, "PRIMARY KEY after the list of columns"),
             (order_by.is_some(), Others, "ORDER BY of CREATE TABLE"),
             (cluster_by.is_some(), Others, "CLUSTER BY"),
             (*without_rowid || *strict, Others, "WITHOUT ROWID or STRICT"),
-            (snowflake || redshift || hive, Others, "such a table option"),
+            (snowflake || redshift || hive, Others, "table option of this form"),
         ],
         name.span(),
     )?;
@@ -692,7 +692,7 @@ fn wildcard(options: &ast::WildcardAdditionalOptions, span: Span) -> Result<()> 
         || opt_replace.is_some()
         || opt_rename.is_some()
         || opt_alias.is_some();
-    absent(&[(any, Others, "word behind *")], span)
+    absent(&[(any, Others, "option after *")], span)
 }
 
 fn joins(table: &ast::TableWithJoins) -> Result<()> {
@@ -811,7 +811,11 @@ fn expr(expr: &ast::Expr) -> Result<()> {
         Function(function) => self::function(function, expr.span()),
         Cast { kind, expr: _, data_type: _, array, format } => absent(
             &[
-                (!matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon), Others, "such a cast"),
+                (
+                    !matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon),
+                    Others,
+                    "TRY_CAST or SAFE_CAST",
+                ),
                 (*array, Others, "ARRAY of a cast"),
                 (format.is_some(), Others, "FORMAT of a cast"),
             ],
@@ -873,7 +877,7 @@ fn function(function: &ast::Function, span: Span) -> Result<()> {
     for clause in clauses {
         match clause {
             ast::FunctionArgumentClause::OrderBy(keys) => keys.iter().try_for_each(order_key)?,
-            _ => return Err(foreign("such a clause of a call", span)),
+            _ => return Err(foreign("clause of this form in a function call", span)),
         }
     }
     Ok(())

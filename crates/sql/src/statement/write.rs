@@ -89,7 +89,7 @@ impl Action {
 /// Binds an INSERT.
 pub fn insert(insert: &ast::Insert, parameters: &mut Parameters, catalog: &Arc<Catalog>) -> Result<Write> {
     let ast::TableObject::TableName(name) = &insert.table else {
-        return Err(SqlError::unsupported("INSERT into something that is no table"));
+        return Err(SqlError::unsupported("INSERT into anything but a table"));
     };
     let table = super::table(catalog, name)?;
     let schema = &table.schema;
@@ -226,9 +226,7 @@ fn target(
                 }
                 Ok((super::table(catalog, name)?, alias.as_ref().map(|alias| scope::fold(&alias.name))))
             }
-            other => {
-                Err(SqlError::unsupported(format!("{what} of something that is no table")).at(other.span()))
-            }
+            other => Err(SqlError::unsupported(format!("{what} of anything but a table")).at(other.span())),
         },
         _ => Err(SqlError::unsupported(format!("{what} over several tables"))),
     }
@@ -258,7 +256,7 @@ pub(super) fn assignments(
     scope: &Scope<'_>,
     parameters: &mut Parameters,
 ) -> Result<Vec<Assignment>> {
-    let schema = scope.schema.expect("what is assigned to is a table");
+    let schema = scope.schema.expect("only columns of a table are assigned");
     let mut assignments: Vec<Assignment> = Vec::with_capacity(list.len());
     for (name, value) in pairs(list)? {
         let span = name.span();
@@ -326,7 +324,7 @@ pub fn update(update: &ast::Update, parameters: &mut Parameters, catalog: &Arc<C
     }) {
         let column = &schema.columns[position].name;
         return Err(SqlError::unsupported(format!("UPDATE of the partition column \"{column}\""))
-            .hint("Delete the row and insert it anew.")
+            .hint("Delete the row and insert it again with the new value.")
             .at(span));
     }
     let assignments =
@@ -350,7 +348,7 @@ pub fn delete(delete: &ast::Delete, parameters: &mut Parameters, catalog: &Arc<C
 pub fn truncate(truncate: &ast::Truncate, catalog: &Arc<Catalog>) -> Result<Write> {
     let [target] = &truncate.table_names[..] else {
         return Err(SqlError::unsupported("TRUNCATE of several tables at once")
-            .hint("Truncate them one by one; each TRUNCATE is atomic."));
+            .hint("Truncate the tables one by one; each TRUNCATE is atomic."));
     };
     let table = super::table(catalog, &target.name)?;
     Ok(Write { table, action: Action::Truncate, returning: Vec::new(), fields: Vec::new() })

@@ -265,7 +265,9 @@ impl<'a> BatchResults<'a> {
     pub(super) fn answer(&mut self, columns: &Columns, task: usize) -> Option<Result<Answer, Failure>> {
         let (mut query_result, touched) = self.take(task)?;
         let (own, from) = (query_result.received.take(), query_result.received_from);
-        let Sink::Rows(read_output) = query_result.into_sink() else { unreachable!("a write is no read") };
+        let Sink::Rows(read_output) = query_result.into_sink() else {
+            unreachable!("only a read is answered with rows")
+        };
         if touched.is_empty() {
             return Some(read_output.finish());
         }
@@ -287,7 +289,8 @@ impl<'a> BatchResults<'a> {
 
     /// Explains the execution of a read that has not been answered yet.
     pub(super) fn explain(&self, columns: &Columns, task: usize) -> Explanation {
-        let query_result = self.query_results[task].as_ref().expect("a read that is not answered yet");
+        let query_result =
+            self.query_results[task].as_ref().expect("only a read that is not answered yet is explained");
         let query = &self.queries[task];
         let strategy = match query.way {
             SearchPlan::Nothing => Strategy::Nothing,
@@ -314,7 +317,7 @@ impl<'a> BatchResults<'a> {
     pub(super) fn rows(&mut self, columns: &Columns, task: usize) -> Option<FoundRows> {
         let (query_result, touched) = self.take(task)?;
         let Sink::Spots(spots, satisfy) = query_result.into_sink() else {
-            unreachable!("a read is no write")
+            unreachable!("only a write is answered with found rows")
         };
         self.write_prefetch.prefetch_step(columns, &self.queries, &self.query_results);
         let certain = touched.is_empty() && satisfy;

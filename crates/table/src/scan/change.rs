@@ -95,7 +95,7 @@ impl Columns {
                 }
             };
             let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
-            assert!(block.place(index) == *place, "no row to change: {place:?}");
+            assert!(block.place(index) == *place, "the block has no row {place:?} to change");
             for (&column, &number) in change.columns.iter().zip(numbers) {
                 let chunk = Arc::make_mut(&mut block.columns[column]);
                 if let Some(log) = &mut log {
@@ -118,7 +118,7 @@ impl Columns {
         for undo in log.iter().rev() {
             match undo {
                 Undo::Update { place, column, number } => {
-                    let spot = self.spot(place).expect("a row that has changed");
+                    let spot = self.spot(place).expect("a row that has changed is in a block");
                     let block = Arc::make_mut(&mut self.blocks[spot.block as usize]);
                     Arc::make_mut(&mut block.columns[*column as usize]).set(spot.row as usize, *number);
                 }
@@ -284,14 +284,14 @@ impl Columns {
         // Begins at the last block, so that the indexes of the blocks before stay valid.
         while let Some(last) = places.last() {
             let number = self.block_of(last);
-            let block = self.blocks.get(number).expect("a row to remove");
+            let block = self.blocks.get(number).expect("a row that is removed is in a block");
             let first = block.place(0);
             let here = places.split_off(places.partition_point(|place| *place < first));
             let leaving: BTreeSet<usize> = here
                 .iter()
                 .map(|place| {
                     let index = block.before(place);
-                    assert!(block.place(index) == *place, "no row to remove: {place:?}");
+                    assert!(block.place(index) == *place, "the block has no row {place:?} to remove");
                     index
                 })
                 .collect();

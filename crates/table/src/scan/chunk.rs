@@ -239,7 +239,9 @@ impl Chunk {
         let (low, high) = (input.u64()?, input.u64()?);
         let nulls = (flags & 1 != 0).then(|| input.u64s(numbers.len().div_ceil(64))).transpose()?;
         let filter = (flags & 2 != 0).then(|| input.u64s(FILTER_BITS / 64)).transpose()?;
-        let filter = filter.map(|words| words.into_boxed_slice().try_into().expect("so many words"));
+        let filter = filter.map(|words| {
+            words.into_boxed_slice().try_into().expect("the filter has a fixed number of words")
+        });
         input.end()?;
         Ok(Chunk { numbers, nulls, low, high, filter, mark })
     }

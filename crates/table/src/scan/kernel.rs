@@ -49,7 +49,7 @@ pub fn within(numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) -> u64 {
 }
 
 fn within_at(level: Level, numbers: &Packed, low: u64, high: u64, bits: &mut [u64]) -> u64 {
-    assert!(bits.len() <= 64, "the bits of a block");
+    assert!(bits.len() <= 64, "a block has at most 64 words of bits");
     let low = low.max(numbers.base);
     let most = match &numbers.codes {
         Codes::Same(_) => 0,
@@ -137,7 +137,7 @@ pub fn probe(sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
 
 fn probe_at(level: Level, sums: &mut [u32], filter: &[u32], rows: &mut [u32]) -> usize {
     assert!(filter.len().is_power_of_two(), "a filter has 32 bits for each of 2^n words");
-    assert!(rows.len() >= sums.len() + 16, "room for every row");
+    assert!(rows.len() >= sums.len() + 16, "the list has room for every row");
     dispatch::probe(level, sums, filter, rows)
 }
 

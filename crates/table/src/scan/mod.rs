@@ -362,7 +362,7 @@ impl Rows for Columns {
     fn remove(&mut self, places: &[RowPlace], log: Option<&mut Vec<Undo>>) {
         if let Some(log) = log {
             log.extend(places.iter().map(|place| {
-                let (block, index) = self.find(place).expect("a row to remove");
+                let (block, index) = self.find(place).expect("a row that is removed is in a block");
                 let numbers = block.columns.iter().map(|chunk| chunk.value(index));
                 Undo::Delete(*place, numbers.collect())
             }));

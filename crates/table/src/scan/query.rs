@@ -239,7 +239,7 @@ impl<'a> QueryResult<'a> {
 
     /// Returns the destination of a whole query result; a part of one may have none.
     pub(super) fn into_sink(self) -> Sink<'a> {
-        self.sink.expect("there from the beginning")
+        self.sink.expect("a whole query result has a destination from the beginning")
     }
 
     /// Returns the rows found for a write; no rows for a read.
@@ -267,7 +267,7 @@ impl<'a> QueryResult<'a> {
             Sink::Rows(read_output) => read_output,
             Sink::Spots(spots, certain) => {
                 if query.plan.filter_left {
-                    let (filter, asked) = query.judged.expect("what a write asks of rows");
+                    let (filter, asked) = query.judged.expect("a write has a filter for its rows");
                     columns.fill(scratch, &query.used[..asked], spot);
                     match satisfies(Some(filter), scratch) {
                         Ok(true) => {}
@@ -329,7 +329,7 @@ impl<'a> QueryResult<'a> {
                 *certain &= certain_too;
                 true
             }
-            _ => unreachable!("two results of one query"),
+            _ => unreachable!("two results of one query are of one kind"),
         }
     }
 }

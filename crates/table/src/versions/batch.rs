@@ -95,7 +95,8 @@ impl<R: Rows> Versions<R> {
         let mut shared: SharedPasses<R> = BTreeMap::new();
         for (index, job) in jobs.iter().enumerate() {
             if matches!(job.operation, Operation::Backup(_)) {
-                answers[index] = Some(Answer::Failed(Failure::malformed("several reads as one job")));
+                answers[index] =
+                    Some(Answer::Failed(Failure::malformed("a backup was sent as a single read")));
                 continue;
             }
             let past = (job.epoch < self.written).then_some(job.epoch);
@@ -156,7 +157,10 @@ impl<R: Rows> Versions<R> {
                 Operation::Explain(_) => Some(table.rows.explain(&batch_results, number)),
                 _ => None,
             };
-            let answer = table.rows.answer(&mut batch_results, number).expect("nothing has changed");
+            let answer = table
+                .rows
+                .answer(&mut batch_results, number)
+                .expect("a read without writes before it need not run again");
             answers.push(match (answer, explained) {
                 (Err(failure), _) => Answer::Failed(failure),
                 (Ok(answer), None) => answer,
@@ -236,7 +240,8 @@ impl<R: Rows> Versions<R> {
         let mut answers = Vec::with_capacity(jobs.len());
         for (job, number) in jobs.iter().zip(numbers) {
             let id = job.operation.table();
-            let batch_results = batch_results_by_table.get_mut(&id).expect("made for every table");
+            let batch_results =
+                batch_results_by_table.get_mut(&id).expect("every table of the batch has its results");
             if !job.operation.is_write() {
                 let here = first + answers.len();
                 let rows = &self.present.tables[&id].rows;
@@ -411,7 +416,7 @@ impl<R: Rows + Sync> Engine for Versions<R> {
     }
 
     fn settle(&mut self, epoch: Epoch, publish: bool) {
-        let held = self.held.take().expect("a held job to settle");
+        let held = self.held.take().expect("a job is settled only while one is held");
         assert_eq!(held.epoch, epoch, "the held job is of another epoch");
         if publish {
             self.take_place(epoch, held.effect);

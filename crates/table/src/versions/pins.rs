@@ -131,7 +131,7 @@ impl<R: Rows> Pins<R> {
             }
             return;
         }
-        let position = self.pins.iter().position(|pin| pin.epoch == epoch).expect("a pinned epoch");
+        let position = self.pins.iter().position(|pin| pin.epoch == epoch).expect("the epoch is pinned");
         let pin = &mut self.pins[position];
         assert!(*pin.holders(holder) > 0, "{epoch:?} is given back by a {holder:?} that does not hold it");
         *pin.holders(holder) -= 1;
@@ -291,7 +291,9 @@ impl<R: Rows> Pins<R> {
     fn position(&self, epoch: Epoch) -> Result<usize, Failure> {
         let gone = || match self.broken.contains_key(&epoch) {
             true => too_slow(),
-            false => Failure::new("72000", format!("snapshot too old: epoch {} is not kept", epoch.0)),
+            false => {
+                Failure::new("72000", format!("snapshot too old: epoch {} is no longer stored", epoch.0))
+            }
         };
         self.pins.iter().position(|pin| pin.epoch == epoch).ok_or_else(gone)
     }
@@ -313,8 +315,8 @@ impl<R: Rows> Pins<R> {
 /// The failure of a reader whose pin was broken.
 fn too_slow() -> Failure {
     let what = "snapshot too old: too much was overwritten while the rest of this result waited to be read";
-    let detail = "A storage process keeps pinned_bytes_max of overwritten rows for all clients in the middle of long \
-                  results. Run the query again and read on without pausing, or read less at a time.";
+    let detail = "A storage process keeps at most pinned_bytes_max of overwritten rows for all clients that read long \
+                  results. Run the query again and read its result without a pause, or select fewer rows at a time.";
     Failure::new("72000", what).with_detail(detail)
 }
 

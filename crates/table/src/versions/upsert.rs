@@ -63,7 +63,11 @@ impl<R: Rows> Table<R> {
                             || self.schema.primary_key.contains(column);
                         match new.get_mut(*column).filter(|_| !key) {
                             Some(value) => *value = eval(expr, &both)?,
-                            None => return Err(Failure::malformed("an upsert assigns no such column")),
+                            None => {
+                                return Err(Failure::malformed(
+                                    "an upsert assigns a column of the key, or a column that does not exist",
+                                ));
+                            }
                         }
                     }
                     self.schema.check_row(&new)?;

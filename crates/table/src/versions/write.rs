@@ -166,8 +166,7 @@ impl<'a> Results<'a> {
             let bytes = &mut self.bytes[range];
             *bytes += size_of::<Row>() + output.iter().map(Value::bytes).sum::<usize>();
             if *bytes > RETURNING_BYTES_MAX {
-                let what =
-                    format!("the rows that RETURNING gives take more than {RETURNING_BYTES_MAX} bytes");
+                let what = format!("the rows of RETURNING take more than {RETURNING_BYTES_MAX} bytes");
                 let detail = "Nothing was written. Write fewer rows at a time, or return fewer columns.";
                 return Err(Failure::new("54000", what).with_detail(detail));
             }
@@ -258,7 +257,7 @@ impl<R: Rows> Version<R> {
                 Ok((nothing_written(ranges), Effect::Discard { table: *id, load: *load }))
             }
             Operation::Select(_) | Operation::Explain(_) | Operation::Backup(_) => {
-                Err(Failure::malformed("a read among the writes"))
+                Err(Failure::malformed("a read was sent as a write"))
             }
         }
     }
@@ -303,7 +302,7 @@ impl<R: Rows> Version<R> {
     }
 
     pub(super) fn table_mut(&mut self, table: TableId) -> &mut Table<R> {
-        Arc::make_mut(self.tables.get_mut(&table).expect("a table that was evaluated"))
+        Arc::make_mut(self.tables.get_mut(&table).expect("the table of an evaluated write exists"))
     }
 }
 
@@ -348,7 +347,8 @@ impl<R: Rows> Table<R> {
             let key = self.schema.partition.key(row);
             job.ranges.iter().any(|range| range.contains(key)).then(|| {
                 self.schema.check_row(row)?;
-                let line = u32::try_from(line).map_err(|_| Failure::malformed("too many rows"))?;
+                let line = u32::try_from(line)
+                    .map_err(|_| Failure::malformed("a write has more rows than a row number can count"))?;
                 let (tie, id) = (self.schema.primary_key_hash(row), RowId { epoch: job.epoch, line });
                 Ok((RowPlace { key, tie, id }, row))
             })
@@ -449,9 +449,9 @@ impl<R: Rows> Table<R> {
         let mut values = vec![Value::Null; columns.len()];
         for (column, expr) in assignments {
             if *column >= self.schema.columns.len() {
-                return Err(Failure::malformed("no such column"));
+                return Err(Failure::malformed("an UPDATE assigns a column that does not exist"));
             }
-            let position = columns.binary_search(column).expect("a column of an assignment");
+            let position = columns.binary_search(column).expect("the list has all assigned columns");
             values[position] = eval(expr, row)?;
         }
         if !columns.iter().zip(&values).all(|(&column, value)| self.schema.takes(column, value)) {

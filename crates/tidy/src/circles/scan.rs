@@ -40,7 +40,7 @@ const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "con
 
 /// Reads a file.
 pub(super) fn read(text: &str) -> Result<Content> {
-    let stream = TokenStream::from_str(text).map_err(|error| anyhow!("is not Rust: {error}"))?;
+    let stream = TokenStream::from_str(text).map_err(|error| anyhow!("the text is not Rust: {error}"))?;
     let mut content = Content::default();
     scan(stream, true, &mut content);
     Ok(content)

@@ -144,13 +144,13 @@ fn the_list_of_known_circles_only_shrinks() {
     assert_eq!(findings(&circle, "crates/x/src/a.rs\n").len(), 1);
     let gone = findings(&texts(&[root, a, ("b.rs", "pub struct B;")]), known);
     assert_eq!(gone.len(), 2, "{gone:?}");
-    assert!(gone[0].contains("a.rs: stands in no circle"), "{gone:?}");
+    assert!(gone[0].contains("a.rs: the file stands in no circle"), "{gone:?}");
 }
 
 #[test]
 fn broken_sources_are_findings() {
     let missing = findings(&texts(&[("lib.rs", "mod a;")]), "");
-    assert!(missing[0].contains("declares a, which has no file"), "{missing:?}");
+    assert!(missing[0].contains("declares the module a, which has no file"), "{missing:?}");
     let broken = findings(&texts(&[("lib.rs", "fn f( {")]), "");
     assert!(broken[0].contains("is not Rust"), "{broken:?}");
 }

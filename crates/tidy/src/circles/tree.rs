@@ -78,7 +78,8 @@ impl Tree {
             let below = format!("{folder}/{name}");
             let places = [format!("{below}.rs"), format!("{below}/mod.rs")];
             let path = places.iter().find(|path| files.contains_key(path.as_str()));
-            let path = path.with_context(|| format!("{file}: declares {name}, which has no file"))?;
+            let path = path
+                .with_context(|| format!("{file}: the file declares the module {name}, which has no file"))?;
             let content = scan::read(files[path.as_str()]).with_context(|| path.clone())?;
             let child = self.add(files, Some(index), path, &below, content)?;
             self.modules[index].children.insert(name, child);

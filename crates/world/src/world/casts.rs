@@ -74,7 +74,7 @@ where
         if listens {
             assert!(multicast_listeners.insert(life), "an address is listened to once");
         } else {
-            assert!(multicast_listeners.remove(&life), "what is ignored was listened to");
+            assert!(multicast_listeners.remove(&life), "only an address that is listened to is given up");
         }
     }
 

@@ -64,7 +64,7 @@ where
     /// Puts the copy of its disk back on `machine`, where no process may run.
     pub fn put_back(&mut self, machine: usize) {
         let slot = &mut self.machines[machine];
-        assert!(slot.process.is_none(), "a disk is put back under no process");
+        assert!(slot.process.is_none(), "a disk is put back only while no process runs on its machine");
         if let Some(disk) = &mut slot.disk {
             disk.put_back();
         }

@@ -438,7 +438,10 @@ where
                 return Ok(());
             }
         }
-        Err(Violation::new("quiet", format!("they still talk after {ROUNDS_MAX} rounds")))
+        Err(Violation::new(
+            "quiet",
+            format!("the processes still send messages to each other after {ROUNDS_MAX} rounds"),
+        ))
     }
 
     /// Delivers the messages and casts that are due at a process. Returns whether there were any.
@@ -482,7 +485,7 @@ where
                 return Ok(());
             }
         }
-        Err(Violation::new("quiet", format!("they want to be woken after {ROUNDS_MAX} rounds")))
+        Err(Violation::new("quiet", format!("the processes still ask to be woken after {ROUNDS_MAX} rounds")))
     }
 
     /// Advances time by `span`, and delivers every message when it is due.
@@ -519,7 +522,7 @@ fn pair(one: ProcessId, other: ProcessId) -> Direction {
     (one.min(other), one.max(other))
 }
 
-const BY_HAND: &str = "only a world by hand is moved by hand";
+const BY_HAND: &str = "only a world that was made for moves by hand can be moved by hand";
 
 /// Number of rounds after which processes that still talk are assumed to talk for ever.
 const ROUNDS_MAX: usize = 1000;

@@ -43,7 +43,7 @@ where
     ) -> Result<(), Violation> {
         let slot = &mut self.machines[machine];
         let Machine { process, chance, clock, slowness, tickets, life, disk, remote_durability, .. } = slot;
-        let process = process.as_mut().expect("only the living work");
+        let process = process.as_mut().expect("only a machine with a living process works");
         let me = self.lives[*life as usize].id;
         let life = *life;
         let now = clock.local(self.now);
@@ -147,7 +147,10 @@ where
             return Err(Violation::new("frame", what));
         }
         if outbox.longest_cast > CAST_BYTES_MAX {
-            return Err(Violation::new("cast", format!("{me} casts {} bytes at once", outbox.longest_cast)));
+            return Err(Violation::new(
+                "cast",
+                format!("{me} casts {} bytes in one datagram, which is too long", outbox.longest_cast),
+            ));
         }
         let slowness = *slowness;
         slot.tickets = outbox.tickets;
@@ -166,7 +169,7 @@ where
         if let Some(disk) = disk {
             disk.write(&records, collected, (self.now, remote_durability));
             sends = disk.release(sends).map_err(|peer| {
-                Violation::new("order of sending", format!("{me} sends to {peer} in another order"))
+                Violation::new("order of sending", format!("{me} sent messages to {peer} out of their order"))
             })?;
             self.sync_later(machine);
         } else if !records.is_empty() {

@@ -70,8 +70,8 @@ impl Round {
 
     fn print(&self, number: usize) {
         println!(
-            "run {number}: memory {:.0} messages/s, disk {:.0}, three bare journals {:.0}; alone p50 {:.0} and {:.0} µs, a sync \
-             {:.0} µs",
+            "run {number}: {:.0} messages/s in memory, {:.0} on disk, {:.0} that three bare journals could \
+             write; one message at a time p50 {:.0} µs in memory and {:.0} µs on disk, a sync {:.0} µs",
             self.memory.run.rate(),
             self.disk.run.rate(),
             self.bare_messages(),
@@ -116,8 +116,10 @@ impl DiskMeasurement {
     /// Returns the judgements of the disk, and whether all hold; `None` if the directory is on no disk.
     fn verdict(&self) -> (Vec<String>, Option<bool>) {
         if self.sync_p50_us < SYNC_LEAST_US {
-            let why =
-                format!("a sync takes {:.0} µs: this is no disk, so there is no verdict", self.sync_p50_us);
+            let why = format!(
+                "a sync takes {:.0} µs, too little for a real disk, so there is no verdict",
+                self.sync_p50_us
+            );
             return (vec![why], None);
         }
         let most = 1.3 * self.sync_p50_us + ALONE_US;
@@ -126,13 +128,15 @@ impl DiskMeasurement {
         let word = |holds| if holds { "holds" } else { "misses" };
         let verdict = vec![
             format!(
-                "{}: in flight {:.2} of memory, {:.2} of three bare journals",
+                "{}: with many messages in flight the disk has {:.2} of the rate in memory and {:.2} of \
+                 the rate of three bare journals",
                 word(many),
                 self.disk / self.memory,
                 self.disk / self.bare_messages
             ),
             format!(
-                "{}: alone {:.0} µs, at most 1.3 syncs and {ALONE_US:.0} µs = {most:.0} µs",
+                "{}: one message at a time takes {:.0} µs; the limit is 1.3 syncs and {ALONE_US:.0} µs = \
+                 {most:.0} µs",
                 word(alone),
                 self.disk_alone_p50_us
             ),

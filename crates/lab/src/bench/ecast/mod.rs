@@ -85,12 +85,15 @@ struct Received {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    ensure!(args.bytes >= routing::BODY_BYTES_MIN, "--bytes: at least {}", routing::BODY_BYTES_MIN);
+    ensure!(args.bytes >= routing::BODY_BYTES_MIN, "--bytes must be at least {}", routing::BODY_BYTES_MIN);
     ensure!(
         (1..=args.receivers).contains(&args.copies) && args.receivers <= RECEIVERS_MAX,
-        "--copies: between 1 and the receivers, of which there are at most {RECEIVERS_MAX}"
+        "--copies must be between 1 and --receivers, and --receivers at most {RECEIVERS_MAX}"
     );
-    ensure!(args.window > 0 && args.runs > 0 && args.routers > 0, "--window, --runs, --routers: at least 1");
+    ensure!(
+        args.window > 0 && args.runs > 0 && args.routers > 0,
+        "--window, --runs and --routers must be at least 1"
+    );
     if args.durable {
         return disk::run(&args);
     }
@@ -129,7 +132,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             "median: {rate:.0} messages/s, latency p50 {p50:.0} µs, p99 {p99:.0} µs, max {longest:.0} µs"
         );
         println!(
-            "processors, for each message at each of its receivers: {confirmation_us:.3} µs of all processes, {router_us:.3} µs of routers"
+            "processor time for each message at each of its receivers: {confirmation_us:.3} µs of all \
+             processes, of which {router_us:.3} µs of routers"
         );
         for (name, share) in shares {
             println!("  {name}: {share:.2} cores");
@@ -222,7 +226,7 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
         Child::start(String::from("load"), "ecast-process", &spec(ProcessPart::Load, 1001, &routers))?;
     load.line()?;
     // The load prints a line when its warm-up ends, and another when its run ends.
-    ensure!(load.line()? == "measuring", "the load did not start");
+    ensure!(load.line()? == "measuring", "the load process of the bench did not begin to measure");
     let routers = &processes[..args.routers];
     let written = || routers.iter().map(Child::disk_bytes).collect::<Result<Vec<u64>>>();
     let written_before = written()?;
@@ -231,14 +235,18 @@ fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
     let after: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
     let written = written_before.iter().zip(written()?).map(|(before, after)| after - before).max();
     let run: EcastRun = serde_json::from_str(&run).with_context(|| run.clone())?;
-    ensure!(run.outcomes_other == 0, "{} messages had another outcome than stable", run.outcomes_other);
+    ensure!(
+        run.outcomes_other == 0,
+        "{} messages ended with another outcome than stable",
+        run.outcomes_other
+    );
     let receivers = &mut processes[args.routers..];
     for (receiver, &destined) in receivers.iter_mut().zip(&run.destined) {
         receiver.tell("stop")?;
         let received: Received = serde_json::from_str(&receiver.line()?)?;
         if received.faults > 0 || received.delivered != destined {
             return Err(anyhow!(
-                "{}: {} delivered of {destined}, {} out of order or damaged",
+                "{} delivered {} of {destined} messages, {} of them out of order or damaged",
                 receiver.name,
                 received.delivered,
                 received.faults

@@ -104,7 +104,9 @@ pub(super) fn run(domain: DomainId, spec: Spec) -> Result<()> {
             seek(&spec, domain, &port, ReceiverCommand::Seeds);
             let mut word = String::new();
             std::io::stdin().lock().read_line(&mut word)?;
-            port.command(ReceiverCommand::Report).ok().context("the protocol thread ended")?;
+            port.command(ReceiverCommand::Report)
+                .ok()
+                .context("the protocol thread of a process of the bench has ended")?;
             say(&serde_json::to_string(&told.recv()?)?)
         }
         ProcessPart::Load => {
@@ -232,7 +234,7 @@ impl Protocol for Receiver {
         }
         let input = input.map(identity, |command| match command {
             ReceiverCommand::Seeds(seeds) => MemberCommand::Seeds(seeds),
-            ReceiverCommand::Report => unreachable!("answered above"),
+            ReceiverCommand::Report => unreachable!("a request for the report is answered before"),
         });
         drive(&mut self.member, &mut self.events, cx, input, out);
         for event in self.events.drain(..) {
@@ -306,7 +308,8 @@ impl Load {
             number: 0,
             outstanding: 0,
             key: 0,
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sound bounds"),
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
+                .expect("the bounds of the histogram are valid"),
             phase: LoadPhase::Joining,
             measured: 0,
             destined,

@@ -28,7 +28,7 @@ const SETTLED: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(args.members >= 2 && args.groups > 0, "--members: at least 2, --groups: at least 1");
+    ensure!(args.members >= 2 && args.groups > 0, "--members must be at least 2, and --groups at least 1");
     let (routers, addresses) = super::routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         member.tell("join")?;
     }
     for member in &mut members {
-        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        ensure!(member.line()? == "joined", "{} did not join its groups", member.name);
     }
     whole(&mut members, args.members)?;
     let joined = began.elapsed();
@@ -70,8 +70,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     println!(
-        "{} groups of {}: joined in {:.2} s; idle, a member takes {:.2} % of a core and a router {:.2} %; \
-         {:.0} ms after one member was killed all of the others had views without it",
+        "{} groups of {} members: joined in {:.2} s; while idle, a member takes {:.2} % of a core and a \
+         router {:.2} %; {:.0} ms after one member was killed, all other members had views without the \
+         killed one",
         args.groups,
         args.members,
         joined.as_secs_f64(),
@@ -135,17 +136,17 @@ pub(super) fn take_part(spec: &Spec, groups: usize) -> Result<()> {
             }
             ("until", size) => {
                 let (size, until): (usize, _) = (size.parse()?, Instant::now() + PATIENCE);
-                ensure!(size <= SIZE_MAX, "--members: at most {SIZE_MAX}");
+                ensure!(size <= SIZE_MAX, "--members must be at most {SIZE_MAX}");
                 let count = || SIZES[size].load(Ordering::Relaxed);
                 while count() < groups as u64 && Instant::now() < until {
                     thread::sleep(Duration::from_millis(1));
                 }
                 match count() {
                     all if all == groups as u64 => say("so it is")?,
-                    some => say(format_args!("{some} of {groups} groups have {size} members"))?,
+                    some => say(format_args!("only {some} of {groups} groups have {size} members"))?,
                 }
             }
-            _ => bail!("what is {line:?}?"),
+            _ => bail!("a process of the bench received the unknown command {line:?}"),
         }
     }
     Ok(())

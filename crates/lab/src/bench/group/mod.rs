@@ -150,16 +150,16 @@ struct GroupRun {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    ensure!(args.bytes >= process::BYTES_MIN, "--bytes: at least {}", process::BYTES_MIN);
-    ensure!((1..=args.members).contains(&args.senders), "--senders: between 1 and the members");
+    ensure!(args.bytes >= process::BYTES_MIN, "--bytes must be at least {}", process::BYTES_MIN);
+    ensure!((1..=args.members).contains(&args.senders), "--senders must be between 1 and --members");
     ensure!(
         !args.apart || args.members <= process::APART_MAX,
-        "--apart: at most {} members",
+        "--apart allows at most {} members",
         process::APART_MAX
     );
     ensure!(
         args.in_flight > 0 && args.runs > 0 && args.routers > 0,
-        "--in-flight, --runs, --routers: at least 1"
+        "--in-flight, --runs and --routers must be at least 1"
     );
     match args.what {
         Measure::Groups => return many::run(&args),
@@ -208,12 +208,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
             machine.latency(p50)
         );
         if let Some([p50, p99]) = elsewhere_us {
-            println!("applied elsewhere p50 {p50:.0} µs, p99 {p99:.0} µs");
+            println!("applied at other members after p50 {p50:.0} µs, p99 {p99:.0} µs");
         }
         if let Some(alone) = alone {
             println!(
-                "alone, medians: a soft send {:.0} ns (after a while {:.0} ns), a flush {:.0} µs, a query of all {:.0} µs, \
-                 a read {:.0} ns (after a query {:.0} ns)",
+                "medians with one operation at a time: a soft send {:.0} ns (after a pause {:.0} ns), a \
+                 flush {:.0} µs, a query of all members {:.0} µs, a read {:.0} ns (after a query {:.0} ns)",
                 alone.send_ns_p50,
                 alone.send_idle_ns_p50,
                 alone.flush_us_p50,
@@ -224,7 +224,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         if let Some([p50, _]) = elsewhere_alone_us {
             println!(
-                "a soft update alone applied elsewhere p50 {p50:.0} µs (scaled {:.0})",
+                "a soft update without others under way is applied at other members after p50 {p50:.0} µs \
+                 (scaled {:.0})",
                 machine.latency(p50)
             );
         }
@@ -233,7 +234,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         machine.print();
         if let Some(alone) = ecast_alone_us {
-            println!("bench ecast --window 1: {alone:.0} µs");
+            println!("for comparison, `quorate bench ecast --window 1`: {alone:.0} µs");
         }
     }
     Ok(())
@@ -272,7 +273,7 @@ fn one_run(args: &Args) -> Result<GroupRun> {
         let part = if number <= args.senders { MemberPart::Sender } else { MemberPart::Listener };
         let mut member =
             Child::start(format!("member-{number}"), "group-process", &spec(args, part, number, &routers))?;
-        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        ensure!(member.line()? == "joined", "{} did not join its group", member.name);
         processes.push(member);
     }
     for member in &mut processes[args.routers..] {
@@ -284,8 +285,12 @@ fn one_run(args: &Args) -> Result<GroupRun> {
     thread::sleep(Duration::from_secs_f64(args.seconds));
     let (after, cpu_after) = look(&mut processes, args.routers)?;
     let seconds = began.elapsed().as_secs_f64();
-    let least =
-        before.iter().zip(&after).map(|(before, after)| after - before).min().context("no members")?;
+    let least = before
+        .iter()
+        .zip(&after)
+        .map(|(before, after)| after - before)
+        .min()
+        .context("the bench has no members")?;
     let mut sent = 0;
     for member in &mut processes[args.routers..] {
         sent += member.ask("stop")?.parse::<u64>()?;
@@ -295,7 +300,7 @@ fn one_run(args: &Args) -> Result<GroupRun> {
         let summary: Summary = serde_json::from_str(&member.ask(&format!("until {sent}"))?)?;
         ensure!(
             summary.applied == sent && summary.faults == 0,
-            "{}: {} applied of {sent}, {} out of order or damaged",
+            "{} applied {} of {sent} updates, {} of them out of order or damaged",
             member.name,
             summary.applied,
             summary.faults
@@ -304,9 +309,9 @@ fn one_run(args: &Args) -> Result<GroupRun> {
     }
     ensure!(
         args.what == Measure::Soft || summaries.windows(2).all(|pair| pair[0].print == pair[1].print),
-        "members applied in different orders"
+        "members applied the ordered updates in different orders"
     );
-    let latency_us = summaries[0].latency_us.context("the first member sends")?;
+    let latency_us = summaries[0].latency_us.context("the first member, which sends, reported no latency")?;
     let alone = summaries[0].alone;
     // The slowest member counts.
     let last = |of: fn(&Summary) -> Option<[f64; 2]>| {

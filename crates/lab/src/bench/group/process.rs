@@ -196,7 +196,7 @@ pub(super) struct Applied {
 impl Applied {
     pub(super) fn new() -> Applied {
         let [elsewhere, elsewhere_alone] =
-            [(); 2].map(|()| Histogram::new(3).expect("three figures are few"));
+            [(); 2].map(|()| Histogram::new(3).expect("a histogram may have three significant figures"));
         Applied {
             count: Arc::default(),
             last: BTreeMap::new(),
@@ -230,7 +230,7 @@ impl Replica for Applied {
         *last = update.number;
         if update.at > 0 && !origin.own {
             let elsewhere = if update.alone { &mut self.elsewhere_alone } else { &mut self.elsewhere };
-            elsewhere.record(nanos() - update.at).expect("it resizes itself");
+            elsewhere.record(nanos() - update.at).expect("the histogram grows as needed");
         }
         self.print =
             self.print.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(update.sender << 48 | update.number);
@@ -287,8 +287,9 @@ fn take_part(spec: &Spec) -> Result<()> {
                 let sent = match sending.take() {
                     None => 0,
                     Some(sending) => {
-                        let (sent, latency, alone) =
-                            sending.join().map_err(|_| anyhow!("the sender panicked"))??;
+                        let (sent, latency, alone) = sending
+                            .join()
+                            .map_err(|_| anyhow!("the sending thread of a member panicked"))??;
                         figures = Some((latency, alone));
                         sent
                     }
@@ -313,7 +314,7 @@ fn take_part(spec: &Spec) -> Result<()> {
                 })?;
                 say(serde_json::to_string(&summary)?)?;
             }
-            _ => bail!("what is {line:?}?"),
+            _ => bail!("a process of the bench received the unknown command {line:?}"),
         }
     }
     Ok(())
@@ -341,7 +342,7 @@ fn send(
         let stopping = stop.load(Ordering::Relaxed);
         if stopping || under_way.len() >= in_flight {
             let Some((began, oldest)) = under_way.pop_front() else { break };
-            oldest.wait().context("a send")?;
+            oldest.wait().context("a send of a member failed")?;
             if let Some(began) = began {
                 latency.record(u64::try_from(began.elapsed().as_nanos())?)?;
             }
@@ -354,7 +355,7 @@ fn send(
             Measure::Ordered => member.ordered_send(update),
             Measure::Safe => member.safe_send(update),
             Measure::Groups | Measure::View | Measure::Stack | Measure::State | Measure::Series => {
-                bail!("these have senders of their own")
+                bail!("this measurement does not use the common sender")
             }
         };
         let timed = in_flight == 1 || sent.is_multiple_of(TIMED);
@@ -371,10 +372,11 @@ fn alone(member: &Member<Applied>, sender: u64, bytes: usize, sent: &mut u64) ->
         *sent += 1;
         MemberUpdate::new(sender, *sent, bytes)
     };
-    let mut times: [Histogram<u64>; 6] = [(); 6].map(|()| Histogram::new(3).expect("three figures are few"));
+    let mut times: [Histogram<u64>; 6] =
+        [(); 6].map(|()| Histogram::new(3).expect("a histogram may have three significant figures"));
     let [stream, idle, flush, query, read, read_idle] = &mut times;
     let took = |of: &mut Histogram<u64>, began: Instant| {
-        of.record(began.elapsed().as_nanos() as u64).expect("it resizes itself")
+        of.record(began.elapsed().as_nanos() as u64).expect("the histogram grows as needed")
     };
     for _ in 0..ROUNDS {
         let update = next();

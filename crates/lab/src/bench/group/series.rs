@@ -34,26 +34,27 @@ struct SeriesLatency {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(!args.series.contains(&0), "--series: at least 1");
+    ensure!(!args.series.contains(&0), "--series must be at least 1");
     let before = Machine::measure(1.0)?;
     let (_routers, addresses) = super::routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
         let spec = super::spec(args, MemberPart::Series, number, &addresses);
         let mut member = Child::start(format!("member-{number}"), "group-process", &spec)?;
-        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        ensure!(member.line()? == "joined", "{} did not join its group", member.name);
         members.push(member);
     }
     let mut rows = Vec::new();
     for sends in &args.series {
         let said = members[0].ask(&format!("series {sends}"))?;
-        let row: SeriesLatency =
-            serde_json::from_str(&said).with_context(|| format!("series of {sends}: {said}"))?;
+        let row: SeriesLatency = serde_json::from_str(&said)
+            .with_context(|| format!("cannot read the report of a series of {sends} sends: {said}"))?;
         if !args.json {
             let SeriesLatency { sends, flushed_us, one_by_one_us, together_us } = row;
             println!(
-                "{sends} soft sends and a flush {flushed_us:.0} µs; safe one by one {one_by_one_us:.0} µs ({:.1} times), \
-                 together {together_us:.0} µs ({:.1} times)",
+                "{sends} soft sends and a flush take {flushed_us:.0} µs; as many safe sends take \
+                 {one_by_one_us:.0} µs one by one ({:.1} times), and {together_us:.0} µs together ({:.1} \
+                 times)",
                 one_by_one_us / flushed_us,
                 together_us / flushed_us
             );
@@ -64,7 +65,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let sent = args.series.iter().sum::<usize>() * ROUNDS * 3;
     for member in &mut members {
         let said = member.ask("applied")?;
-        ensure!(said == format!("{sent} 0"), "{}: {said} (applied, faults), of {sent}", member.name);
+        ensure!(
+            said == format!("{sent} 0"),
+            "{} reports {said} (applied updates, faults), but {sent} updates were sent",
+            member.name
+        );
     }
     let machine = before.mean(&Machine::measure(1.0)?);
     if args.json {
@@ -95,14 +100,15 @@ pub(super) fn take_part(spec: &Spec) -> Result<()> {
             ("applied", _) => {
                 say(member.read(|applied| format!("{} {}", applied.count(), applied.faults()))?)?
             }
-            _ => bail!("what is {line:?}?"),
+            _ => bail!("a process of the bench received the unknown command {line:?}"),
         }
     }
     Ok(())
 }
 
 fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64) -> Result<SeriesLatency> {
-    let mut times: [Histogram<u64>; 3] = [(); 3].map(|()| Histogram::new(3).expect("three figures are few"));
+    let mut times: [Histogram<u64>; 3] =
+        [(); 3].map(|()| Histogram::new(3).expect("a histogram may have three significant figures"));
     let mut series = || -> Vec<MemberUpdate> {
         (0..sends)
             .map(|_| {
@@ -112,7 +118,7 @@ fn measure(member: &Member<Applied>, bytes: usize, sends: usize, sent: &mut u64)
             .collect()
     };
     let took = |of: &mut Histogram<u64>, began: Instant| {
-        of.record(began.elapsed().as_nanos() as u64).expect("it resizes itself");
+        of.record(began.elapsed().as_nanos() as u64).expect("the histogram grows as needed");
     };
     for _ in 0..ROUNDS {
         let [flushed, one_by_one, together] = &mut times;

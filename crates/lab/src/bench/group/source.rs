@@ -90,7 +90,7 @@ impl GroupBench {
             self.processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
         }
         for process in &mut self.processes[there..] {
-            ensure!(process.line()? == "joined", "{} did not join", process.name);
+            ensure!(process.line()? == "joined", "{} did not join its group", process.name);
         }
         let members = self.members();
         for process in &mut self.processes {
@@ -146,8 +146,8 @@ impl GroupBench {
     fn run(&mut self, work: Operations) -> Result<Vec<Operation>> {
         let asked = format!("work {}", serde_json::to_string(&work)?);
         let said = self.processes[0].ask(&asked)?;
-        let mut done: Vec<Operation> =
-            serde_json::from_str(&said).with_context(|| format!("{work:?}: {said}"))?;
+        let mut done: Vec<Operation> = serde_json::from_str(&said)
+            .with_context(|| format!("cannot read the report of the first process on {work:?}: {said}"))?;
         if matches!(work, Operations::Queries) {
             return Ok(done);
         }
@@ -219,11 +219,15 @@ fn watcher(seen: &Arc<Mutex<MemberUpdates>>) -> Handlers<(), NumberedUpdate, (),
     let (applies, views) = (seen.clone(), seen.clone());
     Handlers::new("source/1", ())
         .update(move |(), (number, _): NumberedUpdate, _: &Origin| {
-            applies.lock().expect("nobody panics with it").applied.push((number, nanos()));
+            applies
+                .lock()
+                .expect("no thread panics while it holds this lock")
+                .applied
+                .push((number, nanos()));
         })
         .query(|(), (), _| Answer::Now(()))
         .view(move |(), view: &View| {
-            views.lock().expect("nobody panics with it").size = view.members.len();
+            views.lock().expect("no thread panics while it holds this lock").size = view.members.len();
         })
 }
 
@@ -235,8 +239,11 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
     let wait_until = |is: &dyn Fn(&MemberUpdates) -> bool| -> Result<()> {
         let until = Instant::now() + PATIENCE;
         for seen in &seen {
-            while !is(&seen.lock().expect("nobody panics with it")) {
-                ensure!(Instant::now() < until, "not in {PATIENCE:?}");
+            while !is(&seen.lock().expect("no thread panics while it holds this lock")) {
+                ensure!(
+                    Instant::now() < until,
+                    "a member of the bench did not come to the awaited state within {PATIENCE:?}"
+                );
                 thread::sleep(Duration::from_millis(1));
             }
         }
@@ -260,11 +267,13 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
                 wait_until(&|seen| seen.applied.len() >= OPERATIONS)?;
                 let mut last = vec![0; OPERATIONS];
                 for seen in &seen {
-                    let applied = mem::take(&mut seen.lock().expect("nobody panics with it").applied);
+                    let applied = mem::take(
+                        &mut seen.lock().expect("no thread panics while it holds this lock").applied,
+                    );
                     let numbers = applied.iter().map(|(number, _)| *number);
                     ensure!(
                         numbers.eq(first..first + OPERATIONS as u64),
-                        "updates are lost, doubled or out of order"
+                        "a member applied updates that are lost, doubled or out of order"
                     );
                     for (last, (_, at)) in last.iter_mut().zip(applied) {
                         *last = at.max(*last);
@@ -272,7 +281,7 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
                 }
                 say(serde_json::to_string(&last)?)?;
             }
-            _ => bail!("what is {line:?}?"),
+            _ => bail!("a process of the bench received the unknown command {line:?}"),
         }
     }
     Ok(())
@@ -316,7 +325,7 @@ fn perform(member: &Sender, work: Operations, bytes: usize, sent: &mut u64) -> R
             for _ in 0..OPERATIONS {
                 timed(&mut || {
                     let told = member.query((), Want::All).deadline(PATIENCE).wait()?;
-                    ensure!(told.complete, "members did not reply: {:?}", told.missing);
+                    ensure!(told.complete, "these members did not reply to a query: {:?}", told.missing);
                     Ok(())
                 })?;
             }

@@ -37,15 +37,16 @@ struct StackLatency {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(args.processes > 0 && !args.stack.is_empty(), "--processes, --stack: at least 1");
+    ensure!(args.processes > 0 && !args.stack.is_empty(), "--processes and --stack must be at least 1");
     let mut rows: Vec<StackLatency> = Vec::new();
     for each in &args.stack {
-        let row = row(args, *each).with_context(|| format!("{each} in each process"))?;
+        let row = row(args, *each).with_context(|| format!("{each} members in each process"))?;
         if !args.json {
             let StackLatency { members, p50_us, p99_us } = row;
             let ratio = p50_us / rows.first().map_or(p50_us, |first| first.p50_us);
             println!(
-                "{members} members in {} processes: at the last of them after {p50_us:.0} us, p99 {p99_us:.0}; {ratio:.2} of the first",
+                "{members} members in {} processes: an update is at the last member after p50 {p50_us:.0} \
+                 us, p99 {p99_us:.0} us; {ratio:.2} times the first row",
                 args.processes
             );
         }
@@ -77,7 +78,7 @@ fn row(args: &Args, each: usize) -> Result<StackLatency> {
         processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
     }
     for process in &mut processes {
-        ensure!(process.line()? == "joined", "{} did not join", process.name);
+        ensure!(process.line()? == "joined", "{} did not join its group", process.name);
     }
     for word in [format!("until {members}"), String::from("send"), String::from("applied")] {
         // Only the first process sends; all processes answer the other words.
@@ -98,7 +99,7 @@ fn row(args: &Args, each: usize) -> Result<StackLatency> {
         let said = process.line()?;
         let took: Vec<u64> =
             serde_json::from_str(&said).with_context(|| format!("{}: {said}", process.name))?;
-        ensure!(took.len() == UPDATES, "{}: {} of {UPDATES} updates", process.name, took.len());
+        ensure!(took.len() == UPDATES, "{} applied {} of {UPDATES} updates", process.name, took.len());
         for (last, took) in last.iter_mut().zip(took) {
             *last = took.max(*last);
         }
@@ -121,7 +122,7 @@ impl Watch for Times {
     type Update = u64;
 
     fn apply(&mut self, sent: u64, _: &Origin) {
-        self.took.lock().expect("nobody panics with it").push(nanos() - sent);
+        self.took.lock().expect("no thread panics while it holds this lock").push(nanos() - sent);
     }
 
     fn view(&mut self, view: &View) {
@@ -137,7 +138,10 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
         let until = Instant::now() + PATIENCE;
         for member in &all {
             while !member.read(|watcher| what(&watcher.0))? {
-                ensure!(Instant::now() < until, "not in {PATIENCE:?}");
+                ensure!(
+                    Instant::now() < until,
+                    "a member of the bench did not come to the awaited state within {PATIENCE:?}"
+                );
                 thread::sleep(Duration::from_millis(5));
             }
         }
@@ -159,18 +163,20 @@ pub(super) fn take_part(spec: &Spec, members: usize) -> Result<()> {
                 say("so it is")?;
             }
             ("applied", _) => {
-                wait_until(&|times| times.took.lock().expect("nobody panics with it").len() == UPDATES)?;
+                wait_until(&|times| {
+                    times.took.lock().expect("no thread panics while it holds this lock").len() == UPDATES
+                })?;
                 let mut last = vec![0; UPDATES];
                 for member in &all {
                     let took = member.read(|watcher| watcher.0.took.clone())?;
-                    let took = took.lock().expect("nobody panics with it");
+                    let took = took.lock().expect("no thread panics while it holds this lock");
                     for (last, took) in last.iter_mut().zip(took.iter()) {
                         *last = (*took).max(*last);
                     }
                 }
                 say(serde_json::to_string(&last)?)?;
             }
-            _ => bail!("what is {line:?}?"),
+            _ => bail!("a process of the bench received the unknown command {line:?}"),
         }
     }
     Ok(())

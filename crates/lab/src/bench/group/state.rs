@@ -50,7 +50,7 @@ struct UpdateCounters {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(args.members >= 2, "--members: at least 2");
+    ensure!(args.members >= 2, "--members must be at least 2");
     let (_routers, addresses) = super::routers(args)?;
     let start = |number: usize| {
         let part = MemberPart::State { bytes: args.state_bytes, rate: args.rate / args.senders as u64 };
@@ -63,11 +63,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut members = Vec::new();
     for number in 1..=args.members {
         let mut member = start(number)?;
-        ensure!(member.line()? == "joined", "{} did not join", member.name);
+        ensure!(member.line()? == "joined", "{} did not join its group", member.name);
         members.push(member);
     }
     for member in &mut members[..args.senders] {
-        ensure!(member.ask("begin")? == "begun", "{} did not begin", member.name);
+        ensure!(member.ask("begin")? == "begun", "{} did not begin to send", member.name);
     }
     thread::sleep(SETTLING);
     seen(&mut members)?;
@@ -75,11 +75,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let before = seen(&mut members)?;
     let began = Instant::now();
     let mut joiner = start(args.members + 1)?;
-    ensure!(joiner.line()? == "joined", "the joiner did not join");
+    ensure!(joiner.line()? == "joined", "the joining member did not join the group");
     let joined = began.elapsed();
     let during = seen(&mut members)?;
     for member in &mut members[..args.senders] {
-        ensure!(member.ask("stop")? == "stopped", "{} did not stop", member.name);
+        ensure!(member.ask("stop")? == "stopped", "{} did not stop sending", member.name);
     }
     let most =
         |all: &[UpdateCounters], of: fn(&UpdateCounters) -> f64| all.iter().map(of).fold(0.0, f64::max);
@@ -98,8 +98,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     println!(
-        "{} MB to a joiner in {:.1} s beside {:.0} updates/s ({:.0} meanwhile): applied elsewhere p99 {:.0} us before, {:.0} meanwhile \
-         ({:.1} times); the longest flush {flush:.1} ms, the longest time without an update applied {gap:.1} ms",
+        "a member with a state of {} MB joined in {:.1} s, with {:.0} updates/s before and {:.0} updates/s \
+         during the join; updates were applied at other members after p99 {:.0} us before and {:.0} us \
+         during the join ({:.1} times); the longest flush took {flush:.1} ms, the longest time without an \
+         applied update was {gap:.1} ms",
         args.state_bytes / 1_000_000,
         joined.as_secs_f64(),
         rates[0],
@@ -132,7 +134,7 @@ struct UpdateWindow {
 
 impl UpdateWindow {
     fn new() -> UpdateWindow {
-        let elsewhere = Histogram::new(3).expect("three figures are few");
+        let elsewhere = Histogram::new(3).expect("a histogram may have three significant figures");
         UpdateWindow { applied: 0, elsewhere, last: nanos(), gap: 0 }
     }
 }
@@ -151,13 +153,14 @@ impl Replica for Large {
     type Reply = ();
 
     fn apply(&mut self, (sent, _): (u64, String), origin: &Origin) {
-        let (now, mut window) = (nanos(), self.window.lock().expect("nobody panics with it"));
+        let (now, mut window) =
+            (nanos(), self.window.lock().expect("no thread panics while it holds this lock"));
         window.applied += 1;
         // A new window may have begun since.
         window.gap = window.gap.max(now.saturating_sub(window.last));
         window.last = now;
         if !origin.own {
-            window.elsewhere.record(now - sent).expect("it resizes itself");
+            window.elsewhere.record(now - sent).expect("the histogram grows as needed");
         }
     }
 
@@ -179,7 +182,7 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
     // The first member has the state; others get it.
     let bytes = if spec.number == 1 { vec![7; bytes] } else { Vec::new() };
     let large = Large { bytes: bytes.into(), window: Arc::new(Mutex::new(UpdateWindow::new())) };
-    let member = node.group("state").join(large).wait().context("joining")?;
+    let member = node.group("state").join(large).wait().context("a member could not join its group")?;
     say("joined")?;
     let window = member.read(|large| large.window.clone())?;
     let (stop, flushed) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Duration::ZERO)));
@@ -196,10 +199,11 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
             }
             "seen" => {
                 let window = std::mem::replace(
-                    &mut *window.lock().expect("nobody panics with it"),
+                    &mut *window.lock().expect("no thread panics while it holds this lock"),
                     UpdateWindow::new(),
                 );
-                let flush = std::mem::take(&mut *flushed.lock().expect("nobody panics with it"));
+                let flush =
+                    std::mem::take(&mut *flushed.lock().expect("no thread panics while it holds this lock"));
                 let at = |quantile| window.elsewhere.value_at_quantile(quantile) as f64 / 1e3;
                 let seen = UpdateCounters {
                     applied: window.applied,
@@ -213,11 +217,11 @@ pub(super) fn take_part(spec: &Spec, bytes: usize, rate: u64) -> Result<()> {
             "stop" => {
                 stop.store(true, Ordering::Relaxed);
                 for thread in threads.drain(..) {
-                    thread.join().map_err(|_| anyhow!("a sender panicked"))??;
+                    thread.join().map_err(|_| anyhow!("a sending thread of a member panicked"))??;
                 }
                 say("stopped")?;
             }
-            word => bail!("what is {word:?}?"),
+            word => bail!("a process of the bench received the unknown command {word:?}"),
         }
     }
     Ok(())
@@ -244,7 +248,7 @@ fn flush(member: &Member<Large>, longest: &Mutex<Duration>, stop: &AtomicBool) -
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         member.flush().wait()?;
-        let mut longest = longest.lock().expect("nobody panics with it");
+        let mut longest = longest.lock().expect("no thread panics while it holds this lock");
         *longest = longest.max(began.elapsed());
         drop(longest);
         thread::sleep(Duration::from_millis(2));

@@ -55,7 +55,7 @@ struct Cost {
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(
         args.processes >= 2 && args.kills > 0 && args.members.is_multiple_of(args.processes),
-        "--processes: at least 2, --kills: at least 1, --members: a multiple of --processes"
+        "--processes must be at least 2, --kills at least 1, and --members a multiple of --processes"
     );
     let (_routers, addresses) = super::routers(args)?;
     let each = args.members / args.processes;
@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     };
     let mut processes = (1..=args.processes).map(start).collect::<Result<Vec<_>>>()?;
     for process in &mut processes {
-        ensure!(process.line()? == "joined", "{} did not join", process.name);
+        ensure!(process.line()? == "joined", "{} did not join its group", process.name);
     }
     views(&mut processes, args.members)?;
     let mut costs = Vec::with_capacity(args.kills);
@@ -77,9 +77,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
         drop(processes.remove(victim));
         let mut seen = views(&mut processes, args.members - each)?;
         seen.retain(|view| view.at > killed);
-        let heard = seen.iter().map(|view| view.at - view.waited).min().context("no view")?;
-        let last = seen.iter().map(|view| view.at).max().context("no view")?;
-        let blocked = seen.iter().map(|view| view.waited).max().context("no view")?;
+        let heard =
+            seen.iter().map(|view| view.at - view.waited).min().context("no member reported a view")?;
+        let last = seen.iter().map(|view| view.at).max().context("no member reported a view")?;
+        let blocked = seen.iter().map(|view| view.waited).max().context("no member reported a view")?;
         let millis = |nanos: u64| nanos as f64 / 1e6;
         costs.push(Cost {
             suspected: millis(heard.saturating_sub(killed)),
@@ -87,14 +88,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
             blocked: millis(blocked),
         });
         let mut process = start(victim + 1)?;
-        ensure!(process.line()? == "joined", "{} did not join", process.name);
+        ensure!(process.line()? == "joined", "{} did not join its group", process.name);
         processes.insert(victim, process);
         views(&mut processes, args.members)?;
     }
     let mut applied = 0;
     for process in &mut processes {
         let (count, faults) = serde_json::from_str::<(u64, u64)>(&process.ask("stop")?)?;
-        ensure!(faults == 0, "{}: {faults} updates out of the order of their sender", process.name);
+        ensure!(faults == 0, "{} applied {faults} updates out of the order of their sender", process.name);
         applied += count;
     }
     let of = |figure: fn(&Cost) -> f64| {
@@ -168,7 +169,7 @@ impl Watch for Views {
 
     fn view(&mut self, view: &View) {
         let began = Began { size: view.members.len(), at: nanos(), waited: view.waited.as_nanos() as u64 };
-        self.views.lock().expect("nobody panics with it").push(began);
+        self.views.lock().expect("no thread panics while it holds this lock").push(began);
     }
 }
 
@@ -195,11 +196,11 @@ pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
                     say(serde_json::to_string(&(applied, faults))?)?;
                     break;
                 }
-                _ => bail!("what is {line:?}?"),
+                _ => bail!("a process of the bench received the unknown command {line:?}"),
             }
         }
         stop.store(true, Ordering::Relaxed);
-        sending.join().map_err(|_| anyhow!("the sender panicked"))?
+        sending.join().map_err(|_| anyhow!("the sending thread of a member panicked"))?
     })
 }
 
@@ -207,18 +208,19 @@ pub(super) fn take_part(spec: &Spec, members: usize, rate: u64) -> Result<()> {
 fn until(views: &[Arc<Mutex<Vec<Began>>>], size: usize) -> Result<String> {
     let until = Instant::now() + PATIENCE;
     for views in views {
-        let last = || views.lock().expect("nobody panics with it").last().map(|view| view.size);
+        let last =
+            || views.lock().expect("no thread panics while it holds this lock").last().map(|view| view.size);
         while last() != Some(size) {
             if Instant::now() > until {
-                return Ok(format!("the last view has {:?} members, not {size}", last()));
+                return Ok(format!("the last view of a member has {:?} members instead of {size}", last()));
             }
             thread::sleep(Duration::from_millis(1));
         }
     }
     let mut all = Vec::new();
     for views in views {
-        let mut views = views.lock().expect("nobody panics with it");
-        let last = *views.last().context("no view")?;
+        let mut views = views.lock().expect("no thread panics while it holds this lock");
+        let last = *views.last().context("no member reported a view")?;
         all.append(&mut views);
         // The next call looks at the last view again.
         views.push(last);

@@ -57,7 +57,7 @@ pub(super) fn joined<O: Object>(
     let threads = tokio::runtime::Builder::new_current_thread().build()?;
     threads.block_on(async {
         while let Some(joined) = joining.next().await {
-            members.push(joined.context("joining")?);
+            members.push(joined.context("a member could not join its group")?);
         }
         Ok(members)
     })

@@ -64,7 +64,11 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
         cluster.start(false)?;
         for begun in &cluster.begun {
             let Begun { process, recovered, damage, .. } = begun;
-            ensure!(*recovered, "{process} did not go on from its disk after kill {kill}: {damage:?}");
+            ensure!(
+                *recovered,
+                "router {process} did not go on from its disk after kill {kill}; the damage of its journal \
+                 is {damage:?}"
+            );
         }
     }
     cluster.load(0)?;
@@ -77,9 +81,15 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     rot(&cluster.directory(ROUTERS))?;
     cluster.start(false)?;
     let found = cluster.begun[2].clone();
-    let damage = found.damage.context("the rot was not found")?;
-    ensure!(found.process != old && !found.recovered, "a router with a damaged journal went on as {old}");
-    ensure!(cluster.begun[..2].iter().all(|it| it.recovered), "the other two go on");
+    let damage = found.damage.context("a router did not find the rot in its journal")?;
+    ensure!(
+        found.process != old && !found.recovered,
+        "the router with a damaged journal went on as process {old}, but must become another process"
+    );
+    ensure!(
+        cluster.begun[..2].iter().all(|it| it.recovered),
+        "the two routers without rot did not go on from their disks"
+    );
     cluster.settled()?;
     cluster.load(IN_FLIGHT)?;
     cluster.acknowledges()?;
@@ -98,8 +108,11 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
         println!(
             "{kills} times all {ROUTERS} routers were killed at once, with {IN_FLIGHT} values of each under way"
         );
-        println!("{acknowledged} values were acknowledged, and none was lost");
-        println!("rot: {damage}; the router came back as another process and was let in");
+        println!("{acknowledged} values were acknowledged, and none of these values was lost");
+        println!(
+            "a router found rot in its journal ({damage}), came back as another process, and became a \
+             member again"
+        );
     }
     Ok(())
 }
@@ -171,7 +184,7 @@ impl Cluster<'_> {
     /// Waits until each router has an acknowledged value of this life: then it has learned all earlier ones.
     fn acknowledges(&mut self) -> Result<()> {
         let authors: Vec<u64> = self.begun.iter().map(|begun| begun.author).collect();
-        wait_until("every router has something acknowledged", || {
+        wait_until("every router has an acknowledged value", || {
             self.reports()?;
             Ok(authors.iter().all(|author| self.acknowledged.contains_key(author)).then_some(()))
         })
@@ -180,7 +193,7 @@ impl Cluster<'_> {
     /// Waits until all routers are members and have learned the same log, to its end.
     fn settled(&mut self) -> Result<()> {
         let mut last = Vec::new();
-        let met = wait_until("all routers are members and know the same", || {
+        let met = wait_until("all routers are members and have learned the same log", || {
             let reports = self.reports()?;
             let processes: BTreeSet<&str> = reports.iter().map(|report| &report.process[..]).collect();
             let met = reports.iter().all(|report| {
@@ -188,7 +201,7 @@ impl Cluster<'_> {
                 members == processes && report.slot == reports[0].slot && report.slot == report.last
             }) && reports.iter().any(|report| report.leads);
             if met && reports.iter().any(|report| report.values != reports[0].values) {
-                bail!("routers disagree about what is in the log up to slot {}", reports[0].slot);
+                bail!("routers have learned different values up to slot {}", reports[0].slot);
             }
             last = reports;
             Ok(met.then_some(()))
@@ -208,7 +221,8 @@ impl Cluster<'_> {
                 let there = report.values.get(author).copied().unwrap_or(0);
                 ensure!(
                     there >= *number,
-                    "lost: {number} values of author {author} were acknowledged, and {} has {there}",
+                    "acknowledged values are lost: {number} values of author {author} were acknowledged, \
+                     but router {} has only {there}",
                     report.process
                 );
             }
@@ -228,7 +242,7 @@ fn rot(directory: &Path) -> Result<()> {
         fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     segments.retain(|path| path.extension().is_some_and(|extension| extension == "segment"));
     segments.sort();
-    let oldest = segments.first().context("there is a journal")?;
+    let oldest = segments.first().context("the directory of a router has no segment of a journal")?;
     let mut bytes = fs::read(oldest)?;
     // The byte lies after the segment's header of 80 bytes and the record's head.
     bytes[80 + 33] ^= 1;

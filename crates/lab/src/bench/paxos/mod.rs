@@ -65,8 +65,11 @@ pub(super) const SYNC_LEAST_US: f64 = 50.0;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    ensure!(args.bytes >= replica::VALUE_BYTES_MIN, "--bytes: at least {}", replica::VALUE_BYTES_MIN);
-    ensure!(args.in_flight.iter().all(|it| (1..=1 << 16).contains(it)), "--in-flight: between 1 and 65536");
+    ensure!(args.bytes >= replica::VALUE_BYTES_MIN, "--bytes must be at least {}", replica::VALUE_BYTES_MIN);
+    ensure!(
+        args.in_flight.iter().all(|it| (1..=1 << 16).contains(it)),
+        "--in-flight must be between 1 and 65536"
+    );
     let base = args.directory.clone().unwrap_or_else(env::temp_dir);
     let place = Scratch::new(&base, "paxos")?;
     match args.kills {
@@ -81,7 +84,8 @@ pub(super) struct Scratch(pub(super) PathBuf);
 impl Scratch {
     pub(super) fn new(base: &Path, bench: &str) -> Result<Scratch> {
         let path = base.join(format!("quorate-bench-{bench}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).with_context(|| format!("cannot use {}", base.display()))?;
+        std::fs::create_dir_all(&path)
+            .with_context(|| format!("cannot create a directory for the bench in {}", base.display()))?;
         Ok(Scratch(path))
     }
 }
@@ -185,18 +189,26 @@ impl Pair {
     /// Returns the judgement of the run and whether it holds; `None` if the directory is on no disk.
     fn verdict(&self) -> (String, Option<bool>) {
         if self.sync_p50 < SYNC_LEAST_US {
-            let why =
-                format!("a sync takes {:.0} µs: this is no disk, so there is no verdict", self.sync_p50);
+            let why = format!(
+                "a sync takes {:.0} µs, too little for a real disk, so there is no verdict",
+                self.sync_p50
+            );
             return (why, None);
         }
         if self.in_flight == 1 {
             let most = 1.3 * self.sync_p50 + 100.0;
             let p50 = self.disk.report.p50_us;
-            return (format!("p50 {p50:.0} µs of at most 1.3 syncs + 100 = {most:.0} µs"), Some(p50 <= most));
+            return (
+                format!(
+                    "one value at a time takes p50 {p50:.0} µs; the limit is 1.3 syncs + 100 µs = {most:.0} µs"
+                ),
+                Some(p50 <= most),
+            );
         }
         let least = 0.7 * self.memory.rate().min(self.bare_values());
         let says = format!(
-            "{:.2} of memory, {:.2} of three bare journals ({:.0} MB/s each)",
+            "the disk has {:.2} of the rate in memory and {:.2} of the rate of three bare journals ({:.0} \
+             MB/s each)",
             self.disk.rate() / self.memory.rate(),
             self.disk.rate() / self.bare_values(),
             self.bare_rate / 1e6
@@ -214,7 +226,7 @@ impl Pair {
     }
 
     fn print(&self) {
-        println!("{} in flight", self.in_flight);
+        println!("{} values in flight", self.in_flight);
         self.memory.print("memory");
         self.disk.print("disk");
         let (says, holds) = self.verdict();
@@ -255,7 +267,8 @@ impl Spawned {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().context("no pipe")?);
+        let stdout =
+            BufReader::new(child.stdout.take().context("a process that the bench starts has no pipes")?);
         let (tell, lines) = unbounded();
         // The thread reads the output to its end, also after the process was killed.
         thread::spawn(move || {
@@ -269,7 +282,7 @@ impl Spawned {
     }
 
     fn tell(&mut self, word: &str) -> Result<()> {
-        let stdin = self.stdin.as_mut().context("its pipe is closed")?;
+        let stdin = self.stdin.as_mut().context("the input of a process of the bench is closed")?;
         writeln!(stdin, "{word}")?;
         Ok(stdin.flush()?)
     }
@@ -277,8 +290,10 @@ impl Spawned {
     fn line(&self) -> Result<String> {
         match self.lines.recv_timeout(PATIENCE) {
             Ok(line) => Ok(line),
-            Err(RecvTimeoutError::Timeout) => bail!("{} says nothing", self.name),
-            Err(RecvTimeoutError::Disconnected) => bail!("{} ended early", self.name),
+            Err(RecvTimeoutError::Timeout) => bail!("the process {} of the bench prints nothing", self.name),
+            Err(RecvTimeoutError::Disconnected) => {
+                bail!("the process {} of the bench ended early; its own error is printed above", self.name)
+            }
         }
     }
 
@@ -313,7 +328,7 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
         let directory = place.join(format!("bare-{number}"));
         let journal =
             Spawned::start(format!("journal {number}"), &Spec::Journal { directory, bytes, rest, seconds })?;
-        ensure!(journal.line()? == "ready", "{} did not begin", journal.name);
+        ensure!(journal.line()? == "ready", "{} did not begin to write", journal.name);
         journals.push(journal);
     }
     journals.iter_mut().try_for_each(|journal| journal.tell("go"))?;
@@ -334,7 +349,7 @@ fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Res
         if let Some(found) = look()? {
             return Ok(found);
         }
-        ensure!(Instant::now() < limit, "never: {what}");
+        ensure!(Instant::now() < limit, "this did not become true in time: {what}");
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -373,7 +388,7 @@ fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRu
     let reports: Vec<_> = routers.iter_mut().map(|router| router.report(|_| {})).collect::<Result<_>>()?;
     ensure!(reports[0].0.leads, "the leader changed during the run");
     let report = reports[0].0.clone();
-    ensure!(report.measured > 0, "nothing was learned");
+    ensure!(report.measured > 0, "the leader learned no value during the run");
     drop(routers);
     if let Some(place) = disk {
         for node in 1..=ROUTERS {

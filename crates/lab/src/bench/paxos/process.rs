@@ -144,7 +144,9 @@ fn router(spec: RouterSpec) -> Result<()> {
             disk::DirectoryState::Nothing | disk::DirectoryState::Records { .. } => {}
             disk::DirectoryState::Damaged(damage) => begun.damage = Some(damage.to_string()),
             disk::DirectoryState::Abandoned => {
-                begun.damage = Some(String::from("nobody goes on from this journal"))
+                begun.damage = Some(String::from(
+                    "the journal was abandoned, and no process goes on from an abandoned journal",
+                ))
             }
         }
         let records: Vec<_> = records.into_iter().map(|(_, record)| record).collect();
@@ -210,9 +212,9 @@ fn router(spec: RouterSpec) -> Result<()> {
                 *begin.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = work(handle.counters());
                 ReplicaCommand::Reset
             }
-            _ => bail!("{line}: no such word"),
+            _ => bail!("a process of the bench received the unknown command {line}"),
         };
-        handle.command(ask).ok().context("the protocol thread ended")?;
+        handle.command(ask).ok().context("the protocol thread of a process of the bench has ended")?;
     }
     // The bench has closed the pipe, or died.
     Ok(())
@@ -269,7 +271,7 @@ fn say(line: &impl Serialize) -> Result<()> {
 /// begins.
 fn bare(directory: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<()> {
     const SEGMENT_BYTES: u64 = 64 << 20;
-    ensure!((bytes as u64) < SEGMENT_BYTES, "a write fits into a segment");
+    ensure!((bytes as u64) < SEGMENT_BYTES, "a write of the bench fits into a segment of the journal");
     let mut files = Directory::create(directory)?;
     let name = |number: u64| format!("bare-{number}");
     files.create(&name(0), SEGMENT_BYTES)?;

@@ -90,7 +90,8 @@ impl Replica {
             queue: VecDeque::new(),
             since: Time::ZERO,
             measured: 0,
-            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("sound bounds"),
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)
+                .expect("the bounds of the histogram are valid"),
             told: 0,
         }
     }
@@ -124,7 +125,7 @@ impl Replica {
                     self.give(cx, Input::Command(Command::Snapshot { slot, state }), out);
                 }
                 Event::Install { mut state, .. } => {
-                    self.state = decode_body(&mut state).expect("a snapshot arrives as it was made");
+                    self.state = decode_body(&mut state).expect("a snapshot arrives unchanged");
                     let known = self.state.values.get(&self.author).copied().unwrap_or(0);
                     self.own.retain(|(number, ..)| *number >= known);
                 }
@@ -146,8 +147,8 @@ impl Replica {
         *next += 1;
         if author == self.author {
             let (first, proposed, _) =
-                self.own.pop_front().expect("an own value is kept until it is learned");
-            assert_eq!(first, number, "own values are learned in order");
+                self.own.pop_front().expect("a router keeps its own value until the value is learned");
+            assert_eq!(first, number, "a router learns its own values in their order");
             self.measured += 1;
             self.latency.saturating_record(now.since(proposed).as_nanos() as u64);
         }
@@ -205,7 +206,7 @@ impl Protocol for Replica {
             }
             input => input.map(std::convert::identity, |ask| match ask {
                 ReplicaCommand::Seeds(seeds) => Command::Seeds(seeds),
-                _ => unreachable!("answered above"),
+                _ => unreachable!("a request for the report is answered before"),
             }),
         };
         if matches!(input, Input::Drained) {

@@ -99,17 +99,18 @@ pub(crate) struct Args {
 }
 
 fn level(name: &str) -> Result<Level, String> {
-    Level::named(name).ok_or_else(|| format!("a level: {}", Level::ALL.map(Level::name).join(", ")))
+    Level::named(name)
+        .ok_or_else(|| format!("the level must be one of: {}", Level::ALL.map(Level::name).join(", ")))
 }
 
 fn distribution(name: &str) -> Result<Distribution, String> {
     let names = Distribution::ALL.map(Distribution::name).join(", ");
-    Distribution::named(name).ok_or_else(|| format!("a distribution: {names}"))
+    Distribution::named(name).ok_or_else(|| format!("the distribution must be one of: {names}"))
 }
 
 /// Parses one number, or two separated by a slash.
 fn pair(text: &str) -> Result<(f64, f64), String> {
-    let number = |text: &str| text.parse::<f64>().map_err(|_| format!("'{text}' is no number"));
+    let number = |text: &str| text.parse::<f64>().map_err(|_| format!("'{text}' is not a number"));
     match text.split_once('/') {
         Some((read, write)) => Ok((number(read)?, number(write)?)),
         None => number(text).map(|both| (both, both)),
@@ -119,27 +120,38 @@ fn pair(text: &str) -> Result<(f64, f64), String> {
 fn probabilities(text: &str) -> Result<(f64, f64), String> {
     let (read, write) = pair(text)?;
     let is_one = |p: f64| (0.0..=1.0).contains(&p);
-    if is_one(read) && is_one(write) { Ok((read, write)) } else { Err("from 0 to 1".to_owned()) }
+    if is_one(read) && is_one(write) {
+        Ok((read, write))
+    } else {
+        Err("a probability must be from 0 to 1".to_owned())
+    }
 }
 
 fn delays(text: &str) -> Result<(Duration, Duration), String> {
     let (read, write) = pair(text)?;
     let span = |ms: f64| {
         let fits = (0.0..=60_000.0).contains(&ms);
-        if fits { Ok(Duration::from_secs_f64(ms / 1e3)) } else { Err("from 0 to 60000 ms".to_owned()) }
+        if fits {
+            Ok(Duration::from_secs_f64(ms / 1e3))
+        } else {
+            Err("a delay must be from 0 to 60000 ms".to_owned())
+        }
     };
     Ok((span(read)?, span(write)?))
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!((0.0..=1.0).contains(&args.reads), "--reads: from 0 to 1");
+    ensure!((0.0..=1.0).contains(&args.reads), "--reads must be from 0 to 1");
     let is_dialled = args.p != [(1.0, 1.0)] || args.delay != [(Duration::ZERO, Duration::ZERO)];
     ensure!(
         args.strategy == "quorum" || !is_dialled,
-        "--strategy {}: probabilities and delays are of partial quorums",
+        "--strategy {} has no probabilities and delays: only --strategy quorum has them",
         args.strategy
     );
-    ensure!(args.seconds > 0.0 && args.rate >= 0.0, "--seconds, --rate: above zero");
+    ensure!(
+        args.seconds > 0.0 && args.rate >= 0.0,
+        "--seconds must be above zero, and --rate must not be negative"
+    );
     let pauses = (args.pause_ms > 0).then(|| {
         (
             Duration::from_millis(args.pause_ms),
@@ -181,7 +193,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                     json!({ "bench": "quorum", "store": store, "recording_cost": cost, "turns": turns, "clients": clients, "seconds": seconds })
                 );
             } else {
-                println!("recording and checking take {:.1} % of the throughput", cost * 100.0);
+                println!("recording and checking the history take {:.1} % of the throughput", cost * 100.0);
             }
             continue;
         }

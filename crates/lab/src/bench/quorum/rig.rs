@@ -56,12 +56,14 @@ impl Running {
         match &self.store {
             None => Ok(()),
             Some(place) if place.name() == CELLS => {
-                Err("the distances of cells that run already are given by `quorate up`")
+                Err("the distances of running cells can be set only by `quorate up`")
             }
             Some(place) if !place.is_pinned() => {
-                Err("clients are to be at the sites of their nodes: cassandra://…?coordinators=pinned")
+                Err("clients must be at the sites of their nodes: use cassandra://…?coordinators=pinned")
             }
-            Some(_) if self.forwarder.is_none() => Err("nodes between sites need a forwarder: --forwarder"),
+            Some(_) if self.forwarder.is_none() => {
+                Err("a running store between sites needs a forwarder: give --forwarder")
+            }
             Some(_) => Ok(()),
         }
     }
@@ -103,9 +105,11 @@ impl Rig {
         let Some(place) = &running.store else { return Rig::start(flags) };
         let node = |pid: &NonZeroU32| i32::try_from(pid.get()).ok().and_then(Pid::from_raw);
         let nodes: Option<Vec<Pid>> = running.node_pids.iter().map(node).collect();
-        let nodes = nodes.context("--node-pids: no process has such an id")?;
+        let nodes = nodes.context("--node-pids contains a number that cannot be a process id")?;
         for node in &nodes {
-            test_kill_process(*node).with_context(|| format!("--node-pids: {}", node.as_raw_nonzero()))?;
+            test_kill_process(*node).with_context(|| {
+                format!("cannot send signals to process {} of --node-pids", node.as_raw_nonzero())
+            })?;
         }
         Ok(Rig { store: place.open()?, spawned: None, nodes, maps: 0 })
     }
@@ -124,7 +128,8 @@ impl Rig {
     pub(crate) fn measure(&mut self, experiment: &Experiment, dials: Dials) -> Result<Done> {
         ensure!(
             experiment.pauses.is_none() || self.can_pause(),
-            "--node-pids: to make the nodes of a store that runs already stand still, their process ids are needed"
+            "to stop the nodes of a running store for a while, the bench needs their process ids: give \
+             --node-pids"
         );
         self.on_a_map(&experiment.replication, |rig, connect| rig.work(connect, experiment, dials))
     }

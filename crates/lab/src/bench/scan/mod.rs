@@ -97,11 +97,14 @@ struct ScanResult {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let share = args.updates.unwrap_or(0.0);
-    ensure!((0.0..=0.9).contains(&share), "--updates is a part of what comes, from 0 to 0.9, not {share}");
-    ensure!(args.threads > 0, "--threads: at least one thread looks at the rows");
+    ensure!(
+        (0.0..=0.9).contains(&share),
+        "--updates must be a part of all operations, from 0 to 0.9, but is {share}"
+    );
+    ensure!(args.threads > 0, "--threads must be at least 1");
     let cores = (args.core..).take(args.threads).collect();
     let scan_threads = ScanThreads::start(ScanThreadOptions { threads: args.threads, cores })
-        .context("the cores to run on")?;
+        .context("cannot start scan threads on the cores from --core on")?;
     scan_threads.join();
     let most = args.queries.iter().copied().max().unwrap_or(0);
     compare(args, most.min(4096))?;
@@ -124,8 +127,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         } else {
             writeln!(
                 out,
-                "{count} queries: {:.0} queries/s, a pass in {:.3} ms ({:.3} of the processor), {:.1} rows each; {:.0} bytes a row, {:.0} % of \
-                 fixed width; queries and rows by template {:?}",
+                "{count} queries: {:.0} queries/s, a pass takes {:.3} ms ({:.3} ms of processor time), \
+                 {:.1} rows for each query; {:.0} bytes a row, {:.0} % of the size with fixed widths; \
+                 queries and rows by template {:?}",
                 line.queries_per_second,
                 line.pass_ms,
                 line.pass_cpu_ms,
@@ -137,8 +141,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             if let Some(updates) = &line.updates {
                 writeln!(
                     out,
-                    "updates: published in {:.2} us ({:.2} if pinned epochs are read), in all {:.1} us, {:.1} rows each; \
-                     {:.0} queries a second of the processor without updates, {:.0} where {:.0} % are updates: {:.3} of it",
+                    "updates: published in {:.2} us ({:.2} us if pinned epochs are read), {:.1} us in all, \
+                     {:.1} rows for each update; {:.0} queries for each second of processor time without \
+                     updates, {:.0} queries where {:.0} % of the operations are updates, {:.3} of the \
+                     former",
                     updates.publish_us,
                     updates.publish_read_us,
                     updates.update_us,
@@ -158,7 +164,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             true => writeln!(out, "{}", serde_json::to_string(&growth)?)?,
             false => writeln!(
                 out,
-                "{} updates in batches, {:.1} us each: the engine took {} bytes before and {} after, the process {} and {}",
+                "{} updates in batches, {:.1} us for each update: the engine used {} bytes before and {} \
+                 after, the process {} and {} bytes",
                 growth.updates,
                 growth.update_us,
                 growth.bytes.0,
@@ -179,7 +186,7 @@ fn one(engine: &mut impl Engine, job: Job) -> Result<Answer> {
     match engine.apply(&[job]).pop() {
         Some(Answer::Failed(failure)) => bail!("{failure}"),
         Some(answer) => Ok(answer),
-        None => bail!("no answer"),
+        None => bail!("the engine gave no answer"),
     }
 }
 
@@ -217,8 +224,10 @@ fn filters(
         });
         let answers = engine.apply(&counts.collect::<Vec<_>>());
         for (candidate, answer) in candidates.into_iter().zip(answers) {
-            let Answer::Groups(groups) = answer else { bail!("a count is answered {answer:?}") };
-            let quorate_table::aggregate::State::Count(rows) = groups[0].states[0] else { bail!("no count") };
+            let Answer::Groups(groups) = answer else { bail!("the engine answered a count with {answer:?}") };
+            let quorate_table::aggregate::State::Count(rows) = groups[0].states[0] else {
+                bail!("the engine answered a count with another aggregate")
+            };
             if (1..=200).contains(&rows) && kept.len() < count {
                 kept.push(candidate);
             }
@@ -235,7 +244,7 @@ fn jobs_of(epoch: u64, filters: &[(usize, Expr)], all_columns: bool) -> Vec<Job>
 fn rows_of(answer: &Answer) -> Result<&[Row]> {
     match answer {
         Answer::Rows(rows) => Ok(rows),
-        other => bail!("a read is answered {other:?}"),
+        other => bail!("the engine answered a read with {other:?}"),
     }
 }
 
@@ -261,12 +270,16 @@ fn compare(args: &Args, count: usize) -> Result<()> {
     load(&mut scan, &mut Tickets::new(args.seed, 6 * count.max(1000)), args.compared_rows, args.clustered)?;
     ensure!(
         plain.digest(None, &[KeyRange::ALL])? == scan.digest(None, &[KeyRange::ALL])?,
-        "the engines hold different rows"
+        "the scan engine and the plain engine hold different rows"
     );
     let filters = filters(&mut scan, &mut tickets, epoch, count, args.keys)?;
     let jobs = jobs_of(epoch, &filters, true);
     let (ours, theirs) = (checksum(&scan.apply(&jobs))?, checksum(&plain.apply(&jobs))?);
-    ensure!(ours == theirs, "the engines answer differently: {ours:x}, not {theirs:x}");
+    ensure!(
+        ours == theirs,
+        "the checksum of the answers of the scan engine is {ours:x}, but that of the plain engine is \
+         {theirs:x}"
+    );
     match args.updates {
         Some(share) => updates::compare((&mut plain, &mut scan), &mut tickets, epoch, &filters, share),
         None => Ok(()),
@@ -286,7 +299,10 @@ fn verify(
         let Some(query) = filters.iter().position(|(of, _)| *of == template) else { continue };
         let select = tickets::select(filters[query].1.clone(), all);
         let page = engine.page(Epoch(epoch), &[KeyRange::ALL], &select, None, usize::MAX)?;
-        ensure!(page.rows == rows_of(&answers[query])?, "the pass differs from a look at every row");
+        ensure!(
+            page.rows == rows_of(&answers[query])?,
+            "the answer of a pass differs from that of a comparison with every row"
+        );
     }
     engine.release(Epoch(epoch), Holder::Reader);
     Ok(())
@@ -356,7 +372,7 @@ fn passes(
             seconds.push(begin.elapsed().as_secs_f64());
             processor.push(processor_seconds() - busy);
         }
-        ensure!(checksum(&answers)? == sum, "a pass differs from the one before");
+        ensure!(checksum(&answers)? == sum, "the answers of a pass differ from those of the pass before");
     }
     seconds.sort_by(f64::total_cmp);
     processor.sort_by(f64::total_cmp);

@@ -109,10 +109,13 @@ pub(super) fn compare(
 ) -> Result<()> {
     let jobs = mixed(tickets, &mut epoch, filters, share);
     let differs = plain.apply(&jobs).iter().zip(&scan.apply(&jobs)).position(|(theirs, ours)| theirs != ours);
-    ensure!(differs.is_none(), "among updates the engines answer job {differs:?} differently");
+    ensure!(
+        differs.is_none(),
+        "the scan engine and the plain engine answer job {differs:?} of a batch with updates differently"
+    );
     ensure!(
         plain.digest(None, &[KeyRange::ALL])? == scan.digest(None, &[KeyRange::ALL])?,
-        "the engines hold different rows after the same updates"
+        "the scan engine and the plain engine hold different rows after the same updates"
     );
     Ok(())
 }
@@ -125,9 +128,14 @@ fn verify(engine: &mut ScanEngine, jobs: &[Job]) -> Result<()> {
     for (job, answer) in
         jobs.iter().zip(&answers).enumerate().filter(|(n, _)| is_kept(*n)).map(|(_, one)| one)
     {
-        let Operation::Select(select) = &job.operation else { unreachable!("a read is kept") };
+        let Operation::Select(select) = &job.operation else {
+            unreachable!("only answers of reads are verified")
+        };
         let page = engine.page(job.epoch, &[KeyRange::ALL], select, None, usize::MAX)?;
-        ensure!(page.rows == rows_of(answer)?, "a read among updates differs from a look at every row");
+        ensure!(
+            page.rows == rows_of(answer)?,
+            "the answer of a read in a batch with updates differs from that of a comparison with every row"
+        );
         engine.release(job.epoch, Holder::Reader);
     }
     Ok(())
@@ -157,7 +165,7 @@ fn published(
             engine.settle(Epoch(*epoch), true);
             settling += found.elapsed().as_secs_f64();
             all += begin.elapsed().as_secs_f64();
-            let Some(Answer::Written(written)) = answers.pop() else { bail!("an update is refused") };
+            let Some(Answer::Written(written)) = answers.pop() else { bail!("the engine refused an update") };
             changed += written.iter().map(|written| written.rows).sum::<u64>();
         }
         if read {
@@ -197,7 +205,10 @@ pub(super) fn grow(
         let jobs: Vec<Job> = jobs.collect();
         let (answers, busy) = processor_time(|| engine.apply(&jobs));
         seconds += busy;
-        ensure!(answers.iter().all(|answer| matches!(answer, Answer::Written(_))), "an update is refused");
+        ensure!(
+            answers.iter().all(|answer| matches!(answer, Answer::Written(_))),
+            "the engine refused an update"
+        );
         if batch % 100 == 99 {
             let read = job(pinned.0, Operation::Select(tickets::select(tickets.booking(), false)));
             rows_of(&engine.apply(&[read]).remove(0))?;
@@ -211,8 +222,11 @@ pub(super) fn grow(
 
 /// Returns the resident memory of this process, in bytes.
 fn resident() -> Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("the memory of this process")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("its resident part")?;
+    let status = std::fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .context("/proc/self/status has no VmRSS")?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024)
 }

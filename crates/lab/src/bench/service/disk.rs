@@ -63,8 +63,10 @@ impl DiskMeasurement {
     /// Returns the judgements of the disk, and whether all hold; `None` if the directory is on no disk.
     fn verdict(&self) -> (Vec<String>, Option<bool>) {
         if self.sync_p50_us < SYNC_LEAST_US {
-            let why =
-                format!("a sync takes {:.0} µs: this is no disk, so there is no verdict", self.sync_p50_us);
+            let why = format!(
+                "a sync takes {:.0} µs, too little for a real disk, so there is no verdict",
+                self.sync_p50_us
+            );
             return (vec![why], None);
         }
         let (rate, memory, bare) = (self.disk[0].rate(), self.memory[0].rate(), self.bare_writes());
@@ -73,13 +75,15 @@ impl DiskMeasurement {
         let word = |holds| if holds { "holds" } else { "misses" };
         let verdict = vec![
             format!(
-                "{}: in flight {:.2} of memory, {:.2} of three bare journals",
+                "{}: with many writes in flight the disk has {:.2} of the rate in memory and {:.2} of the \
+                 rate of three bare journals",
                 word(many),
                 rate / memory,
                 rate / bare
             ),
             format!(
-                "{}: alone {p50_us:.0} µs, at most 1.3 syncs and {ALONE_US:.0} µs = {most:.0} µs",
+                "{}: one write at a time takes {p50_us:.0} µs; the limit is 1.3 syncs and {ALONE_US:.0} µs \
+                 = {most:.0} µs",
                 word(alone)
             ),
         ];

@@ -58,7 +58,10 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
     let mut silences = Vec::with_capacity(count);
     for _ in 0..count {
         let standings = stage.standings()?;
-        let leader = standings.iter().position(|standing| standing.leads).context("nobody leads")?;
+        let leader = standings
+            .iter()
+            .position(|standing| standing.leads)
+            .context("no replica of the service leads")?;
         client.ask("mark")?;
         match fault {
             ServiceFault::Kill => stage.end_host(leader),
@@ -67,14 +70,14 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
         thread::sleep(fault.looked_at());
         let silence: f64 = client.ask("silence")?.parse()?;
         if !args.json {
-            println!("  no answer for {silence:.0} ms");
+            println!("  the client had no answer for {silence:.0} ms");
         }
         silences.push(silence);
         match fault {
             ServiceFault::Kill => stage.begin_host(None, (REPLICAS, false))?,
             ServiceFault::Stop => stage.hosts[leader].signal(Signal::CONT)?,
         }
-        stage.wait_until("it is made up for", |standings| {
+        stage.wait_until("the service has all replicas again, and one of these leads", |standings| {
             standings.iter().all(|standing| standing.replicas == usize::from(REPLICAS))
                 && standings.iter().filter(|standing| standing.leads).count() == 1
         })?;
@@ -86,7 +89,9 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
     let (middle, most, plural) = (median(silences.clone()), fault.silence_most_ms(), fault.plural());
     let holds = worst <= most;
     let word = if holds { "holds" } else { "misses" };
-    let verdict = format!("{word}: the worst silence of {count} {plural} {worst:.0} ms, at most {most:.0}");
+    let verdict = format!(
+        "{word}: the longest silence after {count} {plural} was {worst:.0} ms; the limit is {most:.0} ms"
+    );
     if args.json {
         let told = json!({
             "bench": "service", plural: count, "silence_ms": silences, "silence_ms_median": middle, "silence_ms_worst": worst,
@@ -94,7 +99,10 @@ pub(super) fn run(args: &Args, fault: ServiceFault, count: usize) -> Result<()> 
         });
         println!("{told}");
     } else {
-        println!("{} calls answered, {rate:.0}/s over all; silence, median {middle:.0} ms", calls.answered);
+        println!(
+            "{} calls were answered, {rate:.0}/s in all; the median silence was {middle:.0} ms",
+            calls.answered
+        );
         println!("{verdict}");
     }
     Ok(())

@@ -20,7 +20,7 @@ pub(super) const NAME: &str = "key-value";
 
 /// Runs a client with one connection to a door per call in flight.
 pub(super) fn client(spec: &ClientSpec) -> Result<()> {
-    let door = spec.hosts.first().context("a door")?;
+    let door = spec.hosts.first().context("the client was given no HTTP address of a host")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let tasks = LocalSet::new();
     let mut connections = Vec::new();
@@ -31,7 +31,7 @@ pub(super) fn client(spec: &ClientSpec) -> Result<()> {
         connections.push(connection);
     }
     say("ready")?;
-    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench ended before it started this client");
     let begun = Instant::now() + WARM_UP;
     let end = begun + Duration::from_secs_f64(spec.seconds);
     let working: Vec<_> =
@@ -88,7 +88,10 @@ impl Connection {
             1 => String::from("null"),
             count => format!("\"{}\"", self.value(count - 1)),
         };
-        ensure!(reply == before, "a write was answered {reply}, not {before}");
+        ensure!(
+            reply == before,
+            "a write over HTTP was answered with {reply} instead of the former value {before}"
+        );
         Ok(())
     }
 
@@ -96,11 +99,12 @@ impl Connection {
     async fn reply(&mut self) -> Result<String> {
         self.answer.clear();
         loop {
-            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the door hung up");
+            ensure!(self.stream.read_buf(&mut self.answer).await? > 0, "the host closed the HTTP connection");
             let text = std::str::from_utf8(&self.answer)?;
             let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
             let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-            let length: usize = length.context("no length")?.parse()?;
+            let length: usize =
+                length.context("an HTTP answer of the host has no content-length")?.parse()?;
             if body.len() < length {
                 continue;
             }

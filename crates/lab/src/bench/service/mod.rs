@@ -100,12 +100,13 @@ const REPLICAS: u8 = 3;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    ensure!(args.bytes >= services::BYTES_MIN, "--bytes: at least {}", services::BYTES_MIN);
-    ensure!((1..=args.in_flight).contains(&args.together), "--together: from 1 to --in-flight");
-    ensure!(args.readers > 0 && args.runs > 0, "--readers, --runs: at least 1");
+    ensure!(args.bytes >= services::BYTES_MIN, "--bytes must be at least {}", services::BYTES_MIN);
+    ensure!((1..=args.in_flight).contains(&args.together), "--together must be from 1 to --in-flight");
+    ensure!(args.readers > 0 && args.runs > 0, "--readers and --runs must be at least 1");
     ensure!(
         args.in_flight / args.readers >= args.together,
-        "--in-flight: each reader makes --together calls at a time"
+        "--in-flight must be at least --readers times --together, because each reader makes --together \
+         calls at a time"
     );
     if args.disk {
         return disk::run(args);
@@ -215,7 +216,10 @@ impl Figure {
             Bound::RateLeast(limit) => ("at least", limit),
             Bound::LatencyMost(limit) => ("at most", limit),
         };
-        format!("{word}: {} scaled to {:.0}, {bound} {limit:.0}", self.limit.name, self.scaled)
+        format!(
+            "{word}: {}, scaled to the reference machine, is {:.0}; the limit is {bound} {limit:.0}",
+            self.limit.name, self.scaled
+        )
     }
 
     fn print(&self) {
@@ -455,7 +459,7 @@ impl<'a> ServiceBench<'a> {
         };
         let mut client =
             Child::start(format!("client {}", index + 1), "service-process", &Spec::Client(spec))?;
-        ensure!(client.line()? == "ready", "{} did not begin", client.name);
+        ensure!(client.line()? == "ready", "{} did not begin to call", client.name);
         Ok(client)
     }
 
@@ -463,7 +467,7 @@ impl<'a> ServiceBench<'a> {
         let standings = self.hosts.iter_mut().map(|host| Ok(serde_json::from_str(&host.ask("stand")?)?));
         let standings: Vec<HostReport> = standings.collect::<Result<_>>()?;
         if let Some(why) = standings.iter().find_map(|it| it.ended.as_ref()).filter(|_| !self.stops) {
-            bail!("a replica has ended: {why}");
+            bail!("a replica of the service has ended: {why}");
         }
         Ok(standings)
     }
@@ -475,7 +479,10 @@ impl<'a> ServiceBench<'a> {
             if is(&standings) {
                 return Ok(());
             }
-            ensure!(Instant::now() < end, "never: {what}: {standings:?}");
+            ensure!(
+                Instant::now() < end,
+                "this did not become true in time: {what}; the states of the hosts are {standings:?}"
+            );
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -531,12 +538,15 @@ impl<'a> ServiceBench<'a> {
     /// Checks that every replica has applied the answered writes, in one order.
     fn compare(&mut self) -> Result<()> {
         let written = self.written;
-        self.wait_until("every replica has applied what was answered", |standings| {
+        self.wait_until("every replica has applied all answered writes", |standings| {
             standings.iter().all(|standing| standing.applied.map(|(count, _)| count) == written)
         })?;
         let standings = self.standings()?;
         let same = standings.windows(2).all(|pair| pair[0].applied == pair[1].applied);
-        ensure!(same, "replicas have applied different changes: {standings:?}");
+        ensure!(
+            same,
+            "the replicas have applied different changes; the states of the hosts are {standings:?}"
+        );
         Ok(())
     }
 }

@@ -208,8 +208,8 @@ fn host(
         say(&door.to_string())?;
     }
     while let Some(word) = read_line()? {
-        ensure!(word == "stand", "no such word: {word}");
-        let of = |name| host.standing(name).context("it serves both");
+        ensure!(word == "stand", "a host of the bench received the unknown command {word}");
+        let of = |name| host.standing(name).context("a host of the bench does not serve one of its services");
         let all = [of(Echo::NAME)?, of(Store::NAME)?, of(Accounts::NAME)?];
         let report = HostReport {
             ended: all.iter().find_map(|one| one.last_end.clone()),
@@ -239,7 +239,7 @@ fn client<S: Measured>(
     // This call finds the service and opens a session.
     load.answered += call(&mut load).wait()?.0;
     say("ready")?;
-    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench ended before it started this client");
     load.measure_until(Instant::now() + WARM_UP, &call)?;
     (load.measured, load.spans) = (0, Histogram::new(3)?);
     let begun = Instant::now();
@@ -263,7 +263,7 @@ fn endless(spec: &ClientSpec, at_half: bool) -> Result<()> {
     let mut load = Load::<Echo> { stub, spec: spec.clone(), number, answered: 0, measured: 0, spans };
     load.answered += load.call().wait()?.0;
     say("ready")?;
-    ensure!(read_line()?.as_deref() == Some("go"), "the bench has ended");
+    ensure!(read_line()?.as_deref() == Some("go"), "the bench ended before it started this client");
     let silence = Arc::new(Silence::default());
     let heard = silence.clone();
     // The thread ends with the process.
@@ -331,7 +331,7 @@ impl Default for Silence {
 impl Silence {
     /// Notes an answer.
     fn broken(&self) {
-        let mut last = self.last.lock().expect("nobody panics with it");
+        let mut last = self.last.lock().expect("no thread panics while it holds this lock");
         let now = Instant::now();
         *last = (now, last.1.max(now - last.0));
     }
@@ -339,7 +339,7 @@ impl Silence {
     /// Answers the bench until it ends the client.
     fn answer(&self) {
         while let Ok(Some(word)) = read_line() {
-            let mut last = self.last.lock().expect("nobody panics with it");
+            let mut last = self.last.lock().expect("no thread panics while it holds this lock");
             let told = match word.as_str() {
                 "mark" => {
                     last.1 = Duration::ZERO;
@@ -381,14 +381,14 @@ impl<S: Measured> Load<S> {
             }
             ServiceWork::StoreReads => numbers.filter_map(S::read).collect(),
             ServiceWork::HttpWrites | ServiceWork::Transactions(_) => {
-                unreachable!("they are not made of calls of a stub")
+                unreachable!("this kind of work does not use the calls of a stub")
             }
         };
         let (begun, calls) = (Instant::now(), self.stub.calls(&requests));
         Box::pin(async move {
             let outcomes = calls.await?;
             for (request, outcome) in requests.iter().zip(outcomes) {
-                ensure!(S::answers(request, &outcome?), "a call was given the answer of another");
+                ensure!(S::answers(request, &outcome?), "a call received the answer to another call");
             }
             Ok((requests.len() as u64, begun))
         })
@@ -430,14 +430,14 @@ impl Load<Accounts> {
                     let mut transaction = stub.begin();
                     for ask in &asks {
                         let reply = transaction.call(ask).await?;
-                        ensure!(Accounts::answers(ask, &reply), "a call was given the answer of another");
+                        ensure!(Accounts::answers(ask, &reply), "a call received the answer to another call");
                     }
                     transaction.commit().await?;
                 }
                 Mode::ReadWrite | Mode::WriteOnly => {
                     for ask in &asks {
                         let reply = stub.call(ask).await?;
-                        ensure!(Accounts::answers(ask, &reply), "a call was given the answer of another");
+                        ensure!(Accounts::answers(ask, &reply), "a call received the answer to another call");
                     }
                 }
             }

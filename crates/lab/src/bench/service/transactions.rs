@@ -88,7 +88,7 @@ pub(super) fn rows(args: &Args, clients: &[usize]) -> Result<(Vec<TransactionSiz
         }
     }
     stage.compare()?;
-    ensure!(!rows.is_empty(), "something was measured");
+    ensure!(!rows.is_empty(), "at least one size of transactions was measured");
     Ok((rows, stage.written[2]))
 }
 
@@ -131,7 +131,8 @@ fn verdicts(rows: &[TransactionSize]) -> Vec<(bool, String)> {
             let holds = spared >= least - RESPONSE_POINTS;
             let word = if holds { "holds" } else { "misses" };
             let words = format!(
-                "{word}: response of {requests} requests {spared:.1} % sooner than {beside}, at least {least:.1} − {RESPONSE_POINTS:.0}"
+                "{word}: a transaction of {requests} requests takes {spared:.1} % less time than a \
+                 {beside} one; the limit is at least {least:.1} − {RESPONSE_POINTS:.0} %"
             );
             verdicts.push((holds, words));
         }
@@ -141,7 +142,10 @@ fn verdicts(rows: &[TransactionSize]) -> Vec<(bool, String)> {
         gains.fold((f64::MAX, f64::MIN), |(least, most), gain| (least.min(gain), most.max(gain)));
     let holds = least >= GAIN_LEAST;
     let word = if holds { "holds" } else { "misses" };
-    let words = format!("{word}: throughput {least:+.0} % to {most:+.0} %, at least {GAIN_LEAST:+.0} %");
+    let words = format!(
+        "{word}: throughput is {least:+.0} % to {most:+.0} % compared with plain transactions; the limit \
+         is at least {GAIN_LEAST:+.0} %"
+    );
     verdicts.push((holds, words));
     verdicts
 }

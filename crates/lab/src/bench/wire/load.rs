@@ -89,7 +89,7 @@ pub(crate) struct LoadArgs {
 pub(crate) fn run_load(args: &LoadArgs) -> Result<()> {
     let spec: Spec = serde_json::from_str(&args.spec)?;
     let questions = queries::read_questions(&spec.questions)?;
-    ensure!(!questions.is_empty(), "no questions");
+    ensure!(!questions.is_empty(), "the file of questions is empty");
     let run = LocalSet::new().block_on(&sql::runtime()?, load(spec, questions))?;
     say(&serde_json::to_string(&run)?)
 }
@@ -166,7 +166,8 @@ struct LoadShared {
 
 impl LoadShared {
     fn new(spec: &Spec, questions: Vec<Question>) -> LoadShared {
-        let histogram = || Histogram::new_with_bounds(1, 600_000_000, 3).expect("sound bounds");
+        let histogram =
+            || Histogram::new_with_bounds(1, 600_000_000, 3).expect("the bounds of the histogram are valid");
         let mut by_template = vec![Vec::new(); 8];
         for (number, question) in questions.iter().enumerate() {
             by_template[question.template].push(number);
@@ -320,7 +321,7 @@ impl ToSql for Parameter<'_> {
             Value::Text(text) => out.put_slice(text.as_bytes()),
             Value::Int4(number) | Value::Date(number) => out.put_i32(*number),
             Value::Int8(number) => out.put_i64(*number),
-            other => return Err(format!("no ticket is asked for by {other:?}").into()),
+            other => return Err(format!("a question cannot have a parameter of this type: {other:?}").into()),
         }
         Ok(IsNull::No)
     }

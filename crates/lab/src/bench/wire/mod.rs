@@ -125,7 +125,7 @@ struct Used {
 pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(
         args.clients > 0 && args.questions > 0 && args.rows > 0,
-        "--clients, --questions, --rows: at least 1"
+        "--clients, --questions and --rows must be at least 1"
     );
     if let (Some(address), Some(from)) = (&args.address, &args.from) {
         let (run, _) = measure(&args, address, None, from, &[])?;
@@ -169,7 +169,7 @@ fn fill(args: &Args, address: &str, folder: &Path) -> Result<f64> {
         spent += began.elapsed();
         Ok(())
     })?;
-    ensure!(loaded == args.rows as u64, "{loaded} tickets were loaded, not {}", args.rows);
+    ensure!(loaded == args.rows as u64, "{loaded} tickets were loaded instead of {}", args.rows);
     queries::write(folder, &questions)?;
     Ok(spent.as_secs_f64())
 }
@@ -223,15 +223,15 @@ fn measure(
         processes.iter().filter_map(|entry| Some((entry.name.clone(), entry.pid?))).collect();
     used.push(("load".to_owned(), load.child.id()));
     let times = || used.iter().map(|(_, pid)| processor::time(*pid)).collect::<Result<Vec<_>>>();
-    ensure!(load.line()? == "measuring", "the load did not start");
+    ensure!(load.line()? == "measuring", "the load process of the bench did not begin to measure");
     let before = times()?;
     let line = load.line()?;
     let after = times()?;
     let run: LoadRun = serde_json::from_str(&line).with_context(|| line.clone())?;
     if run.failed > 0 {
-        bail!("{} executions failed, the first so: {}", run.failed, run.failure.unwrap_or_default());
+        bail!("{} queries failed, the first of these with: {}", run.failed, run.failure.unwrap_or_default());
     }
-    ensure!(run.wrong == 0, "{} of {} answers had too few or too many rows", run.wrong, run.executions);
+    ensure!(run.wrong == 0, "{} of {} queries returned too few or too many rows", run.wrong, run.executions);
     let spent = before.into_iter().zip(after).map(|(before, after)| after - before);
     Ok((run, used.iter().map(|(name, _)| name.clone()).zip(spent).collect()))
 }
@@ -249,13 +249,16 @@ impl Load {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        let lines = BufReader::new(child.stdout.take().context("no pipe")?);
+        let lines = BufReader::new(child.stdout.take().context("the load process has no output pipe")?);
         Ok(Load { child, lines })
     }
 
     fn line(&mut self) -> Result<String> {
         let mut line = String::new();
-        ensure!(self.lines.read_line(&mut line)? > 0, "the load ended early");
+        ensure!(
+            self.lines.read_line(&mut line)? > 0,
+            "the load process of the bench ended early; its own error is printed above"
+        );
         Ok(line.trim().to_owned())
     }
 }
@@ -299,7 +302,7 @@ fn tell(
     passes: Option<(Passes, Passes)>,
     load_seconds: Option<f64>,
 ) -> Result<()> {
-    ensure!(run.executions > 0, "nothing was answered in {} s: give more --seconds", args.seconds);
+    ensure!(run.executions > 0, "no query was answered in {} s: give more --seconds", args.seconds);
     let executions = run.executions as f64;
     let per_query = |time: &Duration| time.as_secs_f64() * 1e6 / executions;
     let done = passes.map(|(before, after)| Passes {

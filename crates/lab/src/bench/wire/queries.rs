@@ -121,11 +121,14 @@ pub(super) fn make(
         let selects =
             drawn.iter().map(|(_, filter)| Operation::Select(tickets::select(filter.clone(), false)));
         for ((template, filter), answer) in drawn.iter().zip(apply(&mut engine, epoch, selects.collect())?) {
-            let Answer::Rows(found) = answer else { bail!("a read is answered {answer:?}") };
+            let Answer::Rows(found) = answer else { bail!("the engine answered a read with {answer:?}") };
             if (1..=200).contains(&found.len()) && questions.len() < count {
                 let mut parameters = Vec::new();
                 constants(filter, &mut parameters);
-                ensure!(parameters.len() == TEMPLATES[*template].1.len(), "template {template} has changed");
+                ensure!(
+                    parameters.len() == TEMPLATES[*template].1.len(),
+                    "a query of template {template} has another number of parameters than the template"
+                );
                 questions.push(Question { template: *template, parameters, rows: found.len() as u64 });
             }
         }
@@ -192,8 +195,13 @@ pub(super) fn read_questions(path: &Path) -> Result<Vec<Question>> {
     let mut questions = Vec::new();
     for line in BufReader::new(file).lines() {
         let line: QueryLine = serde_json::from_str(&line?)?;
-        let (_, types) = TEMPLATES.get(line.template).context("there are eight templates")?;
-        ensure!(types.len() == line.parameters.len(), "a question of template {}", line.template);
+        let (_, types) =
+            TEMPLATES.get(line.template).context("a question names a template above 7, the last one")?;
+        ensure!(
+            types.len() == line.parameters.len(),
+            "a question has the wrong number of parameters for template {}",
+            line.template
+        );
         let parameters = line.parameters.iter().zip(*types).map(|(text, ty)| parse_text(*ty, text));
         let parameters = parameters.collect::<Result<_, _>>()?;
         questions.push(Question { template: line.template, parameters, rows: line.rows });

@@ -368,7 +368,7 @@ impl Destination {
             }
             match &self.queue[self.sent] {
                 Item::Ordered(QueuedMessage { at, previous, bytes, .. }) => {
-                    let flight = order.flight(*at).expect("what is not confirmed is kept");
+                    let flight = order.flight(*at).expect("an unconfirmed message is kept");
                     let kind = match flight.class {
                         Class::Data => DeliveryKind::Data,
                         Class::Control => DeliveryKind::Control,

@@ -297,5 +297,8 @@ fn a_snapshot_with_two_configurations_at_one_position_is_refused() {
     assert_eq!(self::order().install(&order.snapshot()), Ok(()));
     let (at, config) = order.configs[1].clone();
     order.configs.insert(1, (at, config));
-    assert_eq!(self::order().install(&order.snapshot()), Err("its configurations are out of order"));
+    assert_eq!(
+        self::order().install(&order.snapshot()),
+        Err("the configurations in the snapshot are out of order")
+    );
 }

@@ -121,7 +121,8 @@ impl<R: Routing> Router<R> {
     pub(super) fn begun(&mut self, out: &mut dyn Sink<Self>) {
         let began_here = self.gathering.take().is_some();
         if began_here {
-            let reformed = self.order.reformed().expect("it was just learned").clone();
+            let reformed =
+                self.order.reformed().expect("the start of the generation was just learned").clone();
             out.emit(RouterEvent::Reformed(reformed));
         }
         if began_here {

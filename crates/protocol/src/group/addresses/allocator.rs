@@ -53,7 +53,9 @@ pub(super) fn assign(candidates: &[Candidate], limit: usize) -> (BTreeMap<GroupI
     let mut processes: Vec<ProcessId> = candidates.iter().flat_map(|it| it.members.iter().copied()).collect();
     processes.sort_unstable();
     processes.dedup();
-    let number = |id: &ProcessId| processes.binary_search(id).expect("it was listed") as u32;
+    let number = |id: &ProcessId| {
+        processes.binary_search(id).expect("every member of a candidate is in the list") as u32
+    };
     let members: Vec<Vec<u32>> =
         candidates.iter().map(|it| it.members.iter().map(number).collect()).collect();
     let mut order: Vec<usize> = (0..candidates.len()).collect();

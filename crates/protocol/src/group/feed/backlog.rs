@@ -103,7 +103,7 @@ impl EventBacklog {
     }
 
     fn push_soft(&mut self, group: GroupId, sender: ProcessId, updates: &Updates) {
-        let Place::Soft(number) = updates.first() else { unreachable!("these are soft") };
+        let Place::Soft(number) = updates.first() else { unreachable!("soft updates have soft places") };
         // A run that was taken has a smaller number than all present events.
         let place = self.open.get(&sender).and_then(|number| number.checked_sub(self.taken));
         if let Some(WaitingEvent::Run { first, writer, .. }) = place.map(|place| &mut self.events[place])
@@ -143,7 +143,7 @@ impl EventBacklog {
         while let Some(first) = self.events.front().map(WaitingEvent::bytes)
             && (events.is_empty() || first <= room)
         {
-            let waiting = self.events.pop_front().expect("it is the first");
+            let waiting = self.events.pop_front().expect("the first event was just looked at");
             self.taken += 1;
             self.bytes -= first;
             room = room.saturating_sub(first);

@@ -79,7 +79,8 @@ impl Member {
                             let (end, delivered) = (ends.get(&sender), stream.delivered);
                             assert!(
                                 end.is_some_and(|end| *end >= delivered),
-                                "nothing beyond the cut: {sender} delivered to {delivered}, cut at {end:?}"
+                                "no message beyond the cut is delivered: {sender} delivered to {delivered}, \
+                                 cut at {end:?}"
                             );
                         }
                         (self.limit, self.cut) = (Some(ends.clone()), Some(ends));
@@ -97,7 +98,7 @@ impl Member {
             }
         }
         // After a suspicion, or the arrival of a state, fewer processes may be awaited.
-        let (me, group) = (self.me, self.group.as_ref().expect("it was there"));
+        let (me, group) = (self.me, self.group.as_ref().expect("the group stays while a message is handled"));
         let feeds = |view| {
             let feed = Standing::Fed { giver: me, since: view };
             group.view.members.iter().any(|entry| entry.standing == feed)

@@ -54,14 +54,14 @@ impl Cell {
             for (to, request) in requests.drain(..) {
                 if to == me {
                     let (Message::Answer { round, answer }, wait) = self.serve(request, me, now, out) else {
-                        unreachable!("a request is answered")
+                        unreachable!("every request to this cell itself is answered")
                     };
                     match (wait, &mut self.journal) {
                         (Wait::Record(ticket), Some(journal)) => journal.hold(ticket, round, answer),
                         _ => own.push((round, answer)),
                     }
                 } else {
-                    let peer = self.layout.cell(to).expect("cells of the layout are asked").peer.id;
+                    let peer = self.layout.cell(to).expect("only cells of the layout are asked").peer.id;
                     out.send(Destination::One(peer), Message::Request(request), None);
                 }
             }
@@ -153,7 +153,9 @@ impl Cell {
                 work(&mut self.coordinator, &mut turn);
             }
             for answer in own.drain(..) {
-                let Message::Answer { round, answer } = answer else { unreachable!("only answers are kept") };
+                let Message::Answer { round, answer } = answer else {
+                    unreachable!("only answers are kept for this cell itself")
+                };
                 self.coordinator.answer(me, round, answer, &mut turn);
             }
             self.reserve(out);
@@ -169,7 +171,12 @@ impl Cell {
                         }
                     }
                     message => {
-                        let peer = self.layout.cell(to).expect("owners are cells").peer.id;
+                        let peer = self
+                            .layout
+                            .cell(to)
+                            .expect("every owner of a key is a cell of the layout")
+                            .peer
+                            .id;
                         if self.journal.is_some() && shows_nothing(&message) {
                             out.send_aside(Destination::One(peer), message);
                         } else {

@@ -214,16 +214,16 @@ pub struct Began {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unrecoverable {
     /// A record does not decode.
-    #[error("record {0} is malformed: {1}")]
+    #[error("record {0} of the journal is malformed: {1}")]
     Malformed(usize, WireError),
     /// A record contradicts the records before it.
-    #[error("record {0} does not follow from those before it")]
+    #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// Neither the beginning of the journal nor a complete checkpoint is there.
-    #[error("a record that was durable is missing")]
+    #[error("a record that was durable is missing in the journal")]
     Missing,
     /// The other members know the process under another address.
-    #[error("the others know this process at {0}")]
+    #[error("the other processes know this process at the address {0}")]
     Moved(String),
 }
 

@@ -230,8 +230,11 @@ impl Client {
     fn on_delivered(&mut self, cx: &mut Context<'_>, item: Delivered, out: &mut dyn Sink<Self>) {
         match item {
             Delivered::Control { control, before, .. } => {
-                let config =
-                    self.membership.config().expect("a delivered control message leaves one").clone();
+                let config = self
+                    .membership
+                    .config()
+                    .expect("a delivered control message leaves a configuration")
+                    .clone();
                 for process in before.iter().flat_map(|before| before.storage.keys()) {
                     if !config.storage.contains_key(process) {
                         self.lost(cx, *process, control == Control::Leave);
@@ -303,7 +306,7 @@ impl Client {
 
     fn on_outcome(&mut self, cx: &mut Context<'_>, attempt: u64, outcome: Outcome, out: &mut dyn Sink<Self>) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
-        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let request = self.requests.get_mut(&token).expect("every attempt has a request");
         match (&mut request.kind, outcome) {
             (_, Outcome::Rejected(refusal::OTHER_STATEMENT)) => {
                 self.fail(cx.now, token, ClientError::OtherStatement, out);

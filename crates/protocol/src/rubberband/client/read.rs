@@ -256,8 +256,8 @@ impl Client {
             return self.fail(cx.now, token, ClientError::Unreached { process }, out);
         }
         let random = (cx.random)() as u32;
-        let request = self.requests.get_mut(&token).expect("a live request");
-        let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
+        let request = self.requests.get_mut(&token).expect("the request is open");
+        let Kind::Read(read) = &mut request.kind else { panic!("only a read is attempted again here") };
         read.silent.append(&mut read.asked);
         let request = &self.requests[&token];
         let Kind::Read(read) = &request.kind else { unreachable!("just seen") };
@@ -272,10 +272,10 @@ impl Client {
             return self.fail(cx.now, token, ClientError::Broken, out);
         }
         let attempt = self.new_attempt(token);
-        let request = self.requests.get_mut(&token).expect("a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         let before = std::mem::replace(&mut request.attempt, attempt);
         self.attempts.remove(&before);
-        let Kind::Read(read) = &mut request.kind else { panic!("only reads are attempted again") };
+        let Kind::Read(read) = &mut request.kind else { panic!("only a read is attempted again here") };
         cancel_parts(before, read, out);
         let patience = read.patience(&self.settings);
         self.retries += u64::from(read.tries > 0);
@@ -410,7 +410,7 @@ impl Client {
         out: &mut dyn Sink<Self>,
     ) {
         let request = &self.requests[&token];
-        let Kind::Read(read) = &request.kind else { panic!("only reads are basic") };
+        let Kind::Read(read) = &request.kind else { panic!("only a read has the strength basic") };
         let attempt = request.attempt;
         let Some(config) = self.membership.config() else { return self.retry_soon(cx, attempt) };
         match config.assign_read(&read.ranges, offset) {
@@ -457,9 +457,9 @@ impl Client {
         reply: Reply,
         out: &mut dyn Sink<Self>,
     ) {
-        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let request = self.requests.get_mut(&token).expect("every attempt has a request");
         let attempt = request.attempt;
-        let Kind::Read(read) = &mut request.kind else { panic!("only reads are answered in pieces") };
+        let Kind::Read(read) = &mut request.kind else { panic!("only a read is answered in pieces") };
         if matches!(reply.content, ReplyContent::Answer(_)) && reply.piece == 0 {
             read.proven.extend(reply.ranges.iter().map(|range| (from, *range)));
         }
@@ -539,8 +539,8 @@ impl Client {
 
     /// Schedules a check at `at`, or at the time when the read would have to be given up.
     fn look_after_read_at(&mut self, token: u64, at: Time) {
-        let request = self.requests.get(&token).expect("a live request");
-        let Kind::Read(read) = &request.kind else { panic!("only reads are looked after so") };
+        let request = self.requests.get(&token).expect("the request is open");
+        let Kind::Read(read) = &request.kind else { panic!("only a read is looked after as a read") };
         let end = read.news + self.settings.read_wait;
         self.look_later(token, at.min(end));
     }
@@ -550,7 +550,9 @@ impl Client {
         if self.unreached.is_empty() {
             return None;
         }
-        let Kind::Read(read) = &self.requests[&token].kind else { panic!("only reads need a process") };
+        let Kind::Read(read) = &self.requests[&token].kind else {
+            panic!("only a read needs a certain process")
+        };
         let config = self.membership.config()?;
         let lacks = |process: &ProcessId| {
             let unreached = self.unreached.get(process);
@@ -567,9 +569,9 @@ impl Client {
     /// Checks on a read whose time has come.
     pub(super) fn look_after_read(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
         let lacking = self.out_of_reach(cx.now, token);
-        let request = self.requests.get_mut(&token).expect("a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         let attempt = request.attempt;
-        let Kind::Read(read) = &mut request.kind else { panic!("only reads are looked after so") };
+        let Kind::Read(read) = &mut request.kind else { panic!("only a read is looked after as a read") };
         if read.waits_for_user() {
             read.news = cx.now;
             self.look_after_read_at(token, cx.now + self.settings.patience);

@@ -35,7 +35,7 @@ pub(super) const TRIES_MAX: u32 = 5;
 impl Client {
     pub(super) fn insert(&mut self, token: u64, request: OpenRequest) {
         let before = self.requests.insert(token, request);
-        assert!(before.is_none(), "token {token} names two requests");
+        assert!(before.is_none(), "a token names one request, but {token} names two");
     }
 
     /// Ends a new request if this process is out, or if no router in reach knows a leader.
@@ -92,7 +92,7 @@ impl Client {
     }
 
     pub(super) fn look_later(&mut self, token: u64, at: Time) {
-        let request = self.requests.get_mut(&token).expect("a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         if let Some(before) = request.look_at.replace(at) {
             self.look.remove(&(before, token));
         }
@@ -180,7 +180,7 @@ impl Client {
     /// Schedules another attempt after one has failed, a little later each time.
     pub(super) fn retry_soon(&mut self, cx: &mut Context<'_>, attempt: u64) {
         let Some(token) = self.attempts.get(&attempt).copied() else { return };
-        let request = self.requests.get_mut(&token).expect("an attempt has its request");
+        let request = self.requests.get_mut(&token).expect("every attempt has a request");
         let mut after = self.settings.retry_after;
         if let Kind::Read(read) = &mut request.kind {
             read.void = true;
@@ -259,7 +259,7 @@ impl Client {
 
     /// Checks on a request whose time has come.
     pub(super) fn look_after(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
-        let request = self.requests.get_mut(&token).expect("a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         request.look_at = None;
         match &request.kind {
             Kind::Read(_) => self.look_after_read(cx, token, out),

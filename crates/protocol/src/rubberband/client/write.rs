@@ -83,7 +83,7 @@ impl Client {
     /// Ends the write if it is stable and answered for all its ranges. If an answer is missing, schedules a
     /// check.
     pub(super) fn finish_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
-        let request = self.requests.get_mut(&token).expect("asked about a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         let Kind::Write(write) = &request.kind else { return };
         if !write.stable {
             return;
@@ -132,8 +132,8 @@ impl Client {
         reply: Reply,
         out: &mut dyn Sink<Self>,
     ) {
-        let request = self.requests.get_mut(&token).expect("an attempt has its request");
-        let Kind::Write(write) = &mut request.kind else { panic!("only writes are answered so") };
+        let request = self.requests.get_mut(&token).expect("every attempt has a request");
+        let Kind::Write(write) = &mut request.kind else { panic!("only a write gets the answer of a write") };
         match reply.content {
             ReplyContent::Answer(content) => {
                 if reply.ranges.iter().all(|range| covers(&write.covered, *range)) {
@@ -165,9 +165,9 @@ impl Client {
 
     /// Checks on a write whose time has come, and asks the replicas for missing answers.
     pub(super) fn look_after_write(&mut self, cx: &mut Context<'_>, token: u64, out: &mut dyn Sink<Self>) {
-        let request = self.requests.get_mut(&token).expect("a live request");
+        let request = self.requests.get_mut(&token).expect("the request is open");
         let attempt = request.attempt;
-        let Kind::Write(write) = &mut request.kind else { panic!("only writes are looked after so") };
+        let Kind::Write(write) = &mut request.kind else { panic!("only a write is looked after as a write") };
         let missing: SmallVec<[Range; 2]> =
             write.ranges.iter().copied().filter(|range| !covers(&write.covered, *range)).collect();
         let Some(config) = self.membership.config() else { return };
@@ -213,7 +213,7 @@ impl Client {
     /// Expires made-up ids after which this gateway has used many others.
     pub(super) fn expire(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         while self.expiries.len() > EXPIRIES {
-            let through = self.expiries.pop_front().expect("just counted");
+            let through = self.expiries.pop_front().expect("the queue of expiries is longer than its limit");
             self.membership.submit(cx, INTERNAL, Class::Control, Control::Expire { through }.encode(), out);
         }
     }

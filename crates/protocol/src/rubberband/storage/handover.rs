@@ -149,7 +149,7 @@ impl Storage {
         Handover {
             keeps,
             settings: self.settings.clone(),
-            config: config.expect("who keeps rows was admitted, or its former life was"),
+            config: config.expect("a process that keeps rows was admitted, or its former life was"),
             queue,
             holding: self.holding.take(),
             settle: self.settle.take(),

@@ -64,7 +64,8 @@ impl Storage {
         // A cursor that does not decode starts from the beginning.
         let from = cursor.as_deref().and_then(|cursor| postcard::from_bytes(cursor).ok());
         let (content, next) = pinned.section(&fetch.ranges, from, self.settings.section_bytes_max);
-        let next = next.map(|cursor| postcard::to_stdvec(&cursor).expect("our own types always serialise"));
+        let next =
+            next.map(|cursor| postcard::to_stdvec(&cursor).expect("every type of this crate serialises"));
         let next = next.map(|cursor| TransferCursor::Replies(Some(cursor.into())));
         let chunk = Direct::Chunk { change: fetch.change, asked: fetch.cursor.clone(), content, next };
         out.send(Destination::One(fetch.from), Message::Direct(chunk), None);

@@ -187,7 +187,7 @@ impl Outboxes {
 
     /// Drops the rest of an answer, and tells its client.
     fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<Storage>) {
-        let outbox = self.take(asked).expect("an open answer");
+        let outbox = self.take(asked).expect("the answer is open");
         self.untaken += 1;
         tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
         self.give_back(outbox);

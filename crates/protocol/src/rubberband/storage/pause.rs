@@ -20,16 +20,19 @@ const BACK: u64 = INTERNAL | 1 << 59;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PauseRefusal {
     /// Without a disk it would come back as another process.
-    #[error("it has no disk to come back from: its rows would be gone")]
+    #[error("this process has no disk to come back from, so its rows would be lost")]
     NoDisk,
     /// No other process could do its work meanwhile.
-    #[error("the others need it now: rows are moving, or some range has no other complete replica")]
+    #[error(
+        "the other processes need this process now: rows are moving, or some range has no other complete \
+         replica"
+    )]
     Needed,
     /// The process is no member.
-    #[error("it has not joined, or is cut off")]
+    #[error("this process has not joined the domain, or was cut off from the domain")]
     NotJoined,
     /// An earlier command to pause has not ended, or was accepted.
-    #[error("it was asked to stop before")]
+    #[error("this process was asked to stop before")]
     Already,
 }
 

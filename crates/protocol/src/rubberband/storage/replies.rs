@@ -196,19 +196,21 @@ impl ReplyMemory {
     /// Drops the oldest answers and reasons until the rest fits.
     fn shrink(&mut self, bytes_max: usize, failure_bytes_max: usize) {
         while self.bytes > bytes_max {
-            let (_, key) = self.answers.pop_first().expect("what is counted is listed");
+            let (_, key) =
+                self.answers.pop_first().expect("answers are listed while their bytes are counted");
             self.bytes -= self.forget_answers(key).bytes();
         }
         while self.failure_bytes > failure_bytes_max {
-            let (_, key) = self.failures.pop_first().expect("what is counted is listed");
+            let (_, key) =
+                self.failures.pop_first().expect("answers are listed while their bytes are counted");
             self.failure_bytes -= self.forget_answers(key).failure_bytes();
         }
     }
 
     /// Drops the answers of a write and keeps its outcome. Returns the memory from before.
     fn forget_answers(&mut self, key: ReplyKey) -> Arc<Remembered> {
-        let block = self.blocks.get_mut(&key.block()).expect("what is listed is remembered");
-        let remembered = Arc::make_mut(block).get_mut(&key.place()).expect("what is listed is remembered");
+        let block = self.blocks.get_mut(&key.block()).expect("a listed answer is remembered");
+        let remembered = Arc::make_mut(block).get_mut(&key.place()).expect("a listed answer is remembered");
         let before = remembered.clone();
         Arc::make_mut(remembered).forget_answers();
         before
@@ -236,8 +238,8 @@ impl ReplyMemory {
     }
 
     fn remove(&mut self, key: ReplyKey) {
-        let block = self.blocks.get_mut(&key.block()).expect("what is removed is remembered");
-        let remembered = Arc::make_mut(block).remove(&key.place()).expect("what is removed is remembered");
+        let block = self.blocks.get_mut(&key.block()).expect("a removed answer was remembered");
+        let remembered = Arc::make_mut(block).remove(&key.place()).expect("a removed answer was remembered");
         if block.is_empty() {
             self.blocks.remove(&key.block());
         }
@@ -300,7 +302,7 @@ impl Replies {
     /// Ends the execution of a write. The caller then remembers its results, range by range.
     pub(super) fn finish(&mut self, name: WriteName) {
         let known = self.pending.remove(&ReplyKey::of(name));
-        assert!(known, "S6: {:?} ended without having begun", name.request);
+        assert!(known, "S6: only a write that has begun ends, but {:?} had not begun", name.request);
     }
 
     /// Remembers the result of a write in one range.
@@ -359,7 +361,7 @@ impl Replies {
     pub(super) fn adopt(&mut self, other: Replies) {
         for (range, memory) in other.ranges {
             let before = self.ranges.insert(range, memory);
-            assert!(before.is_none(), "{range:?} was taken over, and is here already");
+            assert!(before.is_none(), "a range is taken over only once, but {range:?} is here already");
         }
     }
 
@@ -415,7 +417,7 @@ impl Pinned {
 const ENTRY_BYTES: usize = 256;
 
 fn encode(entries: &[ReplyEntry]) -> Bytes {
-    postcard::to_stdvec(entries).expect("our own types always serialise").into()
+    postcard::to_stdvec(entries).expect("every type of this crate serialises").into()
 }
 
 #[cfg(test)]

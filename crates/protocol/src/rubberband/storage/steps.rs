@@ -99,10 +99,13 @@ impl Storage {
             DataKind::Read => config.assign_read(&header.ranges, header.offset),
             DataKind::Write | DataKind::FallibleWrite => config.assign_write(&header.ranges, header.offset),
         };
-        let assigned =
-            assigned.unwrap_or_else(|range| panic!("delivered {at} although {range:?} has no replica"));
+        let assigned = assigned.unwrap_or_else(|range| {
+            panic!("every range of a delivered write has a replica, but {range:?} has none at {at}")
+        });
         let mine = assigned.iter().position(|assignment| assignment.process == me);
-        let mine = mine.unwrap_or_else(|| panic!("delivered {at} although it does not concern {me}"));
+        let mine = mine.unwrap_or_else(|| {
+            panic!("only messages that concern a process are delivered to it, but {at} does not concern {me}")
+        });
         if header.kind == DataKind::Read {
             let ranges = assigned[mine].held.clone();
             let token = header.token;
@@ -177,7 +180,7 @@ impl Storage {
         };
         match control {
             Control::CreateTable { name, definition } => {
-                let (table, _) = config.table(&name).expect("what was delivered was not refused");
+                let (table, _) = config.table(&name).expect("a delivered control message was not refused");
                 self.queue.push_back(QueuedStep::Create { at, table, definition });
             }
             Control::DropTable { table } => self.queue.push_back(QueuedStep::Drop { at, table }),

@@ -297,7 +297,7 @@ impl Verdicts {
         {
             let told = match self.settled.get_mut(&at) {
                 Some(told) => told,
-                None => self.owed.get_mut(&at).expect("a reason is that of a decision"),
+                None => self.owed.get_mut(&at).expect("a reason belongs to a settled or owed verdict"),
             };
             self.bytes -= weight(told);
             told.1 = Some(FORGOTTEN);
@@ -306,7 +306,8 @@ impl Verdicts {
         while self.settled.len() > self.limits.settled_max
             || self.bytes > self.limits.settled_bytes_max && self.settled.len() > 1
         {
-            let (at, told) = self.settled.pop_first().expect("there are some");
+            let (at, told) =
+                self.settled.pop_first().expect("settled verdicts are kept while their bytes are counted");
             if self.is_owed(at) {
                 self.owed.insert(at, told);
             } else {
@@ -367,7 +368,7 @@ fn weight((ranges, failure): &Verdict) -> usize {
 }
 
 fn encode(settled: &BTreeMap<Position, &Verdict>) -> Bytes {
-    postcard::to_stdvec(settled).expect("our own types always serialise").into()
+    postcard::to_stdvec(settled).expect("every type of this crate serialises").into()
 }
 
 #[cfg(test)]

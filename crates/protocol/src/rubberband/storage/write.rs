@@ -238,7 +238,11 @@ impl Storage {
         self.settle = Some((write.at, decision == Decision::Publish));
         let result = match decision {
             Decision::Publish => {
-                assert!(result.is_ok(), "S15: published at {} what failed here", write.at);
+                assert!(
+                    result.is_ok(),
+                    "S15: no write that failed here is published, but that of {} was",
+                    write.at
+                );
                 result
             }
             Decision::Void(failure) => Err(failure),
@@ -276,7 +280,10 @@ impl Storage {
             return;
         }
         let (write, result) = self.holding.take().expect("just seen");
-        assert!(result.is_ok(), "S15: what failed here at {at} was voided at once");
+        assert!(
+            result.is_ok(),
+            "S15: a write that is voided at once has not failed here, but that of {at} had"
+        );
         self.ask_at = None;
         self.settle = Some((at, true));
         let receiving = self.receiving();

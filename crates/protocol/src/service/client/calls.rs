@@ -151,13 +151,13 @@ impl OpenCalls {
     /// Returns the next call to be sent.
     pub(super) fn next_unsent(&mut self) -> Option<(u64, &mut ClientCall)> {
         let number = *self.unsent.front()?;
-        Some((number, self.table.get_mut(&number).expect("what is to be sent is not answered")))
+        Some((number, self.table.get_mut(&number).expect("an unsent call is not answered")))
     }
 
     /// Records that the next call was sent.
     pub(super) fn sent(&mut self) {
-        let number = self.unsent.pop_front().expect("one was to be sent");
-        let pending = self.table.get_mut(&number).expect("what is to be sent is not answered");
+        let number = self.unsent.pop_front().expect("a call was waiting to be sent");
+        let pending = self.table.get_mut(&number).expect("an unsent call is not answered");
         pending.is_sent = true;
         self.in_flight_bytes += pending.asked.bytes();
         let OpenCalls { table, unsent, .. } = self;
@@ -166,7 +166,7 @@ impl OpenCalls {
 
     /// Records that a call must be sent again.
     pub(super) fn mark_unsent(&mut self, number: u64) {
-        let pending = self.table.get_mut(&number).expect("it is not answered");
+        let pending = self.table.get_mut(&number).expect("the call is not answered");
         if std::mem::take(&mut pending.is_sent) {
             self.in_flight_bytes -= pending.asked.bytes();
             put(&mut self.unsent, number);
@@ -179,7 +179,7 @@ impl OpenCalls {
         numbers.retain(|number| table.contains_key(number));
         unsent.clone_from(numbers);
         for number in numbers {
-            table.get_mut(number).expect("the others were dropped").is_sent = false;
+            table.get_mut(number).expect("numbers without a call were dropped").is_sent = false;
         }
         self.in_flight_bytes = 0;
     }

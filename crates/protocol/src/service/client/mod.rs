@@ -452,7 +452,7 @@ impl Client {
 
     /// Ends a call whose transaction was aborted.
     fn aborted(&mut self, number: u64, why: Abort, out: &mut dyn Sink<Self>) {
-        let pending = self.calls.get(number).expect("it is not answered");
+        let pending = self.calls.get(number).expect("the call is not answered");
         if let Some(stage) =
             pending.asked.transaction().and_then(|transaction| self.transactions.get_mut(&transaction))
         {
@@ -685,7 +685,7 @@ impl Client {
         while let Some((end, number)) = self.calls.first_end()
             && end <= now
         {
-            let pending = self.calls.get(number).expect("what ends is under way");
+            let pending = self.calls.get(number).expect("a call that ends is under way");
             let transaction = pending.asked.transaction();
             let fate = match (pending.session, pending.asked.kind) {
                 (Some(session), Kind::Write | Kind::Read)

@@ -54,7 +54,7 @@ impl ReplicaSelector {
             let spared = |id: &ProcessId| Some(*id) != self.asked;
             let known = self.known.iter().filter(|(id, _)| spared(id));
             let oldest = known.min_by_key(|(_, told)| **told).map(|(id, _)| *id);
-            let oldest = oldest.expect("at most one is spared");
+            let oldest = oldest.expect("at most one replica is spared");
             self.known.remove(&oldest);
             out.forget(oldest);
         }

@@ -93,13 +93,15 @@ impl BackupHead {
 pub(super) enum Unreadable {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it is no backup")]
+    #[error("this file is not a Quorate backup")]
     Foreign,
-    #[error("it is a backup of version {0}, and this program reads versions up to {VERSION}")]
+    #[error(
+        "this backup has format version {0}, and this program reads versions up to {VERSION}: use a newer program"
+    )]
     Newer(u32),
-    #[error("it ends at byte {at}, before its end was written")]
+    #[error("this backup is incomplete: the file ends at byte {at}, before the closing section")]
     Torn { at: u64 },
-    #[error("it is damaged in the section at byte {at}: {what}")]
+    #[error("this backup is damaged in the section at byte {at}: {what}")]
     Damaged { at: u64, what: String },
 }
 

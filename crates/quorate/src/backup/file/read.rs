@@ -47,7 +47,7 @@ impl<R: Read> Reader<R> {
         let begun = reader.at;
         let (kind, check) = reader.section()?;
         if kind != CONTENTS {
-            return Err(damaged(begun, "it does not begin with its contents"));
+            return Err(damaged(begun, "the first section is not the list of tables"));
         }
         reader.seed = check;
         reader.contents = decode(&reader.whole, begun)?;
@@ -77,7 +77,8 @@ impl<R: Read> Reader<R> {
             ROWS => {
                 let (table, rows): (usize, Vec<Row>) = decode(&self.whole, begun)?;
                 let schema = self.contents.tables.get(table);
-                let schema = schema.ok_or_else(|| damaged(begun, "it has rows of no table"))?;
+                let schema =
+                    schema.ok_or_else(|| damaged(begun, "the rows belong to no table of the backup"))?;
                 for row in &rows {
                     schema.check_row(row).map_err(|failure| damaged(begun, failure))?;
                 }
@@ -87,14 +88,17 @@ impl<R: Read> Reader<R> {
             END => {
                 let end: End = decode(&self.whole, begun)?;
                 if end.rows != self.rows {
-                    return Err(damaged(begun, "it has another number of rows than its end says"));
+                    return Err(damaged(
+                        begun,
+                        "the number of rows differs from the number in the closing section",
+                    ));
                 }
                 match self.input.read(&mut [0])? {
                     0 => Ok(Next::End(end)),
-                    _ => Err(damaged(self.at, "something stands behind its end")),
+                    _ => Err(damaged(self.at, "data follows the closing section")),
                 }
             }
-            _ => Err(damaged(begun, "its kind is not known here")),
+            _ => Err(damaged(begun, "the kind of the section is unknown")),
         }
     }
 
@@ -108,7 +112,7 @@ impl<R: Read> Reader<R> {
         let head = BackupHead { kind: head[0], stored: number(1), whole: number(5) };
         let (stored, whole) = (head.stored as usize, head.whole as usize);
         if whole > SECTION_BYTES_MAX || stored > lz4_flex::block::get_maximum_output_size(whole) {
-            return Err(damaged(begun, "it is longer than any may be"));
+            return Err(damaged(begun, "the section is longer than the maximum"));
         }
         let mut bytes = std::mem::take(&mut self.stored);
         bytes.resize(stored, 0);
@@ -116,12 +120,12 @@ impl<R: Read> Reader<R> {
         self.stored = bytes;
         filled?;
         if head.check(self.seed, self.sections, &self.stored) != check {
-            return Err(damaged(begun, "its checksum is another"));
+            return Err(damaged(begun, "the checksum does not match"));
         }
         self.whole.resize(whole, 0);
         match lz4_flex::block::decompress_into(&self.stored, &mut self.whole) {
             Ok(length) if length == whole => {}
-            _ => return Err(damaged(begun, "it does not decompress")),
+            _ => return Err(damaged(begun, "the data cannot be decompressed")),
         }
         self.sections += 1;
         Ok((head.kind, check))
@@ -156,7 +160,7 @@ pub(in super::super) enum Next {
 fn decode<T: DeserializeOwned>(bytes: &[u8], at: u64) -> Result<T, Unreadable> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        _ => Err(damaged(at, "it does not decode")),
+        _ => Err(damaged(at, "the data cannot be decoded")),
     }
 }
 

@@ -147,7 +147,7 @@ fn every_file_that_ends_early_is_noticed() {
         assert!(is_told, "{length} of {} bytes: {error}", file.len());
     }
     let longer = [&file[..], b"x"].concat();
-    assert!(read(&longer).unwrap_err().to_string().contains("behind its end"));
+    assert!(read(&longer).unwrap_err().to_string().contains("follows the closing section"));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn lengths_that_cannot_be_are_not_believed() {
     for at in [start + 1, start + 5] {
         let mut huge = file.clone();
         huge[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
-        assert!(read(&huge).unwrap_err().to_string().contains("longer than any may be"));
+        assert!(read(&huge).unwrap_err().to_string().contains("longer than the maximum"));
     }
 }
 

@@ -40,7 +40,9 @@ impl<W: Write> Writer<W> {
 
     /// Writes encoded rows of a table: its index in the contents, then the rows.
     pub(in super::super) fn rows(&mut self, section: &Bytes) -> io::Result<()> {
-        let malformed = || io::Error::new(io::ErrorKind::InvalidData, "rows that do not decode");
+        let malformed = || {
+            io::Error::new(io::ErrorKind::InvalidData, "a storage process sent rows that cannot be decoded")
+        };
         let ((table, count), _): ((usize, u64), &[u8]) =
             postcard::take_from_bytes(section).map_err(|_| malformed())?;
         *self.rows.get_mut(table).ok_or_else(malformed)? += count;
@@ -66,12 +68,13 @@ impl<W: Write> Writer<W> {
 
     /// Writes a section. Returns its checksum.
     pub(in super::super) fn section(&mut self, kind: u8, bytes: &[u8]) -> io::Result<u64> {
-        assert!(bytes.len() <= SECTION_BYTES_MAX, "no message is so long");
+        assert!(bytes.len() <= SECTION_BYTES_MAX, "a section has at most SECTION_BYTES_MAX bytes");
         let most = lz4_flex::block::get_maximum_output_size(bytes.len());
         if self.compressed.len() < most {
             self.compressed.resize(most, 0);
         }
-        let stored = lz4_flex::block::compress_into(bytes, &mut self.compressed).expect("there is room");
+        let stored = lz4_flex::block::compress_into(bytes, &mut self.compressed)
+            .expect("the output buffer has room for the compressed section");
         let stored = &self.compressed[..stored];
         let head = BackupHead { kind, stored: stored.len() as u32, whole: bytes.len() as u32 };
         let check = head.check(self.seed, self.sections, stored);

@@ -223,7 +223,7 @@ impl GroupMap {
                             continue;
                         }
                     };
-                    info!(map = map.0, process = %member.id(), "in the map's group");
+                    info!(map = map.0, process = %member.id(), "this cell is in the map's group");
                     told.send_replace(Some(member.clone()));
                     while member.ended().is_none() {
                         let gone = timer::timeout(LOOK_EVERY, stay.changed()).await;
@@ -271,7 +271,11 @@ impl GroupMap {
             // A read first applies all deliveries.
             member.read(|_| ()).map_err(|error| RequestError::MaybeApplied(error.to_string()))?;
             let answer = lock(&answers).remove(&number);
-            answer.ok_or_else(|| RequestError::MaybeApplied(String::from("this cell joined the group anew")))
+            answer.ok_or_else(|| {
+                RequestError::MaybeApplied(String::from(
+                    "this cell left the map's group and joined it again while the request was under way",
+                ))
+            })
         })
     }
 }

@@ -138,7 +138,7 @@ impl Strategies {
         let StrategiesShared { running, bytes, .. } = &*self.0;
         let more = request.bytes();
         if running.load(Relaxed) >= RUNNING_MAX || bytes.load(Relaxed) + more > BYTES_MAX {
-            return Err(RequestError::NotDone(String::from("too much is under way")));
+            return Err(RequestError::NotDone(String::from("too many requests are under way at this cell")));
         }
         running.fetch_add(1, Relaxed);
         bytes.fetch_add(more, Relaxed);
@@ -172,7 +172,8 @@ impl Strategies {
         told: impl Fn(u64, Outcome) + Send + 'static,
     ) -> Result<StrategyThread, Error> {
         let taken = self.0.taken.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let orders = taken.ok_or_else(|| Error::start("a process has strategies of its own"))?;
+        let orders =
+            taken.ok_or_else(|| Error::start("the strategies of a process can be started only once"))?;
         let services = settings.services.map(|services| {
             let mut builder = Node::builder()
                 .services(format!("maps of {domain}"))
@@ -442,7 +443,7 @@ impl Executor {
             Some((_, MapKeeper::Group(map))) => map.ask(request),
             Some((_, MapKeeper::Ordered(map))) => map.ask(&request),
             Some((_, MapKeeper::Not(_, why))) => return Err(RequestError::NotDone((*why).to_owned())),
-            None => return Err(RequestError::NotDone(String::from("there is no such map any more"))),
+            None => return Err(RequestError::NotDone(String::from("the map no longer exists"))),
         };
         self.reading += weight.answer;
         self.running.push(Box::pin(async move { Some((id, weight, asked.await)) }));
@@ -464,8 +465,9 @@ impl Executor {
             if maps.contains_key(&id) {
                 continue;
             }
-            let no_services = "this cell hosts no services (cell.services_listen)";
-            let no_tables = "this cell knows of no cluster of tables (quorate up --tables, or cell.tables)";
+            let no_services = "this cell hosts no services: set cell.services_listen";
+            let no_tables =
+                "this cell knows no cluster of tables: use quorate up --tables, or set cell.tables";
             let strategy = map.strategy.name();
             let (kept, work) = match (map.strategy, &self.services, &self.tables) {
                 (Strategy::Quorum(_), ..) => continue,
@@ -489,7 +491,7 @@ impl Executor {
                 }
                 (Strategy::Group | Strategy::Ordered, _, None) => (MapKeeper::Not(strategy, no_tables), None),
             };
-            info!(name, map = id.0, strategy, "a map");
+            info!(name, map = id.0, strategy, "this cell serves a map");
             maps.insert(id, (name, kept));
             if let Some(work) = work {
                 self.running.push(Box::pin(async move {

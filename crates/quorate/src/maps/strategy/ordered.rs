@@ -108,14 +108,21 @@ impl OrderedMap {
                         }
                         Ok((db, false)) => {
                             if !matches!(*told.borrow(), Found::OtherTable) {
-                                warn!(table, "a table of the map's name has another shape");
+                                warn!(
+                                    table,
+                                    "the table with an ordered map's name has other columns than the \
+                                         map: rename the table, or drop the map"
+                                );
                             }
                             known = Some(db);
                             told.send_replace(Found::OtherTable);
                             LOOK_EVERY
                         }
                         Err(error) => {
-                            warn!(%error, table, "the map's table is not in reach, and rows whose life is over stay for now");
+                            warn!(
+                                %error, table,
+                                "the table of an ordered map cannot be reached, so expired rows stay for now"
+                            );
                             PAUSE
                         }
                     };
@@ -146,9 +153,10 @@ impl OrderedMap {
             match ready.await {
                 Some(Some(Found::Table(db))) => plan.carry_out(&db).await,
                 Some(Some(Found::OtherTable)) => Err(RequestError::NotDone(format!(
-                    "the table {name:?} is not this map's: it has other columns. Rename it, or drop the map"
+                    "the table {name:?} has other columns than the map of this name: rename the table, or \
+                     drop the map"
                 ))),
-                _ => Err(RequestError::NotDone(String::from("the cluster of tables is not in reach"))),
+                _ => Err(RequestError::NotDone(String::from("the cluster of tables cannot be reached"))),
             }
         })
     }
@@ -256,9 +264,7 @@ impl Params {
     fn text(&mut self, bytes: &Bytes) -> Result<String, RequestError> {
         match std::str::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => Ok(self.put(Value::text_of(text))),
-            _ => Err(unsupported(
-                "bytes that are no text: keys and values of an ordered map are UTF-8 without zero bytes",
-            )),
+            _ => Err(unsupported("a key or value of an ordered map that is not UTF-8, or has zero bytes")),
         }
     }
 
@@ -303,7 +309,7 @@ impl StatementPlan {
                 (text, AnswerShape::Found(keys.clone()))
             }
             Request::Put { tell: true, .. } => {
-                return Err(unsupported("a write that tells the string before it, in an ordered map"));
+                return Err(unsupported("a write that returns the former string, in an ordered map"));
             }
             Request::Put { pairs, life, when, .. } => {
                 // If a key occurs twice, its last value counts.
@@ -391,15 +397,15 @@ impl StatementPlan {
                 (text, AnswerShape::Length)
             }
             Request::PutFields { .. } | Request::DeleteFields { .. } | Request::AddField { .. } => {
-                return Err(unsupported("a hash, in an ordered map: its values are strings"));
+                return Err(unsupported("a hash in an ordered map, whose values are strings"));
             }
             Request::Once { .. } => {
                 return Err(unsupported(
-                    "QUORATE ID, in an ordered map: a primary key tells whether a row is there",
+                    "QUORATE ID in an ordered map, whose primary key tells whether a write took effect",
                 ));
             }
             Request::Scan { .. } => {
-                return Err(unsupported("SCAN, in an ordered map: SQL tells the keys of its table"));
+                return Err(unsupported("SCAN in an ordered map, whose keys SQL can list"));
             }
             Request::Size => {
                 (format!("select count(*)::text as value from {table} where {live}"), AnswerShape::Number)
@@ -420,7 +426,7 @@ impl StatementPlan {
             }
         });
         let told = told.await.unwrap_or_else(|| {
-            let why = format!("its fate was not known within {} s", PATIENCE.as_secs());
+            let why = format!("the outcome of the statement was not known within {} s", PATIENCE.as_secs());
             Err(Error::MaybeApplied { id: None, why })
         });
         told.or_else(concluded)

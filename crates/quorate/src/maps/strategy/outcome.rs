@@ -18,7 +18,7 @@ pub enum RequestError {
     #[error("nothing was done: {0}")]
     NotDone(String),
     /// The request may take effect at any time from now on, or never.
-    #[error("it may take effect: {0}")]
+    #[error("the request may take effect: {0}")]
     MaybeApplied(String),
 }
 

@@ -81,7 +81,10 @@ impl ServiceMap {
             let (node, name) = (node.clone(), name.clone());
             async move {
                 while let Err(error) = node.serve(name.clone(), Keyspace::default(), begin).await {
-                    warn!(%error, name, "this cell hosts no replica yet, and tries again");
+                    warn!(
+                        %error, name,
+                        "this cell hosts no replica of the map's service yet, and tries again"
+                    );
                     timer::sleep(PAUSE).await;
                     if told.is_closed() {
                         return;
@@ -94,7 +97,7 @@ impl ServiceMap {
                             end(&node, &name);
                         }
                     }
-                    Err(error) => warn!(%error, name, "this cell cannot call the service"),
+                    Err(error) => warn!(%error, name, "this cell cannot call the map's service"),
                 }
             }
         };
@@ -120,7 +123,8 @@ impl ServiceMap {
             reply.map_err(|error| match error {
                 // The service's own message names the service by its number, which clients do not know.
                 Error::NotSent { .. } => {
-                    let why = "no replica of the map's service was found, or took it in time";
+                    let why = "no replica of the map's service was found, or no replica took the request in \
+                             time";
                     RequestError::NotDone(String::from(why))
                 }
                 other => RequestError::of(other),
@@ -146,6 +150,6 @@ impl ServiceMap {
 
 fn end(node: &Node, name: &str) {
     if let Err(error) = node.withdraw(name) {
-        warn!(%error, name, "a replica of a map that is gone stays");
+        warn!(%error, name, "the replica of a dropped map could not be withdrawn");
     }
 }

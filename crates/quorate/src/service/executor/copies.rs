@@ -37,7 +37,7 @@ impl<S: Service> Executor<S> {
 
     /// Replaces the state by another replica's.
     pub(super) fn take_over(&mut self, bytes: &[u8]) -> Result<(), String> {
-        let cut_off = || String::from("it is cut off");
+        let cut_off = || String::from("the state is cut off");
         if StatePart::is(bytes) {
             self.restoring = Restoring::of_checkpoint(bytes).ok_or_else(cut_off)?;
             self.size = bytes.len();
@@ -57,8 +57,9 @@ impl<S: Service> Executor<S> {
     pub(super) fn restore(&mut self, through: u64) -> Result<(), Broken> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         let coming = mem::take(&mut self.coming);
-        self.take_over(&coming)
-            .map_err(|why| Broken(format!("the checkpoint of instance {through}: {why}")))?;
+        self.take_over(&coming).map_err(|why| {
+            Broken(format!("the checkpoint of instance {through} cannot be restored: {why}"))
+        })?;
         self.tally.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -82,7 +83,7 @@ impl<S: Service> Executor<S> {
             StatePart::decode(change).ok_or_else(|| String::from("a part of a restored state is cut off"))?;
         self.tally.changes.fetch_add(1, Ordering::Relaxed);
         let Some(whole) = self.restoring.take(part) else { return Ok(()) };
-        self.state = read(&whole.state).map_err(|why| format!("the restored state: {why}"))?;
+        self.state = read(&whole.state).map_err(|why| format!("the restored state cannot be used: {why}"))?;
         self.size = whole.state.len();
         self.clock.advance(whole.clock);
         Ok(())
@@ -104,5 +105,5 @@ impl<S: Service> Executor<S> {
 
 fn read<S: Service>(state: &[u8]) -> Result<S, String> {
     let state = catch_unwind(|| decode(state).map_err(|error| error.to_string()));
-    state.unwrap_or_else(|panic| Err(format!("restoring panicked: {}", panic_message(&*panic))))
+    state.unwrap_or_else(|panic| Err(format!("restoring the state panicked: {}", panic_message(&*panic))))
 }

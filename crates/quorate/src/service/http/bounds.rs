@@ -80,7 +80,12 @@ impl Bounds {
 
     /// Waits for the turn of a call, which covers holding its reply.
     pub(super) async fn turn(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let full = || Fault::Full(format!("{} calls are under way here", self.limits.calls_max));
+        let full = || {
+            Fault::Full(format!(
+                "{} calls are under way at this host already: try again later",
+                self.limits.calls_max
+            ))
+        };
         self.share(&self.calls, 1).await.ok_or_else(full)
     }
 
@@ -92,7 +97,11 @@ impl Bounds {
         if most > ITEM_BYTES_MAX {
             return Err(pass_over(body.into_data_stream()).await);
         }
-        let full = || Fault::Full(String::from("the bodies of other requests take all the room here"));
+        let full = || {
+            Fault::Full(String::from(
+                "the bodies of other requests take all memory for bodies at this host: try again later",
+            ))
+        };
         let share = self.share(&self.bodies, most).await.ok_or_else(full)?;
         let mut whole = Vec::with_capacity(most.min(BODY_BYTES));
         let mut parts = body.into_data_stream();
@@ -114,15 +123,16 @@ impl Bounds {
         let likely = (JSON_RATIO * reply.len() + JSON_BYTES).min(most);
         for room in [likely, most] {
             let mut share = self.share(&self.answers, room).await.ok_or_else(|| {
-                let why = String::from("it took effect, and other answers take all the room here");
+                let why =
+                    String::from("the call took effect, and other answers take all memory for its answer");
                 Fault::Call(Error::MaybeApplied { id: None, why })
             })?;
             if let Some(bytes) = access.encode(&reply, room)? {
-                let share = share.split(bytes.len()).expect("it was not longer than its share");
+                let share = share.split(bytes.len()).expect("an answer is not longer than its share");
                 return Ok(json(Bytes::from_owner(Counted { bytes, _share: share })));
             }
         }
-        let why = format!("the call took effect, and its reply is longer than {most} bytes as JSON");
+        let why = format!("the call took effect, and its reply has more than {most} bytes as JSON");
         Err(Fault::Call(Error::mismatch("the reply", why)))
     }
 }

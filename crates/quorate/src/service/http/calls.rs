@@ -37,7 +37,7 @@ pub(super) async fn call(
         None => None,
         Some(Ok(key)) if (1..=KEY_BYTES_MAX).contains(&key.len()) => Some(key),
         Some(_) => {
-            let why = format!("an Idempotency-Key is 1 to {KEY_BYTES_MAX} visible characters");
+            let why = format!("an Idempotency-Key has 1 to {KEY_BYTES_MAX} visible characters");
             return Err(Fault::Malformed(why));
         }
     };
@@ -62,7 +62,9 @@ pub(super) async fn begin(
         let mut transactions = lock(&shared.transactions);
         transactions.retain(|_, slot| lock(&slot.used).elapsed() < HELD_MAX);
         if transactions.len() >= TRANSACTIONS_MAX {
-            return Err(Fault::Full(format!("{TRANSACTIONS_MAX} transactions are open here")));
+            return Err(Fault::Full(format!(
+                "{TRANSACTIONS_MAX} transactions are open at this host already: try again later"
+            )));
         }
         transactions.insert(id.clone(), Arc::new(slot));
     }
@@ -122,7 +124,7 @@ pub(super) async fn commit(
         slot.commits.store(false, Ordering::Relaxed);
         outcome
     });
-    let panicked = |_| Fault::Call(unknown("the door failed while it committed: send the commit again"));
+    let panicked = |_| Fault::Call(unknown("the HTTP door failed during the commit: send the commit again"));
     committing.await.map_err(panicked)??;
     Ok(written(&BTreeMap::from([("committed", true)])))
 }
@@ -150,7 +152,9 @@ pub(super) async fn abort(
 impl DoorShared {
     fn slot(&self, name: &str, id: &str) -> Result<Arc<TransactionSlot>, Fault> {
         let slot = lock(&self.transactions).get(id).filter(|slot| slot.service == name).cloned();
-        let slot = slot.ok_or_else(|| Fault::Unknown(format!("`{name}` has no transaction {id} here")))?;
+        let slot = slot.ok_or_else(|| {
+            Fault::Unknown(format!("the service `{name}` has no transaction {id} at this host"))
+        })?;
         *lock(&slot.used) = Instant::now();
         Ok(slot)
     }

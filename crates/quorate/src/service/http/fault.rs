@@ -30,7 +30,7 @@ pub(super) enum Fault {
 impl Fault {
     /// Returns the fault that this host has no service of this name.
     pub(super) fn unserved(name: &str) -> Fault {
-        Fault::Unknown(format!("this host serves no `{name}`"))
+        Fault::Unknown(format!("this host serves no service `{name}`"))
     }
 }
 
@@ -51,12 +51,13 @@ impl IntoResponse for Fault {
         let why = match &self {
             Fault::Call(error) => error.to_string(),
             Fault::Malformed(why) | Fault::Unknown(why) | Fault::Full(why) => why.clone(),
-            Fault::NotJson => String::from("the body has to be said to be application/json"),
+            Fault::NotJson => String::from("the request must have the header Content-Type: application/json"),
             Fault::Long => format!("the body is longer than {ITEM_BYTES_MAX} bytes"),
             Fault::Misdirected => String::from(
-                "its Host is no IP address, not `localhost`, and no name of this host: ask by its address",
+                "the request's Host header is no IP address, not `localhost`, and no name of this host: use \
+                 the IP address of this host",
             ),
-            Fault::Busy => String::from("a call of this transaction is under way"),
+            Fault::Busy => String::from("another call of this transaction is under way"),
         };
         let (status, error) = match self {
             Fault::Call(error) => named(&error),

@@ -121,13 +121,15 @@ impl Door {
         (insecure, limits): (bool, DoorLimits),
         (host_shared, hosts, domain): (&Arc<HostShared>, Vec<String>, &str),
     ) -> Result<Door, Error> {
-        let failed = |error: &dyn std::fmt::Display| Error::start(format!("{address}: {error}"));
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::start(format!("the HTTP door cannot listen on {address}: {error}"))
+        };
         let listener = std::net::TcpListener::bind(address).map_err(|error| failed(&error))?;
         listener.set_nonblocking(true).map_err(Error::start)?;
         let bound = listener.local_addr().map_err(Error::start)?;
         if !insecure && !bound.ip().is_loopback() {
             return Err(failed(
-                &"only loopback addresses may be listened at, unless it is said to be insecure",
+                &"only loopback addresses are allowed, unless the node is set to be insecure",
             ));
         }
         let names = [address, host_shared.address.as_str()].map(|own| host_of(own).to_owned());
@@ -158,7 +160,7 @@ impl Door {
         };
         let serve = move || {
             if let Err(error) = runtime.block_on(serve) {
-                warn!(%error, "the HTTP door of services is closed");
+                warn!(%error, "the HTTP door of services has failed, and is closed");
             }
             // Nobody waits for the requests in progress.
             runtime.shutdown_background();

@@ -119,7 +119,8 @@ pub(super) async fn export(
     State(shared): State<Arc<DoorShared>>,
     Path(name): Path<String>,
 ) -> Result<Response, Fault> {
-    let full = || Fault::Full(format!("{EXPORTS_MAX} exports are under way here"));
+    let full =
+        || Fault::Full(format!("{EXPORTS_MAX} exports are under way at this host already: try again later"));
     let share = shared.exports.clone().try_acquire_owned().map_err(|_| full())?;
     let export = move |host_shared: &HostShared| {
         let slot = host_shared.slot(&name).ok_or_else(|| Fault::unserved(&name))?;
@@ -147,14 +148,19 @@ impl DoorShared {
         &self,
         work: impl FnOnce(&HostShared) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let full = || Fault::Full(format!("{OPERATIONS_MAX} changes and exports are under way here"));
+        let full = || {
+            Fault::Full(format!(
+                "{OPERATIONS_MAX} changes and exports are under way at this host already: try again later"
+            ))
+        };
         let permit = self.operations.clone().try_acquire_owned().map_err(|_| full())?;
         let host_shared = self.host_shared()?;
         let working = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work(&host_shared)
         });
-        let panicked = |error| Error::MaybeApplied { id: None, why: format!("it panicked: {error}") };
+        let panicked =
+            |error| Error::MaybeApplied { id: None, why: format!("the operation panicked: {error}") };
         working.await.map_err(|error| Fault::Call(panicked(error)))?
     }
 }

@@ -42,14 +42,18 @@ impl TransactionStage {
     pub(super) fn closed(&self) -> Fault {
         Fault::Call(match self {
             TransactionStage::Open(_) => unreachable!("it is open"),
-            TransactionStage::Unknown(Some(_)) => {
-                unknown("its commit was sent, and may have taken effect: send the commit again")
-            }
+            TransactionStage::Unknown(Some(_)) => unknown(
+                "the commit of this transaction was sent, and may have taken effect: send the \
+                         commit again",
+            ),
             TransactionStage::Unknown(None) => unknown(
-                "its commit was sent, and whether it took effect cannot be found out: look at the state",
+                "the commit of this transaction was sent, and its outcome cannot be found out: look at the \
+                 state of the service",
             ),
             TransactionStage::Committed => Error::rejected("the transaction was committed before"),
-            TransactionStage::Aborted => Error::Aborted { why: String::from("it was aborted before") },
+            TransactionStage::Aborted => {
+                Error::Aborted { why: String::from("the transaction was aborted before") }
+            }
         })
     }
 }

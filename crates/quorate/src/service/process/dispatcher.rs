@@ -108,12 +108,21 @@ impl Dispatcher {
         let shared = self.shared.clone();
         let Some(events) = self.events(channel) else { return };
         let EndpointKind::Replica(replica) = &events.endpoint.kind else { unreachable!("a replica's event") };
-        let Some(orders) = lock(&replica.inline).take() else { unreachable!("it was executed there") };
-        warn!(service = events.endpoint.name, "its requests are not short: it is given a thread of its own");
+        let Some(orders) = lock(&replica.inline).take() else {
+            unreachable!("the replica was executed by its endpoint until now")
+        };
+        warn!(
+            service = events.endpoint.name,
+            "the requests of a service are not short, so the service is given a thread of its own"
+        );
         let results = Results::new(&shared, &events.endpoint);
         if let Err(error) = spawn(performer, orders, results) {
             let endpoint = events.endpoint.clone();
-            self.shared.end(&endpoint, format!("no thread for its executor: {error}"), AfterEnd::ComeBack);
+            self.shared.end(
+                &endpoint,
+                format!("the system gives no thread for the service's executor: {error}"),
+                AfterEnd::ComeBack,
+            );
             self.remove(&endpoint);
         }
     }
@@ -124,7 +133,7 @@ impl Dispatcher {
             matches!(&endpoint.kind, EndpointKind::Replica(replica) if replica.keeps_records(self.shared.me));
         let remove = if keeps { node::Command::Retire } else { node::Command::Remove };
         if let Err(CommandError::Full(_)) = self.shared.handle().try_command(remove(endpoint.channel)) {
-            warn!("a replica that ended is taken away later: too many commands wait");
+            warn!("a replica that ended is removed later, because too many commands wait");
         }
     }
 
@@ -147,7 +156,10 @@ impl Dispatcher {
                 let is_other = own.group != set.group && !heard.other_sets.contains(&set.group);
                 if is_other && heard.other_sets.len() < HEARD_MAX {
                     heard.other_sets.push(set.group);
-                    warn!(service = endpoint.name, %peer, "another set of this name: it was founded twice");
+                    warn!(
+                        service = endpoint.name, %peer,
+                        "a process belongs to another set of the same service: the service was founded twice"
+                    );
                 }
             }
             (None, EndpointKind::Replica(replica)) if replica.founds => heard.set = Some(set),
@@ -162,7 +174,7 @@ impl Dispatcher {
                 let begin = endpoint.home(Command::Begin { set, founded: false });
                 if self.shared.handle().try_command(begin).is_ok() {
                     heard.set = Some(set);
-                    info!(service = endpoint.name, %peer, "found");
+                    info!(service = endpoint.name, %peer, "a replica of a service found its set");
                 }
             }
         }
@@ -179,7 +191,8 @@ impl Dispatcher {
                 let _ = replica.orders.send(ExecutorOrder::Turn(mem::take(&mut events.orders)));
                 if backlog > BACKLOG_BYTES_MAX {
                     let why = format!(
-                        "the service is {backlog} bytes of orders behind, more than {BACKLOG_BYTES_MAX}: it is too slow"
+                        "the service is too slow: {backlog} bytes of orders wait, and at most \
+                         {BACKLOG_BYTES_MAX} may wait"
                     );
                     let endpoint = events.endpoint.clone();
                     self.shared.end(&endpoint, why, AfterEnd::ComeBack);
@@ -212,7 +225,11 @@ impl Dispatcher {
             .or_else(|| lock(&self.shared.endpoints).get(&channel.endpoint).cloned());
         let Some(endpoint) = endpoint else { return };
         if let node::Ending::Panicked(words) = ending {
-            self.shared.end(&endpoint, format!("an invariant was found broken: {words}"), AfterEnd::ComeBack);
+            self.shared.end(
+                &endpoint,
+                format!("an invariant of the replica is broken: {words}"),
+                AfterEnd::ComeBack,
+            );
             self.remove(&endpoint);
         }
         if let EndpointKind::Client(client) = &endpoint.kind {
@@ -247,15 +264,17 @@ fn meaning_of(replica: &ReplicaHandle, event: &service::Event) -> EventMeaning {
         service::Event::Removed => {
             replica.voted_out.store(true, Ordering::Relaxed);
             return EventMeaning::End(String::from(
-                "the others went on without this process, which they took for failed",
+                "the other replicas went on without this process, which they took for failed",
             ));
         }
-        service::Event::Resigned => return EventMeaning::End(String::from("its service cannot go on")),
+        service::Event::Resigned => {
+            return EventMeaning::End(String::from("the service of this replica cannot go on"));
+        }
         service::Event::Corrupt(why) => {
-            return EventMeaning::End(format!("what another replica sent does not decode: {why}"));
+            return EventMeaning::End(format!("another replica sent data that cannot be decoded: {why}"));
         }
         service::Event::ChangeRefused { change, reason } => {
-            warn!(?change, ?reason, "a change of the replicas was refused");
+            warn!(?change, ?reason, "a change of a service's replicas was refused");
             let mut refused = lock(&replica.refused);
             refused.push_back((change.clone(), *reason));
             if refused.len() > REFUSED_MAX {
@@ -287,7 +306,7 @@ impl quorate_runtime::Host<Node<ServiceEndpoint>> for Dispatcher {
                 }
             }
             node::Event::Malformed { peer, error, .. } => {
-                warn!("{peer} sent what is no message ({error}): the session with it is over");
+                warn!("{peer} sent an invalid message ({error}): the session with that process is over");
             }
             node::Event::Added(_) | node::Event::Unserved(_) => {}
             node::Event::Occupied(_) => unreachable!("a name that is in use is refused before"),

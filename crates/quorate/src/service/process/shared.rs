@@ -98,7 +98,7 @@ impl ReplicaHandle {
     pub(in crate::service) fn fail(&self, name: &str, why: String) -> String {
         lock(&self.failed)
             .get_or_insert_with(|| {
-                warn!(service = name, why, "this replica ends");
+                warn!(service = name, why, "a replica of a service ends at this host");
                 lock(&self.standing).serving = false;
                 why
             })
@@ -210,11 +210,13 @@ impl ServiceShared {
         match (after, &self.endings) {
             (AfterEnd::ComeBack, _) if is_alone && is_kept => {
                 standing.ended = Some(format!(
-                    "{why}; it was the only replica, and its journal is kept: start the host again to go on from it, or withdraw the service"
+                    "{why}; this was the only replica, and its journal is kept: start the host again to go \
+                     on from the journal, or withdraw the service"
                 ));
             }
             (AfterEnd::ComeBack, _) if is_alone => {
-                standing.ended = Some(format!("{why}; it was the only replica, and its set is gone"));
+                standing.ended =
+                    Some(format!("{why}; this was the only replica, so the service's state is lost"));
             }
             (AfterEnd::ComeBack, Some(endings)) => {
                 // Once the host has ended, nobody brings the replica back.
@@ -225,7 +227,7 @@ impl ServiceShared {
     }
 
     pub(in crate::service) fn handle(&self) -> &Handle<Node<ServiceEndpoint>> {
-        self.handle.get().expect("set before anybody else has it")
+        self.handle.get().expect("the handle is set before the process is shared")
     }
 }
 

@@ -32,7 +32,10 @@ impl Service for Counter {
             CounterRequest::Read => Executed::Unchanged(self.0),
             CounterRequest::Add(more) => match self.0.checked_add(*more) {
                 Some(sum) => Executed::Changed(sum, *more),
-                None => Executed::Rejected(format!("{} and {more} are too many", self.0)),
+                None => Executed::Rejected(format!(
+                    "the sum of {} and {more} is too large for the counter",
+                    self.0
+                )),
             },
         }
     }

@@ -91,7 +91,7 @@ impl Service for Matchmaker {
             MatchRequest::Submit { job, size, .. } => (job, *size),
         };
         if job.is_empty() {
-            return Executed::Rejected(String::from("a job has a name"));
+            return Executed::Rejected(String::from("a job must have a name"));
         }
         let good: Vec<&Machine> =
             self.0.values().filter(|machine| machine.size.is_enough_for(wanted)).collect();
@@ -135,7 +135,7 @@ impl Queue {
     fn fill(&self, tasks: &TaskQueue<Matchmaker>) {
         for arrival in 0.. {
             let task = tasks.next();
-            let mut waiting = self.waiting.lock().expect("nobody panics with it");
+            let mut waiting = self.waiting.lock().expect("no thread panics while it holds this lock");
             match task {
                 Some(task) => {
                     let priority = match task.request() {
@@ -155,7 +155,7 @@ impl Queue {
 
     /// Waits for the next request to execute. `None` means that the reign is over.
     fn next(&self) -> Option<Task<Matchmaker>> {
-        let mut waiting = self.waiting.lock().expect("nobody panics with it");
+        let mut waiting = self.waiting.lock().expect("no thread panics while it holds this lock");
         loop {
             if waiting.1 {
                 return None;
@@ -163,7 +163,7 @@ impl Queue {
             if let Some((_, task)) = waiting.0.pop_first() {
                 return Some(task);
             }
-            waiting = self.news.wait(waiting).expect("nobody panics with it");
+            waiting = self.news.wait(waiting).expect("no thread panics while it holds this lock");
         }
     }
 }

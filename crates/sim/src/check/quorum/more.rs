@@ -23,10 +23,16 @@ impl QuorumCheck {
     pub(crate) fn lives(&self, name: &str, value: u64, start: i64, life: i64) -> Result<(), Violation> {
         let written = self.expiring.get(name).and_then(|key| key.written.get(&value));
         let Some(written) = written else {
-            return Err(Violation::new("written", format!("{name}: nobody wrote {value}")));
+            return Err(Violation::new(
+                "written",
+                format!("key {name}: a read found the value {value}, which no client had written"),
+            ));
         };
         if start > written + life {
-            let what = format!("{name}: {value} was written at {written}, and read at {start}");
+            let what = format!(
+                "key {name}: the value {value} was written at {written} ns, and a read that began at \
+                 {start} ns still found it although it had expired"
+            );
             return Err(Violation::new("expired", what));
         }
         Ok(())
@@ -45,7 +51,7 @@ impl QuorumCheck {
     ) -> Result<(), Violation> {
         let unique: BTreeSet<&String> = told.iter().collect();
         if unique.len() < told.len() {
-            return Err(Violation::new("scan", format!("a key is twice in {told:?}")));
+            return Err(Violation::new("scan", format!("a scan returned a key twice: {told:?}")));
         }
         if promise == Promise::Written {
             return Ok(());
@@ -61,13 +67,19 @@ impl QuorumCheck {
             let is_gone =
                 |(part, key): &(&String, &KeyHistory)| key.is_gone(start) && !under_way.contains(*part);
             if !is_told && parts.iter().any(lives) {
-                let what = format!("{name} is there, and a scan from {start} on omits it: {parts:?}");
+                let what = format!(
+                    "key {name} has a value, but a scan that began at {start} ns omits the key; its \
+                     history is {parts:?}"
+                );
                 return Err(Violation::new("scan", what));
             }
             // A part that is being written for the first time is not among the known parts.
             let is_written = || under_way.iter().any(|part| key_of(part) == name);
             if is_told && parts.iter().all(is_gone) && !is_written() {
-                let what = format!("{name} was deleted, and a scan from {start} on tells it: {parts:?}");
+                let what = format!(
+                    "key {name} was deleted, but a scan that began at {start} ns returned the key; its \
+                     history is {parts:?}"
+                );
                 return Err(Violation::new("scan", what));
             }
         }

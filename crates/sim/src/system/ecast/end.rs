@@ -28,7 +28,7 @@ impl EcastWorkload {
     /// Checks that each living member received the outcomes of its submissions.
     pub(super) fn all_told(&self, world: &World) -> Result<(), Violation> {
         self.waits(world).map_or(Ok(()), |(life, token)| {
-            let what = format!("life {life} was never told what became of its token {token}");
+            let what = format!("process life {life} never received an outcome of its message {token}");
             Err(Violation::new("one outcome", what))
         })
     }
@@ -67,7 +67,7 @@ impl EcastWorkload {
                     member.outstanding(),
                     member.leader()
                 ),
-                None => format!("machine {machine}: down"),
+                None => format!("machine {machine} is down"),
             })
             .collect();
         format!("the order ends at {}; {}", self.orders.newest().end(), processes.join("; "))

@@ -43,7 +43,10 @@ impl EcastWorkload {
                 world.stop_after(machine, Duration::from_millis(1));
             }
             ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
-                return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+                return Err(Violation::new(
+                    "snapshot",
+                    format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
+                ));
             }
             ProcessEvent::Router(RouterEvent::Routers(_) | RouterEvent::Config(..)) => {}
             ProcessEvent::Router(RouterEvent::Reformed(reformed)) => {
@@ -144,7 +147,12 @@ impl EcastWorkload {
     ) -> Result<(), Violation> {
         let Some(me) = world.id(machine) else { return Ok(()) };
         let generation = generation(world, machine);
-        let unknown = || Violation::new("silence before the cut", format!("{me} hears of {generation:?}"));
+        let unknown = || {
+            Violation::new(
+                "silence before the cut",
+                format!("process {me} received a message of {generation:?}, which has not begun"),
+            )
+        };
         match event {
             MemberEvent::Deliver { at, id, body, attachment, .. } => {
                 let order = self.orders.of(generation).ok_or_else(unknown)?;
@@ -153,7 +161,13 @@ impl EcastWorkload {
                     let floor: Floor = decode_body(&mut attachment)
                         .map_err(|error| Violation::new("attachment", error.to_string()))?;
                     if id.sender != me || !floor.has(me) {
-                        return Err(Violation::new("attachment", format!("{me} joined a floor without it")));
+                        return Err(Violation::new(
+                            "attachment",
+                            format!(
+                                "process {me} received a snapshot for its join that does not contain this \
+                                 process"
+                            ),
+                        ));
                     }
                 }
                 let slower = if self.members[0] == machine { self.settings.sloth } else { 1 };
@@ -172,21 +186,36 @@ impl EcastWorkload {
             }
             MemberEvent::Outcome { token, id, outcome } => {
                 let pending = self.pending.remove(&(world.life(machine), token)).ok_or_else(|| {
-                    Violation::new("one outcome", format!("{me} was told {outcome:?} of {id:?} twice"))
+                    Violation::new(
+                        "one outcome",
+                        format!(
+                            "process {me} received the outcome {outcome:?} for message {id:?}, which \
+                             already had an outcome"
+                        ),
+                    )
                 })?;
                 self.outcome(stage, world, pending, id, outcome)?;
                 self.orders.outcome_heard(me, id.number - 1);
             }
             MemberEvent::NotSent { token } => {
                 self.pending.remove(&(world.life(machine), token)).ok_or_else(|| {
-                    Violation::new("one outcome", format!("{me} was told twice of its token {token}"))
+                    Violation::new(
+                        "one outcome",
+                        format!(
+                            "process {me} was told that its message {token} was not sent, but this message \
+                             already had an outcome"
+                        ),
+                    )
                 })?;
             }
             MemberEvent::NotInjected { .. } => world.count("not injected"),
             MemberEvent::Lead { .. } | MemberEvent::Adrift(_) | MemberEvent::WitnessWanted { .. } => {}
             MemberEvent::Wedged => {
                 if !self.orders.is_out(self.orders.judge_of(generation), me) {
-                    return Err(Violation::new("wedged", format!("{me} was, and is a member")));
+                    return Err(Violation::new(
+                        "wedged",
+                        format!("process {me} stopped as if it had been removed, but it is a member"),
+                    ));
                 }
                 world.count("member wedged");
                 world.stop_after(machine, Duration::from_millis(1));

@@ -316,7 +316,10 @@ impl EcastWorkload {
         let open_command =
             self.operator.open_command.take().filter(|open_command| open_command.life == world.life(machine));
         let Some(open_command) = open_command else {
-            let what = format!("machine {machine} begins {:?}, and nobody asked it", reformed.generation);
+            let what = format!(
+                "machine {machine} begins {:?}, although no operator asked this machine",
+                reformed.generation
+            );
             return Err(Violation::new("S1", what));
         };
         let (position, learned) = std::mem::take(&mut self.operator.learned);
@@ -353,7 +356,8 @@ impl EcastWorkload {
                 && well(machine)
                 && open_command.patience > FOLLOWED
             {
-                let what = format!("{who} is cut off from {:?}, and was well", reformed.generation);
+                let what =
+                    format!("process {who} is cut off from {:?}, although it was well", reformed.generation);
                 return Err(Violation::new("who is well stays", what));
             }
         }

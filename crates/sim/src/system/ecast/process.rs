@@ -87,7 +87,7 @@ impl EcastWorkload {
         let me = Peer { id, address: World::address(machine) };
         let records = world.records(machine);
         let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
-        if let Some(paxos) = recovered.expect("what was durable follows from itself") {
+        if let Some(paxos) = recovered.expect("the durable records follow from each other") {
             world.count("recovered from disk");
             return (paxos, generation(world, machine));
         }
@@ -183,7 +183,9 @@ impl Kind {
                 let mut events = Vec::new();
                 let input = input.map(std::convert::identity, |ask| match ask {
                     ProcessCommand::Router(command) => command,
-                    ProcessCommand::Member(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Member(_) => {
+                        unreachable!("only a router receives the commands of routers")
+                    }
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Rooms>>(
                     out,
@@ -205,7 +207,9 @@ impl Kind {
                 let mut founder = None;
                 let input = input.map(std::convert::identity, |ask| match ask {
                     ProcessCommand::Member(command) => command,
-                    ProcessCommand::Router(_) => unreachable!("a member is asked as a member"),
+                    ProcessCommand::Router(_) => {
+                        unreachable!("only a member receives the commands of members")
+                    }
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Member>(
                     out,

@@ -148,7 +148,9 @@ impl Protocol for Process {
                 };
                 let input = input.map(order, |ask| match ask {
                     ProcessCommand::Router(command) => command,
-                    ProcessCommand::Member(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Member(_) => {
+                        unreachable!("only a router receives the commands of routers")
+                    }
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Groups>>(
                     out,
@@ -168,7 +170,9 @@ impl Protocol for Process {
                     |message| Self::taken(*mutation, next, message),
                     |ask| match ask {
                         ProcessCommand::Member(command) => command,
-                        ProcessCommand::Router(_) => unreachable!("a member is asked as a member"),
+                        ProcessCommand::Router(_) => {
+                            unreachable!("only a member receives the commands of members")
+                        }
                     },
                 );
                 let denies = *mutation == Some(Mutation::SendsDenied) && Self::is_quit(&input);

@@ -58,7 +58,10 @@ impl GroupWorkload {
                 Failure::Wedged,
             ) => {}
             (asked, failure) => {
-                let what = format!("{me} quit, and {asked:?} failed: {failure}");
+                let what = format!(
+                    "process {me} quit a group, and its request {asked:?} failed in a way that quitting \
+                     does not explain: {failure}"
+                );
                 return Err(Violation::new("one outcome", what));
             }
         }
@@ -77,7 +80,10 @@ impl GroupWorkload {
         let quitting = self.quitting.range((me, 0)..=(me, u64::MAX));
         let open = quitting.filter_map(|key| self.pending.get(key)).find(|asked| asked.group() == group);
         if let Some(asked) = open {
-            return Err(Violation::new("one outcome", format!("{me} has quit, and {asked:?} is open")));
+            return Err(Violation::new(
+                "one outcome",
+                format!("process {me} has quit a group, but its request {asked:?} has no outcome"),
+            ));
         }
         self.check.left(me, group);
         self.places.entry((me, group)).or_default().quit();

@@ -202,7 +202,7 @@ impl GroupWorkload {
                     }
                     let numbers = first..=place.words;
                     self.words += u64::from(pack.count());
-                    let (id, pack) = (self.id(), pack.finish().expect("it has a word"));
+                    let (id, pack) = (self.id(), pack.finish().expect("a pack has at least one message"));
                     let send = Command::Send(vec![Sending { id, group: GroupId(group), strength, pack }]);
                     self.ask(world, machine, me, PendingRequest::Send(group, numbers), send);
                 }
@@ -259,11 +259,20 @@ impl GroupWorkload {
     ) -> Result<(), Violation> {
         world.count("stale checkpoint refused");
         let PendingRequest::Join(group) = *asked else {
-            return Err(Violation::new("one outcome", format!("{me}: {asked:?} was refused as stale")));
+            return Err(Violation::new(
+                "one outcome",
+                format!(
+                    "the request {asked:?} of process {me} was refused because of a stale checkpoint, but \
+                     only a join may be refused so"
+                ),
+            ));
         };
         let own = self.files.get(&(machine, group)).map(|(mark, _)| *mark);
         if own >= Some(newest) {
-            let what = format!("{me} with {own:?} was refused: {newest} is known");
+            let what = format!(
+                "the join of process {me} with its checkpoint {own:?} was refused as stale, although the \
+                 newest known checkpoint, {newest}, is not newer"
+            );
             return Err(Violation::new("checkpoints", what));
         }
         self.places.entry((me, group)).or_default().moving = false;
@@ -300,7 +309,10 @@ impl GroupWorkload {
                 world.stop_after(machine, Duration::from_millis(1));
             }
             ProcessEvent::Router(RouterEvent::Corrupt(why)) => {
-                return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+                return Err(Violation::new(
+                    "snapshot",
+                    format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
+                ));
             }
             ProcessEvent::Router(_) => {}
             ProcessEvent::Member(event) => {
@@ -322,7 +334,13 @@ impl GroupWorkload {
         match event {
             Event::Done { id, result } => {
                 let asked = self.pending.remove(&(me, id.0)).ok_or_else(|| {
-                    Violation::new("one outcome", format!("{me} was told {result:?} of {id:?} twice"))
+                    Violation::new(
+                        "one outcome",
+                        format!(
+                            "process {me} received the result {result:?} for request {id:?}, which already \
+                             had a result"
+                        ),
+                    )
                 })?;
                 let quits = self.quitting.remove(&(me, id.0));
                 match result {
@@ -348,7 +366,10 @@ impl GroupWorkload {
                     // The process is dropped, and reports nothing more.
                     Err(Failure::Wedged | Failure::MaybeApplied | Failure::NotSent) => self.check.ended(me),
                     Err(failure) => {
-                        let what = format!("{me}: {asked:?} failed: {failure}");
+                        let what = format!(
+                            "the request {asked:?} of process {me} failed, and nothing explains this \
+                             failure: {failure}"
+                        );
                         return Err(Violation::new("one outcome", what));
                     }
                 }
@@ -357,7 +378,10 @@ impl GroupWorkload {
                 let asked = self.pending.remove(&(me, id.0));
                 self.quitting.remove(&(me, id.0));
                 let Some(PendingRequest::Send(_, numbers)) = &asked else {
-                    let what = format!("{me} was told that {id:?} was sent, which is {asked:?}");
+                    let what = format!(
+                        "process {me} was told that request {id:?} was sent, but no open send has this id; \
+                         the open request is {asked:?}"
+                    );
                     return Err(Violation::new("one outcome", what));
                 };
                 numbers.clone().for_each(|_| world.count("sent"));
@@ -446,7 +470,7 @@ impl GroupWorkload {
                     self.check.delivered(me, group.0, (sender, place), body, joins)?;
                 }
             }
-            Event::Said { .. } => unreachable!("nobody here says anything past the views"),
+            Event::Said { .. } => unreachable!("the simulated members send no messages outside of views"),
             Event::InTouch(in_touch) => {
                 world.count(if in_touch { "in touch again" } else { "out of touch" });
                 self.check.touched(me, in_touch);
@@ -507,7 +531,13 @@ impl GroupWorkload {
                 }
             }
             (asked, outcome) => {
-                return Err(Violation::new("one outcome", format!("{me}: {asked:?} ended in {outcome:?}")));
+                return Err(Violation::new(
+                    "one outcome",
+                    format!(
+                        "the request {asked:?} of process {me} ended with the outcome of another kind of \
+                         request: {outcome:?}"
+                    ),
+                ));
             }
         }
         Ok(())

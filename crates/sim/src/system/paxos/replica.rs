@@ -103,7 +103,10 @@ impl Replica {
                     out.emit(ProcessEvent::Leader(leader));
                 }
                 Event::SnapshotWanted { slot } => {
-                    assert_eq!(slot.0, self.state.slot, "a snapshot is wanted of what was not last learned");
+                    assert_eq!(
+                        slot.0, self.state.slot,
+                        "a snapshot is wanted of the slot that was learned last"
+                    );
                     let mut state = BytesMut::new();
                     encode_body(&mut state, &self.state);
                     let command = Command::Snapshot { slot, state: state.freeze() };
@@ -144,8 +147,9 @@ impl Replica {
         if number == *next {
             *next += 1;
             if proposer == self.author {
-                let (first, _) = self.own.pop_front().expect("what we propose we keep until it is learned");
-                assert_eq!(first, number, "own entries are learned in order");
+                let (first, _) =
+                    self.own.pop_front().expect("a router keeps its proposal until the proposal is learned");
+                assert_eq!(first, number, "a router learns its own entries in their order");
             }
         }
     }
@@ -202,8 +206,8 @@ fn sealed(proposer: ProcessId, number: u64, filler: &[u8]) -> Bytes {
 /// Decodes the proposer of a payload, and the number of the entry.
 pub(crate) fn opened(payload: &Bytes) -> (ProcessId, u64) {
     let mut rest = payload.clone();
-    let proposer = take_process(&mut rest).expect("a payload is as it was proposed");
-    (proposer, take_u64(&mut rest).expect("a payload is as it was proposed"))
+    let proposer = take_process(&mut rest).expect("a learned payload equals the proposed one");
+    (proposer, take_u64(&mut rest).expect("a learned payload equals the proposed one"))
 }
 
 /// Returns the sum of a log after one more slot.

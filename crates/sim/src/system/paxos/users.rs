@@ -36,7 +36,7 @@ impl PaxosWorkload {
             _ => {}
         }
         let recovered = Paxos::recover(me, settings.clone(), world.records(machine), world.clock(machine));
-        if let Some(paxos) = recovered.expect("what was durable follows from itself") {
+        if let Some(paxos) = recovered.expect("the durable records of a log follow from each other") {
             world.count("recovered from disk");
             // Numbered by life, because this world reuses no number.
             let incarnation = Incarnation(id.incarnation.0 ^ u128::from(world.births()) << 64);

@@ -191,7 +191,7 @@ impl MapsWorkload {
         keys.map(move |(kind, map, name)| {
             let key = Bytes::from(key_of(name).0);
             let held = owners(layout, map, &key).into_iter().map(|number| {
-                let process = layout.cell(number).expect("an owner is a cell").peer.id;
+                let process = layout.cell(number).expect("every owner of a key is a cell").peer.id;
                 let owner = cell(world, process.node as usize).filter(|_| world.alive(process));
                 let entry = owner.and_then(|owner| owner.cell().replica().entry(map, &key));
                 (number, part_of(name, entry.unwrap_or_default()))

@@ -67,7 +67,11 @@ impl MapsWorkload {
             }
             Err(why) => {
                 let is_rot = why == Unrecoverable::Missing && world.may_lack_records(machine);
-                assert!(is_rot, "what was durable follows from itself: {why}");
+                assert!(
+                    is_rot,
+                    "the durable records of a cell follow from each other, unless rot destroyed some: \
+                     {why}"
+                );
                 world.count("lacked what had rotted");
                 false
             }
@@ -100,7 +104,7 @@ impl MapsWorkload {
         let me = Peer { id, address: World::address(machine) };
         let records = world.records(machine);
         let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));
-        let paxos = match recovered.expect("what was durable follows from itself") {
+        let paxos = match recovered.expect("the durable records follow from each other") {
             Some(paxos) => {
                 world.count("recovered from disk");
                 paxos

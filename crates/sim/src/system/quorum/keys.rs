@@ -136,7 +136,10 @@ impl MapsWorkload {
     /// Judges the end of a scan.
     pub(super) fn scanned(&mut self, world: &mut World, id: u64, outcome: Scanned) -> Result<(), Violation> {
         let Some(Scanning { machine, map, kind, behind, at }) = self.request_log.scanned(id) else {
-            return Err(Violation::new("outcome", format!("nobody asked for scan {id}: {outcome:?}")));
+            return Err(Violation::new(
+                "outcome",
+                format!("scan {id} ended although no user waits for this scan: {outcome:?}"),
+            ));
         };
         let Scanned::Piece { keys, next } = outcome else {
             world.count("not scanned");
@@ -144,7 +147,13 @@ impl MapsWorkload {
         };
         world.count("scanned");
         if next.is_some_and(|next| behind.is_some_and(|behind| next <= behind)) {
-            return Err(Violation::new("scan", format!("{next:?} follows {behind:?}")));
+            return Err(Violation::new(
+                "scan",
+                format!(
+                    "a scan goes on from {next:?}, which is not behind the start of the present piece, \
+                     {behind:?}"
+                ),
+            ));
         }
         let told: Vec<String> =
             keys.iter().map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect();

@@ -50,7 +50,10 @@ pub(super) fn router_told(
             world.stop_after(machine, std::time::Duration::from_millis(1));
         }
         RouterEvent::Corrupt(why) => {
-            return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+            return Err(Violation::new(
+                "snapshot",
+                format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
+            ));
         }
         _ => {}
     }
@@ -94,7 +97,7 @@ impl Protocol for Process {
                 };
                 let input = input.map(order, |ask| match ask {
                     ProcessCommand::Router(command) => command,
-                    ProcessCommand::Cell(_) => unreachable!("a router is asked as a router"),
+                    ProcessCommand::Cell(_) => unreachable!("only a router receives the commands of routers"),
                 });
                 let mut lift = Lift::<Process, _, _>::new::<Router<Maps>>(
                     out,
@@ -115,7 +118,7 @@ impl Protocol for Process {
             (Role::Cell(resident), input) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
                     ProcessCommand::Cell(command) => command,
-                    ProcessCommand::Router(_) => unreachable!("a cell is asked as a cell"),
+                    ProcessCommand::Router(_) => unreachable!("only a cell receives the commands of cells"),
                 });
                 give(resident, tamper, cx, input, out);
             }

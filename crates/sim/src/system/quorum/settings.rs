@@ -204,7 +204,8 @@ pub(super) const LOOSE: &str = "loose";
 impl MapKind {
     pub(super) fn map(&self) -> Map {
         let per_site = self.copies.iter().map(|(site, count)| (Site(*site), *count));
-        let copies = Copies::new(per_site).expect("between one and the most");
+        let copies =
+            Copies::new(per_site).expect("the number of copies of a map is between one and the maximum");
         Map { copies, strategy: Strategy::Quorum(self.repair) }
     }
 }

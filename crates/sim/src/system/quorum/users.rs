@@ -61,7 +61,7 @@ impl RequestLog {
 
 impl fmt::Display for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} asked, {} have not ended", self.asked, self.under_way.len())
+        write!(f, "{} operations were begun, {} have not ended", self.asked, self.under_way.len())
     }
 }
 
@@ -203,7 +203,10 @@ impl MapsWorkload {
 
     fn ended(&mut self, world: &mut World, id: u64, outcome: Outcome) -> Result<(), Violation> {
         let Some((_, level, fallback, asked)) = self.request_log.under_way.remove(&id) else {
-            return Err(Violation::new("one answer", format!("operation {id} ends twice: {outcome:?}")));
+            return Err(Violation::new(
+                "one answer",
+                format!("operation {id} ended a second time, with the outcome {outcome:?}"),
+            ));
         };
         self.request_log.busy.remove(&asked.user);
         let now = world.now().0 as i64;
@@ -215,7 +218,13 @@ impl MapsWorkload {
             _ => None,
         };
         if told.is_some_and(|told| told != level && Some(told) != fallback) {
-            return Err(Violation::new("level", format!("{asked:?} at {level:?} ended in {outcome:?}")));
+            return Err(Violation::new(
+                "level",
+                format!(
+                    "the operation {asked:?} was asked for at level {level:?}, but was done at another \
+                     level: {outcome:?}"
+                ),
+            ));
         }
         if told.is_some_and(|told| told != level) {
             world.count("fell back");
@@ -244,7 +253,10 @@ impl MapsWorkload {
                 world.count(if value.is_some() { "written" } else { "deleted" });
                 let latest = self.operator.latest_stamp(world, self.settings.skew_max());
                 if level.is_quorum() && stamp.time > latest {
-                    let what = format!("{asked:?} has {stamp:?}, and {latest} is the latest that may be");
+                    let what = format!(
+                        "the write {asked:?} has the stamp {stamp:?}, but the latest time that a stamp may \
+                         have is {latest}"
+                    );
                     return Err(Violation::new("skew", what));
                 }
                 self.check.wrote(&asked, value, (stamp, level.is_quorum()), now)?;
@@ -270,7 +282,10 @@ impl MapsWorkload {
                 world.count("no room")
             }
             (outcome, _) => {
-                return Err(Violation::new("outcome", format!("{asked:?} ended in {outcome:?}")));
+                return Err(Violation::new(
+                    "outcome",
+                    format!("the operation {asked:?} ended with an outcome that it cannot have: {outcome:?}"),
+                ));
             }
         }
         Ok(())
@@ -278,7 +293,10 @@ impl MapsWorkload {
 
     /// Reads each key of the map with background repair once. Returns whether that is done.
     pub(super) fn read_everything(&mut self, stage: &mut Stage, world: &mut World) -> bool {
-        let kind = MAPS.iter().find(|kind| kind.name == LOOSE).expect("it is one of them");
+        let kind = MAPS
+            .iter()
+            .find(|kind| kind.name == LOOSE)
+            .expect("the map with background repair is one of the maps");
         let all = || self.check.keys(LOOSE).chain(self.counters.names(LOOSE)).cloned().collect();
         let unread = self.unread.get_or_insert_with(all).clone();
         // Each key has its own user, beyond the usual ones.

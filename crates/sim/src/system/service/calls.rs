@@ -250,7 +250,12 @@ impl ServiceWorkload {
                 return Ok(());
             }
             (now, fate) => {
-                return Err(Violation::new("answer", format!("{now:?} of a transaction ends in {fate:?}")));
+                return Err(Violation::new(
+                    "answer",
+                    format!(
+                        "the step {now:?} of a transaction ended with a fate that it cannot have: {fate:?}"
+                    ),
+                ));
             }
         }
         open_transaction.now = open_transaction.later.pop_front();
@@ -275,7 +280,7 @@ impl ServiceWorkload {
             return self.dealt(stage, world, open_transaction, event.fate);
         }
         let Some((machine, asked)) = self.request_log.under_way.remove(&event.command) else {
-            let what = format!("{:?} ends twice", event.command);
+            let what = format!("the call with the command {:?} ended a second time", event.command);
             return Err(Violation::new("one answer", what));
         };
         let now = world.now().0 as i64;
@@ -290,14 +295,24 @@ impl ServiceWorkload {
                 self.check.read(&asked, looked(&reply), now)?;
             }
             Fate::Rejected(_) if asked.write => {
-                return Err(Violation::new("answer", format!("call {} was refused", asked.call)));
+                return Err(Violation::new(
+                    "answer",
+                    format!(
+                        "the write of call {} was refused, although the service refuses reads only",
+                        asked.call
+                    ),
+                ));
             }
             Fate::Rejected(reason) => {
                 world.count("refused");
                 self.check.read(&asked, looked(&reason), now)?;
             }
             fate @ (Fate::Aborted(_) | Fate::Reused) => {
-                let what = format!("plain call {} ends in {fate:?}", asked.call);
+                let what = format!(
+                    "call {}, which belongs to no transaction, ended with a fate of transactions or of \
+                     reused keys: {fate:?}",
+                    asked.call
+                );
                 return Err(Violation::new("answer", what));
             }
             // This client did not send the call; another may have.

@@ -30,7 +30,8 @@ impl ServiceWorkload {
     pub(super) fn check_memory(&self, seed: u64, replica: &Replica) -> Result<(), Violation> {
         let settings = self.settings.service(seed, None);
         let most = |what: &str, bytes: usize, most: usize| {
-            let what = format!("a replica has {bytes} bytes of {what}, and is to have {most} at most");
+            let what =
+                format!("a replica holds {bytes} bytes of {what}, but its settings allow {most} at most");
             if bytes > most { Err(Violation::new("memory", what)) } else { Ok(()) }
         };
         let of_one = replica.remembered_of_one();

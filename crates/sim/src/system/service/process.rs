@@ -69,7 +69,7 @@ impl ServiceWorkload {
         let me = Peer { id, address: World::address(machine) };
         let (settings, now) = (self.service.clone(), world.clock(machine));
         let recovered = Replica::recover(GROUP, me.clone(), settings.clone(), world.records(machine), now);
-        if let Some(replica) = recovered.expect("what was durable follows from itself") {
+        if let Some(replica) = recovered.expect("the durable records follow from each other") {
             world.count("recovered from disk");
             return replica;
         }
@@ -125,14 +125,18 @@ impl Protocol for ServiceProcess {
             ServiceProcess::Replica(hosted) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
                     ProcessCommand::Replica(command) => command,
-                    ProcessCommand::Client(_) => unreachable!("a replica is asked as a replica"),
+                    ProcessCommand::Client(_) => {
+                        unreachable!("only a replica receives the commands of replicas")
+                    }
                 });
                 hosted.handle(cx, input, out);
             }
             ServiceProcess::Client(caller) => {
                 let input = input.map(std::convert::identity, |ask| match ask {
                     ProcessCommand::Client(command) => command,
-                    ProcessCommand::Replica(_) => unreachable!("a client is asked as a client"),
+                    ProcessCommand::Replica(_) => {
+                        unreachable!("only a client receives the commands of clients")
+                    }
                 });
                 caller.handle(cx, input, out);
             }
@@ -284,9 +288,9 @@ pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
 /// Returns the state of each process, for a run that does not end.
 pub(super) fn states(world: &World) -> String {
     let state = |machine| match world.process(machine) {
-        Some(ServiceProcess::Replica(it)) => format!("{machine}: {:?}", it.replica.status()),
+        Some(ServiceProcess::Replica(it)) => format!("replica {machine}: {:?}", it.replica.status()),
         Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),
-        None => format!("machine {machine}: down"),
+        None => format!("machine {machine} is down"),
     };
     let states: Vec<String> = (0..world.machines()).map(state).collect();
     states.join("; ")

@@ -55,11 +55,18 @@ impl Watch {
         let (asked, sent) = (self.asked.get(&event.command), self.sent.get(&call).copied().unwrap_or(0));
         let is_late = asked.is_some_and(|asked| now >= *asked + wait);
         match sent {
-            0 => Err(format!("call {id:?} may have taken effect, and was never sent")),
-            1 if !is_late => Err(format!("call {id:?} was sent once, and its time is not over")),
-            _ if !is_late && !self.expired.contains(&call) => {
-                Err(format!("call {id:?} has time left, and nobody said that it is forgotten"))
-            }
+            0 => Err(format!(
+                "the client was told that call {id:?} may have taken effect, but the client never sent \
+                 this call"
+            )),
+            1 if !is_late => Err(format!(
+                "the client was told that call {id:?} may have taken effect, but the call was sent only \
+                 once and its time is not over"
+            )),
+            _ if !is_late && !self.expired.contains(&call) => Err(format!(
+                "the client was told that call {id:?} may have taken effect, but the call has time left \
+                 and no replica said that the call is forgotten"
+            )),
             _ => Ok(()),
         }
     }

@@ -435,9 +435,9 @@ impl AccountWorkload {
     }
 
     fn known(&mut self, token: u64) -> Result<&mut PendingStatement, Violation> {
-        self.pending
-            .get_mut(&token)
-            .ok_or_else(|| Violation::new("one outcome", format!("request {token} was answered already")))
+        self.pending.get_mut(&token).ok_or_else(|| {
+            Violation::new("one outcome", format!("request {token} was answered a second time"))
+        })
     }
 
     fn part(&mut self, token: u64, content: &Bytes) -> Result<(), Violation> {
@@ -452,7 +452,7 @@ impl AccountWorkload {
             Some(Answer::Groups(_) | Answer::Explanation(_) | Answer::Backup { .. }) | None => {
                 return Err(Violation::new(
                     "answer",
-                    format!("request {token} has an answer of another kind"),
+                    format!("request {token} has the answer of another kind of request"),
                 ));
             }
         }
@@ -499,7 +499,10 @@ impl AccountWorkload {
             AccountStatement::Look { account } => {
                 world.count("mark read");
                 let [row] = &pending.rows[..] else {
-                    let what = format!("account {account} has {} rows", pending.rows.len());
+                    let what = format!(
+                        "a read of account {account} returned {} rows instead of one",
+                        pending.rows.len()
+                    );
                     return Err(Violation::new("answer", what));
                 };
                 let mark = row[0].as_integer().map(|mark| format!("{mark}").as_str().into());
@@ -512,7 +515,7 @@ impl AccountWorkload {
                 let sum: i64 = pending.rows.iter().filter_map(|row| row[1].as_integer()).sum();
                 let expected = self.accounts * BALANCE;
                 if sum != expected && self.lost.is_empty() && !self.may_be_partial {
-                    let what = format!("all accounts hold {sum}, not {expected}");
+                    let what = format!("the sum of all accounts is {sum} instead of {expected}");
                     return Err(Violation::new("conserved", what));
                 }
             }
@@ -543,7 +546,7 @@ impl AccountWorkload {
                 let all = request_log::all_load_rows(load).count() as u64;
                 if pending.changed != all {
                     if self.lost.is_empty() {
-                        let what = format!("load {load} published {} rows of {all}", pending.changed);
+                        let what = format!("load {load} published {} of its {all} rows", pending.changed);
                         return Err(Violation::new("as a whole", what));
                     }
                     // The staged rows were lost with a range, and the gateway reports it.
@@ -593,7 +596,10 @@ impl AccountWorkload {
         let missed = (0..self.accounts).filter(missing).find(|&it| self.account_lost_at(it).is_none());
         let known = |id: &Option<i64>| id.is_some_and(|id| (0..self.accounts).contains(&id));
         if missed.is_some() || !ids.iter().all(known) || ids.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(Violation::new("answer", format!("a look at all accounts shows {ids:?}")));
+            return Err(Violation::new(
+                "answer",
+                format!("a read of all accounts must show each account exactly once, but shows {ids:?}"),
+            ));
         }
         Ok(())
     }
@@ -635,7 +641,8 @@ impl AccountWorkload {
     pub(super) fn waits(&self) -> String {
         let first = self.pending.iter().next();
         format!(
-            "{:?}, {} commands left, {} pending, first {first:?}",
+            "the phase of the accounts is {:?}, {} commands are left, {} requests have no answer, the \
+             first of these is {first:?}",
             self.phase,
             self.left,
             self.pending.len()
@@ -650,5 +657,5 @@ fn consumed(world: &mut World<TableProcess>, machine: usize, token: u64, from: P
 }
 
 fn postcard(schema: &Schema) -> Bytes {
-    postcard::to_stdvec(schema).expect("our own types always serialise").into()
+    postcard::to_stdvec(schema).expect("a schema can always be serialised").into()
 }

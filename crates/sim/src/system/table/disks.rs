@@ -61,7 +61,8 @@ impl TableWorkload {
                 let is_rot = why == Unrecoverable::Missing && world.may_lack_records(machine);
                 assert!(
                     why == Unrecoverable::Unfinished || is_rot,
-                    "what was durable follows from itself: {why}"
+                    "the durable records of a storage process follow from each other, unless rot destroyed \
+                     some: {why}"
                 );
                 world.count(if is_rot {
                     "lacked what had rotted"
@@ -102,7 +103,8 @@ impl TableWorkload {
     /// Notes a range that is lost with the process whose disk had it. A keeper's rows are on no disk.
     pub(super) fn lost_with(&mut self, process: ProcessId, what: &str) {
         if self.has_disks() && !self.keepers.contains_key(&process) {
-            self.disks.lost = Some(format!("{what} is lost with {process}"));
+            self.disks.lost =
+                Some(format!("the range {what} is lost with process {process}, although no disk had failed"));
         }
     }
 
@@ -126,7 +128,7 @@ impl TableWorkload {
         let me = Peer { id, address: World::address(machine) };
         let records = log_of_role(world.records(machine));
         let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
-        if let Some(paxos) = recovered.expect("what was durable follows from itself") {
+        if let Some(paxos) = recovered.expect("the durable records follow from each other") {
             world.count("recovered from disk");
             return paxos;
         }

@@ -33,25 +33,27 @@ impl TableWorkload {
         let processes: Vec<String> = (0..world.machines())
             .map(|machine| match role(world, machine) {
                 Some(Process::Router(router)) => {
-                    format!("router {machine}: at {}, {:?}", router.position(), router.log().status())
+                    format!("router {machine}: position {}, {:?}", router.position(), router.log().status())
                 }
                 Some(Process::Storage(storage)) => format!("storage {machine}: {:?}", storage.status()),
                 Some(Process::Super(superior)) => format!(
-                    "super {machine}: version {:?}, suspects {:?}",
+                    "super {machine}: configuration version {:?}, suspected processes {:?}",
                     superior.config().map(|config| config.version),
                     superior.suspected().collect::<Vec<_>>()
                 ),
                 Some(Process::Client(client)) => format!(
-                    "gateway {machine}: {} outstanding, {:?} in the order, delivered {}",
+                    "gateway {machine}: {} requests without an answer, {:?} messages without an outcome, \
+                     delivered up to position {}",
                     client.outstanding(),
                     client.member().outstanding(),
                     client.member().delivered()
                 ),
-                None => format!("machine {machine}: down"),
+                None => format!("machine {machine} is down"),
             })
             .collect();
         format!(
-            "{}; the order ends at {}; ring {:?}; states {:?}; {}",
+            "{}; the order ends at position {}; the ring is {:?}; the states of the storage processes are \
+             {:?}; {}",
             self.accounts.waits(),
             self.order.end(),
             config.ring,

@@ -34,11 +34,17 @@ impl TableWorkload {
                     RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),
                     RouterEvent::Removed => self.again(world, machine)?,
                     RouterEvent::Corrupt(why) => {
-                        return Err(Violation::new("snapshot", format!("machine {machine}: {why}")));
+                        return Err(Violation::new(
+                            "snapshot",
+                            format!(
+                                "the router on machine {machine} received a snapshot that it cannot read: \
+                                 {why}"
+                            ),
+                        ));
                     }
                     RouterEvent::Routers(_) | RouterEvent::Config(..) | RouterEvent::Ended { .. } => {}
                     RouterEvent::Reformed(_) => {
-                        panic!("no scenario begins a generation: {event:?}")
+                        panic!("no scenario of tables begins a generation, but a router reports {event:?}")
                     }
                 }
             }
@@ -69,7 +75,10 @@ impl TableWorkload {
             Event::Unserved(command) => {
                 return Err(Violation::new(
                     "roles",
-                    format!("machine {machine} has another one than {command:?}"),
+                    format!(
+                        "the process on machine {machine} does not have the role for the command \
+                         {command:?}"
+                    ),
                 ));
             }
         }
@@ -131,7 +140,7 @@ impl TableWorkload {
         self.hold(world);
         let undeclared = |process: &&ProcessId| !self.operator.declared(**process);
         if let Some(process) = self.order.twin.declared().iter().find(undeclared) {
-            let what = format!("{process} is declared lost, and no operator said so");
+            let what = format!("process {process} is declared lost, although no operator declared this");
             return Err(Violation::new("S14", what));
         }
         let forsaken: Vec<u64> = self.order.twin.forsaken().iter().map(|(key, _)| *key).collect();

@@ -86,7 +86,10 @@ impl TableWorkload {
             |machine| world.untroubled(machine, span) && world.slept_until(machine) + WELL < query.asked;
         let judged = !query.died.is_empty() && well(machine) && well(query.gateway);
         if judged && query.died.len() >= DEATHS_MAX {
-            let what = format!("{me} is asked a query of which {:?} died", query.died);
+            let what = format!(
+                "process {me} was asked to execute a query that has already killed the processes {:?}",
+                query.died
+            );
             return Err(Violation::new("query of death", what));
         }
         let told = self.killer_queries.configured_at.get(&query.gateway).copied().unwrap_or(query.asked);
@@ -95,8 +98,11 @@ impl TableWorkload {
             _ => None,
         };
         if judged && known.is_some_and(|config| takes_the_last(config, me, &query.died)) {
-            let what =
-                format!("{me} is asked a query of which {:?} died, and no replica is left", query.died);
+            let what = format!(
+                "process {me} was asked to execute a query that has already killed the processes {:?}, \
+                 although it is the last replica",
+                query.died
+            );
             return Err(Violation::new("query of death", what));
         }
         if lasts {

@@ -59,14 +59,32 @@ impl Replicas {
             let TaskKind::Write { operation, .. } = &task.kind else { continue };
             let at = task.at.0;
             if twin.written(at) != Some(xxh3_64(operation)) {
-                return Err(Violation::new("valid", format!("{who} writes at {at} what is not there")));
+                return Err(Violation::new(
+                    "valid",
+                    format!(
+                        "storage process {who} executes a write at position {at} that differs from the \
+                         ordered one"
+                    ),
+                ));
             }
             if !check.is_for(at, who) {
-                return Err(Violation::new("minimal", format!("{who} writes at {at}, which is not for it")));
+                return Err(Violation::new(
+                    "minimal",
+                    format!(
+                        "storage process {who} executes the write at position {at}, and is no destination \
+                         of that write"
+                    ),
+                ));
             }
             let last = self.executed.entry(who).or_insert(0);
             if at <= *last {
-                return Err(Violation::new("delivery-ordered", format!("{who} writes at {at} after {last}")));
+                return Err(Violation::new(
+                    "delivery-ordered",
+                    format!(
+                        "storage process {who} executes the write at position {at} after that at position \
+                         {last}"
+                    ),
+                ));
             }
             *last = at;
         }
@@ -149,16 +167,27 @@ impl Replicas {
         }
         for range in config.ranges_of(who) {
             let place = (range.low, range.high, twin.touched((range.low, range.high), at));
-            let digest = engine
-                .digest(None, &[KeyRange { low: range.low, high: range.high }])
-                .map_err(|failure| Violation::new("replicas", format!("{who}: {failure:?}")))?;
+            let digest =
+                engine.digest(None, &[KeyRange { low: range.low, high: range.high }]).map_err(|failure| {
+                    Violation::new(
+                        "replicas",
+                        format!(
+                            "the engine of storage process {who} could not compute the hash of its rows: \
+                             {failure:?}"
+                        ),
+                    )
+                })?;
             match self.digests.get(&place) {
                 None => {
                     self.digests.insert(place, (who, digest));
                 }
                 Some((other, known)) if *known == digest => self.compared += u64::from(*other != who),
                 Some((other, _)) => {
-                    let what = format!("{other} and {who} hold different rows of {range:?} at {}", place.2);
+                    let what = format!(
+                        "storage processes {other} and {who} hold different rows of {range:?} at position \
+                         {}",
+                        place.2
+                    );
                     return Err(Violation::new("replicas", what));
                 }
             }
@@ -182,7 +211,7 @@ pub(super) fn mutated(mutation: Mutation, machine: usize, mut tasks: Vec<Task>) 
             (Mutation::ImportLost, TaskKind::Import { rows }) => {
                 let mut chunk: Chunk = postcard::from_bytes(rows).expect("a chunk from an export");
                 chunk.rows.pop();
-                *rows = postcard::to_stdvec(&chunk).expect("our own types always serialise").into();
+                *rows = postcard::to_stdvec(&chunk).expect("a chunk of rows can always be serialised").into();
             }
             _ => {}
         }

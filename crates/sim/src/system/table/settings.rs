@@ -122,7 +122,7 @@ impl Settings {
     pub(super) fn terms(&self) -> Terms {
         Terms {
             replicas: self.replicas,
-            wanted_storage: u32::try_from(self.storage).expect("a ring has at most 64"),
+            wanted_storage: u32::try_from(self.storage).expect("a ring has at most 64 storage processes"),
             wanted_routers: u32::try_from(self.routers).expect("a handful"),
         }
     }

@@ -99,7 +99,10 @@ impl TableWorkload {
 fn keeps_within_bounds(settings: &Settings, status: &StorageStatus, me: ProcessId) -> Result<(), Violation> {
     let most = settings.settled_bytes_max as u64 + OWED_BYTES * status.owed;
     if status.settled_bytes > most {
-        let what = format!("{me} keeps {} bytes of decisions, over {most}", status.settled_bytes);
+        let what = format!(
+            "storage process {me} keeps {} bytes of decisions, but its settings allow {most} at most",
+            status.settled_bytes
+        );
         return Err(Violation::new("bounded", what));
     }
     Ok(())

@@ -47,7 +47,7 @@ const HERE: Channel = Channel { domain: DomainId(0xc1), endpoint: EndpointId::TA
 
 /// Returns the records of the role among those of its process.
 pub(super) fn records_of_role(records: Vec<(Ticket, Bytes)>) -> Vec<(Ticket, Bytes)> {
-    records_of(HERE, records).expect("what a process wrote down can be read")
+    records_of(HERE, records).expect("a process can read the records that it wrote")
 }
 
 /// Does the same for a router, which has all records from the first on.

@@ -229,7 +229,10 @@ impl Binder<'_> {
                 self.call("strpos", arguments, span)
             }
             ast::Expr::Function(function) => self.function(function, span),
-            other => Err(SqlError::unsupported(format!("the expression {other} over the catalog")).at(span)),
+            other => {
+                Err(SqlError::unsupported(format!("the expression {other} in a query of the system catalog"))
+                    .at(span))
+            }
         }
     }
 
@@ -305,7 +308,9 @@ impl Binder<'_> {
             _ => {}
         }
         let Some(op) = operator(&symbol) else {
-            return Err(SqlError::unsupported(format!("operator {symbol} over the catalog")).at(span));
+            return Err(
+                SqlError::unsupported(format!("operator {symbol} in a query of the system catalog")).at(span)
+            );
         };
         let (a, b) = (self.expr(left)?, self.expr(right)?);
         let (ta, tb) = (a.1, b.1);

@@ -53,7 +53,7 @@ impl Binder<'_> {
     }
 
     fn level(&self) -> &[Column] {
-        self.levels.last().expect("inside a level")
+        self.levels.last().expect("the binder is inside a level of the query")
     }
 
     /// Returns the condition of a join by USING: these columns are equal on both sides. The right column is
@@ -61,7 +61,7 @@ impl Binder<'_> {
     fn using(&mut self, begin: usize, names: &[String], span: Span) -> Result<Option<PlanNode>> {
         let mut on: Option<PlanNode> = None;
         for name in names {
-            let level = self.levels.last_mut().expect("inside a level");
+            let level = self.levels.last_mut().expect("the binder is inside a level of the query");
             let (left, right) = level.split_at_mut(begin);
             let kept = left.iter().position(|column| column.name == *name && column.using != Using::Merged);
             let right = right
@@ -88,7 +88,7 @@ impl Binder<'_> {
     }
 
     fn reach(&mut self, columns: impl IntoIterator<Item = Column>) {
-        self.levels.last_mut().expect("inside a level").extend(columns);
+        self.levels.last_mut().expect("the binder is inside a level of the query").extend(columns);
     }
 
     /// Adds the columns of a derived table to the level, under the names from its alias.
@@ -111,7 +111,8 @@ impl Binder<'_> {
     fn with_query(&mut self, place: usize, alias: Option<&ast::TableAlias>, span: Span) -> Result<From> {
         self.with_uses += 1;
         if self.with_uses > WITH_USES_MAX {
-            let message = format!("the queries of WITH are named more than {WITH_USES_MAX} times");
+            let message =
+                format!("the statement uses the queries of its WITH more than {WITH_USES_MAX} times");
             return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, message).at(span));
         }
         // The query sees only the queries before it.
@@ -193,7 +194,7 @@ impl Binder<'_> {
         if lateral {
             return self.query(query);
         }
-        let level = self.levels.pop().expect("inside a level");
+        let level = self.levels.pop().expect("the binder is inside a level of the query");
         let bound = self.query(query);
         self.levels.push(level);
         bound
@@ -202,7 +203,7 @@ impl Binder<'_> {
     fn no_relation(&self, name: &ast::ObjectName, schema: Option<&str>, bare: &str) -> SqlError {
         if schema.is_none_or(|schema| schema == "public") && self.catalog.table(bare).is_some() {
             return SqlError::unsupported("a join, union or sub-select over tables")
-                .hint("Only the relations of the catalog can be joined yet.")
+                .hint("Only relations of the system catalog can be joined.")
                 .at(name.span());
         }
         SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")).at(name.span())

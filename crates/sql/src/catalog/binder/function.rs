@@ -64,7 +64,9 @@ impl Binder<'_> {
                 return Ok(Typed(PlanNode::ArrayOf(Box::new(plan)), ty));
             }
             FunctionArguments::Subquery(_) => {
-                return Err(SqlError::unsupported(format!("{name} of a query")).at(span));
+                return Err(
+                    SqlError::unsupported(format!("{name} with a sub-select as its argument")).at(span)
+                );
             }
             FunctionArguments::List(list) => list,
         };
@@ -104,9 +106,9 @@ impl Binder<'_> {
 
     /// Binds a call in a select list that returns rows, as a column of those rows.
     fn set(&mut self, call: String, Typed(node, ty): Typed, span: Span) -> Result<Typed> {
-        let level = self.levels.last_mut().expect("inside a level");
+        let level = self.levels.last_mut().expect("the binder is inside a level of the query");
         let SetReturningCalls::List(calls) = &mut self.set else {
-            return Err(SqlError::unsupported("a function that makes rows outside a select list").at(span));
+            return Err(SqlError::unsupported("a set-returning function outside a select list").at(span));
         };
         let place = match calls.iter().position(|(written, _)| *written == call) {
             Some(place) => place,

@@ -61,7 +61,7 @@ impl Binder<'_> {
                         ) => Some(scope::parts(name)?.pop().unwrap_or_default()),
                         _ => None,
                     };
-                    let level = self.levels.last().expect("inside a level");
+                    let level = self.levels.last().expect("the binder is inside a level of the query");
                     let mut places: Vec<usize> = (0..named).collect();
                     match &qualifier {
                         Some(table) => places.retain(|index| *table == level[*index].table),
@@ -138,7 +138,9 @@ impl Binder<'_> {
         };
         let aggregated = !groups.is_empty() || having.is_some() || nodes.iter().any(has_aggregate);
         if makes_rows && (aggregated || !self.windows.is_empty()) {
-            return Err(SqlError::unsupported("a function that makes rows beside aggregates or windows"));
+            return Err(SqlError::unsupported(
+                "a set-returning function together with aggregates or window functions",
+            ));
         }
         let body = Select {
             from,

@@ -35,7 +35,7 @@ impl Binder<'_> {
             _ => None,
         };
         let Some(text) = text else {
-            return Err(SqlError::unsupported("an INTERVAL that is no string").at(span));
+            return Err(SqlError::unsupported("an INTERVAL that is not a string").at(span));
         };
         let text = match &interval.leading_field {
             None => text,
@@ -193,7 +193,7 @@ impl Binder<'_> {
     ) -> Result<Operand> {
         let parts = self.interval(stride, span)?;
         let Some(interval) = parts.known() else {
-            return Err(SqlError::unsupported("date_bin of a stride that is no constant").at(span));
+            return Err(SqlError::unsupported("date_bin with a stride that is not a constant").at(span));
         };
         if interval.months != 0 {
             let what = "timestamps cannot be binned into intervals containing months or years";

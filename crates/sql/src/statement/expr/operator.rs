@@ -127,7 +127,7 @@ impl Binder<'_> {
             );
         }
         if !matches!(op, BinaryOperator::Eq | BinaryOperator::NotEq) {
-            return Err(SqlError::unsupported("an order of row values").at(span));
+            return Err(SqlError::unsupported("an order comparison of row values").at(span));
         }
         let mut terms = Vec::with_capacity(left.len());
         for (a, b) in left.iter().zip(right) {
@@ -193,7 +193,7 @@ impl Binder<'_> {
                 return Err(ambiguous(&shown, span));
             }
             (Some(a), Some(b)) if a.is_number() && b.is_number() => {
-                let ty = coerce::wider(a, b).expect("numbers have a wider one");
+                let ty = coerce::wider(a, b).expect("two types of numbers have a common wider type");
                 ((ty, ty), ty)
             }
             (Some(Type::Date), Some(Type::Date)) if op == Binary::Subtract => {
@@ -212,7 +212,7 @@ impl Binder<'_> {
                     && coerce::wider(a, b)
                         .is_some_and(|w| matches!(w, Type::Timestamp | Type::Timestamptz)) =>
             {
-                let ty = coerce::wider(a, b).expect("they have a wider one");
+                let ty = coerce::wider(a, b).expect("the pattern found a common wider type");
                 let left = left.coerce_implicit(ty, self.parameters)?;
                 return Ok(Self::elapsed(left, right.coerce_implicit(ty, self.parameters)?));
             }
@@ -330,7 +330,7 @@ impl Binder<'_> {
             None => Some('\\'),
             Some(value) => {
                 let Some(text) = value.value.clone().into_string() else {
-                    return Err(SqlError::unsupported("an ESCAPE that is no constant").at(value.span));
+                    return Err(SqlError::unsupported("an ESCAPE that is not a constant").at(value.span));
                 };
                 let mut characters = text.chars();
                 match (characters.next(), characters.next()) {

@@ -42,7 +42,7 @@ impl OutputItem {
     /// Refuses an interval. It is carried as text, whose order and equality differ from those of its length.
     fn check_order(&self) -> Result<()> {
         if self.ty == PgType::Interval {
-            return Err(SqlError::unsupported("an order or groups of intervals")
+            return Err(SqlError::unsupported("ORDER BY, GROUP BY or DISTINCT on an interval")
                 .hint("Use extract(epoch from …).")
                 .at(self.span));
         }

@@ -184,13 +184,15 @@ fn relations(query: &ast::Query, catalog: &Catalog) -> Relations {
 }
 
 fn bind_table(query: &ast::Query, table: Arc<Table>, parameters: &mut Parameters) -> Result<Query> {
-    let ast::SetExpr::Select(select) = &*query.body else { unreachable!("a table is selected from") };
+    let ast::SetExpr::Select(select) = &*query.body else {
+        unreachable!("the statement selects from a table")
+    };
     let From { scope, filter, sorted } = from(&select.from[0].relation, &table, parameters)?;
     let body = Body { select, tail: tail(query)?, scope: &scope };
     let bound = body.bind(parameters)?;
     if sorted && bound.grouping.is_none() && bound.finish.order.is_empty() {
-        return Err(SqlError::unsupported("ORDER BY in a sub-select whose rows are not sorted again")
-            .hint("Write ORDER BY at the outermost select."));
+        return Err(SqlError::unsupported("ORDER BY in a sub-select without ORDER BY in the outer select")
+            .hint("Write ORDER BY in the outermost select."));
     }
     let fields = bound.items.iter().map(|item| field(item, &table)).collect();
     let columns = bound.columns();
@@ -243,7 +245,7 @@ fn from<'a>(factor: &ast::TableFactor, table: &'a Table, parameters: &mut Parame
         },
         ast::TableFactor::Derived { subquery, alias, sample: None, .. } => {
             let ast::SetExpr::Select(select) = &*subquery.body else {
-                unreachable!("a table is selected from")
+                unreachable!("the statement selects from a table")
             };
             let Some(alias) = alias else {
                 return Err(SqlError::new(code::SYNTAX_ERROR, "subquery in FROM must have an alias")

@@ -137,7 +137,7 @@ impl Setting {
             }
             Takes::Only(_) => {
                 Err(SqlError::unsupported(format!("the value \"{value}\" of parameter \"{}\"", self.name))
-                    .hint(format!("It is always {}.", self.default)))
+                    .hint(format!("The value of this parameter is always {}.", self.default)))
             }
             Takes::Utc if is_utc(value) => Ok(self.default.to_owned()),
             Takes::Utc => Err(SqlError::unsupported(format!("the time zone \"{value}\""))

@@ -25,12 +25,23 @@ impl AccountWorkload {
         }
         for (row, count) in &times {
             match self.logged.get(row) {
-                None => return Err(Violation::new("valid", format!("nobody logged {row}"))),
+                None => {
+                    return Err(Violation::new(
+                        "valid",
+                        format!("the log has row {row}, which no client inserted"),
+                    ));
+                }
                 Some(RowOutcome::Refused) => {
-                    return Err(Violation::new("durable", format!("{row} was refused, and is there")));
+                    return Err(Violation::new(
+                        "durable",
+                        format!("row {row} of the log was refused, but the table has this row"),
+                    ));
                 }
                 Some(_) if *count > 1 => {
-                    return Err(Violation::new("once", format!("{row} is there {count} times")));
+                    return Err(Violation::new(
+                        "once",
+                        format!("row {row} of the log was inserted once, but the table has it {count} times"),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -43,7 +54,10 @@ impl AccountWorkload {
             _ => false,
         });
         if let Some((row, _)) = gone {
-            return Err(Violation::new("durable", format!("{row} was acknowledged, and is gone")));
+            return Err(Violation::new(
+                "durable",
+                format!("row {row} of the log was acknowledged, but the table does not have this row"),
+            ));
         }
         self.judge_histories()
     }
@@ -62,7 +76,10 @@ impl AccountWorkload {
                 Err(Violation::new("session", format!("{report:?}")))
             }
             Verdict::Atomic => Ok(()),
-            verdict => Err(Violation::new("atomic", format!("{verdict:?}: {report:?}"))),
+            verdict => Err(Violation::new(
+                "atomic",
+                format!("the history of the accounts is {verdict:?}: {report:?}"),
+            )),
         }
     }
 }

@@ -87,7 +87,10 @@ impl AccountWorkload {
         ids.sort_unstable();
         let lost = entry_rows(entry).any(|row| self.row_lost_at(ENTRIES_AT, row).is_some());
         if !lost && !ids.iter().copied().eq(entry_rows(entry).map(Some)) {
-            return Err(Violation::new("returning", format!("entry {entry} gave {ids:?} back")));
+            return Err(Violation::new(
+                "returning",
+                format!("the insert of entry {entry} returned other rows than the inserted ones: {ids:?}"),
+            ));
         }
         self.request_log.settle_entry(entry, RowOutcome::Acknowledged(asked));
         Ok(())
@@ -103,10 +106,16 @@ impl AccountWorkload {
             let mut values =
                 rows.iter().filter(|row| row[0].as_integer() == Some(counter)).map(|row| row[1].as_integer());
             let (Some(Some(value)), None) = (values.next(), values.next()) else {
-                return Err(Violation::new("returning", format!("counter {counter} gave back {rows:?}")));
+                return Err(Violation::new(
+                    "returning",
+                    format!(
+                        "the update of counter {counter} must return one value of this counter, but \
+                         returned {rows:?}"
+                    ),
+                ));
             };
             if !self.request_log.told.insert((counter, value)) {
-                let what = format!("counter {counter} was said twice to have counted to {value}");
+                let what = format!("two updates of counter {counter} returned the same value, {value}");
                 return Err(Violation::new("once", what));
             }
         }
@@ -118,10 +127,13 @@ impl AccountWorkload {
         let mut there = BTreeSet::new();
         for id in entries.iter().filter_map(|row| row[0].as_integer()) {
             if !there.insert(id) {
-                return Err(Violation::new("once", format!("row {id} of an entry is there twice")));
+                return Err(Violation::new("once", format!("the table of entries has row {id} twice")));
             }
             if !self.request_log.entries.contains_key(&id.div_euclid(ENTRY_ROWS)) {
-                return Err(Violation::new("valid", format!("nobody entered {id}")));
+                return Err(Violation::new(
+                    "valid",
+                    format!("the table of entries has row {id}, which no client inserted"),
+                ));
             }
         }
         for (&entry, fate) in &self.request_log.entries {
@@ -130,20 +142,23 @@ impl AccountWorkload {
             let found = kept.iter().filter(|row| there.contains(row)).count();
             let whole = !self.may_be_partial || matches!(fate, RowOutcome::Acknowledged(_));
             if whole && found != 0 && found != kept.len() {
-                let what = format!("of entry {entry} {found} rows are there, of {}", kept.len());
+                let what = format!(
+                    "entry {entry} is in the table only in part: {found} of its {} rows are there",
+                    kept.len()
+                );
                 return Err(Violation::new("as a whole", what));
             }
             match fate {
                 RowOutcome::Acknowledged(_) if found < kept.len() => {
                     return Err(Violation::new(
                         "durable",
-                        format!("entry {entry} was acknowledged, and is gone"),
+                        format!("entry {entry} was acknowledged, but the table lacks rows of this entry"),
                     ));
                 }
                 RowOutcome::Refused if found > 0 => {
                     return Err(Violation::new(
                         "durable",
-                        format!("entry {entry} was refused, and is there"),
+                        format!("entry {entry} was refused, but the table has rows of this entry"),
                     ));
                 }
                 _ => {}
@@ -155,7 +170,8 @@ impl AccountWorkload {
                 self.request_log.counts.get(&counter).copied().unwrap_or_default();
             if value > asked - refused {
                 let what = format!(
-                    "counter {counter} stands at {value}, and was asked {asked} times, {refused} in vain"
+                    "counter {counter} has the value {value}, more than its {asked} updates, of which \
+                     {refused} were refused, can explain"
                 );
                 return Err(Violation::new("once", what));
             }
@@ -164,8 +180,11 @@ impl AccountWorkload {
             let value = counters.iter().find(|row| row[0].as_integer() == Some(counter));
             let value = value.and_then(|row| row[1].as_integer()).unwrap_or(0);
             if value < counts.acknowledged && self.row_lost_at(COUNTERS_AT, counter).is_none() {
-                let what =
-                    format!("counter {counter} stands at {value}, and counted {} times", counts.acknowledged);
+                let what = format!(
+                    "counter {counter} has the value {value}, but {} updates of this counter were \
+                     acknowledged",
+                    counts.acknowledged
+                );
                 return Err(Violation::new("durable", what));
             }
         }
