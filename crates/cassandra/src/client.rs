@@ -9,7 +9,7 @@ use scylla::{
     statement::{Consistency, prepared::PreparedStatement},
 };
 
-use crate::cluster::SharedCluster;
+use crate::connections::SharedCluster;
 
 /// A client of a table. Its operations block. All clients of a cluster share its connections.
 pub struct Client {

@@ -21,10 +21,11 @@ use scylla::{
     statement::prepared::PreparedStatement,
 };
 use thiserror::Error;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 use crate::{
     client::Client,
+    connections::SharedCluster,
     options::{Coordinators, Options, OptionsError, Timestamps, checked_name},
 };
 
@@ -42,15 +43,6 @@ pub struct Table {
     shared: Arc<SharedCluster>,
     read: PreparedStatement,
     write: PreparedStatement,
-}
-
-/// The connections, their threads and the load-balancing policies, which all clients of a cluster share.
-pub(crate) struct SharedCluster {
-    /// The session must be dropped before the runtime that its tasks run on, so this field comes first.
-    pub(crate) session: Session,
-    pub(crate) runtime: Runtime,
-    /// Load-balancing policies. Client `n` uses policy `n` modulo their number.
-    policies: Vec<Arc<dyn LoadBalancingPolicy>>,
 }
 
 /// The handling of differing replicas by a read at more than one replica.

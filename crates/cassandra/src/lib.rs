@@ -39,6 +39,7 @@
 
 pub mod client;
 pub mod cluster;
+mod connections;
 pub mod options;
 
 pub use self::{

@@ -1,17 +1,20 @@
 //! `quorate sim`: simulates a cluster in a virtual world where everything goes wrong. A seed decides each
 //! run.
 
+mod family;
 mod graphs;
 mod latency;
 mod page;
+mod sweep;
 
-use std::{io::IsTerminal, ops::Range, path::Path, thread};
+use std::{ops::Range, path::Path, thread};
 
 use anyhow::{Context as _, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use quorate_sim::{Mutation, Report, Scenario, Sweep, run, sweep};
 
 use quorate_command::{Usage, print_line};
+
+use self::sweep::{FAILURES_MAX, mutation, progress_bar};
 
 /// Simulates a scenario under faults and judges the result. A seed decides everything, so the same seed gives
 /// the same run.
@@ -102,13 +105,6 @@ fn scenario(name: &str, disk: bool) -> Result<Scenario> {
     Scenario::parse(&text).map_err(|error| Usage(format!("{name}: {error}")).into())
 }
 
-fn mutation(name: &str) -> Result<Mutation> {
-    Mutation::named(name).ok_or_else(|| {
-        let known: Vec<String> = Mutation::ALL.into_iter().map(Mutation::name).collect();
-        Usage(format!("there is no mutation \"{name}\"; the mutations are {}", known.join(", "))).into()
-    })
-}
-
 fn replay(args: &Args, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Result<()> {
     let report = run(scenario, seed, mutation);
     if args.json {
@@ -169,15 +165,6 @@ fn sweep_seeds(
     Ok(())
 }
 
-/// Returns a bar that shows finished and failed runs. It is hidden unless standard error is a terminal.
-fn progress_bar(total: u64, what: &str) -> Result<ProgressBar> {
-    let bar = if std::io::stderr().is_terminal() { ProgressBar::new(total) } else { ProgressBar::hidden() };
-    let style = format!("{{bar:40}} {{pos}}/{{len}} {what}, {{msg}} failed, {{eta}} left");
-    bar.set_style(ProgressStyle::with_template(&style).context("the template of the progress bar is wrong")?);
-    bar.set_message("0");
-    Ok(bar)
-}
-
 fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
     let mutation = args.mutation.as_ref().map_or(String::new(), |name| format!(" --mutation {name}"));
     let disk = if args.disk { " --disk" } else { "" };
@@ -214,7 +201,5 @@ fn print(args: &Args, sweep: &Sweep, missing: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Failures after which a sweep stops.
-const FAILURES_MAX: usize = 10;
 /// Number of seeds below which a sweep may miss events that a scenario expects.
 const SEEDS_TO_SEE_ALL: u64 = 200;

@@ -26,6 +26,7 @@ pub mod cluster;
 pub mod figures;
 pub mod forwarder;
 pub mod judge;
+mod program;
 pub mod record;
 pub mod report;
 pub mod source;
@@ -33,11 +34,10 @@ mod sql;
 pub mod store;
 mod writers;
 
-use std::{env, path::PathBuf};
-
-use anyhow::{Result, ensure};
+use std::path::PathBuf;
 
 pub use bench::Running;
+pub use program::quorate_program;
 
 /// The setting in which a figure is run.
 #[derive(Clone, Debug)]
@@ -52,16 +52,4 @@ pub struct Setting {
     pub running: Running,
     /// Operations a second, instead of the source's rate, for figures with a rate.
     pub rate: Option<f64>,
-}
-
-/// Returns the `quorate` program that starts clusters; it lies in the directory of the running program.
-pub fn quorate_program() -> Result<PathBuf> {
-    let program = env::current_exe()?.with_file_name("quorate");
-    ensure!(
-        program.exists(),
-        "the lab starts clusters with the program {}, which does not exist: build it with `cargo build \
-         --release`",
-        program.display()
-    );
-    Ok(program)
 }

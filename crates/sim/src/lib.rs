@@ -18,15 +18,18 @@
 //! Every message crosses its link as bytes, and the simulated processes run the code of production.
 
 pub mod check;
+mod failure;
 pub mod graphs;
 pub mod latency;
 pub mod mutation;
+mod report;
 pub mod run;
 pub mod scenario;
 pub mod stage;
 pub mod system;
 
 pub use mutation::Mutation;
-pub use run::{Report, Sweep, run, sweep};
+pub use report::Report;
+pub use run::{Sweep, run, sweep};
 pub use scenario::Scenario;
 pub use stage::{Stage, Workload};

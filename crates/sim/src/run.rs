@@ -1,12 +1,9 @@
 //! Runs one seed from beginning to end, and sweeps over many seeds.
 
 use std::{
-    cell::{Cell, RefCell},
     collections::BTreeMap,
     ops::Range,
-    panic::{self, AssertUnwindSafe},
     sync::{
-        Once,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
@@ -14,42 +11,11 @@ use std::{
     time::Duration,
 };
 
-use quorate_world::{Fault, Violation};
+use quorate_world::Fault;
 
 use crate::{mutation::Mutation, scenario::Scenario};
 
-/// The result of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Report {
-    /// The seed of the run.
-    pub seed: u64,
-    /// The failure: a promise that a checker found broken, or an assertion of the code itself.
-    pub failure: Option<String>,
-    /// Number of times that each event occurred, by its name.
-    pub counts: BTreeMap<String, u64>,
-    /// Number of steps of the world.
-    pub steps: u64,
-    /// Duration of the run in virtual time.
-    pub span: Duration,
-    /// The hash of all events: equal for equal seeds.
-    pub trace: u64,
-}
-
-/// Returns the failure of `run`: a broken promise, or an assertion of the code itself.
-pub(crate) fn failure_of(run: impl FnOnce() -> Result<(), Violation>) -> Option<String> {
-    keep_panics_quiet();
-    SIMULATING.set(true);
-    let outcome = panic::catch_unwind(AssertUnwindSafe(run));
-    SIMULATING.set(false);
-    match outcome {
-        Ok(Ok(())) => None,
-        Ok(Err(violation)) => Some(violation.to_string()),
-        Err(_) => Some(format!(
-            "an assertion of the simulated code failed: {}",
-            PANIC.with_borrow(|message| message.clone())
-        )),
-    }
-}
+pub use crate::report::Report;
 
 /// Runs one seed.
 pub fn run(scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
@@ -131,24 +97,4 @@ pub fn sweep(
     });
     sweep.failures.sort_by_key(|report| report.seed);
     sweep
-}
-
-thread_local! {
-    static SIMULATING: Cell<bool> = const { Cell::new(false) };
-    static PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-}
-
-/// Turns assertions of simulated code into failures of their run: keeps their text instead of printing it.
-fn keep_panics_quiet() {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            if SIMULATING.get() {
-                PANIC.set(info.to_string().replace('\n', " "));
-            } else {
-                before(info);
-            }
-        }));
-    });
 }

@@ -1,12 +1,12 @@
 //! Scenario files: a cluster, its workload, and the faults that it must survive.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use serde::Deserialize;
 
 use quorate_world::{FaultSettings, MachineSettings, NetworkSettings};
 
-use crate::system::{self, System};
+use crate::{mutation::Mutation, report::Report};
 
 /// A scenario, as its file states it.
 #[derive(Clone, Debug, Deserialize)]
@@ -42,17 +42,6 @@ impl Scenario {
         toml::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// Returns the scenario called `name`, if it comes with Quorate.
-    pub fn named(name: &str) -> Option<Self> {
-        let (_, text) = system::scenarios().find(|(known, _)| *known == name)?;
-        Some(Self::parse(text).expect("every scenario that comes with Quorate can be read"))
-    }
-
-    /// Returns the names of the scenarios that come with Quorate.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        system::scenarios().map(|(name, _)| name)
-    }
-
     pub(crate) fn safety(&self) -> Duration {
         Duration::from_millis(self.safety_ms)
     }
@@ -62,16 +51,37 @@ impl Scenario {
     }
 }
 
+/// A system, as a scenario file states it: `[system.<name>]`, and its settings.
+#[derive(Clone, Deserialize)]
+#[serde(try_from = "BTreeMap<String, toml::Table>")]
+pub struct System {
+    pub(crate) kind: &'static Kind,
+    pub(crate) settings: toml::Table,
+}
+
+/// The registration of a system: its name, scenarios and entry points.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) scenarios: &'static [(&'static str, &'static str)],
+    pub(crate) check: fn(&toml::Table) -> Result<(), toml::de::Error>,
+    pub(crate) simulate: fn(&Scenario, &toml::Table, u64, Option<Mutation>) -> Report,
+}
+
+impl System {
+    pub(crate) fn simulate(&self, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
+        (self.kind.simulate)(scenario, &self.settings, seed, mutation)
+    }
+}
+
+impl fmt::Debug for System {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.kind.name, self.settings)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn scenarios_that_come_along_can_be_read() {
-        for name in Scenario::names() {
-            assert!(Scenario::named(name).is_some());
-        }
-    }
 
     #[test]
     fn an_unknown_key_is_an_error_that_names_it() {

@@ -25,16 +25,13 @@ pub mod service;
 pub mod table;
 pub mod token;
 
+pub use crate::scenario::System;
 pub(crate) use resend_counters::ResendCounters;
 
-use std::{collections::BTreeMap, fmt};
-
-use serde::Deserialize;
+use std::collections::BTreeMap;
 
 use crate::{
-    mutation::Mutation,
-    run::Report,
-    scenario::Scenario,
+    scenario::{Kind, Scenario},
     stage::{self, Workload},
 };
 
@@ -49,22 +46,6 @@ static SYSTEMS: [Kind; 8] = [
     kind::<quorum::MapsWorkload>(),
     kind::<token::Ring>(),
 ];
-
-/// A system, as a scenario file states it: `[system.<name>]`, and its settings.
-#[derive(Clone, Deserialize)]
-#[serde(try_from = "BTreeMap<String, toml::Table>")]
-pub struct System {
-    kind: &'static Kind,
-    settings: toml::Table,
-}
-
-/// The registration of a system: its name, scenarios and entry points.
-struct Kind {
-    name: &'static str,
-    scenarios: &'static [(&'static str, &'static str)],
-    check: fn(&toml::Table) -> Result<(), toml::de::Error>,
-    simulate: fn(&Scenario, &toml::Table, u64, Option<Mutation>) -> Report,
-}
 
 const fn kind<W: Workload>() -> Kind {
     Kind {
@@ -83,15 +64,22 @@ const fn kind<W: Workload>() -> Kind {
     }
 }
 
-impl System {
-    pub(crate) fn simulate(&self, scenario: &Scenario, seed: u64, mutation: Option<Mutation>) -> Report {
-        (self.kind.simulate)(scenario, &self.settings, seed, mutation)
-    }
+/// Returns the scenarios that come with Quorate: name and text.
+fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
+    SYSTEMS.iter().flat_map(|kind| kind.scenarios.iter().copied())
 }
 
-/// Returns the scenarios that come with Quorate: name and text.
-pub(crate) fn scenarios() -> impl Iterator<Item = (&'static str, &'static str)> {
-    SYSTEMS.iter().flat_map(|kind| kind.scenarios.iter().copied())
+impl Scenario {
+    /// Returns the scenario called `name`, if it comes with Quorate.
+    pub fn named(name: &str) -> Option<Self> {
+        let (_, text) = scenarios().find(|(known, _)| *known == name)?;
+        Some(Self::parse(text).expect("every scenario that comes with Quorate can be read"))
+    }
+
+    /// Returns the names of the scenarios that come with Quorate.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        scenarios().map(|(name, _)| name)
+    }
 }
 
 impl TryFrom<BTreeMap<String, toml::Table>> for System {
@@ -110,8 +98,14 @@ impl TryFrom<BTreeMap<String, toml::Table>> for System {
     }
 }
 
-impl fmt::Debug for System {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {:?}", self.kind.name, self.settings)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenarios_that_come_along_can_be_read() {
+        for name in Scenario::names() {
+            assert!(Scenario::named(name).is_some());
+        }
     }
 }

@@ -11,44 +11,19 @@
 use std::collections::{HashMap, HashSet};
 
 use rustc_hash::FxBuildHasher;
-use serde::{Deserialize, Serialize};
 
 use crate::{
-    engine::Group,
     eval::evaluate,
     expr::{Aggregate, AggregateFunction},
     failure::Failure,
+    group::Group,
     numeric::Numeric,
     spread::Spread,
+    total::Total,
     value::{Row, Type, Value, key_of},
 };
 
-/// A partial aggregate.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum State {
-    /// A number of rows.
-    Count(u64),
-    /// A sum, and the number of its values (`sum`, `avg`).
-    Sum {
-        /// The number of non-NULL values.
-        count: u64,
-        /// The values' sum: a float for floats, a numeric for all other types.
-        sum: Value,
-    },
-    /// The least or greatest value so far; NULL if there is none.
-    Extreme(Value),
-    /// The distinct values so far (aggregates over DISTINCT).
-    Distinct(Vec<Value>),
-    /// The sums that a variance is computed from.
-    Spread {
-        /// The number of non-NULL values.
-        count: u64,
-        /// The values' sum: a float for floats, a numeric for all other types.
-        sum: Value,
-        /// The sum of the values' squares; for floats, the sum of their squared deviations from the mean.
-        squares: Value,
-    },
-}
+pub use crate::group::State;
 
 /// Groups under construction, in the order of their first row.
 pub struct Groups {
@@ -159,14 +134,6 @@ struct Accumulator {
 struct DistinctValues {
     keys: HashSet<Vec<u8>, FxBuildHasher>,
     values: Vec<Value>,
-}
-
-/// A sum.
-pub(crate) enum Total {
-    /// A sum of integers, with room for 2^64 of them.
-    Integer(i128),
-    Numeric(Numeric),
-    Float(f64),
 }
 
 impl Accumulator {
@@ -289,54 +256,6 @@ impl Accumulator {
                 Value::Float8(sum) => Ok(Value::Float8(sum / self.count as f64)),
                 _ => unreachable!("a total is a numeric or a float"),
             },
-        }
-    }
-}
-
-impl Total {
-    /// Returns an empty sum.
-    pub(crate) fn new(float: bool) -> Total {
-        if float { Total::Float(0.0) } else { Total::Integer(0) }
-    }
-
-    pub(crate) fn add(&mut self, value: &Value) -> Result<(), Failure> {
-        match (&mut *self, value) {
-            (Total::Float(sum), Value::Float8(value)) => {
-                let finite = sum.is_finite() && value.is_finite();
-                *sum += value;
-                if finite && !sum.is_finite() {
-                    return Err(Failure::out_of_range(Type::Float8));
-                }
-            }
-            (Total::Numeric(sum), Value::Numeric(value)) => *sum = sum.accumulate(value),
-            (Total::Integer(sum), Value::Numeric(value)) => {
-                *self = Total::Numeric(Numeric::from_i128(*sum).accumulate(value));
-            }
-            (Total::Integer(sum), _) => {
-                let integer = value
-                    .as_integer()
-                    .ok_or_else(|| Failure::malformed("a sum gets a value that is not a number"))?;
-                *sum += i128::from(integer);
-            }
-            _ => return Err(Failure::malformed("a sum gets values of different types")),
-        }
-        Ok(())
-    }
-
-    /// Returns the sum; 22003 if its type cannot hold it.
-    fn finish(self) -> Result<Value, Failure> {
-        match self.into_value() {
-            Value::Numeric(sum) => sum.bounded().map(Value::Numeric),
-            sum => Ok(sum),
-        }
-    }
-
-    /// Returns the sum so far, unchecked.
-    pub(crate) fn into_value(self) -> Value {
-        match self {
-            Total::Integer(sum) => Value::Numeric(Numeric::from_i128(sum)),
-            Total::Numeric(sum) => Value::Numeric(sum),
-            Total::Float(sum) => Value::Float8(sum),
         }
     }
 }

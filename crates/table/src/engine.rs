@@ -17,12 +17,10 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::{
     failure::Failure,
+    group::Group,
+    position::{Cursor, Epoch, RowId},
     saved::{Records, SaveTarget, SavedPart},
 };
-
-/// The position in the total order of a version of the data: that of its last write.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Epoch(pub u64);
 
 /// An operation at its position.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,15 +81,6 @@ pub struct Written {
     pub rows: u64,
     /// The output of RETURNING, one row for each row that was inserted, changed or deleted.
     pub returning: Vec<Row>,
-}
-
-/// One group's partial state.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Group {
-    /// Values of the grouping expressions.
-    pub keys: Row,
-    /// One partial state per aggregate (see `aggregate.rs`).
-    pub states: Vec<crate::aggregate::State>,
 }
 
 /// The data of a storage process, all tables of it. The same calls give the same answers on every replica.
@@ -233,20 +222,6 @@ pub struct Pinned {
     /// The number of readers whose pin was broken since the engine started.
     pub broken: u64,
 }
-
-/// A row's number: the place of its insertion. It is the same on every replica, and updates and migration
-/// keep it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RowId {
-    /// The position of the operation that inserted the row.
-    pub epoch: Epoch,
-    /// The row's index among the operation's rows.
-    pub line: u32,
-}
-
-/// The position of an export or a long read; opaque.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor(pub Vec<u64>);
 
 /// Part of a long read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

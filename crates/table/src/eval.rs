@@ -8,10 +8,15 @@
 //! The binder has inserted every cast. An operator on unexpected types is a malformed operation (XX000); it
 //! never falls back on an order between types.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cmp::Ordering};
 
 use crate::{
-    calendar, cast, expr::Binary, expr::Expr, expr::Unary, failure::Failure, function, pattern, value::Type,
+    cast,
+    expr::{Expr, Function, List},
+    failure::Failure,
+    function,
+    operator::{Binary, Unary, binary, negate},
+    pattern,
     value::Value,
 };
 
@@ -49,6 +54,24 @@ impl Expr {
             *self = Expr::Constant(value, self.ty());
         }
         constant
+    }
+}
+
+impl List {
+    /// Whether the list contains a value: TRUE, FALSE or NULL.
+    fn contains(&self, probe: &Value, row: &[Value]) -> Result<Value, Failure> {
+        if let Some(members) = self.members() {
+            return members.contains(probe);
+        }
+        let mut unknown = false;
+        for item in self.iter() {
+            match binary(Binary::Equal, probe, &*evaluate(item, row)?)? {
+                Value::Bool(true) => return Ok(Value::Bool(true)),
+                Value::Null => unknown = true,
+                _ => {}
+            }
+        }
+        Ok(if unknown { Value::Null } else { Value::Bool(false) })
     }
 }
 
@@ -102,8 +125,46 @@ pub(crate) fn evaluate<'a>(expr: &'a Expr, row: &'a [Value]) -> Result<Cow<'a, V
                 None => Cow::Owned(Value::Null),
             }
         }
-        Expr::Call(function, arguments) => function::call(*function, arguments, row)?,
+        Expr::Call(function, arguments) => call(*function, arguments, row)?,
     })
+}
+
+/// Returns the value of `function` on `arguments` over `row`.
+fn call<'a>(function: Function, arguments: &'a [Expr], row: &'a [Value]) -> Result<Cow<'a, Value>, Failure> {
+    match function {
+        Function::Coalesce => {
+            for argument in arguments {
+                let value = evaluate(argument, row)?;
+                if !value.is_null() {
+                    return Ok(value);
+                }
+            }
+            return Ok(Cow::Owned(Value::Null));
+        }
+        Function::Greatest => return extreme(arguments, row, Ordering::Greater),
+        Function::Least => return extreme(arguments, row, Ordering::Less),
+        _ => {}
+    }
+    let values = arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<Vec<_>, _>>()?;
+    let values: Vec<&Value> = values.iter().map(|value| &**value).collect();
+    function::apply(function, &values).map(Cow::Owned)
+}
+
+fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Result<Cow<'a, Value>, Failure> {
+    let mut best: Cow<'a, Value> = Cow::Owned(Value::Null);
+    for argument in arguments {
+        let value = evaluate(argument, row)?;
+        if value.is_null() {
+            continue;
+        }
+        if !best.is_null() && !value.compares_with(&best) {
+            return Err(Failure::malformed("a comparison gets values of different types"));
+        }
+        if best.is_null() || value.order(&best) == wanted {
+            best = value;
+        }
+    }
+    Ok(best)
 }
 
 /// Returns the truth of a value; `None` (unknown) for NULL.
@@ -130,139 +191,4 @@ fn junction(decisive: bool, left: &Expr, right: &Expr, row: &[Value]) -> Result<
         return Ok(Value::Bool(decisive));
     }
     Ok(truth_value(left.and(right)))
-}
-
-/// Evaluates a binary operator on values, except AND and OR.
-pub(crate) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Value, Failure> {
-    if operator == Binary::Distinct {
-        return Ok(Value::Bool(match (left.is_null(), right.is_null()) {
-            (false, false) => comparable(left, right)?.is_ne(),
-            (left, right) => left != right,
-        }));
-    }
-    if left.is_null() || right.is_null() {
-        return Ok(Value::Null);
-    }
-    let order = |holds: fn(std::cmp::Ordering) -> bool| Ok(Value::Bool(holds(comparable(left, right)?)));
-    match operator {
-        Binary::Equal => order(std::cmp::Ordering::is_eq),
-        Binary::NotEqual => order(std::cmp::Ordering::is_ne),
-        Binary::Less => order(std::cmp::Ordering::is_lt),
-        Binary::LessEqual => order(std::cmp::Ordering::is_le),
-        Binary::Greater => order(std::cmp::Ordering::is_gt),
-        Binary::GreaterEqual => order(std::cmp::Ordering::is_ge),
-        Binary::Concat => match (left, right) {
-            (Value::Text(left), Value::Text(right)) => {
-                function::bounded(left.len() + right.len()).map(|()| Value::text_of(format!("{left}{right}")))
-            }
-            _ => Err(Failure::malformed("the operator || gets a value that is not text")),
-        },
-        _ => arithmetic(operator, left, right),
-    }
-}
-
-fn comparable(left: &Value, right: &Value) -> Result<std::cmp::Ordering, Failure> {
-    if left.compares_with(right) {
-        Ok(left.order(right))
-    } else {
-        Err(Failure::malformed("a comparison gets values of different types"))
-    }
-}
-
-fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value, Failure> {
-    match (left, right) {
-        (Value::Int2(a), Value::Int2(b)) => {
-            let result = integer(operator, (*a).into(), (*b).into())?;
-            i16::try_from(result).map(Value::Int2).map_err(|_| Failure::out_of_range(Type::Int2))
-        }
-        (Value::Int4(a), Value::Int4(b)) => {
-            let result = integer(operator, (*a).into(), (*b).into())?;
-            i32::try_from(result).map(Value::Int4).map_err(|_| Failure::out_of_range(Type::Int4))
-        }
-        (Value::Int8(a), Value::Int8(b)) => {
-            let result = integer(operator, (*a).into(), (*b).into())?;
-            i64::try_from(result).map(Value::Int8).map_err(|_| Failure::out_of_range(Type::Int8))
-        }
-        (Value::Float8(a), Value::Float8(b)) => float(operator, *a, *b).map(Value::Float8),
-        (Value::Numeric(a), Value::Numeric(b)) => match operator {
-            Binary::Add => a.add(b),
-            Binary::Subtract => a.subtract(b),
-            Binary::Multiply => a.multiply(b),
-            Binary::Divide => a.divide(b),
-            _ => a.remainder(b),
-        }
-        .map(Value::Numeric),
-        (Value::Date(a), Value::Date(b)) if operator == Binary::Subtract => {
-            if [a, b].iter().any(|date| matches!(**date, i32::MIN | i32::MAX)) {
-                return Err(Failure::new("22008", "cannot subtract infinite dates"));
-            }
-            a.checked_sub(*b).map(Value::Int4).ok_or_else(|| Failure::out_of_range(Type::Int4))
-        }
-        (Value::Date(date), Value::Int4(days)) if operator == Binary::Add => shift(*date, (*days).into()),
-        (Value::Date(date), Value::Int4(days)) if operator == Binary::Subtract => {
-            shift(*date, -i64::from(*days))
-        }
-        (Value::Int4(days), Value::Date(date)) if operator == Binary::Add => shift(*date, (*days).into()),
-        _ => Err(Failure::malformed(format_args!(
-            "the operator {operator:?} does not take the types of its operands"
-        ))),
-    }
-}
-
-fn shift(date: i32, days: i64) -> Result<Value, Failure> {
-    if matches!(date, i32::MIN | i32::MAX) {
-        return Ok(Value::Date(date));
-    }
-    calendar::check_date(i64::from(date) + days).map(Value::Date)
-}
-
-/// Computes in 128 bits, which hold every result on 64-bit operands.
-fn integer(operator: Binary, a: i128, b: i128) -> Result<i128, Failure> {
-    match operator {
-        Binary::Add => Ok(a + b),
-        Binary::Subtract => Ok(a - b),
-        Binary::Multiply => Ok(a * b),
-        _ if b == 0 => Err(Failure::division_by_zero()),
-        Binary::Divide => Ok(a / b),
-        _ => Ok(a % b),
-    }
-}
-
-fn float(operator: Binary, a: f64, b: f64) -> Result<f64, Failure> {
-    let result = match operator {
-        Binary::Add => a + b,
-        Binary::Subtract => a - b,
-        Binary::Multiply => a * b,
-        Binary::Divide if b == 0.0 && !a.is_nan() => return Err(Failure::division_by_zero()),
-        Binary::Divide => a / b,
-        _ => return Err(Failure::malformed("% of floats")),
-    };
-    let infinite_operand = match operator {
-        Binary::Divide => a.is_infinite(),
-        _ => a.is_infinite() || b.is_infinite(),
-    };
-    if result.is_infinite() && !infinite_operand {
-        return Err(Failure::out_of_range(Type::Float8));
-    }
-    let lost = match operator {
-        Binary::Multiply => a != 0.0 && b != 0.0,
-        Binary::Divide => a != 0.0 && !b.is_infinite(),
-        _ => false,
-    };
-    if result == 0.0 && lost {
-        return Err(Failure::new("22003", "value out of range: underflow"));
-    }
-    Ok(result)
-}
-
-fn negate(value: &Value) -> Result<Value, Failure> {
-    Ok(match value {
-        Value::Null => Value::Null,
-        Value::Int2(i) => Value::Int2(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int2))?),
-        Value::Int4(i) => Value::Int4(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int4))?),
-        Value::Int8(i) => Value::Int8(i.checked_neg().ok_or_else(|| Failure::out_of_range(Type::Int8))?),
-        Value::Float8(f) => Value::Float8(-f),
-        Value::Numeric(number) => Value::Numeric(number.negate()),
-        _ => return Err(Failure::malformed("the minus sign gets a value that is not a number")),
-    })
 }

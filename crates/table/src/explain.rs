@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Epoch;
+use crate::position::Epoch;
 
 /// A report of how one replica found the rows of a read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,15 +6,18 @@
 //! conjunctions and disjunctions as balanced trees, and a binder refuses trees whose [`Expr::depth`] exceeds
 //! [`DEPTH_MAX`].
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
     failure::Failure,
-    list::List,
     modifier::Modifier,
     value::{Type, Value},
 };
+
+pub use crate::operator::{Binary, Unary};
 
 /// The greatest depth of an expression. A deeper one is refused as too complex (54001).
 pub const DEPTH_MAX: usize = 200;
@@ -62,6 +65,32 @@ pub enum Expr {
     },
     /// A scalar function.
     Call(Function, Vec<Expr>),
+}
+
+/// The alternatives of an `IN`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct List {
+    pub(crate) items: Vec<Expr>,
+    /// The sorted constants, after the first use; `None` if the items are few, or not all constants of one
+    /// kind.
+    #[serde(skip)]
+    pub(crate) members: OnceLock<Option<SortedMembers>>,
+}
+
+/// Sorted constants that compare with each other.
+#[derive(Clone, Debug)]
+pub(crate) struct SortedMembers {
+    pub(crate) sorted: Sorted,
+    /// Whether NULL was among the members.
+    pub(crate) unknown: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Sorted {
+    Integers(Vec<i64>),
+    /// The sorted values, at least one.
+    Values(Vec<Value>),
 }
 
 impl Expr {
@@ -223,80 +252,6 @@ mod wire {
             DEPTH.set(depth);
             expr
         }
-    }
-}
-
-/// Unary operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Unary {
-    /// Boolean NOT.
-    Not,
-    /// Arithmetic minus.
-    Negate,
-}
-
-/// Binary operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Binary {
-    /// Boolean AND, three-valued.
-    And,
-    /// Boolean OR, three-valued.
-    Or,
-    /// `=`
-    Equal,
-    /// `<>`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterEqual,
-    /// `+`
-    Add,
-    /// `-`
-    Subtract,
-    /// `*`
-    Multiply,
-    /// `/`
-    Divide,
-    /// `%`
-    Modulo,
-    /// `||`
-    Concat,
-    /// `IS DISTINCT FROM`: `<>`, but NULL is an ordinary value.
-    Distinct,
-}
-
-impl Binary {
-    /// Returns the result's type for operands of these types.
-    pub fn ty(self, left: Type, right: Type) -> Type {
-        match self {
-            Binary::Add | Binary::Subtract if left == Type::Date && right == Type::Date => Type::Int4,
-            Binary::Add if right == Type::Date => Type::Date,
-            Binary::Add | Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Modulo => left,
-            Binary::Concat => Type::Text,
-            _ => Type::Bool,
-        }
-    }
-
-    /// Returns the comparison with its sides exchanged.
-    pub(crate) fn mirrored(self) -> Binary {
-        match self {
-            Binary::Less => Binary::Greater,
-            Binary::LessEqual => Binary::GreaterEqual,
-            Binary::Greater => Binary::Less,
-            Binary::GreaterEqual => Binary::LessEqual,
-            other => other,
-        }
-    }
-
-    /// Whether the operator compares two values of one type.
-    pub fn is_comparison(self) -> bool {
-        use Binary::*;
-        matches!(self, Equal | NotEqual | Less | LessEqual | Greater | GreaterEqual)
     }
 }
 

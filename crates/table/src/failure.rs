@@ -19,7 +19,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::value::Type;
+use crate::types::Type;
 
 /// The most bytes of a message or a detail.
 pub const TEXT_BYTES_MAX: usize = 480;

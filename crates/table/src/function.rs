@@ -5,51 +5,22 @@
 //! different machines must agree on every bit. A text grows to at most 64 MiB (54000), so that a statement
 //! cannot exhaust a process's memory.
 
-use std::{borrow::Cow, cmp::Ordering};
-
 use crate::{
     calendar,
-    eval::{binary, eval, evaluate},
-    expr::{Binary, Expr, Function},
+    expr::Function,
     failure::Failure,
     fields,
     interval::{self, Interval},
     numeric::Numeric,
+    operator::{Binary, binary, negate},
     template,
+    text::bounded,
     value::{Type, Value},
 };
 
-/// The longest text that a function returns, in bytes.
-const TEXT_BYTES_MAX: usize = 64 << 20;
-
-/// Refuses a text longer than [`TEXT_BYTES_MAX`].
-pub(crate) fn bounded(bytes: usize) -> Result<(), Failure> {
-    if bytes > TEXT_BYTES_MAX { Err(Failure::new("54000", "requested length too large")) } else { Ok(()) }
-}
-
-/// Returns the value of `function` on `arguments` over `row`.
-pub(crate) fn call<'a>(
-    function: Function,
-    arguments: &'a [Expr],
-    row: &'a [Value],
-) -> Result<Cow<'a, Value>, Failure> {
-    match function {
-        Function::Coalesce => {
-            for argument in arguments {
-                let value = evaluate(argument, row)?;
-                if !value.is_null() {
-                    return Ok(value);
-                }
-            }
-            return Ok(Cow::Owned(Value::Null));
-        }
-        Function::Greatest => return extreme(arguments, row, Ordering::Greater),
-        Function::Least => return extreme(arguments, row, Ordering::Less),
-        _ => {}
-    }
-    let values = arguments.iter().map(|argument| evaluate(argument, row)).collect::<Result<Vec<_>, _>>()?;
-    let values: Vec<&Value> = values.iter().map(|value| &**value).collect();
-    let result = match (function, &values[..]) {
+/// Returns the value of a function on arguments that were all evaluated.
+pub(crate) fn apply(function: Function, values: &[&Value]) -> Result<Value, Failure> {
+    Ok(match (function, values) {
         (Function::Concat, texts) => joined("", texts)?,
         (Function::Join, [Value::Text(separator), texts @ ..]) => joined(separator, texts)?,
         (Function::NullIf, [a, b]) => match binary(Binary::Equal, a, b)? {
@@ -93,40 +64,17 @@ pub(crate) fn call<'a>(
         (_, [Value::Text(text), rest @ ..]) => on_text(function, text, rest)?,
         (Function::Abs, [integer]) if integer.as_integer().is_some() => {
             let negative = integer.as_integer().is_some_and(i64::is_negative);
-            if negative { negated(integer)? } else { (*integer).clone() }
+            if negative { negate(integer)? } else { (*integer).clone() }
         }
         (Function::MakeDate, [Value::Int4(year), Value::Int4(month), Value::Int4(day)]) => {
             Value::Date(calendar::make_date(*year, *month, *day)?)
         }
         _ => return Err(misfit(function)),
-    };
-    Ok(Cow::Owned(result))
+    })
 }
 
 fn misfit(function: Function) -> Failure {
     Failure::malformed(format_args!("the function {function:?} does not take the types of its arguments"))
-}
-
-fn negated(value: &Value) -> Result<Value, Failure> {
-    let ty = value.ty().unwrap_or(Type::Int8);
-    eval(&Expr::Unary(crate::expr::Unary::Negate, Box::new(Expr::Constant(value.clone(), ty))), &[])
-}
-
-fn extreme<'a>(arguments: &'a [Expr], row: &'a [Value], wanted: Ordering) -> Result<Cow<'a, Value>, Failure> {
-    let mut best: Cow<'a, Value> = Cow::Owned(Value::Null);
-    for argument in arguments {
-        let value = evaluate(argument, row)?;
-        if value.is_null() {
-            continue;
-        }
-        if !best.is_null() && !value.compares_with(&best) {
-            return Err(Failure::malformed("a comparison gets values of different types"));
-        }
-        if best.is_null() || value.order(&best) == wanted {
-            best = value;
-        }
-    }
-    Ok(best)
 }
 
 /// Joins the texts that are not NULL.

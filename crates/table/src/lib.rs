@@ -7,15 +7,15 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `value`, `numeric`, `calendar`, `text` | types and values, their order, their keys, their text |
+//! | `types`, `value`, `numeric`, `calendar`, `text` | types and values, their order, keys and text |
 //! | `schema`, `partition` | tables, and the places of rows on the ring |
-//! | `expr`, `eval`, `cast`, `function`, `fields`, `pattern` | bound expressions and their evaluation |
+//! | `expr`, `eval`, `operator`, `cast`, `function`, `fields`, `pattern` | expressions and their evaluation |
 //! | `operation`, `engine`, `host` | operations, the engines that run them, and the host of an engine |
 //! | `versions` | the common part of all engines: atomic statements, holds, pins, migration |
 //! | `saved` | versions as bytes for a disk, saved incrementally |
 //! | `plain` | the engine that is obviously right: whole rows, one read at a time |
 //! | `scan` | the fast engine: columns of codes, one pass for all reads that wait |
-//! | `aggregate`, `merge` | partial states, and the gateway's half of a read |
+//! | `aggregate`, `group`, `merge` | partial states, and the gateway's half of a read |
 //!
 //! Semantics and errors are those of PostgreSQL 15; tests compare them with a running server. Each module
 //! names the PostgreSQL features that it refuses ([`numeric`], [`calendar`], [`function`]).
@@ -59,6 +59,7 @@ pub mod expr;
 pub mod failure;
 pub mod fields;
 pub mod function;
+mod group;
 pub mod host;
 pub mod interval;
 pub mod list;
@@ -66,14 +67,18 @@ pub mod merge;
 pub mod modifier;
 pub mod numeric;
 pub mod operation;
+mod operator;
 pub mod partition;
 pub mod pattern;
 pub mod plain;
+mod position;
 mod saved;
 pub mod scan;
 pub mod schema;
 mod spread;
 mod template;
 pub mod text;
+mod total;
+pub mod types;
 pub mod value;
 mod versions;

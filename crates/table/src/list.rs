@@ -7,43 +7,17 @@
 
 use std::{ops::Deref, sync::OnceLock};
 
-use serde::{Deserialize, Serialize};
-
 use crate::{
-    eval::{binary, evaluate},
-    expr::{Binary, Expr},
+    expr::{Expr, Sorted, SortedMembers},
     failure::Failure,
+    operator::Binary,
     value::Value,
 };
 
+pub use crate::expr::List;
+
 /// A list with fewer constants is compared one by one.
 const PREPARED_MIN: usize = 8;
-
-/// The alternatives of an `IN`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct List {
-    items: Vec<Expr>,
-    /// The sorted constants, after the first use; `None` if the items are few, or not all constants of one
-    /// kind.
-    #[serde(skip)]
-    members: OnceLock<Option<SortedMembers>>,
-}
-
-/// Sorted constants that compare with each other.
-#[derive(Clone, Debug)]
-struct SortedMembers {
-    sorted: Sorted,
-    /// Whether NULL was among the members.
-    unknown: bool,
-}
-
-#[derive(Clone, Debug)]
-enum Sorted {
-    Integers(Vec<i64>),
-    /// The sorted values, at least one.
-    Values(Vec<Value>),
-}
 
 impl List {
     /// Returns the items, to be changed in place.
@@ -52,20 +26,9 @@ impl List {
         &mut self.items
     }
 
-    /// Whether the list contains a value: TRUE, FALSE or NULL.
-    pub(crate) fn contains(&self, probe: &Value, row: &[Value]) -> Result<Value, Failure> {
-        if let Some(members) = self.members.get_or_init(|| SortedMembers::new(&self.items)) {
-            return members.contains(probe);
-        }
-        let mut unknown = false;
-        for item in &self.items {
-            match binary(Binary::Equal, probe, &*evaluate(item, row)?)? {
-                Value::Bool(true) => return Ok(Value::Bool(true)),
-                Value::Null => unknown = true,
-                _ => {}
-            }
-        }
-        Ok(if unknown { Value::Null } else { Value::Bool(false) })
+    /// Returns the sorted constants, which it sorts at the first use; `None` if each item is compared.
+    pub(crate) fn members(&self) -> Option<&SortedMembers> {
+        self.members.get_or_init(|| SortedMembers::new(&self.items)).as_ref()
     }
 }
 
@@ -101,7 +64,7 @@ impl SortedMembers {
         Some(SortedMembers { sorted, unknown })
     }
 
-    fn contains(&self, probe: &Value) -> Result<Value, Failure> {
+    pub(crate) fn contains(&self, probe: &Value) -> Result<Value, Failure> {
         if probe.is_null() {
             return Ok(Value::Null);
         }

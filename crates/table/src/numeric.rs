@@ -15,7 +15,7 @@ use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive, Zero};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-use crate::{failure::Failure, value::Type};
+use crate::{failure::Failure, types::Type};
 
 /// The most decimals of a numeric.
 pub const SCALE_MAX: u16 = 16_383;

@@ -47,8 +47,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
-    engine::{Cursor, Failure},
+    failure::Failure,
     operation::LoadId,
+    position::Cursor,
     schema::{Schema, TableId},
 };
 

@@ -6,9 +6,10 @@
 //! out.
 
 use crate::{
-    aggregate::{State, Total},
     failure::Failure,
+    group::State,
     numeric::Numeric,
+    total::Total,
     value::{Type, Value},
 };
 

@@ -10,6 +10,9 @@ use crate::{
     value::{Type, Value},
 };
 
+/// The longest text that a function returns, in bytes.
+const TEXT_BYTES_MAX: usize = 64 << 20;
+
 impl Value {
     /// Returns PostgreSQL's text output; `None` for NULL.
     pub fn text(&self) -> Option<String> {
@@ -169,4 +172,9 @@ fn is_half_way(digits: &str, float: f64) -> bool {
     let twice = read(digits.trim_start_matches('-')) * 2;
     let neighbours = [magnitude.next_up(), magnitude.next_down()];
     neighbours.into_iter().any(|next| next.is_finite() && exact(magnitude) + exact(next) == twice)
+}
+
+/// Refuses a text longer than [`TEXT_BYTES_MAX`].
+pub(crate) fn bounded(bytes: usize) -> Result<(), Failure> {
+    if bytes > TEXT_BYTES_MAX { Err(Failure::new("54000", "requested length too large")) } else { Ok(()) }
 }

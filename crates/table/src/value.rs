@@ -19,58 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::numeric::Numeric;
 
-/// The type of a column or expression.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Type {
-    /// `boolean`.
-    Bool,
-    /// `smallint`, 16 bits.
-    Int2,
-    /// `integer`, 32 bits.
-    Int4,
-    /// `bigint`, 64 bits.
-    Int8,
-    /// `double precision`.
-    Float8,
-    /// `numeric`, exact decimal.
-    Numeric,
-    /// `text`; C collation (bytewise).
-    Text,
-    /// `date`.
-    Date,
-    /// `timestamp without time zone`.
-    Timestamp,
-    /// `timestamp with time zone`, held in UTC.
-    Timestamptz,
-}
-
-impl Type {
-    /// Returns the name that PostgreSQL uses in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Type::Bool => "boolean",
-            Type::Int2 => "smallint",
-            Type::Int4 => "integer",
-            Type::Int8 => "bigint",
-            Type::Float8 => "double precision",
-            Type::Numeric => "numeric",
-            Type::Text => "text",
-            Type::Date => "date",
-            Type::Timestamp => "timestamp without time zone",
-            Type::Timestamptz => "timestamp with time zone",
-        }
-    }
-
-    /// Whether the type is `smallint`, `integer` or `bigint`.
-    pub fn is_integer(self) -> bool {
-        matches!(self, Type::Int2 | Type::Int4 | Type::Int8)
-    }
-
-    /// Whether the type is an integer, `double precision` or `numeric`.
-    pub fn is_number(self) -> bool {
-        self.is_integer() || matches!(self, Type::Float8 | Type::Numeric)
-    }
-}
+pub use crate::types::Type;
 
 /// A value, or NULL.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,7 +8,11 @@ use quorate_sim::{
     graphs::{self, Case, Family, Finding},
 };
 
-use super::{FAILURES_MAX, mutation, page, progress_bar};
+use super::{
+    family::FamilySummary,
+    page,
+    sweep::{FAILURES_MAX, mutation, progress_bar},
+};
 use quorate_command::{Usage, print_line};
 
 /// Tests partial partitions of routers exhaustively.
@@ -38,24 +42,6 @@ pub(super) struct Args {
     /// Prints one JSON object instead of text.
     #[arg(long)]
     json: bool,
-}
-
-/// The results for the cases of one kind.
-pub(super) struct FamilySummary {
-    pub(super) family: Family,
-    /// Number of graphs that the network has first. Graphs of five routers that differ only in names count as
-    /// one.
-    pub(super) graphs: usize,
-    /// Number of these graphs in which some router talks with a majority.
-    pub(super) graphs_promised: usize,
-    pub(super) cases: usize,
-    /// Number of cases in which every graph promises progress to some client.
-    pub(super) promised: usize,
-    /// Longest wait of a client that was promised progress.
-    pub(super) longest: Duration,
-    /// Longest wait of any client after the cut had healed.
-    pub(super) healed: Duration,
-    pub(super) failed: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, f64::consts::TAU, fmt::Write as _, time::Durati
 
 use quorate_sim::graphs::{Case, Family, Finding, Graph, PROMISED};
 
-use super::graphs::FamilySummary;
+use super::family::FamilySummary;
 
 /// Returns the page. It loads nothing from elsewhere.
 pub(super) fn of(findings: &[(&Case, &Finding)], kinds: &[FamilySummary]) -> String {

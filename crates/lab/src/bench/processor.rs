@@ -1,4 +1,4 @@
-//! The processor time and the memory of a process.
+//! The processor time of a process or a thread, and the memory of a process.
 
 use std::{fs, time::Duration};
 
@@ -36,4 +36,17 @@ pub(super) fn time(pid: u32) -> Result<Duration> {
     // utime and stime are the fields 14 and 15, in ticks of 10 ms; the first two fields were cut off.
     let ticks: u64 = fields.skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap_or(0)).sum();
     Ok(Duration::from_millis(ticks * 10))
+}
+
+/// Returns the processor time of this thread, in seconds.
+pub(super) fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Returns the result of `work`, and the seconds of this thread that it took.
+pub(super) fn processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let busy = processor_seconds();
+    let result = work();
+    (result, processor_seconds() - busy)
 }

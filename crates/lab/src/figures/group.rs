@@ -1,6 +1,6 @@
 //! Parts that the figures of process groups (000 §9) share.
 
-use super::{Figure, Form, Panel};
+use super::figure::{Figure, Form, Panel};
 use crate::{
     Setting,
     record::{Record, RowAudit},

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{
-    Figure, Panel,
+    figure::{Figure, Panel},
     group::{Curve, quantile, record},
 };
 use crate::{

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{
-    Figure, Panel,
+    figure::{Figure, Panel},
     group::{Curve, SIZES, acceptors, record},
 };
 use crate::{

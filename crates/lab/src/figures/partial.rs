@@ -7,7 +7,7 @@ use quorate::maps::Level;
 use quorate_history::Verdict;
 use quorate_tune::{Choice, Dial, Dials, Distribution, Others, SettingResults, Workload, figures::Latencies};
 
-use super::{Figure, Form, Panel};
+use super::figure::{Figure, Form, Panel};
 use crate::{
     Running, Setting,
     bench::quorum_rig::{Done, Experiment, Rig},

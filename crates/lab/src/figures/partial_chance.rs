@@ -4,7 +4,7 @@ use anyhow::Result;
 use quorate_tune::SettingResults;
 
 use super::{
-    Figure, Panel,
+    figure::{Figure, Panel},
     partial::{
         self, Bench, Deployment, METHOD_OF_ONE_SITE, METHOD_OF_THREE_SITES, at, by_chance, falling, least,
         mean_ms, parts,

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::{
-    Figure, Panel,
+    figure::{Figure, Panel},
     partial::{
         self, Bench, Deployment, METHOD_OF_ONE_SITE, METHOD_OF_THREE_SITES, at, atomic, least, level_pairs,
         most, parts, times,

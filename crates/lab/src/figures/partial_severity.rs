@@ -4,7 +4,7 @@ use anyhow::Result;
 use quorate_tune::Distribution;
 
 use super::{
-    Figure, Form, Panel,
+    figure::{Figure, Form, Panel},
     partial::{
         Bench, Deployment, METHOD_OF_ONE_SITE, METHOD_OF_THREE_SITES, Point, account, at, by_chance, delayed,
         level_pairs, most, named,

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Result;
 
-use super::{Figure, Panel};
+use super::figure::{Figure, Panel};
 use crate::{
     Setting,
     claim::{Claim, Compared},

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 
-use super::{Figure, Panel};
+use super::figure::{Figure, Panel};
 use crate::{
     Setting,
     bench::service_source::{self, Calls, Point},

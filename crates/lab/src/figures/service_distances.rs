@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 use anyhow::{Result, anyhow};
 use quorate_sim::latency::{self, Delays};
 
-use super::{Figure, Panel};
+use super::figure::{Figure, Panel};
 use crate::{
     Setting,
     claim::{Claim, Compared},

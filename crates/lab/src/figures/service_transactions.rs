@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use super::{Figure, Panel, service_calls::curve};
+use super::{
+    figure::{Figure, Panel},
+    service_calls::curve,
+};
 use crate::{
     Setting,
     bench::service_source::{self, Point, Transactions},

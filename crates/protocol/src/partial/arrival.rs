@@ -23,7 +23,8 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::{
-    layout::{CellNumber, Layout, MapId},
+    id::{CellNumber, MapId},
+    layout::Layout,
     message::{Demand, Request, Round},
 };
 use crate::time::{Duration, Time};

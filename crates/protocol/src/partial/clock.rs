@@ -9,25 +9,10 @@
 //! unwritable for other cells until then. So it is refused twice: by the cell that would issue it, and by
 //! each replica that would take it.
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::layout::CellNumber;
+use super::{id::CellNumber, stamp::Stamp};
 use crate::time::{Duration, Time};
-
-/// The place of a write among the writes of its key: the greater one wins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Stamp {
-    /// Nanoseconds of the coordinator's hybrid clock.
-    pub time: u64,
-    /// The coordinator's number, which decides between equal times.
-    pub cell: CellNumber,
-}
-
-impl Stamp {
-    /// Below every stamp that is issued: the stamp of a key that was never written.
-    pub const ZERO: Stamp = Stamp { time: 0, cell: CellNumber(0) };
-}
 
 /// A stamp is further ahead of a wall clock than is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -2,10 +2,7 @@
 
 use bytes::{Buf as _, BufMut, Bytes, BytesMut};
 
-use super::{
-    ring::Token,
-    tree::{Arc, low_bits},
-};
+use super::token::{Arc, Token, low_bits};
 use crate::wire::{WireError, need, take_u8, take_u32, take_u64};
 
 /// The amount of differences that a comparing cell has found so far.

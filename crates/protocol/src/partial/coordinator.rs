@@ -12,61 +12,22 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    clock::{Clock, Stamp},
-    counter::OwnTallies,
+    clock::Clock,
     delays::{Delayed, Delays},
     entry::Entry,
     hints::{HintLimits, Hints},
-    layout::{CellNumber, Layout, Map, MapId, ReadRepair},
-    level::Level,
+    id::{CellNumber, MapId, Site},
+    layout::{Layout, Map, ReadRepair},
     message::{Answer, Demand, Message, Request, Round},
-    operation::{
-        Draft, OperationContext, OperationStage, OperationStep, Outcome, Rejection, RunningOperation,
-    },
-    ring::{Owner, Owners, Ring, Share, Site, Token},
+    operation::{Action, Operation, Outcome, Rejection},
+    owner::{Owner, Owners, Share},
+    ring::Ring,
+    running::{Draft, OperationContext, OperationStage, OperationStep, RunningOperation},
+    stamp::Stamp,
+    tallies::OwnTallies,
+    token::Token,
 };
 use crate::time::{Duration, Time};
-
-/// A user's request to a coordinator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operation {
-    /// The name that the user gave the operation. Its outcome carries the name.
-    pub id: u64,
-    /// The map.
-    pub map: MapId,
-    /// The key.
-    pub key: Bytes,
-    /// The replicas that the operation waits for.
-    pub level: Level,
-    /// A smaller level that suffices if `level` cannot be met in time, or at all (004 §IV). The outcome names
-    /// the level that was met.
-    pub fallback: Option<Level>,
-    /// An artificial delay, at most a minute. The coordinator begins a read this much later, and withholds
-    /// the outcome of a finished write for as long (004 §II.A).
-    pub delay: Duration,
-    /// The action on the key.
-    pub action: Action,
-}
-
-/// An action on a key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Reads the value.
-    Read,
-    /// Writes a string, which replaces all content of the key.
-    Put {
-        /// The string.
-        value: Bytes,
-        /// The time after which the string expires. `None` if it never does.
-        lifetime: Option<Duration>,
-    },
-    /// Deletes the key.
-    Delete,
-    /// Writes some fields. Fields without a value are deleted.
-    PutFields(Vec<(Bytes, Option<Bytes>)>),
-    /// Adds this number to a counter ([`counter`](super::counter)).
-    Add(i64),
-}
 
 /// The limits and times of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    coordinator::{Action, Operation},
-    operation::Outcome,
-};
+use super::operation::{Action, Operation, Outcome};
 use crate::time::{Duration, Time};
 
 /// A read or an outcome that waits because its user asked for a delay.

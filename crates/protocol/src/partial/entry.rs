@@ -28,17 +28,16 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    clock::Stamp,
     counter::{TALLY_BYTES, Tally, integer, is_taken_in, put_tally, take_tally},
     horizon::Horizon,
-    layout::CellNumber,
+    stamp::{Stamp, put_stamp, take_stamp},
 };
-use crate::wire::{Wire, WireError, need, put_bytes, take_bytes, take_count, take_u8, take_u64};
+use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u64};
 
 /// One write of a value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -391,14 +390,26 @@ pub enum Value {
     Hash(Vec<(Bytes, Bytes)>),
 }
 
-pub(super) fn put_stamp(out: &mut BytesMut, stamp: Stamp) {
-    out.put_u64_le(stamp.time);
-    out.put_u32_le(stamp.cell.0);
+/// The kind of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// No value: it was deleted, or has expired.
+    Nothing,
+    /// A string.
+    String,
+    /// Fields.
+    Hash,
 }
 
-pub(super) fn take_stamp(input: &mut Bytes) -> Result<Stamp, WireError> {
-    need(input, 12)?;
-    Ok(Stamp { time: input.get_u64_le(), cell: CellNumber(input.get_u32_le()) })
+impl Kind {
+    /// Returns the kind of an entry's value at this instant of the wall clock.
+    pub(super) fn of(entry: &Entry, wall: u64) -> Kind {
+        match entry.value(wall) {
+            Value::Nothing => Kind::Nothing,
+            Value::String(_) => Kind::String,
+            Value::Hash(_) => Kind::Hash,
+        }
+    }
 }
 
 const HAS_VALUE: u8 = 1;

@@ -21,7 +21,8 @@ use smallvec::SmallVec;
 
 use super::{
     entry::{Digest, Entry},
-    layout::{CellNumber, Layout, MapId},
+    id::{CellNumber, MapId},
+    layout::Layout,
     message::{Answer, Demand, Message, Refusal, Request, Round},
 };
 use crate::time::{Duration, Time};
@@ -271,7 +272,7 @@ impl Hints {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::clock::Stamp, *};
+    use super::{super::stamp::Stamp, *};
 
     const MAP: MapId = MapId(1);
     const OWNER: CellNumber = CellNumber(2);

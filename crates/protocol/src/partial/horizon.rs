@@ -66,8 +66,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    clock::Stamp,
-    layout::{CellNumber, Layout, LayoutVersion},
+    id::{CellNumber, LayoutVersion},
+    layout::Layout,
+    stamp::Stamp,
 };
 
 /// A set of writes that a cell has completely: those with stamps up to a time, by lives of cells up to a

@@ -2,29 +2,15 @@
 //! ([`counter`](super::counter)).
 
 use super::{
-    clock::Stamp,
-    counter::{Continued, TALLIES_MAX, Tally, TallyKey},
+    counter::{TALLIES_MAX, Tally},
     entry::{Entry, Value},
     level::Level,
-    operation::{
-        Draft, OperationContext, OperationStage, OperationStep, Outcome, Rejection, RunningOperation,
-    },
-    ring::Share,
+    operation::{Outcome, Rejection},
+    owner::Share,
+    running::{Draft, OperationContext, OperationStage, OperationStep, PendingIncrement, RunningOperation},
+    stamp::Stamp,
+    tallies::{Continued, TallyKey},
 };
-
-/// An increment that has read its key.
-#[derive(Debug)]
-pub(super) struct PendingIncrement {
-    /// The entry that was read.
-    found: Entry,
-    /// The count with this increment.
-    pub(super) count: i64,
-    /// The tally that this increment writes, without the rest of the entry.
-    pub(super) own: Entry,
-    /// The time of the oldest write that some owner may still lack: the stamp of this increment if a replica
-    /// is known to have the tally, and else the tally's beginning. Horizons wait for it.
-    pub(super) oldest: u64,
-}
 
 impl RunningOperation {
     /// Returns the number that an increment adds. `None` for any other operation.

@@ -7,21 +7,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::ring::{Owners, Site, Token};
+use super::{
+    id::{CellNumber, LayoutVersion, MapId, Site},
+    owner::Owners,
+    token::Token,
+};
 use crate::id::{Peer, ProcessId};
-
-/// The number of one life of a cell. The layout counts lives from 1 on, and never gives a number twice.
-/// Stamps and copies name cells by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct CellNumber(pub u32);
-
-/// The number of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct MapId(pub u32);
-
-/// The number of changes of a layout so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
-pub struct LayoutVersion(pub u64);
 
 /// A cell's entry in the layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ring::{Owners, Share, Site};
+use super::{
+    id::Site,
+    owner::{Owners, Share},
+};
 use crate::quorum::majority;
 
 /// The number and the sites of the replicas that an operation waits for.
@@ -95,7 +98,7 @@ impl Level {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{layout::CellNumber, ring::Owner},
+        super::{id::CellNumber, owner::Owner},
         *,
     };
 

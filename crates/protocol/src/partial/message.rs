@@ -3,14 +3,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::{
-    clock::Stamp,
     compare::{ARCS_MAX, ArcContent, DifferenceCount, TOKENS_MAX, put_arc, put_part, take_arc, take_part},
-    entry::{Digest, Entry, put_stamp, take_stamp},
+    entry::{Digest, Entry, Kind},
     horizon::{Horizon, HorizonReport},
-    layout::{LayoutVersion, MapId},
-    ring::Token,
-    scan::{Kind, Listed},
-    tree::Arc,
+    id::{LayoutVersion, MapId},
+    stamp::{Stamp, put_stamp, take_stamp},
+    token::{Arc, Token},
 };
 use crate::wire::{Wire, WireError, put_bytes, take_bytes, take_count, take_u8, take_u32, take_u64};
 
@@ -102,6 +100,19 @@ pub enum Answer {
     Compared(Vec<ArcContent>),
     /// The replica did nothing.
     Refused(Refusal),
+}
+
+/// A key in a replica's list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The key.
+    pub key: Bytes,
+    /// The highest stamp of its entry.
+    pub newest: Stamp,
+    /// The kind of the entry's value.
+    pub kind: Kind,
+    /// A hash of an entry with fields or tallies, which is not zero. Zero for any other entry.
+    pub print: u64,
 }
 
 /// The reason why a replica did nothing.
@@ -400,7 +411,7 @@ pub(super) fn take_flag(input: &mut Bytes) -> Result<bool, WireError> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{compare::Item, layout::CellNumber},
+        super::{compare::Item, id::CellNumber},
         *,
     };
 

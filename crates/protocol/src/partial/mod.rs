@@ -181,45 +181,53 @@ mod delays;
 mod entry;
 mod hints;
 mod horizon;
+mod id;
 mod increment;
 mod journal;
 mod layout;
 mod level;
 mod message;
 mod operation;
+mod owner;
 mod repair;
 mod replica;
 pub mod resident;
 mod ring;
 mod routing;
+mod running;
 mod scan;
+mod stamp;
 mod store;
+mod tallies;
 #[cfg(test)]
 mod tests;
+mod token;
 mod tree;
 
 pub use self::{
     cell::{Cell, Command, Event, Settings, Status},
-    clock::{Clock, Skewed, Stamp},
+    clock::{Clock, Skewed},
     compare::{ArcContent, DifferenceCount, Item},
-    coordinator::{Action, Operation, Patience},
+    coordinator::Patience,
     counter::Tally,
-    entry::{Digest, Entry, Register, Value},
+    entry::{Digest, Entry, Kind, Register, Value},
     hints::{HintCounts, HintLimits},
     horizon::{Horizon, HorizonReport},
+    id::{CellNumber, LayoutVersion, MapId, Site},
     journal::{Began, Record, Unrecoverable},
     layout::{
-        CellNumber, Copies, Layout, LayoutOrder, LayoutRefusal, LayoutVersion, MAPS_MAX, Map, MapId, Member,
-        ReadRepair, Strategy, TOKENS_MAX,
+        Copies, Layout, LayoutOrder, LayoutRefusal, MAPS_MAX, Map, Member, ReadRepair, Strategy, TOKENS_MAX,
     },
     level::Level,
-    message::{Answer, Demand, Message, Refusal, Request, Round},
-    operation::{Outcome, Rejection},
+    message::{Answer, Demand, Listed, Message, Refusal, Request, Round},
+    operation::{Action, Operation, Outcome, Rejection},
+    owner::{Owner, Owners, Share},
     repair::{RepairCounts, RepairSettings},
     replica::{Limits, RefusalCounters, Replica},
     resident::{JoinOptions, Resident},
-    ring::{Owner, Owners, Ring, Share, Site, Token},
+    ring::Ring,
     routing::{Change, ChangeRefusal, Maps, MemberEntry, NAME_BYTES_MAX, Roster, tokens_of},
-    scan::{Kind, Listed, Scan, Scanned},
-    tree::Arc,
+    scan::{Scan, Scanned},
+    stamp::Stamp,
+    token::{Arc, Token},
 };

@@ -64,11 +64,13 @@ use super::{
     compare::{ARCS_MAX, ArcContent, DifferenceCount, Item, TOKENS_MAX},
     entry::Entry,
     horizon::{Horizon, Horizons},
-    layout::{CellNumber, Layout, LayoutVersion, MapId},
+    id::{CellNumber, LayoutVersion, MapId},
+    layout::Layout,
     message::{Answer, Demand, Message, Refusal, Request, Round},
     replica::Replica,
-    ring::{Ring, Token},
-    tree::{Arc, print},
+    ring::Ring,
+    token::{Arc, Token},
+    tree::print,
 };
 use crate::{
     time::{Duration, Time},

@@ -39,17 +39,18 @@ use bytes::Bytes;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    clock::{Clock, Stamp},
+    clock::Clock,
     compare::{ArcContent, Item},
-    entry::Entry,
+    entry::{Entry, Kind},
     horizon::Horizon,
+    id::MapId,
     journal::Record,
-    layout::{Layout, MapId},
-    message::{Answer, Demand, Refusal, Request},
-    ring::Token,
-    scan::{Kind, Listed},
+    layout::Layout,
+    message::{Answer, Demand, Listed, Refusal, Request},
+    stamp::Stamp,
     store::Store,
-    tree::{Arc, Sum, print},
+    token::{Arc, Token},
+    tree::{Sum, print},
 };
 use crate::time::Time;
 

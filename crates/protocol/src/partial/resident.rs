@@ -18,14 +18,14 @@ use thiserror::Error;
 
 use super::{
     cell::{self, Cell, Settings, Status},
-    coordinator::Operation,
+    id::{CellNumber, Site},
     journal::{Past, Record, Unrecoverable},
-    layout::{CellNumber, Layout},
+    layout::Layout,
     message,
-    operation::Outcome,
-    ring::{Site, Token},
+    operation::{Operation, Outcome},
     routing::{Change, ChangeRefusal, Maps, Roster},
     scan::{Scan, Scanned},
+    token::Token,
 };
 use crate::{
     ecast::{self, Class, Member, MemberCommand, MemberEvent, MemberSettings, MessageId, Position, Routing},

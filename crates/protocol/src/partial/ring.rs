@@ -4,146 +4,14 @@
 //! token. It takes a cell when it meets the cell for the first time, while the cell's site still lacks copies
 //! (Dynamo §4.2; Cassandra's `NetworkTopologyStrategy`, without racks).
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    layout::{CellNumber, Copies, Layout, MapId},
-    tree::Arc,
+    id::CellNumber,
+    layout::{Copies, Layout},
+    owner::{Owner, Owners},
+    token::{Arc, Token},
 };
-
-/// A group of cells that are near each other. Its number has no meaning here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Site(pub u16);
-
-/// A place on the circle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Token(pub u64);
-
-impl Token {
-    /// Returns the place of a key of a map. Maps differ, so that keys of the same name are not hot at the
-    /// same cells in every map.
-    pub fn of(map: MapId, key: &[u8]) -> Token {
-        Token(xxh3_64_with_seed(key, u64::from(map.0)))
-    }
-}
-
-/// A cell that keeps a copy of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// The cell.
-    pub cell: CellNumber,
-    /// The cell's site.
-    pub site: Site,
-}
-
-/// The owners of a key, each once, in the order in which the walk met them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owners(SmallVec<[Owner; 6]>);
-
-impl Owners {
-    /// The most owners of a key.
-    pub const MAX: usize = 16;
-
-    pub(super) fn new(owners: SmallVec<[Owner; 6]>) -> Owners {
-        assert!(owners.len() <= Owners::MAX, "{} owners", owners.len());
-        let repeated =
-            |(index, owner): (usize, &Owner)| owners[..index].iter().any(|it| it.cell == owner.cell);
-        assert!(!owners.iter().enumerate().any(repeated), "a cell owns a key at most once: {owners:?}");
-        Owners(owners)
-    }
-
-    /// Returns the number of owners.
-    pub fn count(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns all owners, in order.
-    pub fn iter(&self) -> impl Iterator<Item = Owner> + '_ {
-        self.0.iter().copied()
-    }
-
-    /// Returns the cell at an index.
-    pub fn cell(&self, index: usize) -> CellNumber {
-        self.0[index].cell
-    }
-
-    /// Returns the index of a cell, if the cell is an owner.
-    pub fn index(&self, cell: CellNumber) -> Option<usize> {
-        self.0.iter().position(|owner| owner.cell == cell)
-    }
-
-    /// Returns all owners, as a share.
-    pub fn all(&self) -> Share {
-        self.share(|_| true)
-    }
-
-    /// Returns the owners at a site.
-    pub fn of_site(&self, site: Site) -> Share {
-        self.share(|owner| owner.site == site)
-    }
-
-    /// Returns the owners for which `which` holds.
-    pub fn share(&self, which: impl Fn(Owner) -> bool) -> Share {
-        let chosen = self.0.iter().enumerate().filter(|(_, owner)| which(**owner));
-        chosen.fold(Share::NONE, |share, (index, _)| share.with(index))
-    }
-}
-
-/// A set of a key's owners, by their indexes. An owner that is added twice counts once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Share(u64);
-
-impl Share {
-    /// No owner.
-    pub const NONE: Share = Share(0);
-
-    /// Returns the share with this owner.
-    pub fn with(self, index: usize) -> Share {
-        Share(self.0 | 1 << index)
-    }
-
-    /// Returns the share without this owner.
-    pub fn without(self, index: usize) -> Share {
-        Share(self.0 & !(1 << index))
-    }
-
-    /// Returns the owners that are in both shares.
-    pub fn and(self, other: Share) -> Share {
-        Share(self.0 & other.0)
-    }
-
-    /// Returns the owners that are in either share.
-    pub fn or(self, other: Share) -> Share {
-        Share(self.0 | other.0)
-    }
-
-    /// Returns the owners that are not in `other`.
-    pub fn minus(self, other: Share) -> Share {
-        Share(self.0 & !other.0)
-    }
-
-    /// Whether the share has this owner.
-    pub fn has(self, index: usize) -> bool {
-        self.0 >> index & 1 == 1
-    }
-
-    /// Returns the number of owners in the share.
-    pub fn count(self) -> usize {
-        self.0.count_ones() as usize
-    }
-
-    /// Whether the share has no owner.
-    pub fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    /// Returns the indexes of the owners, ascending.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        (0..64).filter(move |index| self.has(*index))
-    }
-}
 
 /// The owners of every key of maps that have the same [`Copies`].
 #[derive(Clone, Debug)]
@@ -227,7 +95,10 @@ fn walk_up(walk: impl Iterator<Item = Owner>, copies: &Copies) -> Owners {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::layout::{LayoutOrder, tests::layout},
+        super::{
+            id::{MapId, Site},
+            layout::{LayoutOrder, tests::layout},
+        },
         *,
     };
 
@@ -302,19 +173,5 @@ mod tests {
             }
         }
         assert!(count.iter().all(|count| (4_000..8_000).contains(count)), "{count:?}");
-    }
-
-    #[test]
-    fn tokens_of_keys_are_pinned() {
-        assert_eq!(Token::of(MapId(1), b"key").0, Token::of(MapId(1), b"key").0);
-        assert_ne!(Token::of(MapId(1), b"key"), Token::of(MapId(2), b"key"));
-    }
-
-    #[test]
-    fn a_share_counts_nobody_twice() {
-        let share = Share::NONE.with(3).with(3).with(5);
-        assert_eq!(share.count(), 2);
-        assert_eq!(share.iter().collect::<Vec<_>>(), [3, 5]);
-        assert_eq!(share.minus(Share::NONE.with(3)), Share::NONE.with(5));
     }
 }

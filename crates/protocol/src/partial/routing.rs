@@ -27,8 +27,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{
-    layout::{CellNumber, Layout, LayoutOrder, LayoutRefusal, Map, MapId, Member, TOKENS_MAX},
-    ring::{Site, Token},
+    id::{CellNumber, MapId, Site},
+    layout::{Layout, LayoutOrder, LayoutRefusal, Map, Member, TOKENS_MAX},
+    token::Token,
 };
 use crate::{
     ecast::{Class, Destinations, MessageId, Position, Refusal, Routing},

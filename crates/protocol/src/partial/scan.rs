@@ -28,16 +28,17 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 use super::{
-    clock::Stamp,
-    entry::{Entry, Value},
-    layout::{CellNumber, Layout, Map, MapId},
+    entry::{Entry, Kind},
+    id::{CellNumber, MapId, Site},
+    layout::{Layout, Map},
     level::Level,
-    message::{Answer, Demand, Request, Round},
+    message::{Answer, Demand, Listed, Request, Round},
     operation::Rejection,
-    ring::{Ring, Site, Token},
+    ring::Ring,
+    stamp::Stamp,
+    token::Token,
 };
 use crate::time::{Duration, Time};
 
@@ -70,41 +71,6 @@ pub enum Scanned {
     Unanswered,
     /// The scan was not begun.
     Rejected(Rejection),
-}
-
-/// The kind of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Kind {
-    /// No value: it was deleted, or has expired.
-    Nothing,
-    /// A string.
-    String,
-    /// Fields.
-    Hash,
-}
-
-impl Kind {
-    /// Returns the kind of an entry's value at this instant of the wall clock.
-    pub(super) fn of(entry: &Entry, wall: u64) -> Kind {
-        match entry.value(wall) {
-            Value::Nothing => Kind::Nothing,
-            Value::String(_) => Kind::String,
-            Value::Hash(_) => Kind::Hash,
-        }
-    }
-}
-
-/// A key in a replica's list.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The key.
-    pub key: Bytes,
-    /// The highest stamp of its entry.
-    pub newest: Stamp,
-    /// The kind of the entry's value.
-    pub kind: Kind,
-    /// A hash of an entry with fields or tallies, which is not zero. Zero for any other entry.
-    pub print: u64,
 }
 
 /// The parts of their cell that scans work with.

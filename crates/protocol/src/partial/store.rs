@@ -14,8 +14,8 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 
 use super::{
     entry::Entry,
-    ring::Token,
-    tree::{Arc, Sum, Tree, print},
+    token::{Arc, Token},
+    tree::{Sum, Tree, print},
 };
 use crate::wire::Wire as _;
 
@@ -204,7 +204,7 @@ fn lengths(head: &[u8; HEAD_BYTES]) -> (usize, usize) {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{clock::Stamp, layout::CellNumber},
+        super::{id::CellNumber, stamp::Stamp},
         *,
     };
 

@@ -30,11 +30,14 @@ use quorate_world::{Chance, Environment, MachineSettings, NetworkSettings, Viola
 
 use crate::{
     check::order::Order,
+    failure::failure_of,
     mutation::{Mutation, Tamper},
-    run::failure_of,
     stage::{RouterSet, open_changes},
     system::{
-        ecast::process::{Kind, Process, ProcessCommand, ProcessEvent, kind},
+        ecast::{
+            process::{Kind, Process, ProcessCommand, ProcessEvent},
+            world::kind,
+        },
         rooms::{Floor, Rooms, RoomsTwin, Say},
     },
 };

@@ -7,11 +7,7 @@ use quorate_protocol::{ProcessId, Protocol, Ticket};
 use quorate_world::{Environment, Violation, World};
 
 use super::{Alarm, Stage, StageOf, Workload, WorldOf, changes, command_id};
-use crate::{
-    mutation::Mutation,
-    run::{Report, failure_of},
-    scenario::Scenario,
-};
+use crate::{failure::failure_of, mutation::Mutation, report::Report, scenario::Scenario};
 
 /// Runs one seed.
 pub(crate) fn simulate<W: Workload>(

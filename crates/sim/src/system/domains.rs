@@ -25,10 +25,9 @@ use crate::{
         rooms::{Floor, Say},
     },
 };
-use places::{ROUTERS, channel, joined, routed, routers};
+use places::{ROUTERS, World, channel, joined, routed, routers};
 
 type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Node<Process>>;
 
 /// The workload: speeches, and their deliveries.
 #[derive(Default)]

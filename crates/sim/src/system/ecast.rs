@@ -12,6 +12,7 @@ pub(crate) mod process;
 mod settings;
 mod talk;
 mod workload;
+pub(crate) mod world;
 
 pub use settings::Settings;
 
@@ -25,27 +26,10 @@ use quorate_protocol::{
 };
 use quorate_world::Violation;
 
-use crate::{
-    stage::{self, Workload},
-    system::rooms::Say,
-};
-use process::{Kind, Process, ProcessCommand, ProcessEvent, fence, generation, kind};
+use crate::{stage::Workload, system::rooms::Say};
+use process::{Kind, Process, ProcessCommand, ProcessEvent};
 pub(crate) use workload::{EcastWorkload, PendingSubmission};
-
-type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Process>;
-
-pub(crate) enum Timer {
-    Talk,
-    Watch,
-    Operate,
-    Join(usize),
-    /// A member has executed all deliveries up to this position.
-    Executed {
-        who: ProcessId,
-        through: u64,
-    },
-}
+use world::{Stage, Timer, World, fence, generation, kind};
 
 impl Workload for EcastWorkload {
     const NAME: &'static str = "ecast";

@@ -3,8 +3,12 @@
 mod bounds;
 pub(crate) mod process;
 mod quits;
+mod settings;
 mod status;
 mod workload;
+mod world;
+
+pub use settings::Settings;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -15,43 +19,13 @@ use quorate_protocol::{
     paxos::{self, Change, Paxos},
 };
 use quorate_world::Violation;
-use serde::Deserialize;
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::stage::{self, Workload};
+use crate::stage::Workload;
 use process::{Kind, Process, ProcessCommand, ProcessEvent};
+use workload::EXODUS;
 pub(crate) use workload::GroupWorkload;
-
-type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Process>;
-
-/// Size and load of the system.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Settings {
-    /// The wanted number of routers.
-    pub routers: usize,
-    /// Number of members.
-    pub members: usize,
-    /// Number of groups that each member joins.
-    pub groups: u64,
-    /// Number of words that all members send together.
-    pub words: u64,
-    /// Whether bounds are so small that each is reached in some seeds.
-    pub small_bounds: bool,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Settings { routers: 3, members: 5, groups: 2, words: 2_000, small_bounds: false }
-    }
-}
-
-pub(crate) enum Timer {
-    Talk,
-    Watch,
-    Exodus,
-}
+use world::{Stage, Timer, World, kind};
 
 impl Workload for GroupWorkload {
     const NAME: &'static str = "group";
@@ -185,12 +159,4 @@ impl Workload for GroupWorkload {
     fn removal(id: CommandId, router: ProcessId) -> Option<ProcessCommand> {
         Some(ProcessCommand::Router(RouterCommand::Change { id, change: Change::Remove(router) }))
     }
-}
-
-/// Interval at which all members leave a group, or die.
-const EXODUS: Duration = Duration::from_millis(1_900);
-
-/// Returns the kind of the process that runs on `machine`.
-pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
-    world.process(machine).map(|process| &process.kind)
 }

@@ -13,70 +13,38 @@ mod disks;
 mod keys;
 mod operator;
 mod process;
+mod request_log;
+mod routers;
 mod settings;
 mod tamper;
 mod users;
+mod workload;
+mod world;
 
 pub use settings::Settings;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    CommandId, ProcessId, Ticket, Time,
+    CommandId, ProcessId, Ticket,
     ecast::RouterCommand,
-    partial::{Resident, Roster},
+    partial::Resident,
     paxos::{Change, Paxos},
 };
 use quorate_world::{Chance, Violation};
 
 use crate::{
     check::{counters::CounterCheck, quorum::QuorumCheck},
-    stage::{self, Workload},
+    stage::Workload,
 };
-use cells::cell;
 use disks::Disks;
 use operator::Operator;
 use process::{Process, ProcessCommand, ProcessEvent, Role};
+use request_log::RequestLog;
 use settings::compares;
-use users::RequestLog;
-
-type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<Process>;
-
-/// The users, and the answers that they received.
-pub(crate) struct MapsWorkload {
-    settings: Settings,
-    machines: Vec<usize>,
-    /// The present or last process on each machine.
-    lives: BTreeMap<usize, ProcessId>,
-    /// The cells and maps according to the order.
-    roster: Option<Arc<Roster>>,
-    operator: Operator,
-    disks: Disks,
-    request_log: RequestLog,
-    check: QuorumCheck,
-    counters: CounterCheck,
-    /// Keys that every owner must still read before the end.
-    unread: Option<BTreeSet<String>>,
-    /// Whether values are long, in seeds with small limits.
-    padded: bool,
-    /// The random generator of the workload that is neither strings nor counters.
-    more: Chance,
-    /// The time at which all operations had ended; all horizons pass it in the end.
-    quiet_at: Option<Time>,
-    pace: Duration,
-}
-
-pub(crate) enum Timer {
-    Ask,
-    Operate,
-    Clocks,
-}
+pub(crate) use workload::MapsWorkload;
+use world::{Stage, Timer, World, cell};
 
 impl Workload for MapsWorkload {
     const NAME: &'static str = "quorum";
@@ -146,7 +114,7 @@ impl Workload for MapsWorkload {
         told: ProcessEvent,
     ) -> Result<(), Violation> {
         match told {
-            ProcessEvent::Router(event) => process::router_told(stage, world, on, event),
+            ProcessEvent::Router(event) => routers::router_told(stage, world, on, event),
             ProcessEvent::Cell(event) => {
                 world.id(on).map_or(Ok(()), |me| self.on_event(stage, world, (on, me), event))
             }
@@ -154,7 +122,7 @@ impl Workload for MapsWorkload {
     }
 
     fn stepped(&mut self, stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
-        process::router_stepped(stage, world, machine)
+        routers::router_stepped(stage, world, machine)
     }
 
     fn settled(&mut self, stage: &mut Stage, world: &mut World) -> bool {

@@ -6,12 +6,16 @@
 mod calls;
 mod memory;
 pub(crate) mod process;
+mod request_log;
 mod settings;
 pub(crate) mod store;
 mod stranding;
 mod tamper;
 mod watch;
+mod workload;
+mod world;
 
+pub(crate) use settings::GROUP;
 pub use settings::Settings;
 
 use std::time::Duration;
@@ -20,42 +24,17 @@ use bytes::Bytes;
 use quorate_protocol::{
     CommandId, Peer, ProcessId, Time,
     paxos::{Corrupt, Paxos},
-    service::{self, Client, GroupId, Replica},
+    service::{self, Client, Replica},
 };
 use quorate_world::Violation;
 
-use crate::{
-    check::service::ServiceCheck,
-    mutation::Mutation,
-    stage::{self, Workload},
-};
-use calls::RequestLog;
-use process::{HostedReplica, ProcessCommand, ProcessEvent, ServiceProcess, digest, hosted};
+use crate::{check::service::ServiceCheck, mutation::Mutation, stage::Workload};
+use process::{HostedReplica, ProcessCommand, ProcessEvent, ServiceProcess, digest};
+use request_log::RequestLog;
 use store::{Effect, Host};
-use stranding::Stranding;
 use tamper::Tamper;
-
-type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<ServiceProcess>;
-
-/// The clients, and the answers that they received.
-pub(crate) struct ServiceWorkload {
-    settings: Settings,
-    service: service::Settings,
-    clients: Vec<usize>,
-    /// The machine that founded the set.
-    founder: Option<usize>,
-    request_log: RequestLog,
-    check: ServiceCheck,
-    /// The longest pause between calls, chosen so that calls last as long as the faults.
-    pace: Duration,
-}
-
-pub(crate) enum Timer {
-    Call,
-    LookForReplicas,
-    Strand(Stranding),
-}
+pub(crate) use workload::ServiceWorkload;
+use world::{Stage, Stranding, Timer, World, hosted};
 
 impl Workload for ServiceWorkload {
     const NAME: &'static str = "service";
@@ -121,7 +100,7 @@ impl Workload for ServiceWorkload {
             }
             Timer::Call => {}
             Timer::LookForReplicas => {
-                process::look_for_replicas(stage, world);
+                world::look_for_replicas(stage, world);
                 self.adopt(stage, world);
                 stage.after(world, LOOK, Timer::LookForReplicas);
             }
@@ -181,7 +160,7 @@ impl Workload for ServiceWorkload {
     }
 
     fn report(&self, _: &Stage, world: &World) -> String {
-        format!("{} calls have no answer; {}", self.request_log.under_way(), process::states(world))
+        format!("{} calls have no answer; {}", self.request_log.under_way(), world::states(world))
     }
 
     fn log<'a>(&self, process: &'a ServiceProcess) -> Option<&'a Paxos> {
@@ -193,6 +172,5 @@ impl Workload for ServiceWorkload {
     }
 }
 
-pub(crate) const GROUP: GroupId = GroupId(7);
 /// Interval at which clients look for replicas.
 const LOOK: Duration = Duration::from_millis(500);

@@ -18,6 +18,7 @@ mod storage;
 mod table_process;
 mod twin;
 mod workload;
+mod world;
 
 pub use settings::Settings;
 
@@ -28,28 +29,12 @@ use quorate_protocol::{CommandId, ProcessId, Ticket, ecast::RouterCommand, paxos
 use quorate_tables::{Command, Process};
 use quorate_world::{Fault, Violation};
 
-use crate::{
-    mutation::Tamper,
-    stage::{self, Workload},
-};
+use crate::{mutation::Tamper, stage::Workload};
 
 use known::newest_config;
 use table_process::{NodeCommand, NodeEvent, ProcessEvent, TableProcess, ask, role_of};
 pub(crate) use workload::TableWorkload;
-
-type Stage = stage::Stage<Timer>;
-type World = quorate_world::World<TableProcess>;
-
-pub(crate) enum Timer {
-    Act,
-    Watch,
-    /// All holders of the doomed range die.
-    Bereave,
-    /// This process stops, as it announced, and is started again.
-    Stop(ProcessId),
-    /// A process that has just begun gets the addresses of routers.
-    Seed(usize),
-}
+use world::{Stage, Timer, World};
 
 impl Workload for TableWorkload {
     const NAME: &'static str = "table";

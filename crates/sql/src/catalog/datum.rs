@@ -4,7 +4,7 @@ use std::{cmp::Ordering, sync::Arc};
 
 use quorate_table::value::Value;
 
-use crate::array;
+use crate::{array, error::Result};
 
 /// A value, an array of values, or a record of values.
 #[derive(Clone, Debug)]
@@ -129,4 +129,20 @@ fn array_text(elements: &[Datum]) -> String {
 fn record_text(fields: &[Datum]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| field.to_text().unwrap_or_default()).collect();
     format!("({})", fields.join(","))
+}
+
+/// Returns the elements of an array, or of the text of an array or a vector. `None` for all else.
+pub(super) fn elements(datum: Datum) -> Result<Option<Vec<Datum>>> {
+    let text = match datum {
+        Datum::Array(elements) => return Ok(Some(elements.to_vec())),
+        Datum::Value(Value::Text(text)) => text,
+        Datum::Value(_) | Datum::Record(_) => return Ok(None),
+    };
+    // The elements of a vector are numbers separated by spaces.
+    let numbers: std::result::Result<Vec<i64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+    if let Ok(numbers) = numbers {
+        return Ok(Some(numbers.into_iter().map(Datum::int8).collect()));
+    }
+    let elements = array::read(&text)?.into_iter();
+    Ok(Some(elements.map(|element| element.map_or(Datum::NULL, Datum::text)).collect()))
 }

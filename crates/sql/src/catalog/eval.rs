@@ -7,15 +7,12 @@ use quorate_table::{
 };
 
 use super::{
-    datum::Datum,
+    datum::{Datum, elements},
     functions,
     plan::{Aggregate, AggregateFunction, PlanNode},
     run::{Evaluation, Frame, Rows, compare, descending, distinct, weight},
 };
-use crate::{
-    array,
-    error::{Result, SqlError, code},
-};
+use crate::error::{Result, SqlError, code};
 
 impl PlanNode {
     /// Returns the expression's value in a row.
@@ -153,22 +150,6 @@ impl PlanNode {
             }
         })
     }
-}
-
-/// Returns the elements of an array, or of the text of an array or a vector. `None` for all else.
-pub(super) fn elements(datum: Datum) -> Result<Option<Vec<Datum>>> {
-    let text = match datum {
-        Datum::Array(elements) => return Ok(Some(elements.to_vec())),
-        Datum::Value(Value::Text(text)) => text,
-        Datum::Value(_) | Datum::Record(_) => return Ok(None),
-    };
-    // The elements of a vector are numbers separated by spaces.
-    let numbers: std::result::Result<Vec<i64>, _> = text.split_ascii_whitespace().map(str::parse).collect();
-    if let Ok(numbers) = numbers {
-        return Ok(Some(numbers.into_iter().map(Datum::int8).collect()));
-    }
-    let elements = array::read(&text)?.into_iter();
-    Ok(Some(elements.map(|element| element.map_or(Datum::NULL, Datum::text)).collect()))
 }
 
 /// Evaluates `left op ANY (items)`, or ALL.

@@ -9,12 +9,11 @@ use quorate_table::{
 
 use super::{
     CatalogContext,
-    binder::first_index,
-    datum::Datum,
-    eval::elements,
-    index_oid,
-    relations::{self, oid},
-    table_oid,
+    builtin::Fixed,
+    datum::{Datum, elements},
+    identifier::{parts, quoted},
+    oid::{self, NAMESPACES, index_oid, table_oid},
+    relations,
 };
 use crate::{
     array,
@@ -23,52 +22,11 @@ use crate::{
     types::{self, PgType},
 };
 
-/// A function.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Builtin {
-    /// A function of the engine.
-    Engine(Function),
-    /// A function whose result does not depend on its arguments.
-    Fixed(Fixed),
-    ArrayLength,
-    /// The index of the first element.
-    ArrayLower(i64),
-    ArrayToString,
-    /// The index of the first element.
-    ArrayUpper(i64),
-    Coalesce,
-    CurrentSchemas,
-    CurrentSetting,
-    Encoding,
-    EncodingToChar,
-    ExpandArray,
-    FormatType,
-    GetConstraintDefinition,
-    GetExpression,
-    GetIndexDefinition,
-    GetUserById,
-    GenerateSeries,
-    IsVisible,
-    JsonObject,
-    NullIf,
-    QuoteIdent,
-    QuoteLiteral,
-    SetConfig,
-    SizePretty,
-    /// The index of the first element.
-    Subscripts(i64),
-    ToRegclass,
-    ToRegtype,
-    Version,
-}
+pub(super) use super::builtin::Builtin;
 
-/// The result of a function that ignores its arguments.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fixed {
-    Null,
-    True,
-    False,
-    Zero,
+/// Returns the index of an array's first element: 1, and 0 for a vector.
+pub(super) fn first_index(ty: PgType) -> i64 {
+    i64::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector))
 }
 
 /// Returns the function of this name with this number of arguments, and the type of its result.
@@ -401,59 +359,6 @@ fn size(bytes: i64) -> String {
     format!("{size} {}", UNITS[unit])
 }
 
-/// Returns a name, quoted if necessary.
-pub(super) fn quoted(name: &str) -> String {
-    let plain = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '$');
-    let keyword = sqlparser::keywords::ALL_KEYWORDS.binary_search(&name.to_uppercase().as_str()).is_ok()
-        && [
-            "user", "table", "order", "group", "select", "from", "where", "column", "default", "end", "limit",
-        ]
-        .contains(&name);
-    if plain && !keyword { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-/// Splits a name at its dots as SQL does: lower case outside of quotes. `None` if it is malformed.
-fn parts(name: &str) -> Option<Vec<String>> {
-    let mut parts = Vec::new();
-    let mut rest = name.trim();
-    loop {
-        let part = match rest.strip_prefix('"') {
-            None => {
-                let end = rest.find('.').unwrap_or(rest.len());
-                let (part, after) = rest.split_at(end);
-                rest = after;
-                part.to_lowercase()
-            }
-            Some(mut quoted) => {
-                let mut part = String::new();
-                loop {
-                    let end = quoted.find('"')?;
-                    part.push_str(&quoted[..end]);
-                    quoted = &quoted[end + 1..];
-                    match quoted.strip_prefix('"') {
-                        Some(after) => {
-                            part.push('"');
-                            quoted = after;
-                        }
-                        None => break,
-                    }
-                }
-                rest = quoted;
-                part
-            }
-        };
-        if part.is_empty() {
-            return None;
-        }
-        parts.push(part);
-        match rest.strip_prefix('.') {
-            Some(after) => rest = after,
-            None => return rest.is_empty().then_some(parts),
-        }
-    }
-}
-
 fn class_named(name: &str, context: &CatalogContext<'_>) -> Option<i64> {
     let parts = parts(name)?;
     let (schema, bare) = match parts.as_slice() {
@@ -534,7 +439,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogCont
             PgType::Regtype => type_named(&text).map(Datum::int8).ok_or_else(|| {
                 SqlError::new(code::UNDEFINED_OBJECT, format!("type \"{text}\" does not exist"))
             }),
-            PgType::Regnamespace => relations::NAMESPACES
+            PgType::Regnamespace => NAMESPACES
                 .iter()
                 .find(|(name, _)| *name == text)
                 .map(|(_, number)| Datum::int8(*number))
@@ -580,7 +485,7 @@ pub(super) fn cast(datum: Datum, from: PgType, to: PgType, context: &CatalogCont
                 PgType::Regtype => {
                     u32::try_from(number).ok().and_then(PgType::from_oid).map(|ty| ty.display().to_owned())
                 }
-                PgType::Regnamespace => relations::NAMESPACES
+                PgType::Regnamespace => NAMESPACES
                     .iter()
                     .find(|(_, known)| i64::from(*known) == number)
                     .map(|(name, _)| (*name).to_owned()),

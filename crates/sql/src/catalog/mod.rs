@@ -11,34 +11,23 @@
 //! aggregated has its value from the first row of the group.
 
 mod binder;
+mod builtin;
 pub mod datum;
 mod eval;
 mod functions;
+mod identifier;
+mod oid;
 mod plan;
 mod relations;
 mod run;
 
 use std::sync::Arc;
 
-use quorate_table::schema::TableId;
-
 use crate::{backend::Catalog, error::Result, statement::parameters::Arguments};
 
 pub use binder::bind;
+pub use oid::{index_oid, table_oid};
 pub use plan::CatalogPlan;
-
-/// The first object id of user objects.
-const FIRST_USER_OID: u32 = 16_384;
-
-/// Returns the object id of a table.
-pub fn table_oid(table: TableId) -> u32 {
-    FIRST_USER_OID + 2 * table.0
-}
-
-/// Returns the object id of the index of a table's primary key.
-pub fn index_oid(table: TableId) -> u32 {
-    table_oid(table) + 1
-}
 
 /// Whether an unqualified name is a relation of the catalog.
 pub fn is_relation(name: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use quorate_table::{expr::Binary, operation::Order};
 
-use super::{datum::Datum, functions::Builtin, relations::Relation};
+use super::{builtin::Builtin, datum::Datum, relations::Relation};
 use crate::types::PgType;
 
 /// A bound query.

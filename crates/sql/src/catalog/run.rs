@@ -15,8 +15,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{
     CatalogContext,
-    datum::Datum,
-    eval::elements,
+    datum::{Datum, elements},
     functions,
     plan::{Body, CatalogPlan, From, PlanNode, Select},
     relations::Relation,

@@ -17,11 +17,10 @@ use crate::{
     backend::Table,
     encode,
     error::{Result, SqlError, code},
-    session::ambiguous_time_error,
     statement::{
         Field,
         copy::Format,
-        parameters::{Arguments, SessionValue, is_local},
+        parameters::{Arguments, SessionValue, ambiguous_time_error, is_local},
         write,
     },
     types::PgType,

@@ -2,7 +2,7 @@
 
 use quorate_table::{operation::LoadId, value::Value};
 
-use super::{Outcome, Session, request::InFlight};
+use super::{Outcome, Session, in_flight::InFlight};
 use crate::{backend::OperationError, copy::CopyIn, error::Result, statement::copy};
 
 impl Session {

@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use quorate_table::value::Value;
 
-use super::{Outcome, Session, block::TransactionBlock};
+use super::{
+    Outcome, Session,
+    block::{Cursor, TransactionBlock},
+};
 use crate::{
-    budget::{self, MemoryReservation},
+    budget,
     error::{Result, SqlError, code},
     finish::Rows,
     statement::{Field, cursor::Declare},
@@ -17,14 +20,6 @@ use crate::{
 
 /// Estimated memory of the rows under way from the ranges to a cursor, in bytes.
 const UNDER_WAY_BYTES: usize = 256 << 10;
-
-/// A cursor.
-pub(super) struct Cursor {
-    rows: Rows,
-    /// Memory of the rows under way from the ranges, freed with the cursor.
-    _hold: MemoryReservation,
-    fields: Arc<Vec<Field>>,
-}
 
 impl Session {
     /// Returns the columns of the cursor of this name, if there is one.

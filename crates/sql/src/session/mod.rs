@@ -2,8 +2,9 @@
 //! statements.
 //!
 //! A [`Session`] takes a bound statement and returns an [`Outcome`]. It knows nothing of the protocol. This
-//! file has the steps that every statement takes. Each kind of statement has its own file: `block`
-//! (transactions), `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `setting`.
+//! file has the steps that every statement takes. Each kind of statement has its own file: `transaction`,
+//! `read`, `write` (rows and tables), `bulk` (COPY), `cursor`, `explain`, and `set`. The parts of a session's
+//! state are in `setting`, `block` and `in_flight`.
 //!
 //! **Ids.** Every write is sent under an id of the session. If its outcome is unknown, the error names the
 //! id, and `SET quorate.request_id` sends the next write under the same id.
@@ -13,9 +14,12 @@ mod bulk;
 mod cursor;
 mod explain;
 pub mod handover;
+mod in_flight;
 mod read;
 pub mod request;
+mod set;
 mod setting;
+mod transaction;
 mod write;
 
 use std::{
@@ -43,11 +47,11 @@ use crate::{
         scope::Scope,
     },
 };
-use block::TransactionBlock;
-use cursor::Cursor;
-use request::{CurrentStatement, InFlight};
+use block::{Cursor, TransactionBlock};
+use in_flight::{CurrentStatement, InFlight};
 use setting::Settings;
-pub use setting::ambiguous_time_error;
+
+pub use crate::statement::parameters::ambiguous_time_error;
 
 /// Seconds from 1970 to 2000, the origin of PostgreSQL's time.
 const EPOCH_2000: u64 = 946_684_800;

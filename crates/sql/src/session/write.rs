@@ -10,7 +10,7 @@ use quorate_table::{
 
 use super::{
     Outcome, Session,
-    request::{InFlight, WriteRequest},
+    in_flight::{InFlight, WriteRequest},
 };
 use crate::{
     backend::OperationError,

@@ -8,9 +8,9 @@ use quorate_table::{expr::Expr, operation::Conflict, schema::Schema};
 use sqlparser::ast::{self, Spanned};
 
 use super::{
+    assignment::{assignments, columns, filter},
     parameters::Parameters,
     scope::{self, Scope},
-    write::{assignments, columns, filter},
 };
 use crate::error::{Result, SqlError, code};
 

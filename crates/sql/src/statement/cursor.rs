@@ -10,14 +10,7 @@ use crate::{
     error::{Result, SqlError, code},
 };
 
-/// A bound DECLARE.
-#[derive(Debug)]
-pub struct Declare {
-    /// The cursor's name.
-    pub name: String,
-    /// The query of the cursor's rows.
-    pub query: select::Query,
-}
+pub use super::bound::Declare;
 
 /// Binds a DECLARE.
 pub fn declare(

@@ -120,6 +120,15 @@ fn operator(signs: &str) -> Token {
     }
 }
 
+/// Returns the syntax error at a token.
+pub fn near(token: &TokenWithSpan) -> SqlError {
+    let message = match &token.token {
+        Token::EOF => "syntax error at end of input".to_owned(),
+        other => format!("syntax error at or near \"{other}\""),
+    };
+    SqlError::new(code::SYNTAX_ERROR, message).at(token.span)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,8 @@
 //! expressions. The relations that a query names decide this, never its text. A feature of SQL that is
 //! missing here is refused by name with SQLSTATE 0A000.
 
+mod assignment;
+mod bound;
 pub mod coerce;
 mod conflict;
 pub mod copy;
@@ -19,11 +21,14 @@ pub mod ddl;
 pub mod depth;
 pub mod encoded_template;
 pub mod expr;
+mod field;
 pub mod fold;
 pub mod grammar;
 pub mod lexer;
+mod modes;
 pub mod parameters;
 pub mod parse;
+pub mod query;
 pub mod scope;
 pub mod select;
 pub mod settings;
@@ -33,141 +38,19 @@ pub mod write;
 
 use std::sync::Arc;
 
-use quorate_table::schema::Column;
 use sqlparser::ast::{self, Spanned};
 
 use crate::{
-    backend::{Catalog, Table},
-    catalog,
+    backend::Catalog,
     error::{Result, SqlError, code},
     types::{self, PgType},
 };
-use parameters::{Parameters, SettingDependencies};
+use parameters::Parameters;
 
-/// A bound statement.
-#[derive(Debug)]
-pub enum Statement {
-    /// A query.
-    Query(Box<select::Query>),
-    /// INSERT, UPDATE, DELETE or TRUNCATE.
-    Write(Box<write::Write>),
-    /// CREATE TABLE.
-    CreateTable(Box<ddl::CreateTable>),
-    /// DROP TABLE.
-    DropTable(ddl::DropTable),
-    /// COPY.
-    Copy(Box<copy::Copy>),
-    /// SET or RESET of a setting; `None` restores the default.
-    Set {
-        /// The setting's name.
-        name: String,
-        /// The new value.
-        value: Option<String>,
-        /// `SET LOCAL`: until the block ends.
-        local: bool,
-    },
-    /// RESET ALL.
-    ResetAll,
-    /// SHOW of a setting; `None` shows all.
-    Show(Option<String>),
-    /// The beginning of a block.
-    Begin(Modes),
-    /// SET TRANSACTION, or SET SESSION CHARACTERISTICS.
-    SetTransaction {
-        /// The new modes.
-        modes: Modes,
-        /// Whether the settings are for the session's later blocks rather than the present one.
-        session: bool,
-    },
-    /// COMMIT.
-    Commit,
-    /// ROLLBACK.
-    Rollback,
-    /// SAVEPOINT.
-    Savepoint(String),
-    /// ROLLBACK TO a savepoint.
-    RollbackTo(String),
-    /// RELEASE of a savepoint.
-    Release(String),
-    /// EXPLAIN.
-    Explain {
-        /// The statement.
-        statement: Box<Statement>,
-        /// Whether EXPLAIN also executes the statement, and reports what happened.
-        analyze: bool,
-    },
-    /// PREPARE.
-    Prepare {
-        /// The name.
-        name: String,
-        /// The declared parameter types.
-        types: Vec<PgType>,
-        /// The statement's text.
-        text: String,
-    },
-    /// EXECUTE.
-    Execute {
-        /// The name.
-        name: String,
-        /// The arguments for its parameters.
-        arguments: Vec<ast::Expr>,
-    },
-    /// DEALLOCATE of a prepared statement; `None` removes all.
-    Deallocate(Option<String>),
-    /// `DISCARD ALL`: resets the session.
-    DiscardAll,
-    /// DECLARE of a cursor.
-    Declare(Box<cursor::Declare>),
-    /// FETCH from a cursor.
-    Fetch {
-        /// The cursor's name.
-        name: String,
-        /// Number of rows; `None` is all.
-        count: Option<u64>,
-    },
-    /// CLOSE of a cursor; `None` closes all.
-    Close(Option<String>),
-    /// A statement that has nothing to do, such as `UNLISTEN *`, with its tag.
-    Nothing(&'static str),
-}
-
-/// The modes of a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Modes {
-    /// READ ONLY or READ WRITE, if given.
-    pub read_only: Option<bool>,
-}
-
-/// A column of a result.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// The column's name.
-    pub name: String,
-    /// The column's type.
-    pub ty: PgType,
-    /// The type's modifier for clients, or -1.
-    pub modifier: i32,
-    /// The table's object id and the column's number, if the column comes directly from a table.
-    pub origin: Option<(u32, i16)>,
-}
-
-impl Field {
-    /// Creates a column that comes from no table.
-    pub fn new(name: impl Into<String>, ty: PgType) -> Self {
-        Field { name: name.into(), ty, modifier: -1, origin: None }
-    }
-
-    /// Whether a client reads both columns in the same way.
-    pub fn reads_as(&self, other: &Field) -> bool {
-        (&self.name, self.ty, self.modifier) == (&other.name, other.ty, other.modifier)
-    }
-
-    /// Creates a column with the type of a table's column, without an origin.
-    pub fn of(column: &Column) -> Self {
-        let (ty, modifier) = types::of_column(column);
-        Field { modifier, ..Field::new(&column.name, ty) }
-    }
-}
+pub use bound::{BoundStatement, Statement};
+pub use field::Field;
+pub use modes::{Modes, modes_of};
+pub use scope::table;
 
 impl Statement {
     /// Returns the columns of the statement's result, if it has a result.
@@ -196,17 +79,6 @@ impl Statement {
             _ => None,
         }
     }
-}
-
-/// A bound statement with the types of its parameters.
-#[derive(Debug)]
-pub struct BoundStatement {
-    /// The statement.
-    pub statement: Statement,
-    /// The types of `$1`, `$2`, ….
-    pub parameters: Vec<PgType>,
-    /// The settings on which the statement's meaning depends.
-    pub depends: SettingDependencies,
 }
 
 /// Binds a statement against the catalog. `declared` has the parameter types that the client gave.
@@ -344,42 +216,3 @@ const EXPLAIN_OPTIONS: [&str; 10] = [
     "summary",
     "format",
 ];
-
-/// Binds the modes of `BEGIN` and `SET TRANSACTION`. Every statement sees its own cut, which is READ
-/// COMMITTED. Higher levels over several statements are not offered.
-pub fn modes_of(modes: &[ast::TransactionMode]) -> Result<Modes> {
-    let mut bound = Modes::default();
-    for mode in modes {
-        match mode {
-            ast::TransactionMode::AccessMode(access) => {
-                bound.read_only = Some(*access == ast::TransactionAccessMode::ReadOnly);
-            }
-            ast::TransactionMode::IsolationLevel(
-                ast::TransactionIsolationLevel::ReadCommitted
-                | ast::TransactionIsolationLevel::ReadUncommitted,
-            ) => {}
-            ast::TransactionMode::IsolationLevel(level) => {
-                return Err(SqlError::unsupported(format!("isolation level {level}")).hint(
-                    "Every statement is atomic; a transaction block of several statements is READ COMMITTED.",
-                ));
-            }
-        }
-    }
-    Ok(bound)
-}
-
-/// Returns the user's table of this name.
-pub fn table(catalog: &Catalog, name: &ast::ObjectName) -> Result<Arc<Table>> {
-    let bare = scope::table_name(name)?;
-    if let Some(table) = catalog.table(&bare) {
-        return Ok(table.clone());
-    }
-    if catalog::is_relation(&bare) {
-        return Err(SqlError::new(
-            "42809",
-            format!("\"{bare}\" is part of the system catalog and cannot be changed"),
-        )
-        .at(name.span()));
-    }
-    Err(SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{bare}\" does not exist")).at(name.span()))
-}

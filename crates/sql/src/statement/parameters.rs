@@ -109,6 +109,16 @@ pub fn is_local(text: &str) -> bool {
     calendar::parse_timestamp(&format!("{bare} +01"), true).is_ok()
 }
 
+/// Returns the error about a time without a zone, from a client that asked for another time zone than the
+/// session has (0A000).
+pub fn ambiguous_time_error(zone: &str) -> SqlError {
+    SqlError::unsupported(format!("a time without a zone in the time zone \"{zone}\""))
+        .detail(
+            "The time zone of every session is UTC, and this client asked for another one when it connected.",
+        )
+        .hint("Write the zone with the time (+09), or SET TIME ZONE 'UTC' (JDBC: -Duser.timezone=UTC).")
+}
+
 /// A value that differs between sessions or executions. A prepared statement leaves it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionValue {

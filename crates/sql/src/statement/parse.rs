@@ -60,18 +60,9 @@ fn statement(tokens: &[TokenWithSpan]) -> Result<ast::Statement> {
     let statement = parser.parse_statement().map_err(|error| refused(error, tokens))?;
     let rest = parser.next_token();
     if rest.token != Token::EOF {
-        return Err(near(&rest));
+        return Err(lexer::near(&rest));
     }
     Ok(statement)
-}
-
-/// Returns the syntax error at a token.
-pub fn near(token: &TokenWithSpan) -> SqlError {
-    let message = match &token.token {
-        Token::EOF => "syntax error at end of input".to_owned(),
-        other => format!("syntax error at or near \"{other}\""),
-    };
-    SqlError::new(code::SYNTAX_ERROR, message).at(token.span)
 }
 
 /// Converts an error of sqlparser, which has its place as words: " at Line: 1, Column: 8".
@@ -96,7 +87,7 @@ fn refused(error: ParserError, tokens: &[TokenWithSpan]) -> SqlError {
             }
             let token = tokens.iter().find(|t| t.span.start.line == line && t.span.start.column == column);
             let mut error = match token {
-                Some(token) => near(token),
+                Some(token) => lexer::near(token),
                 None => SqlError::new(code::SYNTAX_ERROR, "syntax error"),
             };
             error.place = place;

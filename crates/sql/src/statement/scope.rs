@@ -1,12 +1,18 @@
 //! The names that an expression can use.
 
+use std::sync::Arc;
+
 use quorate_table::{
     expr::Expr,
     schema::{Column, Schema},
 };
 use sqlparser::ast::{Ident, ObjectName, Spanned};
 
-use crate::error::{Result, SqlError, code};
+use crate::{
+    backend::{Catalog, Table},
+    catalog,
+    error::{Result, SqlError, code},
+};
 
 /// Returns a name as SQL stores it: in lower case unless it was quoted.
 pub fn fold(ident: &Ident) -> String {
@@ -46,6 +52,22 @@ pub fn table_name(name: &ObjectName) -> Result<String> {
         }
         _ => Err(SqlError::unsupported(format!("the name {name}")).at(name.span())),
     }
+}
+
+/// Returns the user's table of this name.
+pub fn table(catalog: &Catalog, name: &ObjectName) -> Result<Arc<Table>> {
+    let bare = table_name(name)?;
+    if let Some(table) = catalog.table(&bare) {
+        return Ok(table.clone());
+    }
+    if catalog::is_relation(&bare) {
+        return Err(SqlError::new(
+            "42809",
+            format!("\"{bare}\" is part of the system catalog and cannot be changed"),
+        )
+        .at(name.span()));
+    }
+    Err(SqlError::new(code::UNDEFINED_TABLE, format!("relation \"{bare}\" does not exist")).at(name.span()))
 }
 
 /// The columns that can be named: those of one table, or of a sub-select over it, under the statement's

@@ -10,7 +10,7 @@ use sqlparser::{
     tokenizer::{Token, TokenWithSpan, Whitespace},
 };
 
-use super::parse::near;
+use super::lexer::near;
 use crate::error::{Result, SqlError};
 
 /// Returns the tokens of a statement, rewritten if necessary.

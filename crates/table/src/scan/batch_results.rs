@@ -34,7 +34,7 @@ use super::{
     compile::Term,
     group::Group,
     query::{ColumnSet, Dependencies, NoteTime, Query, QueryResult, SearchPlan, Sink},
-    results::ReceivedRows,
+    received::ReceivedRows,
 };
 
 /// The results of a batch's operations, and the rows that have changed since.

@@ -9,7 +9,7 @@ use crate::{
     versions::RowPlace,
 };
 
-use super::{chunk::Chunk, kernel, packed::Packed};
+use super::{chunk::Chunk, hint, packed::Packed};
 
 /// The most rows of a block. A chunk of 16-bit codes is then 8 KiB. The columns of a signature therefore stay
 /// in the first-level cache while a pass reads them repeatedly, and copying a chunk for an update takes a
@@ -102,10 +102,10 @@ impl Block {
     pub(super) fn prefetch_step(&self, step: usize, index: usize, columns: impl Iterator<Item = usize>) {
         let chunks = columns.filter_map(|column| self.columns.get(column));
         match step {
-            0 => kernel::prefetch(self),
+            0 => hint::prefetch(self),
             1 => {
-                kernel::prefetch(&*self.places);
-                chunks.for_each(kernel::prefetch);
+                hint::prefetch(&*self.places);
+                chunks.for_each(hint::prefetch);
             }
             2 => {
                 self.places.numbers().iter().for_each(|numbers| numbers.prefetch(index));
@@ -193,14 +193,14 @@ impl Block {
 
     /// Prefetches the block's header.
     pub(super) fn prefetch(&self) {
-        kernel::prefetch(self);
-        kernel::prefetch(&self.columns);
+        hint::prefetch(self);
+        hint::prefetch(&self.columns);
     }
 
     /// Prefetches the header of the keys, and the pointers to these columns.
     pub(super) fn prefetch_outlines(&self, columns: impl Iterator<Item = usize>) {
-        kernel::prefetch(&self.places.keys);
-        columns.for_each(|column| kernel::prefetch(&self.columns[column]));
+        hint::prefetch(&self.places.keys);
+        columns.for_each(|column| hint::prefetch(&self.columns[column]));
     }
 
     /// Prefetches the key of a row.

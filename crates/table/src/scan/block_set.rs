@@ -1,6 +1,6 @@
 //! Covers: the blocks at which some queries look.
 
-use super::pass::BlockSpan;
+use super::span::BlockSpan;
 
 /// A set of blocks of a table.
 pub(super) struct BlockSet {

@@ -2,7 +2,7 @@
 //! that a value is absent.
 
 use super::{
-    kernel,
+    hint,
     packed::{Codes, Packed},
 };
 use crate::{
@@ -108,21 +108,21 @@ impl Chunk {
     /// Prefetches the chunk's header.
     #[inline]
     pub(super) fn prefetch(&self) {
-        kernel::prefetch(self);
-        kernel::prefetch(&self.filter);
+        hint::prefetch(self);
+        hint::prefetch(&self.filter);
     }
 
     /// Prefetches the memory that an update of a row writes.
     #[inline]
     pub(super) fn prefetch_row(&self, index: usize) {
-        kernel::prefetch(&self.filter);
+        hint::prefetch(&self.filter);
         self.numbers.prefetch(index);
     }
 
     /// Prefetches all values and the whole filter.
     pub(super) fn prefetch_all(&self) {
         for words in self.filter.iter().flat_map(|filter| filter.as_chunks::<8>().0) {
-            kernel::prefetch(words);
+            hint::prefetch(words);
         }
         self.numbers.prefetch_all();
     }
@@ -131,7 +131,7 @@ impl Chunk {
     #[inline]
     pub(super) fn prefetch_mark(&self, number: Option<u64>) {
         if let (Some(filter), Some(number)) = (&self.filter, number) {
-            kernel::prefetch(&filter[filter_bit(number).0]);
+            hint::prefetch(&filter[filter_bit(number).0]);
         }
     }
 

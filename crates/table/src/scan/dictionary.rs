@@ -20,7 +20,7 @@ use crate::{
     value::Value,
 };
 
-use super::{kernel, positions::Positions, texts::Texts};
+use super::{hint, positions::Positions, texts::Texts};
 
 /// The most texts that a sorted part keeps separately.
 const SEPARATE_TEXTS_MAX: usize = 1 << 16;
@@ -133,9 +133,9 @@ impl Values {
             Values::Texts(texts) => texts.prefetch(position, deep),
             Values::Each(values) => match values.get(position) {
                 Some(Value::Text(text)) if deep => {
-                    text.as_bytes().first().into_iter().for_each(kernel::prefetch)
+                    text.as_bytes().first().into_iter().for_each(hint::prefetch)
                 }
-                Some(value) if !deep => kernel::prefetch(value),
+                Some(value) if !deep => hint::prefetch(value),
                 _ => {}
             },
         }

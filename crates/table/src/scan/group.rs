@@ -24,8 +24,8 @@ use super::{
     compile::{FilterPlan, Term},
     costs::Costs,
     kernel,
-    pass::{ActiveQuery, BlockSpan},
     query::Query,
+    span::{ActiveQuery, BlockSpan},
 };
 
 /// The most alternatives of an IN that are entered in a hash table. A longer list is compared.

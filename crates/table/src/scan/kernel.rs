@@ -141,20 +141,6 @@ fn probe_at(level: Level, sums: &mut [u32], filter: &[u32], rows: &mut [u32]) ->
     dispatch::probe(level, sums, filter, rows)
 }
 
-/// Prefetches a value's cache line.
-#[inline(always)]
-#[allow(unsafe_code)] // A hint to the processor.
-pub(super) fn prefetch<T>(value: &T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the hint neither reads nor writes, and every x86-64 processor has it.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
-}
-
 mod plain {
     use super::finish;
 

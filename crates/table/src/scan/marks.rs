@@ -2,7 +2,13 @@
 
 use std::ops::Range;
 
-use super::{block::BLOCK_ROWS, chunk::Chunk, compile::Term, kernel};
+use super::{
+    block::BLOCK_ROWS,
+    chunk::Chunk,
+    compile::Term,
+    kernel,
+    packed::{Codes, Packed, each_width},
+};
 
 const WORDS: usize = BLOCK_ROWS / 64;
 
@@ -103,5 +109,28 @@ impl Marks {
                 word &= word - 1;
             }
         }
+    }
+}
+
+impl Packed {
+    /// Appends to `rows` the marked rows, `count` of them, whose numbers lie in a range.
+    #[allow(clippy::unnecessary_cast)] // Every width shares one code; at 64 bits its cast does nothing.
+    pub(super) fn list_within(&self, low: u64, high: u64, marks: &Marks, count: usize, rows: &mut Vec<u32>) {
+        let Some(span) = high.checked_sub(low) else { return };
+        let low = low.wrapping_sub(self.base);
+        let mut kept = rows.len();
+        rows.resize(kept + count, 0);
+        each_width!(&self.codes, Codes::Same(_) => {
+            if 0u64.wrapping_sub(low) <= span {
+                marks.each(|row| {
+                    rows[kept] = row;
+                    kept += 1;
+                });
+            }
+        }, codes => marks.each(|row| {
+            rows[kept] = row;
+            kept += usize::from((codes[row as usize] as u64).wrapping_sub(low) <= span);
+        }));
+        rows.truncate(kept);
     }
 }

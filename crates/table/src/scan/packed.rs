@@ -3,7 +3,7 @@
 
 #![allow(clippy::unnecessary_cast)] // Every width shares one code; at 64 bits its cast does nothing.
 
-use super::{kernel, marks::Marks};
+use super::hint;
 use crate::{
     engine::Failure,
     saved::{self, Input},
@@ -21,6 +21,8 @@ macro_rules! each_width {
         }
     };
 }
+
+pub(super) use each_width;
 
 /// The size of a cache line, in bytes.
 const LINE: usize = 64;
@@ -99,26 +101,6 @@ impl Packed {
         rows.truncate(kept);
     }
 
-    /// Appends to `rows` the marked rows, `count` of them, whose numbers lie in a range.
-    pub(super) fn list_within(&self, low: u64, high: u64, marks: &Marks, count: usize, rows: &mut Vec<u32>) {
-        let Some(span) = high.checked_sub(low) else { return };
-        let low = low.wrapping_sub(self.base);
-        let mut kept = rows.len();
-        rows.resize(kept + count, 0);
-        each_width!(&self.codes, Codes::Same(_) => {
-            if 0u64.wrapping_sub(low) <= span {
-                marks.each(|row| {
-                    rows[kept] = row;
-                    kept += 1;
-                });
-            }
-        }, codes => marks.each(|row| {
-            rows[kept] = row;
-            kept += usize::from((codes[row as usize] as u64).wrapping_sub(low) <= span);
-        }));
-        rows.truncate(kept);
-    }
-
     /// Writes the numbers of these rows into the slots in order.
     #[inline]
     pub fn gather<'s>(&self, rows: &[u32], slots: impl Iterator<Item = &'s mut u64>) {
@@ -131,14 +113,14 @@ impl Packed {
     #[inline]
     pub(super) fn prefetch(&self, index: usize) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
-            codes.get(index).into_iter().for_each(kernel::prefetch)
+            codes.get(index).into_iter().for_each(hint::prefetch)
         });
     }
 
     /// Prefetches all numbers.
     pub(super) fn prefetch_all(&self) {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
-            codes.iter().step_by(LINE / size_of_val(&codes[0])).for_each(kernel::prefetch);
+            codes.iter().step_by(LINE / size_of_val(&codes[0])).for_each(hint::prefetch);
         });
     }
 
@@ -148,7 +130,7 @@ impl Packed {
         each_width!(&self.codes, Codes::Same(_) => {}, codes => {
             let line = LINE / size_of_val(&codes[0]);
             let pages = codes.chunks(64 * line);
-            pages.flat_map(|page| page.iter().step_by(line).take(LINES_ASKED)).for_each(kernel::prefetch);
+            pages.flat_map(|page| page.iter().step_by(line).take(LINES_ASKED)).for_each(hint::prefetch);
         });
     }
 

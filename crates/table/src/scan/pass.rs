@@ -27,13 +27,16 @@ use super::{
     block::{BLOCK_ROWS, Block},
     compile::Term,
     costs::Costs,
+    early_ends::EarlyEnds,
     find::find,
     group::{Group, arrange},
     points,
     prefetch::{self, PassPrefetch},
     query::{Query, QueryResult, SearchPlan, scratch},
-    results::{OutputShapes, ReceivedRows},
-    segment::EarlyEnds,
+    received::ReceivedRows,
+    search::{QueryHeader, Search},
+    shape::OutputShapes,
+    span::{ActiveQuery, BlockSpan},
 };
 
 impl Columns {
@@ -119,96 +122,6 @@ impl Columns {
             asking.push(ActiveQuery { query: number, blocks, block_spans: before_it..block_spans.len() });
         }
         (block_spans, asking)
-    }
-}
-
-/// A query that some row may satisfy.
-pub(super) struct ActiveQuery {
-    pub(super) query: u32,
-    /// The number of blocks that the query looks at.
-    pub(super) blocks: usize,
-    /// The query's block spans, as a range of the list of all block spans.
-    pub(super) block_spans: Range<usize>,
-}
-
-/// Neighbouring blocks in which a query looks at the rows of an arc.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct BlockSpan {
-    pub(super) first: usize,
-    pub(super) end: usize,
-    pub(super) range: KeyRange,
-    pub(super) query: u32,
-}
-
-/// The part of a query that decides whether it wants a row; small, because a pass reads all of these side by
-/// side.
-#[derive(Clone, Copy)]
-struct QueryHeader {
-    /// The first of the query's checks, and their number.
-    first: u32,
-    count: u32,
-    /// The index of the query's shape, if it returns columns unchanged.
-    shape: Option<u32>,
-    /// Whether the whole filter must be evaluated on rows that pass the terms.
-    filter_left: bool,
-    /// Whether the query looks at all rows.
-    all_rows: bool,
-    /// Whether the query takes no more rows.
-    over: bool,
-}
-
-/// A term of a query in a group.
-#[derive(Clone, Copy)]
-struct Check {
-    low: u64,
-    high: u64,
-    column: u32,
-    /// The index of the term in the plan, if the range alone does not express it.
-    term: Option<u32>,
-}
-
-/// The search of a batch: its queries and its plan, shared by all its passes.
-pub(super) struct Search<'p, 'a> {
-    pub(super) columns: &'p Columns,
-    pub(super) queries: &'p [Query<'a>],
-    pub(super) shapes: &'p OutputShapes,
-    pub(super) groups: &'p [Group],
-    /// The block spans of the queries that go alone, by first block.
-    pub(super) block_spans: &'p [BlockSpan],
-    pub(super) costs: &'p Costs,
-    asked: Vec<QueryHeader>,
-    checks: Vec<Check>,
-}
-
-impl<'p, 'a> Search<'p, 'a> {
-    fn new(
-        columns: &'p Columns,
-        queries: &'p [Query<'a>],
-        shapes: &'p OutputShapes,
-        groups: &'p [Group],
-        block_spans: &'p [BlockSpan],
-        costs: &'p Costs,
-    ) -> Search<'p, 'a> {
-        let mut checks = Vec::new();
-        let mut asked = Vec::with_capacity(queries.len());
-        for query in queries {
-            let terms = &query.plan.terms;
-            asked.push(QueryHeader {
-                first: checks.len() as u32,
-                count: terms.len() as u32,
-                shape: query.shape.map(|shape| shape as u32),
-                filter_left: query.plan.filter_left,
-                all_rows: query.ranges == [KeyRange::ALL],
-                over: false,
-            });
-            checks.extend(terms.iter().enumerate().map(|(position, term)| Check {
-                low: term.low,
-                high: term.high,
-                column: term.column as u32,
-                term: (!term.is_range()).then_some(position as u32),
-            }));
-        }
-        Search { columns, queries, shapes, groups, block_spans, costs, asked, checks }
     }
 }
 

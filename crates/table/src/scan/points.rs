@@ -9,12 +9,7 @@
 //! Source: Chen, Ailamaki, Gibbons, Mowry, *Improving Hash Join Performance through Prefetching* (2004) §4,
 //! group prefetching.
 
-use super::{
-    block::Block,
-    kernel,
-    pass::{BlockSpan, Search},
-    query::QueryResult,
-};
+use super::{block::Block, hint, query::QueryResult, search::Search, span::BlockSpan};
 
 /// The number of points that are walked together: their memory fits the first-level cache.
 pub(super) const POINTS_MAX: usize = 16;
@@ -33,8 +28,8 @@ impl Search<'_, '_> {
             |point: &BlockSpan| query(point).shape.map_or(&[][..], |shape| self.shapes.columns(shape));
         let read = |point: &BlockSpan| query(point).used.iter().chain(received(point)).copied();
         for point in points() {
-            kernel::prefetch(query(point));
-            kernel::prefetch(&query_results[point.query as usize]);
+            hint::prefetch(query(point));
+            hint::prefetch(&query_results[point.query as usize]);
             block(point).prefetch();
         }
         for point in points() {
@@ -42,7 +37,7 @@ impl Search<'_, '_> {
         }
         for point in points() {
             let block = block(point);
-            read(point).for_each(|column| kernel::prefetch(&block.columns[column].numbers));
+            read(point).for_each(|column| hint::prefetch(&block.columns[column].numbers));
             block.prefetch_key(block.guess(point.range.low));
         }
         for point in points() {

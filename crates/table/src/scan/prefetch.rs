@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use super::{block::Block, compile::Term, group::Group, kernel, pass::BlockSpan};
+use super::{block::Block, compile::Term, group::Group, hint, span::BlockSpan};
 
 /// The most queries that go alone, and the most terms of each, that are prefetched separately.
 const FEW: usize = 4;
@@ -78,10 +78,10 @@ impl PassPrefetch {
             self.columns.iter().copied().chain(more)
         };
         if let Some(block) = blocks.get(here + 4) {
-            kernel::prefetch(&**block);
+            hint::prefetch(&**block);
         }
         if let Some(block) = blocks.get(here + 3) {
-            columns(3).for_each(|column| kernel::prefetch(&block.columns[column]));
+            columns(3).for_each(|column| hint::prefetch(&block.columns[column]));
         }
         if let Some(block) = blocks.get(here + 2) {
             columns(2).for_each(|column| block.columns[column].prefetch());
@@ -96,12 +96,12 @@ impl PassPrefetch {
 pub(super) fn prefetch_span(blocks: &[Arc<Block>], terms: &[Term]) {
     let terms = &terms[..terms.len().min(TERMS_ASKED)];
     if let Some(block) = blocks.get(4) {
-        kernel::prefetch(&**block);
-        kernel::prefetch(&block.columns);
+        hint::prefetch(&**block);
+        hint::prefetch(&block.columns);
     }
     if let Some(block) = blocks.get(3) {
-        kernel::prefetch(&*block.places);
-        terms.iter().for_each(|term| kernel::prefetch(&block.columns[term.column]));
+        hint::prefetch(&*block.places);
+        terms.iter().for_each(|term| hint::prefetch(&block.columns[term.column]));
     }
     if let Some(block) = blocks.get(2) {
         terms.iter().for_each(|term| block.columns[term.column].prefetch());

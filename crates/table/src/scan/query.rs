@@ -18,7 +18,7 @@ use super::{
     Columns,
     block::Block,
     compile::{FilterPlan, compile},
-    results::OutputShapes,
+    shape::OutputShapes,
 };
 
 /// The most points of the ring for which a query evaluates its whole filter on each row. As long as a point

@@ -14,20 +14,20 @@
 
 use std::{
     ops::Range,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering::Relaxed},
-    },
+    sync::{Mutex, PoisonError},
 };
 
 use crate::host::Host;
 
 use super::{
     costs::Costs,
+    early_ends::EarlyEnds,
     group::Group,
-    pass::{BlockSpan, Pass, Search},
+    pass::Pass,
     query::{QueryResult, SearchPlan},
-    results::ReceivedRows,
+    received::ReceivedRows,
+    search::Search,
+    span::BlockSpan,
 };
 
 impl<'a> Search<'_, 'a> {
@@ -88,40 +88,6 @@ impl<'a> Search<'_, 'a> {
             query_result.received_from = received.len();
         }
         (received, rerun)
-    }
-}
-
-/// The segments in which queries have ended. Rows of later segments do not matter to such a query: its answer
-/// is complete, or it runs again in one pass.
-pub(super) struct EarlyEnds {
-    /// The first segment in which each query has ended; `usize::MAX` if in none.
-    first: Vec<AtomicUsize>,
-    /// The number of notes so far.
-    notes: AtomicUsize,
-}
-
-impl EarlyEnds {
-    fn new(queries: usize) -> EarlyEnds {
-        let first = (0..queries).map(|_| AtomicUsize::new(usize::MAX)).collect();
-        EarlyEnds { first, notes: AtomicUsize::new(0) }
-    }
-
-    /// Notes that a query takes no more rows in a segment.
-    pub(super) fn note(&self, query: usize, segment: usize) {
-        self.first[query].fetch_min(segment, Relaxed);
-        self.notes.fetch_add(1, Relaxed);
-    }
-
-    /// Returns the present number of notes, and the queries that have ended in an earlier segment; `None` if
-    /// there are still `notes` notes. A concurrent note may be seen later.
-    pub(super) fn before(
-        &self,
-        segment: usize,
-        notes: usize,
-    ) -> Option<(usize, impl Iterator<Item = usize> + '_)> {
-        let now = self.notes.load(Relaxed);
-        let earlier = self.first.iter().enumerate().filter(move |(_, first)| first.load(Relaxed) < segment);
-        (now != notes).then(|| (now, earlier.map(|(query, _)| query)))
     }
 }
 

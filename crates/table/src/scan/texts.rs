@@ -3,7 +3,7 @@
 //! For each text only its end is kept, as the distance from the end that it would have if all texts had the
 //! average length. Texts of equal length take no memory for their ends; others mostly take 32 bits each.
 
-use super::{kernel, packed::Packed};
+use super::{hint, packed::Packed};
 
 /// A full heap grows by one part in this many.
 const GROWTH_PART: usize = 8;
@@ -72,7 +72,7 @@ impl Texts {
             self.deviations.prefetch(index);
         } else if index < self.len() {
             let last = self.end(index).saturating_sub(1);
-            self.heap.as_bytes().get(last).into_iter().for_each(kernel::prefetch);
+            self.heap.as_bytes().get(last).into_iter().for_each(hint::prefetch);
         }
     }
 

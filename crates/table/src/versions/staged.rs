@@ -11,18 +11,15 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    engine::Failure,
-    schema::{KeyRange, Schema},
-};
+use crate::schema::{KeyRange, Schema};
 
-use super::{RowPlace, RowView, Rows, Table};
+use super::{RowPlace, RowView, Rows};
 
 /// The rows of a load.
 #[derive(Clone)]
 pub(super) struct Staged<R> {
     /// The runs, none of which is empty.
-    runs: Vec<Arc<R>>,
+    pub(super) runs: Vec<Arc<R>>,
 }
 
 impl<R> Default for Staged<R> {
@@ -128,41 +125,6 @@ impl<R: Rows> Staged<R> {
         let shared: BTreeSet<*const R> = newer.runs.iter().map(Arc::as_ptr).collect();
         let apart = self.runs.iter().filter(|run| !shared.contains(&Arc::as_ptr(run)));
         apart.map(|run| run.bytes_uncounted(&mut BTreeSet::new())).sum()
-    }
-}
-
-impl<R: Rows> Table<R> {
-    /// Checks the staged rows of these arcs for publication. Fails if one of them has the primary key of
-    /// another, or of a row of the table.
-    pub(super) fn check_unique_staged(&self, staged: &Staged<R>, ranges: &[KeyRange]) -> Result<(), Failure> {
-        if self.schema.primary_key.is_empty() {
-            return Ok(());
-        }
-        let runs = staged.runs.iter().enumerate();
-        let mut ties: Vec<(u64, u64, usize)> = runs
-            .flat_map(|(number, run)| run.places().map(move |place| (place.key, place.tie, number)))
-            .filter(|(key, ..)| KeyRange::cover(ranges, *key))
-            .collect();
-        ties.sort_unstable();
-        for tied in ties.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
-            let (key, tie, _) = tied[0];
-            let there = self.rows.tied(key, tie);
-            // Most keys have no other row.
-            if tied.len() == 1 && there.is_empty() {
-                continue;
-            }
-            let runs: BTreeSet<usize> = tied.iter().map(|(.., number)| *number).collect();
-            let coming = runs.into_iter().flat_map(|number| staged.runs[number].tied(key, tie));
-            let mut coming: Vec<(RowPlace, RowView<'_>)> = coming.collect();
-            coming.sort_unstable_by_key(|(place, _)| *place);
-            for (number, (_, row)) in coming.iter().enumerate() {
-                let mut others = coming[..number].iter().chain(&there);
-                if others.any(|(_, other)| self.same_key(row, other)) {
-                    return Err(self.schema.duplicate(row));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

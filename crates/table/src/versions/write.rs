@@ -14,7 +14,10 @@ use crate::{
     value::{Row, Value},
 };
 
-use super::{FoundRow, FoundRows, OwnedRow, RowPlace, RowView, Rows, Table, Version, nothing_written};
+use super::{
+    FoundRow, FoundRows, OwnedRow, RowPlace, RowUpdate, RowView, Rows, Table, Version, nothing_written,
+    staged::Staged,
+};
 
 fn text_bytes(value: &Value) -> usize {
     if let Value::Text(text) = value { text.len() } else { 0 }
@@ -69,33 +72,6 @@ pub(super) enum Effect<R> {
         table: TableId,
         load: LoadId,
     },
-}
-
-/// New values for some columns of some rows.
-pub struct RowUpdate {
-    /// The columns that change, in order.
-    pub(crate) columns: Vec<usize>,
-    pub(crate) rows: Vec<FoundRow>,
-    /// The new values row by row, or one set of values for all rows.
-    values: Vec<Value>,
-    /// The codes of the values for all rows, if [`Rows::prepare`] found them.
-    pub(crate) numbers: Option<Vec<Option<u64>>>,
-}
-
-impl RowUpdate {
-    /// Returns the values that all rows receive, if they are the same.
-    pub(crate) fn uniform(&self) -> Option<&[Value]> {
-        (self.values.len() == self.columns.len()).then_some(&self.values[..])
-    }
-
-    /// Returns the rows and the new values of each, in the order of the columns.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&FoundRow, &[Value])> {
-        let width = self.columns.len();
-        self.rows.iter().enumerate().map(move |(number, found)| match self.uniform() {
-            Some(values) => (found, values),
-            None => (found, &self.values[number * width..][..width]),
-        })
-    }
 }
 
 impl<R> Effect<R> {
@@ -487,6 +463,39 @@ impl<R: Rows> Table<R> {
                 return Err(self.schema.duplicate(row));
             }
             beside.push(row);
+        }
+        Ok(())
+    }
+
+    /// Checks the staged rows of these arcs for publication. Fails if one of them has the primary key of
+    /// another, or of a row of the table.
+    fn check_unique_staged(&self, staged: &Staged<R>, ranges: &[KeyRange]) -> Result<(), Failure> {
+        if self.schema.primary_key.is_empty() {
+            return Ok(());
+        }
+        let runs = staged.runs.iter().enumerate();
+        let mut ties: Vec<(u64, u64, usize)> = runs
+            .flat_map(|(number, run)| run.places().map(move |place| (place.key, place.tie, number)))
+            .filter(|(key, ..)| KeyRange::cover(ranges, *key))
+            .collect();
+        ties.sort_unstable();
+        for tied in ties.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+            let (key, tie, _) = tied[0];
+            let there = self.rows.tied(key, tie);
+            // Most keys have no other row.
+            if tied.len() == 1 && there.is_empty() {
+                continue;
+            }
+            let runs: BTreeSet<usize> = tied.iter().map(|(.., number)| *number).collect();
+            let coming = runs.into_iter().flat_map(|number| staged.runs[number].tied(key, tie));
+            let mut coming: Vec<(RowPlace, RowView<'_>)> = coming.collect();
+            coming.sort_unstable_by_key(|(place, _)| *place);
+            for (number, (_, row)) in coming.iter().enumerate() {
+                let mut others = coming[..number].iter().chain(&there);
+                if others.any(|(_, other)| self.same_key(row, other)) {
+                    return Err(self.schema.duplicate(row));
+                }
+            }
         }
         Ok(())
     }

@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::{
     super::paxos::{self, SYNC_LEAST_US, Scratch},
-    Args, EcastRun, Measured, median, one_run,
+    args::Args,
+    measurement::{Measured, median, one_run},
+    report::EcastRun,
 };
 
 /// Runs in memory and on disk in turn, with a full window and with a single message.

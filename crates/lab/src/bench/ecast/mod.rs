@@ -8,81 +8,27 @@
 //! With `--durable` the routers have disks, and the same run also measures the bare disk and the order in
 //! memory (`disk`).
 
+mod args;
 mod disk;
+mod measurement;
 mod process;
+mod report;
 mod routing;
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
-
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, ensure};
 use quorate_protocol::DomainId;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::process::{ProcessPart, Spec};
-use super::child::Child;
+pub(crate) use self::args::Args;
 
-/// Measures the order alone: routers, receivers and a load, each in its own process.
-#[derive(Clone, clap::Args)]
-pub(crate) struct Args {
-    /// Routers.
-    #[arg(long, default_value_t = 3)]
-    routers: usize,
-    /// Receivers.
-    #[arg(long, default_value_t = 4)]
-    receivers: usize,
-    /// Receivers of each message.
-    #[arg(long, default_value_t = 3)]
-    copies: usize,
-    /// Bytes of each message.
-    #[arg(long, default_value_t = 100)]
-    bytes: usize,
-    /// Messages in flight.
-    #[arg(long, default_value_t = 8192)]
-    window: usize,
-    /// Seconds of each run, after a warm-up of one second.
-    #[arg(long, default_value_t = 10.0)]
-    seconds: f64,
-    /// Runs; the result is the median.
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
-    /// Give the routers disks, and also measure the disk alone and the order in memory.
-    #[arg(long)]
-    durable: bool,
-    /// Directory on the disk to measure; a new directory in it is used and then removed.
-    #[arg(long, requires = "durable")]
-    directory: Option<PathBuf>,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-}
+use self::{
+    measurement::{Measured, median, one_run},
+    process::Spec,
+    report::EcastRun,
+};
 
 /// Maximum number of receivers on one machine.
 const RECEIVERS_MAX: usize = 256;
-
-/// The report of the load process on a run.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct EcastRun {
-    messages: u64,
-    seconds: f64,
-    latency_p50_us: f64,
-    latency_p99_us: f64,
-    latency_max_us: f64,
-    /// Number of messages sent, including the warm-up, by receiver.
-    destined: Vec<u64>,
-    outcomes_other: u64,
-    resends: u64,
-}
-
-/// The report of a receiver at the end.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Received {
-    delivered: u64,
-    faults: u64,
-}
 
 pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(args.bytes >= routing::BODY_BYTES_MIN, "--bytes must be at least {}", routing::BODY_BYTES_MIN);
@@ -165,100 +111,6 @@ fn defaults(seconds: f64, window: usize) -> Args {
         directory: None,
         json: true,
     }
-}
-
-/// A run, and the resources that it used.
-struct Measured {
-    run: EcastRun,
-    /// Average number of processors that each process kept busy.
-    cpu: Vec<(String, f64)>,
-    /// Bytes per message that the busiest router had written to its disk.
-    disk_bytes_per_message: f64,
-}
-
-impl EcastRun {
-    fn rate(&self) -> f64 {
-        self.messages as f64 / self.seconds
-    }
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
-}
-
-/// Runs once, with the routers' journals in `disk` if given.
-fn one_run(args: &Args, disk: Option<&Path>) -> Result<Measured> {
-    let domain = quorate_runtime::chance::domain();
-    let mut routers: Vec<String> = Vec::new();
-    let mut processes: Vec<Child> = Vec::new();
-    let spec = |part, node, routers: &[String]| Spec {
-        domain: domain.0,
-        node,
-        routers: routers.to_vec(),
-        wanted: args.routers,
-        copies: args.copies,
-        bytes: args.bytes,
-        window: args.window,
-        seconds: args.seconds,
-        receivers: args.receivers,
-        disk: disk.filter(|_| matches!(part, ProcessPart::Founder | ProcessPart::Router)).map(Path::to_owned),
-        part,
-    };
-    for index in 0..args.routers {
-        let part = if index == 0 { ProcessPart::Founder } else { ProcessPart::Router };
-        let mut router = Child::start(
-            format!("router-{}", index + 1),
-            "ecast-process",
-            &spec(part, 1 + index as u64, &routers),
-        )?;
-        routers.push(router.line()?);
-        processes.push(router);
-    }
-    for index in 0..args.receivers {
-        let name = format!("receiver-{}", index + 1);
-        let mut receiver =
-            Child::start(name, "ecast-process", &spec(ProcessPart::Receiver, 101 + index as u64, &routers))?;
-        receiver.line()?;
-        processes.push(receiver);
-    }
-    let mut load =
-        Child::start(String::from("load"), "ecast-process", &spec(ProcessPart::Load, 1001, &routers))?;
-    load.line()?;
-    // The load prints a line when its warm-up ends, and another when its run ends.
-    ensure!(load.line()? == "measuring", "the load process of the bench did not begin to measure");
-    let routers = &processes[..args.routers];
-    let written = || routers.iter().map(Child::disk_bytes).collect::<Result<Vec<u64>>>();
-    let written_before = written()?;
-    let before: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
-    let run = load.line()?;
-    let after: Vec<Duration> = processes.iter().chain([&load]).map(Child::cpu).collect::<Result<_>>()?;
-    let written = written_before.iter().zip(written()?).map(|(before, after)| after - before).max();
-    let run: EcastRun = serde_json::from_str(&run).with_context(|| run.clone())?;
-    ensure!(
-        run.outcomes_other == 0,
-        "{} messages ended with another outcome than stable",
-        run.outcomes_other
-    );
-    let receivers = &mut processes[args.routers..];
-    for (receiver, &destined) in receivers.iter_mut().zip(&run.destined) {
-        receiver.tell("stop")?;
-        let received: Received = serde_json::from_str(&receiver.line()?)?;
-        if received.faults > 0 || received.delivered != destined {
-            return Err(anyhow!(
-                "{} delivered {} of {destined} messages, {} of them out of order or damaged",
-                receiver.name,
-                received.delivered,
-                received.faults
-            ));
-        }
-    }
-    let names = processes.iter().chain([&load]).map(|process| process.name.clone());
-    let shares =
-        before.iter().zip(after).map(|(before, after)| (after - *before).as_secs_f64() / run.seconds);
-    let cpu = names.zip(shares).collect();
-    let disk_bytes_per_message = written.unwrap_or(0) as f64 / run.messages.max(1) as f64;
-    Ok(Measured { run, cpu, disk_bytes_per_message })
 }
 
 /// One process of the bench; the bench starts it.

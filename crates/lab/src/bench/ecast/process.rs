@@ -27,7 +27,7 @@ use quorate_runtime::{Config, Disk, Host, Port, chance, clock, discover::discove
 use serde::{Deserialize, Serialize};
 
 use super::{
-    EcastRun, Received,
+    report::{EcastRun, Received},
     routing::{self, Join, Ring, following, number_of},
 };
 

@@ -16,8 +16,10 @@ use quorate::{
 use serde_json::json;
 
 use super::{
-    Args,
-    process::{MemberPart, Spec, say},
+    args::Args,
+    report::say,
+    routers::routers,
+    spec::{MemberPart, Spec, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -29,10 +31,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(args.members >= 2 && args.groups > 0, "--members must be at least 2, and --groups at least 1");
-    let (routers, addresses) = super::routers(args)?;
+    let (routers, addresses) = routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
-        let spec = super::spec(args, MemberPart::Many { groups: args.groups }, number, &addresses);
+        let spec = spec(args, MemberPart::Many { groups: args.groups }, number, &addresses);
         members.push(Child::start(format!("member-{number}"), "group-process", &spec)?);
     }
     let began = Instant::now();

@@ -5,12 +5,18 @@
 //! sender's updates in their order. At the end a print compares the updates that all members got in one
 //! order. The machine is measured in the same run, before and after (`machine`).
 
+mod args;
+mod clock;
 mod many;
 mod process;
+mod report;
+mod routers;
 mod series;
 pub(crate) mod source;
+mod spec;
 mod stack;
 mod state;
+mod update;
 mod views;
 mod watch;
 
@@ -20,125 +26,17 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use self::process::{MemberPart, Spec};
+pub(crate) use self::args::Args;
+
+use self::{
+    args::Measure,
+    report::{Alone, Summary},
+    routers::routers,
+    spec::{MemberPart, spec},
+};
 use super::{child::Child, ecast, machine::Machine};
-
-/// Measures process groups: routers and members, each in its own process.
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Updates of this strength. Or `groups`: the time to join many groups, their cost at rest, and the time
-    /// until new views when a member is killed. Or `view`: views of one large group whose members are killed
-    /// while others send. Or `stack`: the time of updates to the last of more and more members. Or `state`:
-    /// the effect on others of a large state on its way to a joining member. Or `series`: soft sends and a
-    /// flush compared with as many safe sends.
-    #[arg(long, value_enum, default_value_t = Measure::Ordered)]
-    what: Measure,
-    /// With `--what groups`: number of groups, each of all members.
-    #[arg(long, default_value_t = 5000)]
-    groups: usize,
-    /// Routers.
-    #[arg(long, default_value_t = 3)]
-    routers: usize,
-    /// Members; with `--what view`, 64 unless given.
-    #[arg(long, default_value_t = 3, default_value_if("what", "view", "64"))]
-    members: usize,
-    /// With `--what view` and `stack`: processes, each with an equal share of the members.
-    #[arg(long, default_value_t = 8)]
-    processes: usize,
-    /// With `--what stack`: members in each process, one measurement each.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 32])]
-    stack: Vec<usize>,
-    /// With `--what series`: numbers of sends, one measurement each.
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 16, 32, 64])]
-    series: Vec<usize>,
-    /// With `--what state`: bytes of the state.
-    #[arg(long, default_value_t = 1_000_000_000)]
-    state_bytes: usize,
-    /// With `--what view`: number of processes that are killed, one after another.
-    #[arg(long, default_value_t = 20)]
-    kills: usize,
-    /// With `--what view` and `state`: updates per second of all senders together.
-    #[arg(long, default_value_t = 50_000, default_value_if("what", "state", "200000"))]
-    rate: u64,
-    /// Members that send; with `--what view`, one in each of this number of processes.
-    #[arg(long, default_value_t = 3)]
-    senders: usize,
-    /// Bytes of each update.
-    #[arg(long, default_value_t = 64)]
-    bytes: usize,
-    /// Updates in flight at each sender. With 1, the times of a send, a flush, a query of all and a read are
-    /// printed, too.
-    #[arg(long, default_value_t = 4096)]
-    in_flight: usize,
-    /// With `--what soft`, `ordered` and `safe`: each member listens at its own address, 127.0.0.2 and on, as
-    /// if it had its own machine, so soft updates are cast.
-    #[arg(long)]
-    apart: bool,
-    /// Maximum number of updates that travel together; with 1 each travels alone, as in `bench ecast`.
-    #[arg(long)]
-    pack: Option<u32>,
-    /// Maximum size of a datagram, in bytes.
-    #[arg(long, requires = "apart")]
-    datagram_bytes: Option<usize>,
-    /// Seconds of each run, after a warm-up of one second; with `--what groups`, seconds at rest.
-    #[arg(long, default_value_t = 5.0)]
-    seconds: f64,
-    /// Runs; the result is the median.
-    #[arg(long, default_value_t = 3)]
-    runs: usize,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-}
-
-/// The kind of measurement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-enum Measure {
-    Soft,
-    Ordered,
-    Safe,
-    Groups,
-    View,
-    Stack,
-    State,
-    Series,
-}
-
-/// The summary of a member at the end.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-struct Summary {
-    applied: u64,
-    /// Number of updates that were out of their sender's order, duplicate or changed.
-    faults: u64,
-    /// A print of all updates in the order in which they were applied.
-    print: u64,
-    /// Time from a send to its answer, its delivery here; `None` if this member sent nothing.
-    latency_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here; `None` if no other member sent.
-    elsewhere_us: Option<[f64; 2]>,
-    /// Time from a send elsewhere until its application here, for soft updates that were sent after a pause.
-    elsewhere_alone_us: Option<[f64; 2]>,
-    alone: Option<Alone>,
-}
-
-/// Medians of calls made one at a time.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
-struct Alone {
-    /// A soft send right after another, and one after a pause: time until the call returns.
-    send_ns_p50: f64,
-    send_idle_ns_p50: f64,
-    /// A flush after one soft send.
-    flush_us_p50: f64,
-    query_all_us_p50: f64,
-    /// A read right after another, and one after a query.
-    read_ns_p50: f64,
-    read_idle_ns_p50: f64,
-}
 
 struct GroupRun {
     rate: f64,
@@ -150,7 +48,7 @@ struct GroupRun {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    ensure!(args.bytes >= process::BYTES_MIN, "--bytes must be at least {}", process::BYTES_MIN);
+    ensure!(args.bytes >= update::BYTES_MIN, "--bytes must be at least {}", update::BYTES_MIN);
     ensure!((1..=args.members).contains(&args.senders), "--senders must be between 1 and --members");
     ensure!(
         !args.apart || args.members <= process::APART_MAX,
@@ -238,33 +136,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn spec(args: &Args, part: MemberPart, number: usize, routers: &[String]) -> Spec {
-    Spec {
-        part,
-        number: number as u64,
-        routers: routers.to_vec(),
-        wanted: args.routers,
-        what: args.what,
-        bytes: args.bytes,
-        in_flight: args.in_flight,
-        apart: args.apart,
-        pack: args.pack,
-        datagram_bytes: args.datagram_bytes,
-    }
-}
-
-/// Starts the routers. Also returns their addresses.
-fn routers(args: &Args) -> Result<(Vec<Child>, Vec<String>)> {
-    let (mut routers, mut addresses) = (Vec::new(), Vec::new());
-    for number in 1..=args.routers {
-        let spec = spec(args, MemberPart::Router, number, &addresses);
-        let mut router = Child::start(format!("router-{number}"), "group-process", &spec)?;
-        addresses.push(router.line()?);
-        routers.push(router);
-    }
-    Ok((routers, addresses))
 }
 
 fn one_run(args: &Args) -> Result<GroupRun> {

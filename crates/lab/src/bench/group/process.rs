@@ -1,12 +1,11 @@
 //! A router or a member of the bench.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    fmt,
-    io::{self, BufRead, Write},
+    collections::VecDeque,
+    io::{self, BufRead},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::{Duration, Instant},
@@ -16,63 +15,19 @@ use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use quorate::{
     Node, Role, Terms, Wait,
-    group::{Answer, Corrupt, Member, Origin, Place, Replica, Share, Snapshot, Want},
+    group::{Member, Place, Want},
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
-use smallvec::SmallVec;
 
-use super::{Alone, Measure, Summary, many, series, source, stack, state, views};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum MemberPart {
-    /// A router; the first one founds the domain.
-    Router,
-    Sender,
-    Listener,
-    /// A member of this number of groups.
-    Many {
-        groups: usize,
-    },
-    /// Members of one group, the first of which sends `rate` updates a second.
-    Views {
-        members: usize,
-        rate: u64,
-    },
-    /// Members of one group; the first member of the first process sends.
-    Stack {
-        members: usize,
-    },
-    /// Members of one group; the first member of the first process repeats the source's measurements.
-    Source {
-        members: usize,
-    },
-    /// A member with a state of `bytes` bytes, and `rate` updates a second.
-    State {
-        bytes: usize,
-        rate: u64,
-    },
-    /// The first member sends series, one kind and length after another.
-    Series,
-}
-
-#[derive(Debug, Deserialize, Serialize)]
-pub(super) struct Spec {
-    pub(super) part: MemberPart,
-    /// The number of the process among those of its part, from 1.
-    pub(super) number: u64,
-    pub(super) routers: Vec<String>,
-    /// The wanted number of routers.
-    pub(super) wanted: usize,
-    pub(super) what: Measure,
-    pub(super) bytes: usize,
-    pub(super) in_flight: usize,
-    /// Whether the process listens at its own address.
-    pub(super) apart: bool,
-    /// Maximum number of updates that travel together, if bounded.
-    pub(super) pack: Option<u32>,
-    /// Maximum size of a datagram in bytes, if not the default.
-    pub(super) datagram_bytes: Option<usize>,
-}
+use super::{
+    args::Measure,
+    many,
+    report::{Alone, Summary, say},
+    series, source,
+    spec::{MemberPart, Spec},
+    stack, state,
+    update::{Applied, MemberUpdate, TIMED},
+    views,
+};
 
 /// Maximum number of members with their own addresses.
 pub(super) const APART_MAX: usize = 250;
@@ -90,12 +45,6 @@ pub(super) fn run(spec: Spec) -> Result<()> {
     }
 }
 
-pub(super) fn say(line: impl std::fmt::Display) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
-}
-
 fn route(spec: &Spec) -> Result<()> {
     let terms = Terms { wanted_routers: u32::try_from(spec.wanted)?, ..Terms::default() };
     let mut node = Node::builder().number(spec.number).terms(terms).role(Role::Router).routers(&spec.routers);
@@ -107,148 +56,6 @@ fn route(spec: &Spec) -> Result<()> {
     // Waits until the bench closes the pipe, or has died.
     io::copy(&mut io::stdin().lock(), &mut io::sink())?;
     Ok(())
-}
-
-/// Returns the time of a clock that all processes of the machine share, in nanoseconds.
-pub(super) fn nanos() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// An update: its sender, its number, its time, and bytes that follow from the number.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct MemberUpdate {
-    sender: u64,
-    number: u64,
-    /// The time of the send on [the machine's clock](nanos), for one update in [`TIMED`] and each that was
-    /// sent alone; otherwise 0.
-    at: u64,
-    /// Whether the update was sent after a pause.
-    alone: bool,
-    padding: Padding,
-}
-
-/// Bytes that need no separate allocation if they are few.
-#[derive(Clone, Debug)]
-struct Padding(SmallVec<[u8; 64]>);
-
-impl Serialize for Padding {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_bytes(&self.0)
-    }
-}
-
-impl<'de> Deserialize<'de> for Padding {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Taken;
-        impl Visitor<'_> for Taken {
-            type Value = Padding;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("bytes")
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Padding, E> {
-                Ok(Padding(SmallVec::from_slice(bytes)))
-            }
-        }
-        deserializer.deserialize_bytes(Taken)
-    }
-}
-
-/// Number of updates of which one is timed.
-const TIMED: u64 = 16;
-
-/// Maximum length of sender, number, time, mark, and the padding's length, in bytes.
-pub(super) const BYTES_MIN: usize = 25;
-
-impl MemberUpdate {
-    pub(super) fn new(sender: u64, number: u64, bytes: usize) -> MemberUpdate {
-        let letter = b'a' + (number % 26) as u8;
-        let at = if number.is_multiple_of(TIMED) { nanos() } else { 0 };
-        let padding = Padding(SmallVec::from_elem(letter, bytes - BYTES_MIN));
-        MemberUpdate { sender, number, at, alone: false, padding }
-    }
-
-    /// Returns the same update, marked as sent now and alone.
-    fn alone(self) -> MemberUpdate {
-        MemberUpdate { at: nanos(), alone: true, ..self }
-    }
-
-    fn is_whole(&self) -> bool {
-        let letter = b'a' + (self.number % 26) as u8;
-        // The loop looks at all bytes, several at a time.
-        self.padding.0.iter().fold(0, |differing, byte| differing | (byte ^ letter)) == 0
-    }
-}
-
-/// The count and print of a member's updates; the updates are not kept.
-pub(super) struct Applied {
-    count: Arc<AtomicU64>,
-    last: BTreeMap<u64, u64>,
-    faults: u64,
-    print: u64,
-    elsewhere: Histogram<u64>,
-    /// Latencies of the updates that were sent alone.
-    elsewhere_alone: Histogram<u64>,
-}
-
-impl Applied {
-    pub(super) fn new() -> Applied {
-        let [elsewhere, elsewhere_alone] =
-            [(); 2].map(|()| Histogram::new(3).expect("a histogram may have three significant figures"));
-        Applied {
-            count: Arc::default(),
-            last: BTreeMap::new(),
-            faults: 0,
-            print: 0,
-            elsewhere,
-            elsewhere_alone,
-        }
-    }
-
-    pub(super) fn count(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn faults(&self) -> u64 {
-        self.faults
-    }
-}
-
-impl Replica for Applied {
-    const NAME: &'static str = "bench/1";
-    type Update = MemberUpdate;
-    type Query = ();
-    type Reply = ();
-
-    fn apply(&mut self, update: MemberUpdate, origin: &Origin) {
-        let last = self.last.entry(update.sender).or_default();
-        if update.number != *last + 1 || !update.is_whole() {
-            self.faults += 1;
-        }
-        *last = update.number;
-        if update.at > 0 && !origin.own {
-            let elsewhere = if update.alone { &mut self.elsewhere_alone } else { &mut self.elsewhere };
-            elsewhere.record(nanos() - update.at).expect("the histogram grows as needed");
-        }
-        self.print =
-            self.print.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(update.sender << 48 | update.number);
-        self.count.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn query(&self, (): (), _: Share) -> Answer<()> {
-        Answer::Now(())
-    }
-
-    fn checkpoint(&self) -> Snapshot {
-        Snapshot::of(&())
-    }
-
-    fn restore(_: &Snapshot) -> Result<Self, Corrupt> {
-        // All members join before any sends.
-        Ok(Applied::new())
-    }
 }
 
 fn take_part(spec: &Spec) -> Result<()> {

@@ -13,8 +13,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Args,
-    process::{Applied, MemberPart, MemberUpdate, Spec, say},
+    args::Args,
+    report::say,
+    routers::routers,
+    spec::{MemberPart, Spec, spec},
+    update::{Applied, MemberUpdate},
 };
 use crate::bench::{child::Child, machine::Machine};
 
@@ -36,10 +39,10 @@ struct SeriesLatency {
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(!args.series.contains(&0), "--series must be at least 1");
     let before = Machine::measure(1.0)?;
-    let (_routers, addresses) = super::routers(args)?;
+    let (_routers, addresses) = routers(args)?;
     let mut members = Vec::new();
     for number in 1..=args.members {
-        let spec = super::spec(args, MemberPart::Series, number, &addresses);
+        let spec = spec(args, MemberPart::Series, number, &addresses);
         let mut member = Child::start(format!("member-{number}"), "group-process", &spec)?;
         ensure!(member.line()? == "joined", "{} did not join its group", member.name);
         members.push(member);

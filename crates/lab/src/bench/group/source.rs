@@ -20,8 +20,10 @@ use quorate::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Measure,
-    process::{MemberPart, Spec, nanos, say},
+    args::Measure,
+    clock::nanos,
+    report::say,
+    spec::{MemberPart, Spec},
     watch::joined,
 };
 use crate::bench::child::Child;

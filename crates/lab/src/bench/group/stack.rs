@@ -16,8 +16,11 @@ use quorate::{
 use serde_json::json;
 
 use super::{
-    Args,
-    process::{MemberPart, Spec, nanos, say},
+    args::Args,
+    clock::nanos,
+    report::say,
+    routers::routers,
+    spec::{MemberPart, Spec, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -70,11 +73,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
 }
 
 fn row(args: &Args, each: usize) -> Result<StackLatency> {
-    let (_routers, addresses) = super::routers(args)?;
+    let (_routers, addresses) = routers(args)?;
     let members = each * args.processes;
     let mut processes = Vec::new();
     for number in 1..=args.processes {
-        let spec = super::spec(args, MemberPart::Stack { members: each }, number, &addresses);
+        let spec = spec(args, MemberPart::Stack { members: each }, number, &addresses);
         processes.push(Child::start(format!("process-{number}"), "group-process", &spec)?);
     }
     for process in &mut processes {

@@ -26,8 +26,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Args,
-    process::{MemberPart, Spec, nanos, say},
+    args::Args,
+    clock::nanos,
+    report::say,
+    routers::routers,
+    spec::{MemberPart, Spec, spec},
 };
 use crate::bench::child::Child;
 
@@ -51,14 +54,10 @@ struct UpdateCounters {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(args.members >= 2, "--members must be at least 2");
-    let (_routers, addresses) = super::routers(args)?;
+    let (_routers, addresses) = routers(args)?;
     let start = |number: usize| {
         let part = MemberPart::State { bytes: args.state_bytes, rate: args.rate / args.senders as u64 };
-        Child::start(
-            format!("member-{number}"),
-            "group-process",
-            &super::spec(args, part, number, &addresses),
-        )
+        Child::start(format!("member-{number}"), "group-process", &spec(args, part, number, &addresses))
     };
     let mut members = Vec::new();
     for number in 1..=args.members {

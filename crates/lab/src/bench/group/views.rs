@@ -21,8 +21,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    Args,
-    process::{MemberPart, Spec, nanos, say},
+    args::Args,
+    clock::nanos,
+    report::say,
+    routers::routers,
+    spec::{MemberPart, Spec, spec},
     watch::{Watch, Watcher, joined},
 };
 use crate::bench::child::Child;
@@ -57,11 +60,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         args.processes >= 2 && args.kills > 0 && args.members.is_multiple_of(args.processes),
         "--processes must be at least 2, --kills at least 1, and --members a multiple of --processes"
     );
-    let (_routers, addresses) = super::routers(args)?;
+    let (_routers, addresses) = routers(args)?;
     let each = args.members / args.processes;
     let start = |number: usize| {
         let rate = if number <= args.senders { args.rate / args.senders as u64 } else { 0 };
-        let spec = super::spec(args, MemberPart::Views { members: each, rate }, number, &addresses);
+        let spec = spec(args, MemberPart::Views { members: each, rate }, number, &addresses);
         Child::start(format!("process-{number}"), "group-process", &spec)
     };
     let mut processes = (1..=args.processes).map(start).collect::<Result<Vec<_>>>()?;

@@ -19,10 +19,9 @@ use quorate_runtime::chance;
 use serde_json::json;
 
 use super::{
-    ROUTERS, Spawned, addresses,
     process::{Begun, DiskSpec, RouterLine, RouterSpec, Spec},
     replica::Report,
-    wait_until,
+    spawned::{ROUTERS, Spawned, addresses, wait_until},
 };
 
 const IN_FLIGHT: usize = 256;

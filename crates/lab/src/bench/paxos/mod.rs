@@ -11,24 +11,22 @@
 mod kills;
 mod process;
 mod replica;
+mod spawned;
 
 use std::{
     env,
-    io::{BufRead, BufReader, Write},
-    net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail, ensure};
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use self::{
-    process::{Bare, Begun, DiskSpec, RouterLine, RouterSpec, RouterWork, Spec},
+    process::{Bare, Begun, DiskSpec, RouterSpec, RouterWork, Spec},
     replica::Report,
+    spawned::{ROUTERS, Spawned, addresses, wait_until},
 };
 
 /// Measures the routers' log, in memory and on disk; or kills its routers.
@@ -54,7 +52,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-const ROUTERS: u64 = 3;
 /// Small, so that segments are overwritten before the measurement begins, as in a long run.
 const SEGMENT_BYTES: u64 = 16 << 20;
 /// About the time between two syncs of a router with one value in flight. A disk without rest answers up to
@@ -62,7 +59,6 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 const REST: Duration = Duration::from_micros(100);
 /// Shortest sync of a real disk, in microseconds.
 pub(super) const SYNC_LEAST_US: f64 = 50.0;
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: Args) -> Result<()> {
     ensure!(args.bytes >= replica::VALUE_BYTES_MIN, "--bytes must be at least {}", replica::VALUE_BYTES_MIN);
@@ -244,71 +240,6 @@ fn median(mut figures: Vec<f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// A process of the bench; dropping it kills the process.
-struct Spawned {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<String>,
-    name: String,
-}
-
-impl Drop for Spawned {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Spawned {
-    fn start(name: String, spec: &Spec) -> Result<Spawned> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(["bench", "paxos-process", &serde_json::to_string(spec)?])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take();
-        let stdout =
-            BufReader::new(child.stdout.take().context("a process that the bench starts has no pipes")?);
-        let (tell, lines) = unbounded();
-        // The thread reads the output to its end, also after the process was killed.
-        thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                if tell.send(line).is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Spawned { child, stdin, lines, name })
-    }
-
-    fn tell(&mut self, word: &str) -> Result<()> {
-        let stdin = self.stdin.as_mut().context("the input of a process of the bench is closed")?;
-        writeln!(stdin, "{word}")?;
-        Ok(stdin.flush()?)
-    }
-
-    fn line(&self) -> Result<String> {
-        match self.lines.recv_timeout(PATIENCE) {
-            Ok(line) => Ok(line),
-            Err(RecvTimeoutError::Timeout) => bail!("the process {} of the bench prints nothing", self.name),
-            Err(RecvTimeoutError::Disconnected) => {
-                bail!("the process {} of the bench ended early; its own error is printed above", self.name)
-            }
-        }
-    }
-
-    /// Returns the router's report. Passes earlier acknowledgements to `acknowledged`.
-    fn report(&mut self, mut acknowledged: impl FnMut(u64)) -> Result<(Report, RouterWork)> {
-        self.tell("report")?;
-        loop {
-            match serde_json::from_str(&self.line()?)? {
-                RouterLine::Acknowledged(number) => acknowledged(number),
-                RouterLine::Report(report, work) => return Ok((*report, work)),
-            }
-        }
-    }
-}
-
 /// Returns the median time of a sync while three files are synced at once, in microseconds.
 pub(super) fn sync_p50(place: &Path, seconds: f64) -> Result<f64> {
     Ok(median(bare(place, 256, REST, seconds)?.iter().map(|one| one.p50_us).collect()))
@@ -333,25 +264,6 @@ fn bare(place: &Path, bytes: usize, rest: Duration, seconds: f64) -> Result<Vec<
     }
     journals.iter_mut().try_for_each(|journal| journal.tell("go"))?;
     journals.iter().map(|journal| Ok(serde_json::from_str(&journal.line()?)?)).collect()
-}
-
-/// Returns free addresses, each for one router and its later lives.
-fn addresses() -> Result<Vec<String>> {
-    let held: Vec<TcpListener> =
-        (0..ROUTERS).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    held.iter().map(|listener| Ok(listener.local_addr()?.to_string())).collect()
-}
-
-/// Waits until `look` finds its result.
-fn wait_until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    let limit = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look()? {
-            return Ok(found);
-        }
-        ensure!(Instant::now() < limit, "this did not become true in time: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 fn one_run(args: &Args, in_flight: usize, disk: Option<&Path>) -> Result<PaxosRun> {

@@ -20,9 +20,14 @@ use quorate_table::{
 };
 use serde::Serialize;
 
-use super::tickets::{self, TABLE, Tickets};
+use super::{
+    processor::processor_seconds,
+    tickets::{self, TABLE, Tickets},
+};
+use job::{job, jobs_of, rows_of};
 use updates::{Updates, grow, update};
 
+mod job;
 mod updates;
 
 /// Measures the scan engine alone.
@@ -178,10 +183,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn job(epoch: u64, operation: Operation) -> Job {
-    Job { epoch: Epoch(epoch), ranges: vec![KeyRange::ALL], operation, held: false }
-}
-
 fn one(engine: &mut impl Engine, job: Job) -> Result<Answer> {
     match engine.apply(&[job]).pop() {
         Some(Answer::Failed(failure)) => bail!("{failure}"),
@@ -234,18 +235,6 @@ fn filters(
         }
     }
     Ok(kept)
-}
-
-fn jobs_of(epoch: u64, filters: &[(usize, Expr)], all_columns: bool) -> Vec<Job> {
-    let select = |(_, filter): &(usize, Expr)| tickets::select(filter.clone(), all_columns);
-    filters.iter().map(|filter| job(epoch, Operation::Select(select(filter)))).collect()
-}
-
-fn rows_of(answer: &Answer) -> Result<&[Row]> {
-    match answer {
-        Answer::Rows(rows) => Ok(rows),
-        other => bail!("the engine answered a read with {other:?}"),
-    }
 }
 
 /// Returns a checksum that is independent of the order of each query's rows.
@@ -377,17 +366,4 @@ fn passes(
     seconds.sort_by(f64::total_cmp);
     processor.sort_by(f64::total_cmp);
     Ok((seconds, processor))
-}
-
-/// Returns the processor time of this thread, in seconds.
-fn processor_seconds() -> f64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// Returns the result of `work`, and the seconds of this thread that it took.
-fn processor_time<T>(work: impl FnOnce() -> T) -> (T, f64) {
-    let busy = processor_seconds();
-    let result = work();
-    (result, processor_seconds() - busy)
 }

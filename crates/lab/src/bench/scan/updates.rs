@@ -15,8 +15,11 @@ use quorate_table::{
 use serde::Serialize;
 
 use super::{
-    super::tickets::{self, Tickets},
-    job, jobs_of, processor_time, rows_of,
+    super::{
+        processor::processor_time,
+        tickets::{self, Tickets},
+    },
+    job::{job, jobs_of, rows_of},
 };
 
 const HUNDREDS: usize = 21;

@@ -10,7 +10,10 @@ use serde_json::{Value, json};
 
 use super::{
     super::paxos::{self, SYNC_LEAST_US, Scratch},
-    Args, Measurement, ServiceBench, ServiceWork,
+    args::Args,
+    hosts::{REPLICAS, ServiceBench},
+    measurement::{ECHO, Measurement, WRITE_ALONE},
+    spec::ServiceWork,
 };
 
 /// Runs the bench of services on disk.
@@ -37,9 +40,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
 fn measure(args: &Args, place: Option<&Path>) -> Result<([Measurement; 2], f64)> {
     let mut stage = ServiceBench::start(args, place)?;
     let before = stage.disk_bytes()?;
-    let many = stage.measure(super::ECHO, ServiceWork::EchoWrites, 1, args.in_flight, args.together)?;
+    let many = stage.measure(ECHO, ServiceWork::EchoWrites, 1, args.in_flight, args.together)?;
     let written = (stage.disk_bytes()? - before) as f64 / stage.written[0].max(1) as f64;
-    let alone = stage.measure(super::WRITE_ALONE, ServiceWork::EchoWrites, 1, 1, 1)?;
+    let alone = stage.measure(WRITE_ALONE, ServiceWork::EchoWrites, 1, 1, 1)?;
     stage.compare()?;
     Ok(([many, alone], written))
 }
@@ -98,7 +101,7 @@ impl DiskMeasurement {
             "disk_write_p99_us": self.disk[1].calls.p99_us,
             "memory_writes_per_second": self.memory[0].rate().round(), "memory_write_p50_us": self.memory[1].calls.p50_us,
             "bare_bytes_per_second": self.bare_per_second.round(), "disk_bytes_per_write": self.written.round(),
-            "replicas": super::REPLICAS, "bytes": args.bytes, "in_flight": args.in_flight, "together": args.together,
+            "replicas": REPLICAS, "bytes": args.bytes, "in_flight": args.in_flight, "together": args.together,
             "seconds": args.seconds, "verdict": verdict, "holds": holds,
         })
     }

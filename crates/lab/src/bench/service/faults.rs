@@ -11,7 +11,13 @@ use anyhow::{Context as _, Result};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::{Args, REPLICAS, ServiceBench, ServiceWork, median, process::Calls};
+use super::{
+    args::Args,
+    hosts::{REPLICAS, ServiceBench},
+    measurement::median,
+    report::Calls,
+    spec::ServiceWork,
+};
 
 /// The fault of the leaders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

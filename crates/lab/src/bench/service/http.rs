@@ -14,7 +14,10 @@ use tokio::{
     task::LocalSet,
 };
 
-use super::process::{Calls, ClientSpec, WARM_UP, read_line, say};
+use super::{
+    report::{Calls, read_line, say},
+    spec::{ClientSpec, WARM_UP},
+};
 
 pub(super) const NAME: &str = "key-value";
 

@@ -2,7 +2,6 @@
 
 use std::{
     future::poll_fn,
-    io::{BufRead, Write},
     path::PathBuf,
     pin::Pin,
     sync::{
@@ -20,137 +19,13 @@ use quorate::{
     Node, Wait,
     service::{Begin, Stub, ready::KeyValue},
 };
-use serde::{Deserialize, Serialize};
 
 use super::{
     http,
+    report::{Calls, HostReport, read_line, say},
     services::{Accounts, Echo, Measured, Store, StoreRequest},
+    spec::{ClientSpec, Mode, ServiceWork, Spec, Transact, WARM_UP},
 };
-
-/// The part of a process of the bench.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) enum Spec {
-    /// A host with a replica of each service.
-    Host {
-        domain: String,
-        /// The wanted number of replicas.
-        replicas: u8,
-        /// Whether a write is executed only when the one before is chosen (003 §VI.A.2).
-        one_at_a_time: bool,
-        /// The addresses of other hosts; the first host has none, and founds the services.
-        seeds: Vec<String>,
-        /// The directory on disk, if the host has one.
-        directory: Option<PathBuf>,
-        /// Whether the host has an HTTP door, and a service for it.
-        http: bool,
-    },
-    Client(ClientSpec),
-}
-
-/// The calls of a client.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct ClientSpec {
-    pub(super) domain: String,
-    /// The addresses of the hosts, or of their HTTP doors.
-    pub(super) hosts: Vec<String>,
-    pub(super) work: ServiceWork,
-    /// The number of the client's first call.
-    pub(super) first: u64,
-    pub(super) bytes: usize,
-    pub(super) in_flight: usize,
-    /// Number of calls that are sent and awaited together.
-    pub(super) together: usize,
-    pub(super) seconds: f64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum ServiceWork {
-    EchoWrites,
-    /// Writes to the echo service until the bench ends them: without a limit, or after the first second at
-    /// half the rate.
-    EchoWritesOn {
-        at_half: bool,
-    },
-    /// Writes over HTTP.
-    HttpWrites,
-    StoreWrites,
-    StoreReads,
-    Transactions(Transact),
-}
-
-/// The transactions of a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct Transact {
-    pub(super) requests: usize,
-    /// Number of requests that write, unless all do.
-    pub(super) writes: usize,
-    pub(super) mode: Mode,
-}
-
-/// The coordination of transactions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) enum Mode {
-    /// Only the commit is agreed on.
-    Optimised,
-    /// Each request by itself, and the commit as one more write.
-    ReadWrite,
-    /// The same, with all requests as writes.
-    WriteOnly,
-}
-
-impl Transact {
-    /// Returns the requests of transaction `number`; without T-Paxos the last one stands for the commit.
-    fn asks(self, number: u64, bytes: usize) -> Vec<StoreRequest> {
-        let Transact { requests, writes, mode } = self;
-        let total = requests + usize::from(mode != Mode::Optimised);
-        let reads = if mode == Mode::WriteOnly { 0 } else { requests - writes };
-        // Each transaction has its own keys.
-        let key = |place: usize| number.wrapping_mul(8).wrapping_add(place as u64);
-        let ask = |place| match place < reads {
-            true => Accounts::look(key(place)),
-            false => Accounts::write(key(place), bytes),
-        };
-        (0..total).map(ask).collect()
-    }
-
-    /// Returns the number of changes that a transaction makes.
-    pub(super) fn changes(self) -> u64 {
-        let Transact { requests, writes, mode } = self;
-        (match mode {
-            Mode::Optimised => writes,
-            Mode::ReadWrite => writes + 1,
-            Mode::WriteOnly => requests + 1,
-        }) as u64
-    }
-}
-
-/// The measurements of a client, at its end.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub(super) struct Calls {
-    /// Number of calls answered in the measured time.
-    pub(super) measured: u64,
-    pub(super) seconds: f64,
-    /// Time from a call to its answer; of calls made together, to the last answer.
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
-    /// Number of all answered calls.
-    pub(super) answered: u64,
-}
-
-/// A host's report about itself.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-pub(super) struct HostReport {
-    /// The reason for which a replica of this process ended last, if one did.
-    pub(super) ended: Option<String>,
-    pub(super) serving: bool,
-    /// Whether the host leads the echo service.
-    pub(super) leads: bool,
-    pub(super) replicas: usize,
-    /// The count and the print of the changes of each service.
-    pub(super) applied: [(u64, u64); 3],
-}
-
-pub(super) const WARM_UP: Duration = Duration::from_secs(1);
 
 pub(super) fn run(spec: Spec) -> Result<()> {
     match spec {
@@ -167,19 +42,6 @@ pub(super) fn run(spec: Spec) -> Result<()> {
             }
         },
     }
-}
-
-pub(super) fn say(line: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
-}
-
-/// Returns the next line of the bench; `None` once the bench has ended.
-pub(super) fn read_line() -> Result<Option<String>> {
-    let mut word = String::new();
-    let read = std::io::stdin().lock().read_line(&mut word)?;
-    Ok((read > 0).then(|| word.trim().to_owned()))
 }
 
 fn host(
@@ -415,6 +277,22 @@ impl<S: Measured> Load<S> {
             }
         }
         Ok(())
+    }
+}
+
+impl Transact {
+    /// Returns the requests of transaction `number`; without T-Paxos the last one stands for the commit.
+    fn asks(self, number: u64, bytes: usize) -> Vec<StoreRequest> {
+        let Transact { requests, writes, mode } = self;
+        let total = requests + usize::from(mode != Mode::Optimised);
+        let reads = if mode == Mode::WriteOnly { 0 } else { requests - writes };
+        // Each transaction has its own keys.
+        let key = |place: usize| number.wrapping_mul(8).wrapping_add(place as u64);
+        let ask = |place| match place < reads {
+            true => Accounts::look(key(place)),
+            false => Accounts::write(key(place), bytes),
+        };
+        (0..total).map(ask).collect()
     }
 }
 

@@ -6,7 +6,13 @@
 
 use anyhow::Result;
 
-use super::{Args, Measurement, REPLICAS, ServiceBench, ServiceWork, transactions};
+use super::{
+    args::Args,
+    hosts::{REPLICAS, ServiceBench},
+    measurement::Measurement,
+    spec::ServiceWork,
+    transactions,
+};
 
 /// The rate of calls or transactions with this number of clients.
 pub(crate) struct Point {

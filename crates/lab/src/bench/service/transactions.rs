@@ -12,8 +12,10 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::{
-    Args, Measurement, ServiceBench, ServiceWork,
-    process::{Mode, Transact},
+    args::Args,
+    hosts::ServiceBench,
+    measurement::Measurement,
+    spec::{Mode, ServiceWork, Transact},
 };
 
 /// Numbers of concurrent clients, as in figure VI.8.

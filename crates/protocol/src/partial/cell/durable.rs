@@ -8,8 +8,8 @@ use crate::{
     partial::{
         cell::Settings,
         horizon::Horizons,
+        id::CellNumber,
         journal::{Began, Journal, Past},
-        layout::CellNumber,
         message::{Answer, Demand, Message, Request, Round},
         routing::Roster,
     },

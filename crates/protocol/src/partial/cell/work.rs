@@ -5,15 +5,17 @@ use super::{
     durable::{Wait, shows_nothing},
 };
 use crate::{
+    id::ProcessId,
     partial::{
-        coordinator::{Action, Coordinator, CoordinatorContext, Operation},
+        coordinator::{Coordinator, CoordinatorContext},
+        id::{CellNumber, Site},
         journal::Journal,
-        layout::{CellNumber, ReadRepair},
+        layout::ReadRepair,
         level::Level,
         message::{Answer, Demand, Message, Refusal, Request, Round},
-        operation::Outcome,
-        ring::{Site, Token},
+        operation::{Action, Operation, Outcome},
         scan::{ScanContext, Scans},
+        token::Token,
     },
     seam::{Context, Destination, Sink},
     time::Time,
@@ -71,6 +73,56 @@ impl Cell {
         }
         for (id, outcome) in ended {
             out.emit(Event::Scanned { id, outcome });
+        }
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: ProcessId,
+        message: Message,
+        out: &mut dyn Sink<Cell>,
+    ) {
+        let Some(number) = self.numbers.get(&from).copied() else {
+            self.strays += 1;
+            // The sender may be a cell of a later layout that this cell does not have yet. It asks again
+            // later.
+            if let Message::Request(Request { round, .. }) = message {
+                let answer = Answer::Refused(Refusal::Layout);
+                out.send(Destination::One(from), Message::Answer { round, answer }, None);
+            }
+            return;
+        };
+        self.detector.heard(from, cx.now);
+        match message {
+            Message::Alive => {}
+            Message::HorizonReport(word) => self.horizons.hear(number, word),
+            Message::Request(request) => {
+                let (answer, wait) = self.serve(request, number, cx.now, out);
+                match wait {
+                    Wait::Nothing => out.send(Destination::One(from), answer, None),
+                    Wait::Aside => out.send_aside(Destination::One(from), answer),
+                    Wait::Record(ticket) => out.send(Destination::One(from), answer, Some(ticket)),
+                }
+            }
+            Message::Answer { round, answer } => {
+                let Some(answer) = self.take_copy((number, round), answer, cx.now, out) else { return };
+                let mut answer = Some(answer);
+                self.compare(cx, out, |repair, _, grounds| {
+                    let given = answer.take().expect("it is there");
+                    repair.answer(number, round, given, grounds).unwrap_or_else(|given| {
+                        answer = Some(given);
+                        None
+                    })
+                });
+                let Some(answer) = answer else { return };
+                if self.scans.has(round) {
+                    return self.scan(cx.now, out, |scans, _, context| {
+                        scans.answer(number, round, answer, context);
+                    });
+                }
+                self.coordinate(cx, out, |coordinator, turn| coordinator.answer(number, round, answer, turn));
+            }
         }
     }
 

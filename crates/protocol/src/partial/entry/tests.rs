@@ -1,6 +1,6 @@
 //! Entries: merging has one outcome, and their byte form is pinned.
 
-use super::*;
+use super::{super::id::CellNumber, *};
 
 fn stamp(time: u64) -> Stamp {
     Stamp { time, cell: CellNumber(1) }

@@ -118,12 +118,12 @@ use thiserror::Error;
 
 pub(super) use self::{past::Past, writing::Journal};
 use super::{
-    clock::Stamp,
-    entry::{Entry, put_stamp, take_stamp},
+    entry::Entry,
     horizon::Horizon,
-    layout::MapId,
+    id::MapId,
     message::{put_count, take_flag},
     routing::Roster,
+    stamp::{Stamp, put_stamp, take_stamp},
 };
 use crate::{
     ecast::Position,

@@ -7,12 +7,11 @@ use bytes::Bytes;
 use super::{Began, Record};
 use crate::{
     partial::{
-        cell::Cell,
-        layout::MapId,
+        id::MapId,
         message::{Answer, Round},
         replica::{EntryRun, Replica},
     },
-    seam::{Sink, Ticket},
+    seam::{Protocol, Sink, Ticket},
 };
 
 /// The write side of a cell's journal: the records that are durable, and the answers that wait for other
@@ -79,7 +78,11 @@ impl Journal {
     }
 
     /// Writes a record.
-    pub(in crate::partial) fn write(&mut self, record: Record, out: &mut dyn Sink<Cell>) {
+    pub(in crate::partial) fn write<P: Protocol<Record = Record>>(
+        &mut self,
+        record: Record,
+        out: &mut dyn Sink<P>,
+    ) {
         self.bytes += record.bytes();
         let at = match &record {
             Record::Merged { map, key, .. } => Some((*map, key.clone())),
@@ -122,7 +125,11 @@ impl Journal {
 
     /// Reserves further stamps once half of the reserve is used. `issued` is the time of the last issued
     /// stamp.
-    pub(in crate::partial) fn reserve(&mut self, issued: u64, out: &mut dyn Sink<Cell>) {
+    pub(in crate::partial) fn reserve<P: Protocol<Record = Record>>(
+        &mut self,
+        issued: u64,
+        out: &mut dyn Sink<P>,
+    ) {
         if issued > 0 && issued.saturating_add(self.ahead / 2) > self.reserved() {
             let through = issued.saturating_add(self.ahead);
             self.write(Record::Reserved(through), out);
@@ -167,7 +174,11 @@ impl Journal {
     }
 
     /// Begins a checkpoint with its first record.
-    pub(in crate::partial) fn begin(&mut self, began: Began, out: &mut dyn Sink<Cell>) {
+    pub(in crate::partial) fn begin<P: Protocol<Record = Record>>(
+        &mut self,
+        began: Began,
+        out: &mut dyn Sink<P>,
+    ) {
         self.last = out.persist(Record::Began(Box::new(began)));
         self.bytes = 0;
         let next = Some((MapId(0), None));
@@ -176,7 +187,11 @@ impl Journal {
 
     /// Writes the next piece of a checkpoint once the previous piece is durable. When the whole checkpoint is
     /// durable, lets the disk drop the records before it.
-    pub(in crate::partial) fn proceed(&mut self, replica: &Replica, out: &mut dyn Sink<Cell>) {
+    pub(in crate::partial) fn proceed<P: Protocol<Record = Record>>(
+        &mut self,
+        replica: &Replica,
+        out: &mut dyn Sink<P>,
+    ) {
         let durable = self.durable;
         let Some(checkpoint) = self.checkpoint.as_mut().filter(|it| it.written <= durable) else { return };
         let Some((from, behind)) = checkpoint.next.take() else {

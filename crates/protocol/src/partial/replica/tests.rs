@@ -6,10 +6,10 @@ use super::{
     super::{
         counter::Tally,
         entry::Value,
+        id::{CellNumber, Site},
         journal::Past,
-        layout::{CellNumber, Copies, LayoutOrder, Map, ReadRepair, Strategy, tests::layout},
+        layout::{Copies, LayoutOrder, Map, ReadRepair, Strategy, tests::layout},
         message::Round,
-        ring::Site,
         routing::{Change, Roster},
     },
     *,

@@ -1,9 +1,11 @@
 //! The roles of machines in the two domains.
 
-use quorate_node::{Channel, EndpointId};
+use quorate_node::{Channel, EndpointId, Node};
 use quorate_protocol::{DomainId, Peer};
 
-use super::World;
+use crate::system::ecast::process::Process;
+
+pub(super) type World = quorate_world::World<Node<Process>>;
 
 /// Returns the domain that a machine routes.
 pub(super) fn routed(machine: usize) -> usize {

@@ -1,19 +1,18 @@
 //! A process: a router or a member, and the adapter that tampers with it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::BytesMut;
 use quorate_protocol::{
-    Context, Destination, Generation, Input, Lift, Peer, Policy, ProcessId, Protocol, Sink, Time,
+    Context, Destination, Input, Lift, Policy, Protocol, Sink, Time,
     ecast::{
-        Class, Fence, Member, MemberCommand, MemberEvent, MemberSettings, Message, Ordered, Position, Router,
-        RouterCommand, RouterEvent, RouterSettings, Routing,
+        Class, Member, MemberCommand, MemberEvent, Message, Ordered, Position, Router, RouterCommand,
+        RouterEvent, Routing,
     },
-    paxos::{self, Paxos},
+    paxos,
     wire::{decode_body, encode_body},
 };
 
-use super::{EcastWorkload, Stage, Timer, World};
 use crate::{
     check::order::submissions,
     mutation::Tamper,
@@ -50,62 +49,6 @@ pub(crate) enum ProcessEvent {
     Member(MemberEvent),
     /// The member sent its next submission, whose hash this is.
     Submitted(u64),
-}
-
-impl EcastWorkload {
-    /// Creates the process of a new life of `machine`.
-    pub(super) fn process(
-        &mut self,
-        stage: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-    ) -> Process {
-        if self.members.contains(&machine) {
-            let settings = MemberSettings { executes: true, ..MemberSettings::default() };
-            // The first submission makes it a member; it gets the request as soon as it runs.
-            stage.after(world, Duration::ZERO, Timer::Join(machine));
-            let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
-            return Process::new(kind, stage.mutation.map(Tamper::new));
-        }
-        let (paxos, generation) = self.router_log(stage, world, machine, id);
-        let settings = RouterSettings { generation, ..self.router_settings.clone() };
-        let router = Router::new(paxos, Floor::default(), settings);
-        Process::new(Kind::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
-    }
-
-    /// Returns the log of the router that starts on `machine`, from its disk if there is one, and its
-    /// generation.
-    fn router_log(
-        &mut self,
-        stage: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-    ) -> (Paxos, Generation) {
-        let settings = self.router_settings.paxos.clone();
-        let me = Peer { id, address: World::address(machine) };
-        let records = world.records(machine);
-        let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
-        if let Some(paxos) = recovered.expect("the durable records follow from each other") {
-            world.count("recovered from disk");
-            return (paxos, generation(world, machine));
-        }
-        if self.founder == Some(machine) && !stage.routers.begun() {
-            // No process has heard of the domain yet.
-            stage.routers.found_again();
-        }
-        if !stage.routers.founded() {
-            self.founder = Some(machine);
-        }
-        // A router finds out the generation of the others before it joins them.
-        let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
-            Kind::Router(router, _) => Some(router.generation()),
-            Kind::Member(..) => None,
-        });
-        let generation = known.max().unwrap_or_default();
-        (stage.routers.start(world, machine, id, settings), generation)
-    }
 }
 
 impl Process {
@@ -248,19 +191,4 @@ fn follow(floor: &mut Option<Floor>, event: &MemberEvent) {
             *floor = changed;
         }
     }
-}
-
-/// Returns the fence that the process on `machine` shows to others, also after its end.
-pub(crate) fn fence(world: &World, machine: usize) -> Option<Fence> {
-    Fence::of_pass(&world.pass(machine)?)
-}
-
-/// Returns the generation of the domain to which the process on `machine` belongs.
-pub(crate) fn generation(world: &World, machine: usize) -> Generation {
-    fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
-}
-
-/// Returns the kind of the process that runs on `machine`.
-pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
-    world.process(machine).map(|process| &process.kind)
 }

@@ -1,19 +1,28 @@
-//! The users behind the members, and the facts known about the members.
+//! The users behind the members, the facts known about the members, and the start of processes.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use quorate_protocol::{Time, ecast::RouterSettings};
+use quorate_protocol::{
+    Generation, Peer, ProcessId, Time,
+    ecast::{Member, MemberSettings, Position, Router, RouterSettings},
+    paxos::Paxos,
+};
 
-use super::{Settings, Stage, Timer, World, operator::Operator};
+use super::{
+    Settings,
+    operator::Operator,
+    process::{Kind, Process},
+    world::{Stage, Timer, World, generation, kind},
+};
 use crate::{
     check::{
         CreditCheck, SubmissionsCheck,
         order::{Generations, Order},
     },
-    mutation::Mutation,
+    mutation::{Mutation, Tamper},
     system::{
         ResendCounters,
-        rooms::{RoomsTwin, Say},
+        rooms::{Floor, RoomsTwin, Say},
     },
 };
 
@@ -84,5 +93,59 @@ impl EcastWorkload {
             pace: stage.safety().mul_f64(21.0 / settings.words as f64),
             settings,
         }
+    }
+
+    /// Creates the process of a new life of `machine`.
+    pub(super) fn process(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> Process {
+        if self.members.contains(&machine) {
+            let settings = MemberSettings { executes: true, ..MemberSettings::default() };
+            // The first submission makes it a member; it gets the request as soon as it runs.
+            stage.after(world, Duration::ZERO, Timer::Join(machine));
+            let kind = Kind::Member(Box::new(Member::new(id, settings)), None);
+            return Process::new(kind, stage.mutation.map(Tamper::new));
+        }
+        let (paxos, generation) = self.router_log(stage, world, machine, id);
+        let settings = RouterSettings { generation, ..self.router_settings.clone() };
+        let router = Router::new(paxos, Floor::default(), settings);
+        Process::new(Kind::Router(Box::new(router), Position(0)), stage.mutation.map(Tamper::new))
+    }
+
+    /// Returns the log of the router that starts on `machine`, from its disk if there is one, and its
+    /// generation.
+    fn router_log(
+        &mut self,
+        stage: &mut Stage,
+        world: &mut World,
+        machine: usize,
+        id: ProcessId,
+    ) -> (Paxos, Generation) {
+        let settings = self.router_settings.paxos.clone();
+        let me = Peer { id, address: World::address(machine) };
+        let records = world.records(machine);
+        let recovered = Paxos::recover(me, settings.clone(), records, world.clock(machine));
+        if let Some(paxos) = recovered.expect("the durable records follow from each other") {
+            world.count("recovered from disk");
+            return (paxos, generation(world, machine));
+        }
+        if self.founder == Some(machine) && !stage.routers.begun() {
+            // No process has heard of the domain yet.
+            stage.routers.found_again();
+        }
+        if !stage.routers.founded() {
+            self.founder = Some(machine);
+        }
+        // A router finds out the generation of the others before it joins them.
+        let known = (0..world.machines()).filter_map(|machine| match kind(world, machine)? {
+            Kind::Router(router, _) => Some(router.generation()),
+            Kind::Member(..) => None,
+        });
+        let generation = known.max().unwrap_or_default();
+        (stage.routers.start(world, machine, id, settings), generation)
     }
 }

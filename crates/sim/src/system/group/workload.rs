@@ -16,8 +16,10 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    EXODUS, Kind, ProcessCommand, ProcessEvent, Settings, Stage, Timer, World, kind,
+    Settings,
+    process::{Kind, ProcessCommand, ProcessEvent},
     status::{GroupStatus, PendingRequest},
+    world::{Stage, Timer, World, kind},
 };
 use crate::{
     check::views::{GroupMessage, ViewCheck},
@@ -543,3 +545,6 @@ impl GroupWorkload {
         Ok(())
     }
 }
+
+/// Interval at which all members leave a group, or die.
+pub(super) const EXODUS: Duration = Duration::from_millis(1_900);

@@ -10,23 +10,16 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, Process, Role, Stage, World,
+    MapsWorkload, Process, Stage, World,
     keys::{key_of, part_of},
     settings::{LOOSE, MAPS, MapKind, compares, forgets},
     tamper::Tamper,
+    world::cell,
 };
 use crate::check::quorum::owners;
 
 /// A key of a map, and the entries of its owners.
 type KeyCopies<'a> = (&'a MapKind, &'a String, Vec<(CellNumber, Entry)>);
-
-/// Returns the cell that runs on a machine.
-pub(super) fn cell(world: &World, machine: usize) -> Option<&Resident> {
-    match &world.process(machine)?.role {
-        Role::Cell(resident) => Some(resident),
-        Role::Router(_) => None,
-    }
-}
 
 impl MapsWorkload {
     /// Creates the process of a cell that starts on `machine`.

@@ -1,18 +1,16 @@
 //! Disks of routers and cells: the processes that recover from one.
 
+mod recovery;
+
 use std::collections::BTreeMap;
 
-use bytes::Bytes;
-use quorate_protocol::{
-    Generation, Peer, ProcessId, Ticket,
-    ecast::{Router, RouterSettings},
-    partial::{Record, Resident, Roster, Unrecoverable},
-    paxos::{self, Paxos},
-    wire::Wire as _,
-};
+use quorate_protocol::partial::Resident;
 
-use super::{MapsWorkload, Process, Settings, Stage, World};
-use crate::{mutation::Mutation, stage::log_goes_on};
+use super::{
+    Settings,
+    world::{Stage, World},
+};
+use crate::mutation::Mutation;
 
 /// The processes that recover.
 pub(super) struct Disks {
@@ -31,99 +29,3 @@ impl Disks {
         Disks { founder: None, recovered: BTreeMap::new() }
     }
 }
-
-impl MapsWorkload {
-    /// Whether the process continues from these records.
-    pub(super) fn recovers(
-        &mut self,
-        stage: &Stage,
-        world: &mut World,
-        (machine, id): (usize, ProcessId),
-        records: &[(Ticket, Bytes)],
-    ) -> bool {
-        let me = Peer { id, address: World::address(machine) };
-        let mut records: Vec<Bytes> = records.iter().map(|(_, record)| record.clone()).collect();
-        if !self.machines.contains(&machine) || records.is_empty() {
-            return log_goes_on(
-                world,
-                machine,
-                Paxos::recover(me, self.router_log(), records, world.clock(machine)),
-            );
-        }
-        let is = |record: &Bytes, what: fn(&Record) -> bool| {
-            Record::decode(&mut record.clone()).is_ok_and(|record| what(&record))
-        };
-        if stage.mutation == Some(Mutation::StampsReissued) {
-            records.retain(|record| !is(record, |record| matches!(record, Record::Reserved(_))));
-        }
-        let has_checkpoint = records.iter().any(|record| is(record, |record| *record == Record::Ended));
-        let settings = self.settings.cell(self.place(machine), stage.seed, stage.mutation);
-        let now = (self.operator.offset(world, machine), world.clock(machine));
-        match Resident::recover(me, settings, Generation::FIRST, records, now) {
-            Ok(recovered) => {
-                world.count(if has_checkpoint { "recovered from a checkpoint" } else { "cell recovered" });
-                self.disks.recovered.extend(recovered.map(|resident| (machine, resident)));
-                true
-            }
-            Err(why) => {
-                let is_rot = why == Unrecoverable::Missing && world.may_lack_records(machine);
-                assert!(
-                    is_rot,
-                    "the durable records of a cell follow from each other, unless rot destroyed some: \
-                     {why}"
-                );
-                world.count("lacked what had rotted");
-                false
-            }
-        }
-    }
-
-    /// Returns the cell that recovered on `machine`.
-    pub(super) fn comes_back(&mut self, machine: usize) -> Option<Resident> {
-        self.disks.recovered.remove(&machine)
-    }
-
-    fn router_log(&self) -> paxos::Settings {
-        paxos::Settings {
-            wanted: self.settings.routers,
-            log_bytes_kept: 64 << 10,
-            checkpoint_bytes: self.settings.disk.map(|_| CHECKPOINT_BYTES),
-            ..paxos::Settings::default()
-        }
-    }
-
-    /// Returns the router that starts on `machine`, from its disk if there is one.
-    pub(super) fn router(
-        &mut self,
-        stage: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-    ) -> Process {
-        let log = self.router_log();
-        let me = Peer { id, address: World::address(machine) };
-        let records = world.records(machine);
-        let recovered = Paxos::recover(me, log.clone(), records, world.clock(machine));
-        let paxos = match recovered.expect("the durable records follow from each other") {
-            Some(paxos) => {
-                world.count("recovered from disk");
-                paxos
-            }
-            None => {
-                if self.disks.founder == Some(machine) && !stage.routers.begun() {
-                    // No process has heard of the domain yet.
-                    stage.routers.found_again();
-                }
-                if !stage.routers.founded() {
-                    self.disks.founder = Some(machine);
-                }
-                stage.routers.start(world, machine, id, log.clone())
-            }
-        };
-        let settings = RouterSettings { paxos: log, ..RouterSettings::default() };
-        Process::router(Router::new(paxos, Roster::default(), settings))
-    }
-}
-
-/// Bytes written after which a router writes its whole state.
-const CHECKPOINT_BYTES: usize = 16 << 10;

@@ -10,12 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use quorate_protocol::{
     CommandId,
-    partial::{Change, Entry, Level, MapId, Scan, Scanned, Token, Value, resident::Command},
+    partial::{Change, Entry, Level, Scan, Scanned, Token, Value, resident::Command},
 };
 use quorate_world::Violation;
 
 use super::{
     MapsWorkload, ProcessCommand, Stage, World,
+    request_log::Scanning,
     settings::{EXTRA, MAPS, MapKind},
 };
 use crate::check::quorum::{OperationKind, number};
@@ -31,16 +32,6 @@ const NUMBER: char = ':';
 
 /// The lifetime of a value that expires.
 pub(super) const LIFE: Duration = Duration::from_millis(300);
-
-/// A scan that has not ended.
-#[derive(Debug)]
-pub(super) struct Scanning {
-    pub(super) machine: usize,
-    map: MapId,
-    kind: &'static MapKind,
-    behind: Option<Token>,
-    at: i64,
-}
 
 /// Returns the key of a name, and the field.
 pub(super) fn key_of(name: &str) -> (String, Option<Bytes>) {

@@ -4,14 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use quorate_protocol::{
-    Context, Destination, ProcessId, Sink,
+    Context, Destination, ProcessId, Protocol, Sink,
     partial::{
         self, Answer, CellNumber, Demand, Digest, Entry, Horizon, HorizonReport, MapId, Request, Resident,
         Round, Stamp, Tally, resident::Message,
     },
 };
 
-use super::process::Process;
 use crate::mutation::Mutation;
 
 /// In seeds with small limits, an entry with more fields than this is above the limit of a client.
@@ -41,12 +40,12 @@ impl Tamper {
     }
 
     /// Returns the messages that a cell receives instead of `message`.
-    pub(super) fn received(
+    pub(super) fn received<P: Protocol<Message = Message>>(
         &mut self,
         cx: &mut Context<'_>,
         (from, message): (ProcessId, Message),
         resident: &Resident,
-        out: &mut dyn Sink<Process>,
+        out: &mut dyn Sink<P>,
     ) -> Vec<(ProcessId, Message)> {
         match (self.mutation, message) {
             (Mutation::ReplicaCountedTwice, Message::Cell(partial::Message::Answer { round, answer })) => {

@@ -1,10 +1,6 @@
 //! The requests of users to cells, and the answers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_protocol::{
@@ -17,53 +13,11 @@ use quorate_protocol::{
 use quorate_world::Violation;
 
 use super::{
-    MapsWorkload, ProcessCommand, Stage, Timer, World,
-    cells::cell,
-    counters,
-    keys::{self, Scanning},
+    MapsWorkload, ProcessCommand, Stage, Timer, World, counters, keys,
     settings::{LOOSE, MAPS, MapKind},
+    world::cell,
 };
 use crate::check::quorum::{OperationKind, PendingOperation, number};
-
-/// The operations that have not ended.
-#[derive(Debug, Default)]
-pub(super) struct RequestLog {
-    pub(super) asked: u64,
-    numbers: u64,
-    under_way: BTreeMap<u64, (usize, Level, Option<Level>, PendingOperation)>,
-    scans: BTreeMap<u64, Scanning>,
-    pub(super) busy: BTreeSet<u64>,
-}
-
-impl RequestLog {
-    pub(super) fn is_quiet(&self) -> bool {
-        self.under_way.is_empty() && self.scans.is_empty()
-    }
-
-    /// Returns a number for a scan that begins.
-    pub(super) fn scanning(&mut self, scan: Scanning) -> u64 {
-        self.numbers += 1;
-        self.scans.insert(self.numbers, scan);
-        self.numbers
-    }
-
-    /// Removes a scan that ended.
-    pub(super) fn scanned(&mut self, id: u64) -> Option<Scanning> {
-        self.scans.remove(&id)
-    }
-
-    /// Returns the names that are being written.
-    pub(super) fn writing(&self) -> BTreeSet<String> {
-        let writes = self.under_way.values().filter(|(.., asked)| asked.deed != OperationKind::Read);
-        writes.map(|(.., asked)| asked.key.clone()).collect()
-    }
-}
-
-impl fmt::Display for RequestLog {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} operations were begun, {} have not ended", self.asked, self.under_way.len())
-    }
-}
 
 impl MapsWorkload {
     /// Makes users ask, one after another, until all operations have begun.

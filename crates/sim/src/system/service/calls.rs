@@ -1,79 +1,17 @@
 //! The calls of clients, and the answers.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
-};
+use std::{collections::VecDeque, time::Duration};
 
-use quorate_protocol::{
-    CommandId,
-    service::{Abort, ClientCommand, ClientEvent, Fate},
-};
+use quorate_protocol::service::{Abort, ClientCommand, ClientEvent, Fate};
 use quorate_world::Violation;
 
 use super::{
     ServiceWorkload, Stage, World,
     process::ProcessCommand,
+    request_log::{OpenTransaction, RequestLog},
     store::{Request, Written, opened, sealed},
 };
 use crate::check::service::{ClientTransaction, PendingCall};
-
-/// The calls that have no answer.
-#[derive(Debug, Default)]
-pub(super) struct RequestLog {
-    pub(super) made: u64,
-    commands: u64,
-    under_way: BTreeMap<CommandId, (usize, PendingCall)>,
-    /// The calls among them that have a key.
-    keyed: BTreeSet<u64>,
-    /// Calls with keys and an unknown outcome, which another client repeats.
-    orphans: Vec<PendingCall>,
-    /// Calls whose outcome was unknown once.
-    maybe: BTreeSet<u64>,
-    /// Open transactions, by the open command of each.
-    open_transactions: BTreeMap<CommandId, OpenTransaction>,
-    transactions: u64,
-}
-
-/// A transaction of a client.
-#[derive(Debug)]
-struct OpenTransaction {
-    machine: usize,
-    transaction: u64,
-    deal: ClientTransaction,
-    /// The open request; `None` at the commit.
-    now: Option<Request>,
-    /// The later requests.
-    later: VecDeque<Request>,
-    /// Whether the client abandons the transaction at the end.
-    abandons: bool,
-}
-
-impl RequestLog {
-    pub(super) fn under_way(&self) -> usize {
-        self.under_way.len() + self.open_transactions.len() + self.orphans.len()
-    }
-
-    fn of(&self, machine: usize) -> usize {
-        self.under_way.values().filter(|(at, _)| *at == machine).count()
-            + self
-                .open_transactions
-                .values()
-                .filter(|open_transaction| open_transaction.machine == machine)
-                .count()
-    }
-
-    fn command(&mut self) -> CommandId {
-        self.commands += 1;
-        CommandId(self.commands)
-    }
-
-    fn begin(&mut self, machine: usize, asked: PendingCall) -> CommandId {
-        let command = self.command();
-        self.under_way.insert(command, (machine, asked));
-        command
-    }
-}
 
 impl ServiceWorkload {
     /// Lets some client repeat the calls whose outcome is unknown to others.

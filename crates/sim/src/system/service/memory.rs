@@ -5,7 +5,8 @@ use quorate_world::Violation;
 
 use super::{
     ServiceWorkload, Stage, World,
-    process::{HostedReplica, STATES_APART, digest, hosted},
+    process::{HostedReplica, STATES_APART, digest},
+    world::hosted,
 };
 
 impl ServiceWorkload {

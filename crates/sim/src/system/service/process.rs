@@ -7,7 +7,7 @@ use quorate_protocol::{
     service::{self, Client, ClientCommand, ClientEvent, Event, Message, Replica, SessionId},
 };
 
-use super::{GROUP, ServiceWorkload, Stage, World, store::Host, tamper::Tamper, watch::Watch};
+use super::{store::Host, tamper::Tamper, watch::Watch};
 
 /// A process.
 pub(crate) enum ServiceProcess {
@@ -55,53 +55,6 @@ pub(crate) enum ProcessEvent {
     Expired(SessionId, u64),
     /// A client reported something that it cannot know.
     Unfounded(String),
-}
-
-impl ServiceWorkload {
-    /// Returns the replica that starts on `machine`, from its disk if there is one.
-    pub(super) fn replica(
-        &mut self,
-        stage: &mut Stage,
-        world: &mut World,
-        machine: usize,
-        id: ProcessId,
-    ) -> Replica {
-        let me = Peer { id, address: World::address(machine) };
-        let (settings, now) = (self.service.clone(), world.clock(machine));
-        let recovered = Replica::recover(GROUP, me.clone(), settings.clone(), world.records(machine), now);
-        if let Some(replica) = recovered.expect("the durable records follow from each other") {
-            world.count("recovered from disk");
-            return replica;
-        }
-        if self.founder == Some(machine) && !stage.routers.begun() {
-            // No process has heard of the set yet.
-            stage.routers.found_again();
-        }
-        if stage.routers.founds() {
-            self.founder = Some(machine);
-            Replica::found(GROUP, me, settings, now)
-        } else {
-            Replica::join(GROUP, me, stage.routers.living(world), settings, now)
-        }
-    }
-}
-
-/// Gives clients, and replicas that know no leader, the addresses of replicas, as real processes look for
-/// them.
-pub(super) fn look_for_replicas(stage: &Stage, world: &mut World) {
-    for machine in 0..world.machines() {
-        let mut others = stage.routers.living(world);
-        others.retain(|peer| Some(peer.id) != world.id(machine));
-        match world.process(machine) {
-            Some(ServiceProcess::Client(_)) => {
-                world.command(machine, ProcessCommand::Client(ClientCommand::Seeds(others)))
-            }
-            Some(ServiceProcess::Replica(it)) if it.replica.log().leader().is_none() => {
-                world.command(machine, ProcessCommand::Replica(service::Command::Seeds(others)));
-            }
-            _ => {}
-        }
-    }
 }
 
 impl ServiceProcess {
@@ -276,24 +229,6 @@ impl ServiceClient {
 /// Returns a digest that is equal for replicas which have executed the same.
 pub(super) fn digest(replica: &Replica, host: &Host) -> u64 {
     host.store.digest() ^ replica.remembered() as u64
-}
-
-pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
-    match world.process(machine)? {
-        ServiceProcess::Replica(hosted) => Some(hosted),
-        ServiceProcess::Client(_) => None,
-    }
-}
-
-/// Returns the state of each process, for a run that does not end.
-pub(super) fn states(world: &World) -> String {
-    let state = |machine| match world.process(machine) {
-        Some(ServiceProcess::Replica(it)) => format!("replica {machine}: {:?}", it.replica.status()),
-        Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),
-        None => format!("machine {machine} is down"),
-    };
-    let states: Vec<String> = (0..world.machines()).map(state).collect();
-    states.join("; ")
 }
 
 /// The number of instances between two comparisons of states.

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use quorate_protocol::{
     paxos,
-    service::{self, ClientSettings, Pipelining},
+    service::{self, ClientSettings, GroupId, Pipelining},
 };
 use quorate_world::DiskSettings;
 use serde::{Deserialize, Serialize};
 
 use super::store::{Manner, Pace};
 use crate::mutation::Mutation;
+
+pub(crate) const GROUP: GroupId = GroupId(7);
 
 /// The scenarios of this system.
 pub(super) const SCENARIOS: &[(&str, &str)] = &[

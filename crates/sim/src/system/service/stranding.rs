@@ -9,14 +9,7 @@ use std::time::Duration;
 
 use quorate_world::Crash;
 
-use super::{ServiceWorkload, Stage, Timer, World, hosted};
-
-/// The next step, with the machines of the leader and of the client.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Stranding {
-    Begins,
-    ClientTurns { leader: usize, client: usize },
-}
+use super::{ServiceWorkload, Stage, Timer, World, hosted, world::Stranding};
 
 impl ServiceWorkload {
     pub(super) fn strand(&mut self, stage: &mut Stage, world: &mut World, stranding: Stranding) {

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use quorate_protocol::{
-    Destination, ProcessId, Sink,
+    Destination, ProcessId, Protocol, Sink,
     paxos::{self, Ballot, Value},
     service::{Batch, Body, Call, Command, Executed, Instance, Kind, Message, Outcome, Replica, SessionId},
     wire::Wire,
 };
 
 use super::{
-    GROUP,
-    process::ServiceProcess,
+    settings::GROUP,
     store::{Host, Request, opened, sealed},
 };
 use crate::mutation::Mutation;
@@ -48,13 +47,13 @@ impl Tamper {
     }
 
     /// Returns the message that a replica receives instead of `message`.
-    pub(super) fn received(
+    pub(super) fn received<P: Protocol<Message = Message>>(
         &mut self,
         from: ProcessId,
         message: Message,
         replica: &Replica,
         host: &mut Host,
-        out: &mut dyn Sink<ServiceProcess>,
+        out: &mut dyn Sink<P>,
     ) -> Message {
         let Message { group, body } = message;
         match &body {
@@ -153,7 +152,12 @@ impl Tamper {
     }
 
     /// Notes that the host of a leader has executed this call.
-    pub(super) fn executed(&mut self, call: u64, command: &Command, out: &mut dyn Sink<ServiceProcess>) {
+    pub(super) fn executed<P: Protocol<Message = Message>>(
+        &mut self,
+        call: u64,
+        command: &Command,
+        out: &mut dyn Sink<P>,
+    ) {
         let (Command::Executed { result, .. }, Some((client, message))) = (command, self.asked.get(&call))
         else {
             return;
@@ -186,7 +190,12 @@ impl Tamper {
     }
 
     /// Makes a deposed replica forward its executed changes, as if another replica could propose them.
-    pub(super) fn forward(&self, host: &mut Host, replica: &Replica, out: &mut dyn Sink<ServiceProcess>) {
+    pub(super) fn forward<P: Protocol<Message = Message>>(
+        &self,
+        host: &mut Host,
+        replica: &Replica,
+        out: &mut dyn Sink<P>,
+    ) {
         let payloads: Vec<Bytes> = host.reverted.drain(..).map(|reverted| sealed(&reverted)).collect();
         if payloads.is_empty() {
             return;

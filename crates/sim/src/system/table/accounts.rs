@@ -1,5 +1,6 @@
 //! The workload, and the judgement of its answers.
 
+mod book;
 mod judge;
 mod operations;
 mod repeat;
@@ -30,7 +31,7 @@ use super::{
 use quorate_world::{Chance, Violation, World};
 
 use crate::{check::holders::Keys, mutation::Mutation};
-use request_log::RequestLog;
+use request_log::{RequestLog, RowOutcome};
 
 /// The requests of the gateways, and their outcomes.
 pub(super) struct AccountWorkload {
@@ -72,14 +73,6 @@ enum AccountPhase {
     Opening(Option<RequestId>),
     /// Normal operation.
     Open,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RowOutcome {
-    Unknown,
-    /// Acknowledged; with the time of the request.
-    Acknowledged(Time),
-    Refused,
 }
 
 #[derive(Clone, Debug)]

@@ -16,6 +16,7 @@ use super::{
     known::{ProcessFacts, known},
     replicas,
     table_process::{ask, role},
+    workload::DOWN,
 };
 
 impl TableWorkload {
@@ -110,6 +111,3 @@ fn keeps_within_bounds(settings: &Settings, status: &StorageStatus, me: ProcessI
 
 /// Maximum size of a decision without its reason, in bytes.
 const OWED_BYTES: u64 = 1 << 10;
-
-/// Time for which a process is down that died at a task.
-pub(super) const DOWN: Duration = Duration::from_millis(20);

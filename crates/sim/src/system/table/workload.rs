@@ -16,15 +16,15 @@ use quorate_tables::{Command, Process};
 use quorate_world::Crash;
 
 use super::{
-    Settings, Stage, Timer, World,
+    Settings,
     accounts::AccountWorkload,
     disks::Disks,
     killer_queries::KillerQueries,
     operator::Operator,
     replicas::Replicas,
-    storage::DOWN,
     table_process::{ask, member, role},
     twin::TableTwin,
+    world::{Stage, Timer, World},
 };
 use crate::{
     check::{HoldersCheck, order::Order},
@@ -213,3 +213,6 @@ impl TableWorkload {
         }
     }
 }
+
+/// Time for which a process is down that died at a task.
+pub(super) const DOWN: Duration = Duration::from_millis(20);

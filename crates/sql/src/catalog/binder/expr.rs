@@ -9,11 +9,9 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{
-    Binder, Typed, element_of, first_index, known, parameter, query::one_column, select::shown, ta_or_text,
-};
+use super::{Binder, Typed, element_of, known, parameter, query::one_column, select::shown, ta_or_text};
 use crate::{
-    catalog::{datum::Datum, plan::PlanNode},
+    catalog::{datum::Datum, functions::first_index, plan::PlanNode},
     error::{Result, SqlError, code},
     statement::{coerce, scope},
     types::{self, PgType},

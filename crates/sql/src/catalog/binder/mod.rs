@@ -21,8 +21,8 @@ use crate::{
     statement::{
         Field,
         parameters::{Parameters, SessionValue},
+        query::{Finish, Query, Source},
         scope,
-        select::{Finish, Query, Source},
     },
     types::PgType,
 };
@@ -199,11 +199,6 @@ fn known(a: PgType, b: PgType) -> PgType {
 
 fn ta_or_text(ty: PgType) -> PgType {
     known(ty, PgType::TEXT)
-}
-
-/// Returns the index of an array's first element: 1, and 0 for a vector.
-pub(super) fn first_index(ty: PgType) -> i64 {
-    i64::from(!matches!(ty, PgType::Int2Vector | PgType::OidVector))
 }
 
 fn element_of(ty: PgType) -> PgType {

@@ -1,11 +1,15 @@
 //! Relations that describe types, schemas, the database, its role and the settings.
 
 use super::{
-    Columns, NAMESPACES, oid,
+    definition::Columns,
     tables::{alignment, collation},
 };
 use crate::{
-    catalog::{CatalogContext, datum::Datum},
+    catalog::{
+        CatalogContext,
+        datum::Datum,
+        oid::{self, NAMESPACES},
+    },
     statement::settings::SETTINGS,
     types::{PgType, TYPES},
 };

@@ -3,11 +3,11 @@
 use quorate_table::{modifier::Modifier, value::Type};
 
 use super::{
-    Columns, NAMESPACES, all,
+    definition::{Columns, all},
     tables::{default_text, keyed},
 };
 use crate::{
-    catalog::{CatalogContext, datum::Datum},
+    catalog::{CatalogContext, datum::Datum, oid::NAMESPACES},
     types,
 };
 

@@ -5,84 +5,20 @@
 //! because Quorate has no objects of their kind.
 
 mod cluster;
+mod definition;
 mod information;
 mod tables;
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
 
 use quorate_table::value::{Type, Value};
 
-use super::{CatalogContext, datum::Datum};
-use crate::types::{PgType, TYPES};
+use super::{CatalogContext, datum::Datum, oid};
+use crate::types::PgType;
+use definition::Columns;
 
+pub(super) use definition::{Relation, all, find};
 pub(super) use tables::{index_definition, key_columns};
-
-/// The definition of a relation.
-#[derive(Debug)]
-pub(super) struct Relation {
-    /// `pg_catalog` or `information_schema`.
-    pub(super) schema: &'static str,
-    /// The relation's name.
-    pub(super) name: &'static str,
-    /// The relation's object id.
-    pub(super) oid: u32,
-    /// Names and types of its columns.
-    pub(super) columns: Vec<(&'static str, PgType)>,
-}
-
-static RELATIONS: LazyLock<Vec<Relation>> = LazyLock::new(|| {
-    include_str!("relations.txt")
-        .lines()
-        .map(|line| {
-            let mut words = line.split(' ');
-            let mut word = || words.next().expect("a relation has a schema, a name and an oid");
-            let (schema, name, oid) = (word(), word(), word().parse().expect("an oid is a number"));
-            let columns = words
-                .map(|column| {
-                    let (name, ty) = column.split_once(':').expect("a column has a type");
-                    let info = TYPES.iter().find(|info| info.name == ty).expect("the type is known");
-                    (name, info.ty)
-                })
-                .collect();
-            Relation { schema, name, oid, columns }
-        })
-        .collect()
-});
-
-/// Returns all relations.
-pub(super) fn all() -> &'static [Relation] {
-    &RELATIONS
-}
-
-/// Returns the relation of this name. The default schema is `pg_catalog`.
-pub(super) fn find(schema: Option<&str>, name: &str) -> Option<&'static Relation> {
-    let schema = schema.unwrap_or("pg_catalog");
-    RELATIONS.iter().find(|relation| relation.schema == schema && relation.name == name)
-}
-
-/// Object ids of permanent objects, as in PostgreSQL.
-pub(super) mod oid {
-    #![allow(missing_docs, reason = "the names say which")]
-    pub(in crate::catalog) const USER: u32 = 10;
-    pub(in crate::catalog) const PG_CATALOG: u32 = 11;
-    pub(in crate::catalog) const PUBLIC: u32 = 2200;
-    pub(in crate::catalog) const INFORMATION_SCHEMA: u32 = 13_221;
-    pub(in crate::catalog) const DATABASE: u32 = 5;
-    pub(in crate::catalog) const TABLESPACE: u32 = 1663;
-    pub(in crate::catalog) const HEAP: u32 = 2;
-    pub(in crate::catalog) const BTREE: u32 = 403;
-    pub(in crate::catalog) const DEFAULT_COLLATION: u32 = 100;
-    pub(in crate::catalog) const C_COLLATION: u32 = 950;
-}
-
-/// Schemas and their object ids.
-pub(super) const NAMESPACES: [(&str, u32); 3] = [
-    ("pg_catalog", oid::PG_CATALOG),
-    ("public", oid::PUBLIC),
-    ("information_schema", oid::INFORMATION_SCHEMA),
-];
-
-type Columns<'a> = Vec<(&'a str, Datum)>;
 
 impl Relation {
     /// Returns the relation's rows.

@@ -6,10 +6,15 @@ use quorate_table::{
     value::{Type, Value},
 };
 
-use super::{Columns, all, oid};
+use super::definition::{Columns, all};
 use crate::{
     backend::Table,
-    catalog::{CatalogContext, datum::Datum, functions::quoted, index_oid, table_oid},
+    catalog::{
+        CatalogContext,
+        datum::Datum,
+        identifier::quoted,
+        oid::{self, index_oid, table_oid},
+    },
     statement::parameters::SessionValue,
     types::{self, PgType},
 };

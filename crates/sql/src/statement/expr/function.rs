@@ -9,7 +9,10 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{AGGREGATE, Binder, session_value, text};
+use super::{
+    binder::{AGGREGATE, Binder},
+    operand::{session_value, text},
+};
 use crate::{
     error::{Result, SqlError, code},
     statement::{

@@ -13,7 +13,7 @@ use quorate_table::{
 };
 use sqlparser::{ast, tokenizer::Span};
 
-use super::{Binder, boolean, operator::no_operator};
+use super::{binder::Binder, operand::boolean, operator::no_operator};
 use crate::{
     error::{Result, SqlError, code},
     statement::{

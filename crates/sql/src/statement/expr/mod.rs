@@ -2,18 +2,19 @@
 //!
 //! This file has a case for each form of syntax. `operator` has operators and the forms made of them,
 //! `quantified` ANY and ALL of arrays, `interval` intervals, `function` calls, and `name` the name of a
-//! column without an alias.
+//! column without an alias. `binder` has what all of them share, and `operand` the operands that they build.
 
+mod binder;
 mod function;
 mod interval;
 pub mod name;
+mod operand;
 mod operator;
 mod quantified;
 
 use quorate_table::{
-    expr::{Aggregate, Binary, DEPTH_MAX, Expr, Function, Unary},
+    expr::{Binary, DEPTH_MAX, Expr, Function},
     modifier::Modifier,
-    numeric::Numeric,
     value::{Type, Value},
 };
 use sqlparser::{
@@ -24,18 +25,17 @@ use sqlparser::{
 use super::{
     coerce::{self, IntervalParts, Operand},
     depth, fold,
-    parameters::{Parameters, SessionValue},
-    scope::{self, Scope},
+    parameters::SessionValue,
+    scope,
 };
 use crate::{
     error::{Result, SqlError, code},
     types::{self, PgType},
 };
+use operand::{boolean, negated, number, session_value};
 use quantified::Quantifier;
 
-/// Number of the first aggregate's result as a column, until the select knows how many grouping keys come
-/// first.
-pub const AGGREGATE: usize = 1 << 32;
+pub use binder::{AGGREGATE, Binder};
 
 /// Most levels of an expression. The engine's remaining levels are left for its surroundings.
 const LEVELS_MAX: usize = DEPTH_MAX - 8;
@@ -45,16 +45,6 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// Stack that is added if less than [`STACK_BYTES`] is left, in bytes.
 const STACK_MORE_BYTES: usize = 2 << 20;
-
-/// Binds expressions over the columns of one scope.
-pub struct Binder<'a> {
-    /// The columns that can be named.
-    pub scope: &'a Scope<'a>,
-    /// Types of parameters, decided while binding.
-    pub parameters: &'a mut Parameters,
-    /// The list that collects aggregates, or the name of a place where aggregates are not allowed.
-    pub aggregates: Result<&'a mut Vec<Aggregate>, &'static str>,
-}
 
 impl Binder<'_> {
     /// Binds an expression, which may stay without a type. Fails with 54001 if the engine would refuse its
@@ -355,38 +345,8 @@ fn cast_to(expr: &ast::Expr) -> Option<Modifier> {
     }
 }
 
-/// Returns the value and type of a number: `integer` if it fits, then `bigint`, otherwise `numeric`. With a
-/// point or an exponent it is `numeric`.
-fn number(digits: &str) -> Result<(Value, Type)> {
-    if let Ok(integer) = digits.parse::<i32>() {
-        return Ok((Value::Int4(integer), Type::Int4));
-    }
-    if let Ok(integer) = digits.parse::<i64>() {
-        return Ok((Value::Int8(integer), Type::Int8));
-    }
-    Ok((Value::Numeric(Numeric::parse(digits)?), Type::Numeric))
-}
-
 fn no_collation(ty: &str, span: Span) -> SqlError {
     SqlError::new(code::DATATYPE_MISMATCH, format!("collations are not supported by type {ty}")).at(span)
-}
-
-fn text(text: impl AsRef<str>) -> Operand {
-    Operand::Typed(Expr::Constant(Value::text_of(text), Type::Text), Type::Text)
-}
-
-fn session_value(value: SessionValue) -> Operand {
-    let ty = value.ty().plain();
-    Operand::Typed(Expr::Parameter(value.number(), ty), ty)
-}
-
-fn boolean(expr: Expr) -> Operand {
-    Operand::Typed(fold::constant(expr), Type::Bool)
-}
-
-fn negated(operand: Operand) -> Operand {
-    let Operand::Typed(expr, Type::Bool) = operand else { unreachable!("only conditions are negated") };
-    boolean(Expr::Unary(Unary::Not, Box::new(expr)))
 }
 
 fn when(not: bool, operand: Operand) -> Operand {

@@ -9,7 +9,10 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, boolean, negated, number};
+use super::{
+    binder::Binder,
+    operand::{boolean, negated, number},
+};
 use crate::{
     error::{Result, SqlError, code},
     statement::{

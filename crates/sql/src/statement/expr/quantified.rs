@@ -15,7 +15,10 @@ use sqlparser::{
     tokenizer::Span,
 };
 
-use super::{Binder, boolean, negated};
+use super::{
+    binder::Binder,
+    operand::{boolean, negated},
+};
 use crate::{
     array,
     error::{Result, SqlError},

@@ -12,7 +12,6 @@ use sqlparser::{
 };
 
 use super::{
-    Finish,
     clauses::{self, QueryTail, direction, position, row_count},
     grouped::{Grouping, mention},
 };
@@ -22,6 +21,7 @@ use crate::{
         expr::{AGGREGATE, Binder, name::column_name},
         fold,
         parameters::Parameters,
+        query::Finish,
         scope::{self, Scope},
     },
     types::PgType,

@@ -4,7 +4,6 @@ use quorate_table::{expr::Expr, value::Type};
 use sqlparser::ast::{self, Spanned};
 
 use super::{
-    Finish, Query, Source,
     body::Body,
     clauses::{self, direction, position, row_count, tail},
 };
@@ -15,6 +14,7 @@ use crate::{
         coerce::{self, Operand},
         expr::Binder,
         parameters::{Parameters, SessionValue},
+        query::{Finish, Query, Source},
         scope::{self, Scope},
     },
     types::PgType,

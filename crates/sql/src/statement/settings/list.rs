@@ -1,6 +1,6 @@
 //! The settings.
 
-use super::{Setting, Takes};
+use super::setting::{Setting, Takes};
 
 const fn setting(
     name: &'static str,

@@ -5,6 +5,7 @@
 //! as set. So are custom names with a point, which applications invent. `list` has all settings.
 
 mod list;
+mod setting;
 
 use sqlparser::ast::{self, Spanned};
 
@@ -14,47 +15,9 @@ use crate::{
     error::{Result, SqlError, code},
     name::RequestName,
 };
+
 pub use list::SETTINGS;
-
-/// A setting.
-pub struct Setting {
-    /// The setting's name in SHOW.
-    pub name: &'static str,
-    /// The value in a new session.
-    pub default: &'static str,
-    /// The values that the setting accepts.
-    pub takes: Takes,
-    /// The effect of the setting.
-    pub description: &'static str,
-}
-
-/// The values that a setting accepts.
-pub enum Takes {
-    /// No value, because the setting only reports a fact.
-    ReadOnly,
-    /// Only values that describe the fixed behaviour.
-    Only(&'static [&'static str]),
-    /// Names and offsets of UTC.
-    Utc,
-    /// On or off.
-    Switch,
-    /// A time: a number of milliseconds, or a number with a unit.
-    Milliseconds,
-    /// An integer between these bounds.
-    Integer(i64, i64),
-    /// A read strength.
-    Strength,
-    /// A request id, or the empty string.
-    Request,
-    /// A size: a number of bytes, or a number with a unit.
-    Size,
-    /// A number, integral or not.
-    Number,
-    /// One of these words.
-    Words(&'static [&'static str]),
-    /// Any value.
-    Anything,
-}
+pub use setting::{Setting, Takes};
 
 /// Settings that the protocol reports to the client when they change.
 pub const REPORTED: &[&str] = &[

@@ -1,0 +1,43 @@
+//! The reports that members print for the bench.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+/// The summary of a member at the end.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(super) struct Summary {
+    pub(super) applied: u64,
+    /// Number of updates that were out of their sender's order, duplicate or changed.
+    pub(super) faults: u64,
+    /// A print of all updates in the order in which they were applied.
+    pub(super) print: u64,
+    /// Time from a send to its answer, its delivery here; `None` if this member sent nothing.
+    pub(super) latency_us: Option<[f64; 2]>,
+    /// Time from a send elsewhere until its application here; `None` if no other member sent.
+    pub(super) elsewhere_us: Option<[f64; 2]>,
+    /// Time from a send elsewhere until its application here, for soft updates that were sent after a pause.
+    pub(super) elsewhere_alone_us: Option<[f64; 2]>,
+    pub(super) alone: Option<Alone>,
+}
+
+/// Medians of calls made one at a time.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(super) struct Alone {
+    /// A soft send right after another, and one after a pause: time until the call returns.
+    pub(super) send_ns_p50: f64,
+    pub(super) send_idle_ns_p50: f64,
+    /// A flush after one soft send.
+    pub(super) flush_us_p50: f64,
+    pub(super) query_all_us_p50: f64,
+    /// A read right after another, and one after a query.
+    pub(super) read_ns_p50: f64,
+    pub(super) read_idle_ns_p50: f64,
+}
+
+pub(super) fn say(line: impl std::fmt::Display) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}

@@ -1,0 +1,20 @@
+//! The numbers of cells, sites, maps and layouts.
+
+use serde::{Deserialize, Serialize};
+
+/// The number of one life of a cell. The layout counts lives from 1 on, and never gives a number twice.
+/// Stamps and copies name cells by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct CellNumber(pub u32);
+
+/// The number of a map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct MapId(pub u32);
+
+/// The number of changes of a layout so far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct LayoutVersion(pub u64);
+
+/// A group of cells that are near each other. Its number has no meaning here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Site(pub u16);

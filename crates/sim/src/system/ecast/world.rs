@@ -1,0 +1,36 @@
+//! The workload finds its processes in the world, and sets its timers on the stage.
+
+use quorate_protocol::{Generation, ProcessId, ecast::Fence};
+
+use super::process::{Kind, Process};
+use crate::stage;
+
+pub(super) type Stage = stage::Stage<Timer>;
+pub(super) type World = quorate_world::World<Process>;
+
+pub(crate) enum Timer {
+    Talk,
+    Watch,
+    Operate,
+    Join(usize),
+    /// A member has executed all deliveries up to this position.
+    Executed {
+        who: ProcessId,
+        through: u64,
+    },
+}
+
+/// Returns the fence that the process on `machine` shows to others, also after its end.
+pub(crate) fn fence(world: &World, machine: usize) -> Option<Fence> {
+    Fence::of_pass(&world.pass(machine)?)
+}
+
+/// Returns the generation of the domain to which the process on `machine` belongs.
+pub(crate) fn generation(world: &World, machine: usize) -> Generation {
+    fence(world, machine).map_or(Generation::FIRST, |it| it.generation)
+}
+
+/// Returns the kind of the process that runs on `machine`.
+pub(crate) fn kind(world: &World, machine: usize) -> Option<&Kind> {
+    world.process(machine).map(|process| &process.kind)
+}

@@ -1,0 +1,43 @@
+//! The routers report their leader and their members, which the stage compares.
+
+use quorate_protocol::{ecast::RouterEvent, partial::Roster};
+use quorate_world::Violation;
+
+use super::{
+    process::Role,
+    world::{Stage, World},
+};
+
+/// Handles an event that a router reported to its user.
+pub(super) fn router_told(
+    stage: &mut Stage,
+    world: &mut World,
+    machine: usize,
+    event: RouterEvent<Roster>,
+) -> Result<(), Violation> {
+    match event {
+        RouterEvent::Leader(leader) => stage.routers.told_leader(world, leader),
+        RouterEvent::Removed => {
+            world.count("removed process starts anew");
+            world.wipe_at_end(machine);
+            world.stop_after(machine, std::time::Duration::from_millis(1));
+        }
+        RouterEvent::Corrupt(why) => {
+            return Err(Violation::new(
+                "snapshot",
+                format!("the router on machine {machine} received a snapshot that it cannot read: {why}"),
+            ));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Takes the members that the process on `machine` knows after a step, if it is a router.
+pub(super) fn router_stepped(stage: &mut Stage, world: &mut World, machine: usize) -> Result<(), Violation> {
+    if let Some(Role::Router(router)) = world.process(machine).map(|process| &process.role) {
+        let (told_at, routers) = (router.log().applied().0, router.log().members().to_vec());
+        stage.routers.told_members(world, told_at, &routers, false)?;
+    }
+    Ok(())
+}

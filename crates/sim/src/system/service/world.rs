@@ -1,0 +1,58 @@
+//! The workload finds its processes in the world, and sets its timers on the stage.
+
+use quorate_protocol::service::{self, ClientCommand};
+
+use super::process::{HostedReplica, ProcessCommand, ServiceProcess};
+use crate::stage;
+
+pub(super) type Stage = stage::Stage<Timer>;
+pub(super) type World = quorate_world::World<ServiceProcess>;
+
+pub(crate) enum Timer {
+    Call,
+    LookForReplicas,
+    Strand(Stranding),
+}
+
+/// The next step, with the machines of the leader and of the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Stranding {
+    Begins,
+    ClientTurns { leader: usize, client: usize },
+}
+
+/// Gives clients, and replicas that know no leader, the addresses of replicas, as real processes look for
+/// them.
+pub(super) fn look_for_replicas(stage: &Stage, world: &mut World) {
+    for machine in 0..world.machines() {
+        let mut others = stage.routers.living(world);
+        others.retain(|peer| Some(peer.id) != world.id(machine));
+        match world.process(machine) {
+            Some(ServiceProcess::Client(_)) => {
+                world.command(machine, ProcessCommand::Client(ClientCommand::Seeds(others)))
+            }
+            Some(ServiceProcess::Replica(it)) if it.replica.log().leader().is_none() => {
+                world.command(machine, ProcessCommand::Replica(service::Command::Seeds(others)));
+            }
+            _ => {}
+        }
+    }
+}
+
+pub(super) fn hosted(world: &World, machine: usize) -> Option<&HostedReplica> {
+    match world.process(machine)? {
+        ServiceProcess::Replica(hosted) => Some(hosted),
+        ServiceProcess::Client(_) => None,
+    }
+}
+
+/// Returns the state of each process, for a run that does not end.
+pub(super) fn states(world: &World) -> String {
+    let state = |machine| match world.process(machine) {
+        Some(ServiceProcess::Replica(it)) => format!("replica {machine}: {:?}", it.replica.status()),
+        Some(ServiceProcess::Client(it)) => format!("client {machine}: {:?}", it.client),
+        None => format!("machine {machine} is down"),
+    };
+    let states: Vec<String> = (0..world.machines()).map(state).collect();
+    states.join("; ")
+}

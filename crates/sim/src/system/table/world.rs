@@ -1,0 +1,20 @@
+//! The workload watches its processes in the world, and sets its timers on the stage.
+
+use quorate_protocol::ProcessId;
+
+use super::table_process::TableProcess;
+use crate::stage;
+
+pub(super) type Stage = stage::Stage<Timer>;
+pub(super) type World = quorate_world::World<TableProcess>;
+
+pub(crate) enum Timer {
+    Act,
+    Watch,
+    /// All holders of the doomed range die.
+    Bereave,
+    /// This process stops, as it announced, and is started again.
+    Stop(ProcessId),
+    /// A process that has just begun gets the addresses of routers.
+    Seed(usize),
+}

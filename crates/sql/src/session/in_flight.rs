@@ -1,0 +1,52 @@
+//! The write that a session has under way, and the statement that sends it.
+
+use std::sync::Arc;
+
+use quorate_table::value::{Value, key_of};
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::{backend::WriteName, cache::Prepared, name::RequestName};
+
+/// The statement that is being executed, as far as its print needs it.
+pub(super) struct CurrentStatement {
+    prepared: Arc<Prepared>,
+    /// The hash of the parameters' values and of the data of a COPY; `None` without either.
+    given: Option<Box<Xxh3>>,
+}
+
+/// A write or definition under way, whose outcome the client does not know.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum InFlight {
+    Write(WriteRequest),
+    /// The definition of a table, which has no name to be sent again under.
+    Definition,
+}
+
+/// A write that is about to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteRequest {
+    /// The name for the ranges. It is marked as repeated if the client chose the id.
+    pub sent: WriteName,
+    /// The name for the client.
+    pub name: RequestName,
+}
+
+impl CurrentStatement {
+    pub(super) fn new(prepared: &Arc<Prepared>, values: &[Value]) -> CurrentStatement {
+        let mut executing = CurrentStatement { prepared: prepared.clone(), given: None };
+        if !values.is_empty() {
+            executing.give(&key_of(values));
+        }
+        executing
+    }
+
+    /// Adds data of the statement to its print.
+    pub(super) fn give(&mut self, data: &[u8]) {
+        self.given.get_or_insert_default().update(data);
+    }
+
+    pub(super) fn print(&self) -> u64 {
+        let given = self.given.as_ref().map_or(0, |given| given.digest());
+        self.prepared.print() ^ given.rotate_left(1)
+    }
+}

@@ -1,0 +1,120 @@
+//! Bound statements.
+
+use sqlparser::ast;
+
+use super::{
+    copy::Copy,
+    ddl::{CreateTable, DropTable},
+    modes::Modes,
+    parameters::SettingDependencies,
+    query::Query,
+    write::Write,
+};
+use crate::types::PgType;
+
+/// A bound statement.
+#[derive(Debug)]
+pub enum Statement {
+    /// A query.
+    Query(Box<Query>),
+    /// INSERT, UPDATE, DELETE or TRUNCATE.
+    Write(Box<Write>),
+    /// CREATE TABLE.
+    CreateTable(Box<CreateTable>),
+    /// DROP TABLE.
+    DropTable(DropTable),
+    /// COPY.
+    Copy(Box<Copy>),
+    /// SET or RESET of a setting; `None` restores the default.
+    Set {
+        /// The setting's name.
+        name: String,
+        /// The new value.
+        value: Option<String>,
+        /// `SET LOCAL`: until the block ends.
+        local: bool,
+    },
+    /// RESET ALL.
+    ResetAll,
+    /// SHOW of a setting; `None` shows all.
+    Show(Option<String>),
+    /// The beginning of a block.
+    Begin(Modes),
+    /// SET TRANSACTION, or SET SESSION CHARACTERISTICS.
+    SetTransaction {
+        /// The new modes.
+        modes: Modes,
+        /// Whether the settings are for the session's later blocks rather than the present one.
+        session: bool,
+    },
+    /// COMMIT.
+    Commit,
+    /// ROLLBACK.
+    Rollback,
+    /// SAVEPOINT.
+    Savepoint(String),
+    /// ROLLBACK TO a savepoint.
+    RollbackTo(String),
+    /// RELEASE of a savepoint.
+    Release(String),
+    /// EXPLAIN.
+    Explain {
+        /// The statement.
+        statement: Box<Statement>,
+        /// Whether EXPLAIN also executes the statement, and reports what happened.
+        analyze: bool,
+    },
+    /// PREPARE.
+    Prepare {
+        /// The name.
+        name: String,
+        /// The declared parameter types.
+        types: Vec<PgType>,
+        /// The statement's text.
+        text: String,
+    },
+    /// EXECUTE.
+    Execute {
+        /// The name.
+        name: String,
+        /// The arguments for its parameters.
+        arguments: Vec<ast::Expr>,
+    },
+    /// DEALLOCATE of a prepared statement; `None` removes all.
+    Deallocate(Option<String>),
+    /// `DISCARD ALL`: resets the session.
+    DiscardAll,
+    /// DECLARE of a cursor.
+    Declare(Box<Declare>),
+    /// FETCH from a cursor.
+    Fetch {
+        /// The cursor's name.
+        name: String,
+        /// Number of rows; `None` is all.
+        count: Option<u64>,
+    },
+    /// CLOSE of a cursor; `None` closes all.
+    Close(Option<String>),
+    /// A statement that has nothing to do, such as `UNLISTEN *`, with its tag.
+    Nothing(&'static str),
+}
+
+/// A bound statement with the types of its parameters.
+#[derive(Debug)]
+pub struct BoundStatement {
+    /// The statement.
+    pub statement: Statement,
+    /// The types of `$1`, `$2`, ….
+    pub parameters: Vec<PgType>,
+    /// The settings on which the statement's meaning depends.
+    pub depends: SettingDependencies,
+}
+
+/// A bound DECLARE.
+#[derive(Debug)]
+pub struct Declare {
+    /// The cursor's name.
+    pub name: String,
+    /// The query of the cursor's rows.
+    pub query: Query,
+}
