@@ -27,7 +27,6 @@ use super::{
     command::{NO_NUMBER, arity},
     dial::{Dial, ReadWrite, parse_delays, parse_levels, parse_p},
     parse::number,
-    redis_clients::NO_HTTP,
     reply::{Reply, Version},
 };
 
@@ -63,6 +62,9 @@ pub(super) enum Replies {
 
 /// Longest name that a client may give itself, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+
+/// The last answer to a browser.
+pub(super) const NO_HTTP: &str = "ERR Protocol error: this is HTTP, and the Redis protocol is spoken here";
 
 /// The effect of a command.
 #[derive(Debug, PartialEq)]
