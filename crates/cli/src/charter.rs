@@ -18,7 +18,7 @@ use anyhow::{Context, Result, bail};
 use quorate_protocol::DomainId;
 use serde::{Deserialize, Serialize};
 
-use crate::{cluster::Directory, config};
+use crate::{config, directory::Directory};
 
 /// The settings that a cluster on disk was made with and keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]

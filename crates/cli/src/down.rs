@@ -12,8 +12,8 @@ use rustix::process::Signal;
 
 use crate::{
     charter::{self, Charter},
-    cluster::{Directory, DirectoryArgs},
     confirm::confirmed,
+    directory::{Directory, DirectoryArgs},
     kill::signal,
 };
 

@@ -21,7 +21,7 @@ use quorate_tables::status::{GroupMemberStatus, GroupStatus};
 use crate::{
     cluster::RoutersArgs,
     operate::{self, Target},
-    status,
+    reports,
 };
 
 /// Lists process groups and their members, and joins a group that exchanges texts.
@@ -83,7 +83,7 @@ fn groups(target: &Target) -> Result<Vec<GroupStatus>> {
     let processes = target.answering()?;
     let lead = processes.iter().find(|it| it.report.state == State::Leading);
     let router = lead.map_or_else(|| operate::in_role(&processes, Role::Router), Ok)?;
-    status::fetch(&router.http, "groups")
+    reports::fetch(&router.http, "groups")
         .with_context(|| format!("the router at {} does not answer", router.http))
 }
 

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use quorate_command::{Usage, report};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cluster::DirectoryArgs;
+use crate::directory::DirectoryArgs;
 
 /// Kills one process of the local cluster without warning (kill -9), to see the cluster survive it.
 ///

@@ -64,6 +64,10 @@ pub(crate) enum StopRequest {
 /// The line by which a supervisor ends all its processes.
 pub(crate) const END: &[u8] = b"end\n";
 
+/// Exit code of a process whose directory is an older copy that somebody put back. A supervisor then knows
+/// that another start would not help.
+pub(crate) const OLDER_COPY: u8 = 4;
+
 /// Returns a channel that gets one message when the process must stop.
 pub(crate) fn stop_requests(supervised: bool) -> Result<Receiver<()>> {
     let (asked, requests) = bounded(1);

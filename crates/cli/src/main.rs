@@ -10,15 +10,17 @@ mod cluster;
 mod completions;
 mod config;
 mod confirm;
+mod directory;
 mod down;
 mod group;
 mod instruments;
 mod kill;
 mod lifeline;
-mod man;
+mod logging;
 mod node;
 mod operate;
 mod quorum;
+mod reports;
 mod restart;
 mod router;
 mod service;
@@ -29,10 +31,9 @@ mod table;
 mod up;
 mod watch;
 
-use std::{io, process::ExitCode};
+use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use clap::{Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -76,10 +77,6 @@ enum Command {
     Man(man::Args),
 }
 
-/// Exit code of a process whose directory is an older copy that somebody put back. A supervisor then knows
-/// that another start would not help.
-const OLDER_COPY: u8 = 4;
-
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Up(args) => up::run(args),
@@ -106,18 +103,4 @@ fn main() -> ExitCode {
         Command::Man(args) => man::run(&args, Cli::command()),
     };
     quorate_command::exit(outcome.map(|()| ExitCode::SUCCESS))
-}
-
-/// Logs to standard error, at the level that `QUORATE_LOG` sets (`info`, or `quorate_runtime=debug,info`).
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_env("QUORATE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let color = io::IsTerminal::is_terminal(&io::stderr());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(color)
-        .with_writer(io::stderr)
-        // Otherwise a failed write would be reported by `eprintln!`, which panics, so a full disk would end
-        // the process.
-        .log_internal_errors(false)
-        .init();
 }

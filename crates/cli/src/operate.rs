@@ -7,8 +7,8 @@ use quorate_protocol::Role;
 use quorate_tables::operate::Operation;
 
 use crate::{
-    cluster::DirectoryArgs,
-    status::{self, Report},
+    directory::DirectoryArgs,
+    reports::{self, Report},
 };
 
 /// The choice of a cluster, and the form of the output.
@@ -53,7 +53,7 @@ impl Target {
             }
             given => given.iter().cloned().map(Some).collect(),
         };
-        let reports = status::reports_at(&addresses);
+        let reports = reports::reports_at(&addresses);
         let pairs = addresses.into_iter().zip(reports);
         let answering: Vec<AnsweringProcess> = pairs
             .filter_map(|(http, report)| Some(AnsweringProcess { http: http?, report: report? }))

@@ -15,7 +15,7 @@ use quorate_protocol::{Role, role::State};
 use quorate_tables::status::MemberStatus;
 use serde_json::{Value, json};
 
-use crate::status::Report;
+use crate::reports::Report;
 
 /// The voting routers, and their answers.
 pub(crate) struct Quorum {

@@ -20,9 +20,10 @@ use rustix::process::Signal;
 use serde::Serialize;
 
 use crate::{
-    cluster::{Cluster, Directory, DirectoryArgs},
+    cluster::Cluster,
+    directory::{Directory, DirectoryArgs},
     kill::signal,
-    status::{self, Report},
+    reports::{self, Report},
 };
 
 /// Restarts processes of the local cluster in place, while statements and commands continue. Disks and client
@@ -166,7 +167,7 @@ impl Restart {
             .pid
             .with_context(|| format!("{name} is not running at the moment; see `quorate status`"))?;
         let address = process.bound.as_ref().map(|bound| bound.http.clone());
-        let of_it = || status::reports_at(std::slice::from_ref(&address)).pop().flatten();
+        let of_it = || reports::reports_at(std::slice::from_ref(&address)).pop().flatten();
         let before = of_it().with_context(|| format!("{name} does not answer"))?;
         let began = Instant::now();
         signal(pid, Signal::USR2).with_context(|| format!("cannot signal {name}"))?;
@@ -189,12 +190,12 @@ impl Restart {
         let until = Instant::now() + self.patience;
         loop {
             let cluster = self.directory.running()?;
-            let reports = status::reports(&cluster);
+            let reports = reports::reports(&cluster);
             let awaited = match before {
                 Some(before) if !reports.iter().flatten().any(|report| is_next_of(report, before)) => {
                     Some(format!("{} has not restarted yet", before.name))
                 }
-                _ => status::shortages(&cluster, &reports).into_iter().next().map(|lack| lack.why),
+                _ => reports::shortages(&cluster, &reports).into_iter().next().map(|lack| lack.why),
             };
             let Some(why) = awaited else { return Ok(reports.into_iter().flatten().collect()) };
             if Instant::now() >= until {

@@ -18,7 +18,7 @@ use crate::{
     confirm::confirmed,
     operate::{self, AnsweringProcess, Target},
     quorum::Quorum,
-    status::Report,
+    reports::Report,
 };
 
 /// Adds and removes routers, and lets a domain go on after the loss of a majority of its routers.

@@ -19,7 +19,7 @@ use tokio_postgres::{
     types::Type,
 };
 
-use crate::cluster::DirectoryArgs;
+use crate::directory::DirectoryArgs;
 
 /// Runs SQL statements on the local cluster and prints their results.
 ///

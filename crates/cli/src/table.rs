@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::{
     operate::{self, AnsweringProcess, Target},
-    status,
+    reports,
 };
 
 /// Lists tables with their sizes, and replaces the storage processes that hold them.
@@ -81,7 +81,7 @@ fn list(target: &Target) -> Result<()> {
     let mut usage: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     let mut answered = 0;
     for holder in &holders {
-        let Some(tables) = status::fetch::<Vec<TableSize>>(&holder.http, "tables") else { continue };
+        let Some(tables) = reports::fetch::<Vec<TableSize>>(&holder.http, "tables") else { continue };
         answered += 1;
         for TableSize { table, rows, bytes } in tables {
             let (all_rows, all_bytes) = usage.entry(table).or_default();

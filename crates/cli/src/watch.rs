@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use anyhow::{Result, ensure};
 use quorate_protocol::Role;
 
-use crate::{cluster::DirectoryArgs, instruments};
+use crate::{directory::DirectoryArgs, instruments};
 
 /// Shows the consistency and latency that clients of cells got in the last minute, line after line.
 ///

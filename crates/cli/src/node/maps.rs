@@ -31,12 +31,14 @@ use quorate_server::{
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::restart_in_place::{self, Program};
+use super::{
+    process::{LEAVE_PATIENCE, bind, wait},
+    restart_in_place::{self, Program},
+};
 use crate::{
-    OLDER_COPY,
     charter::SERVICES,
     config::NodeConfig,
-    lifeline::{BoundAddresses, StopRequest},
+    lifeline::{BoundAddresses, OLDER_COPY, StopRequest},
 };
 
 /// Longest time that the protocol thread may take to report its state.
@@ -94,7 +96,7 @@ pub(super) fn run(
     info!(process = %process.id(), role, listen = %process.address(), "started");
 
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let listener = threads.block_on(super::bind(&config.http_listen))?;
+    let listener = threads.block_on(bind(&config.http_listen))?;
     let bound = BoundAddresses {
         listen: process.address().to_string(),
         http: listener.local_addr()?.to_string(),
@@ -129,17 +131,17 @@ pub(super) fn run(
     ));
     bound.announce()?;
 
-    let ended = super::wait(&config, requests, process.ended(), None);
+    let ended = wait(&config, requests, process.ended(), None);
     let restarts = matches!(ended, Ok(StopRequest::Restart));
     let mut leaving = None;
     if restarts && let Some(CellDoor { listener, handover_handle, .. }) = door {
-        let handed = handover_handle.close(super::LEAVE_PATIENCE);
+        let handed = handover_handle.close(LEAVE_PATIENCE);
         let clients = handed.into_iter().map(|HandedClient { stream, client_state }| (stream, client_state));
         leaving = Some(restart_in_place::leave(listener, clients.collect())?);
     }
     if matches!(ended, Ok(StopRequest::Stop | StopRequest::Restart))
         && (config.durable || config.role == Role::Cell)
-        && let Err(why) = process.pause(super::LEAVE_PATIENCE)
+        && let Err(why) = process.pause(LEAVE_PATIENCE)
     {
         info!(%why, "cannot announce that this process stops; the other processes will notice it later");
     }

@@ -2,12 +2,12 @@
 
 mod admin;
 mod maps;
+mod process;
 mod restart_in_place;
 
 use std::{env, fs, iter, os::fd::RawFd, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result, anyhow};
-use crossbeam_channel::{Receiver, select};
 use quorate::{
     Node, Wait,
     node::{self, Member, StorageOptions},
@@ -23,13 +23,16 @@ use quorate_server::{
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
-use self::{admin::NodeView, restart_in_place::Program};
+use self::{
+    admin::NodeView,
+    process::{LEAVE_PATIENCE, bind, wait},
+    restart_in_place::Program,
+};
 use crate::{
-    OLDER_COPY,
     config::{DomainKind, NodeConfig},
-    lifeline::{self, BoundAddresses, StopRequest},
+    lifeline::{self, BoundAddresses, OLDER_COPY, StopRequest},
 };
 
 /// Runs one process of a cluster in the foreground.
@@ -54,9 +57,6 @@ pub(crate) struct Args {
     door: Option<RawFd>,
 }
 
-/// Longest time that running statements may take when a process leaves.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(3);
-
 pub(crate) fn run_configured(args: Args) -> Result<()> {
     let path = args.config.display();
     let file =
@@ -65,7 +65,7 @@ pub(crate) fn run_configured(args: Args) -> Result<()> {
         env::vars_os().filter_map(|(key, value)| key.into_string().ok().zip(value.into_string().ok()));
     let config = NodeConfig::read(&file, environment, &args.set)
         .map_err(|error| Usage(format!("{path}: {}", format!("{error:#}").trim_end())))?;
-    crate::log_to_stderr();
+    crate::logging::log_to_stderr();
     let name = config.name.clone();
     run(config, args.door).with_context(|| name)
 }
@@ -241,34 +241,4 @@ fn raise_descriptors() {
 /// thread and other processes need some, too.
 fn door_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |processors| processors.get() / 2).clamp(1, 8)
-}
-
-/// Waits for a reason to stop: a request, or the end of one of the members.
-fn wait(
-    config: &NodeConfig,
-    requests: &Receiver<StopRequest>,
-    ended: &Receiver<End>,
-    beside: Option<&Receiver<End>>,
-) -> Result<StopRequest, End> {
-    let keeps = matches!(config.role, Role::Router | Role::Storage | Role::Cell);
-    let never = crossbeam_channel::never();
-    let end = loop {
-        select! {
-            recv(requests) -> request => match request {
-                Ok(StopRequest::Restart) if keeps && !config.durable => {
-                    warn!("this process ignores the signal to restart: it has no disk and would lose its data");
-                }
-                request => return Ok(request.unwrap_or(StopRequest::Stop)),
-            },
-            recv(ended) -> end => break end,
-            recv(beside.unwrap_or(&never)) -> end => break end,
-        }
-    };
-    let end = end.unwrap_or(End::Broken(String::from("the protocol thread has ended")));
-    error!(?end, "this process cannot go on, and ends");
-    Err(end)
-}
-
-async fn bind(address: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
 }

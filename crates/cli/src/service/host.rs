@@ -156,7 +156,7 @@ fn host_until_end(
     name: &str,
     serve: impl FnOnce(&Node) -> Pending<'static, ()>,
 ) -> Result<()> {
-    crate::log_to_stderr();
+    crate::logging::log_to_stderr();
     let node = builder.start().wait()?;
     serve(&node).wait().with_context(|| format!("cannot host the service {name}"))?;
     let http = node.http_address().expect("a host that serves has an HTTP address");

@@ -13,11 +13,14 @@ use quorate::maps::MapStatus;
 use quorate_command::report;
 use quorate_protocol::Role;
 
-use super::{Args, ClusterStart, PATIENCE, ROUTERS_PATIENCE, this_command};
+use super::{
+    program::this_command,
+    start::{Args, ClusterStart, PATIENCE, ROUTERS_PATIENCE},
+};
 use crate::{
     charter::{Charter, ClusterSize, Sample},
-    cluster::Directory,
-    status,
+    directory::Directory,
+    reports,
 };
 
 /// Copies of each key in the first map, if there are enough cells.
@@ -97,8 +100,8 @@ fn first_answer(
         let error = match directory.running() {
             Err(error) => error,
             Ok(cluster) => {
-                let reports = status::reports(&cluster);
-                let missing = status::shortages(&cluster, &reports);
+                let reports = reports::reports(&cluster);
+                let missing = reports::shortages(&cluster, &reports);
                 let mut of_cells = reports.into_iter().flatten().filter(|report| report.role == Role::Cell);
                 let address = cluster.redis().next().map(str::to_owned);
                 if let (Some(address), Some(report)) = (address, of_cells.next()) {

@@ -10,10 +10,7 @@ use std::{ffi::OsString, fs::File, io::Write, path::PathBuf, process::Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::{
-    cluster::{Cluster, Directory},
-    config::NodeConfig,
-};
+use crate::{cluster::Cluster, config::NodeConfig, directory::Directory};
 
 /// The directory of a local cluster, as used by its supervisor.
 pub(super) struct ProcessRecords {

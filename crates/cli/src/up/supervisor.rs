@@ -35,12 +35,11 @@ use quorate_protocol::Role;
 use rustix::process::Signal;
 
 use crate::{
-    OLDER_COPY,
     cluster::{Cluster, ProcessEntry, end_of},
     config::NodeConfig,
     kill::signal,
-    lifeline::{self, BoundAddresses},
-    up::records::ProcessRecords,
+    lifeline::{self, BoundAddresses, OLDER_COPY},
+    up::{program::this_program, records::ProcessRecords},
 };
 
 /// Runs the processes of one local cluster.
@@ -214,7 +213,7 @@ impl Supervisor {
         let slot = &mut self.slots[index];
         let entry = &mut self.cluster.processes[index];
         slot.config.routers = routers;
-        let mut command = Command::new(super::this_program()?);
+        let mut command = Command::new(this_program()?);
         command.arg0("quorate").arg("node").args(self.records.configuration(&slot.config)?);
         // Variables that configure `up` are not meant for its processes.
         for (variable, _) in std::env::vars_os() {

@@ -17,19 +17,13 @@ use std::{
     fmt,
     marker::PhantomData,
     mem,
-    sync::{Arc, Mutex, Weak},
+    sync::{Arc, Mutex},
     thread,
 };
 
-use quorate_protocol::ProcessId;
 use serde::Serialize;
 
-use super::{
-    inbox::{Seat, encode},
-    process::GroupShared,
-    query::QueryAnswer,
-};
-
+use super::{message::encode, open_queries::QueryAnswer};
 use crate::lock::lock;
 
 /// A member's answer to a query.
@@ -69,14 +63,14 @@ pub struct Later<T>(Arc<Mutex<PromiseState>>, PhantomData<fn() -> T>);
 
 impl<T> Later<T> {
     /// Binds the answer to its asker, after `query` has returned it.
-    pub(super) fn bind(self, asker: Asker) {
+    pub(super) fn bind(self, asker: impl Asker + 'static) {
         let mut state = lock(&self.0);
         match mem::replace(&mut *state, PromiseState::Over) {
             PromiseState::Answered(answer) => {
                 drop(state);
                 asker.tell(answer);
             }
-            _ => *state = PromiseState::Awaited(asker),
+            _ => *state = PromiseState::Awaited(Box::new(asker)),
         }
     }
 }
@@ -131,12 +125,15 @@ enum PromiseState {
     /// The promise has answered, and `query` has not returned.
     Answered(QueryAnswer),
     /// `query` has returned, and the promise has not answered.
-    Awaited(Asker),
+    Awaited(Box<dyn Asker>),
     Over,
 }
 
 /// Takes the answer of a promise. Returns the asker with it if the asker is known already.
-fn tell(state: &Mutex<PromiseState>, answer: impl FnOnce() -> QueryAnswer) -> Option<(Asker, QueryAnswer)> {
+fn tell(
+    state: &Mutex<PromiseState>,
+    answer: impl FnOnce() -> QueryAnswer,
+) -> Option<(Box<dyn Asker>, QueryAnswer)> {
     let mut state = lock(state);
     match mem::replace(&mut *state, PromiseState::Over) {
         PromiseState::Awaited(asker) => Some((asker, answer())),
@@ -148,36 +145,11 @@ fn tell(state: &Mutex<PromiseState>, answer: impl FnOnce() -> QueryAnswer) -> Op
 }
 
 /// The asker of a query, for the member that answers.
-pub(super) struct Asker {
-    seat: Weak<Seat>,
-    shared: Weak<GroupShared>,
-    sender: ProcessId,
-    number: u64,
-}
-
-impl Asker {
-    /// Makes the asker from the member in this seat, and the sender and number of the query.
-    pub(super) fn new(seat: &Arc<Seat>, shared: &Arc<GroupShared>, sender: ProcessId, number: u64) -> Asker {
-        Asker { seat: Arc::downgrade(seat), shared: Arc::downgrade(shared), sender, number }
-    }
-
+pub(super) trait Asker: Send {
     /// Sends the answer if this member is still in its group. Does not run on the protocol thread.
-    pub(super) fn tell(&self, answer: QueryAnswer) {
-        if let Some((seat, shared)) = self.member() {
-            shared.answer(&seat, self.sender, self.number, answer);
-        }
-    }
+    fn tell(&self, answer: QueryAnswer);
 
     /// Sends the answer like [`Asker::tell`], but never waits, because an object with promises may be dropped
     /// on any thread.
-    fn tell_or_not(&self, answer: QueryAnswer) {
-        if let Some((seat, shared)) = self.member() {
-            shared.answer_briefly(&seat, self.sender, self.number, answer);
-        }
-    }
-
-    fn member(&self) -> Option<(Arc<Seat>, Arc<GroupShared>)> {
-        let (seat, shared) = (self.seat.upgrade()?, self.shared.upgrade()?);
-        seat.over().is_none().then_some((seat, shared))
-    }
+    fn tell_or_not(&self, answer: QueryAnswer);
 }

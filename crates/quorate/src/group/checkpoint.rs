@@ -36,46 +36,35 @@
 //! [`Event::Keep`]: quorate_protocol::group::Event::Keep
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, Write},
-    mem,
+    fs::{self, File, OpenOptions},
+    io,
     os::unix::fs::{MetadataExt, OpenOptionsExt},
-    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
-    thread,
-    time::{Duration, Instant},
 };
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use quorate_node::panic_message;
 use quorate_protocol::{
     DomainId,
-    group::{Command, Locks, Mark},
+    group::{Locks, Mark},
     wire::{decode_body, encode_body},
 };
 use quorate_runtime::chance;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
-use tracing::warn;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Key, Object, Snapshot, inbox::Seat, key::Secrets, process::GroupShared, signature::Signature};
-use crate::{
-    error::{DROPPED, Error},
-    lock::lock,
-};
+use super::{Key, Object, Snapshot, key::Secrets, signature::Signature};
+use crate::error::Error;
 
 /// The content of a checkpoint file before the object.
 #[derive(Serialize, Deserialize)]
 pub(super) struct CheckpointHead {
-    domain: DomainId,
-    group: String,
-    mark: Mark,
-    signature: Signature,
+    pub(super) domain: DomainId,
+    pub(super) group: String,
+    pub(super) mark: Mark,
+    pub(super) signature: Signature,
     /// The group's keys, if it has any.
-    secrets: Option<Secrets>,
-    locks: Locks,
+    pub(super) secrets: Option<Secrets>,
+    pub(super) locks: Locks,
 }
 
 /// The bytes before the format's number.
@@ -88,7 +77,7 @@ const FORMAT_BYTES_MAX: usize = 8;
 const LENGTH_BYTES: usize = 8 + 16;
 
 /// Encodes a checkpoint as the content of a file.
-fn encode(head: &CheckpointHead, object: &[u8]) -> Bytes {
+pub(super) fn encode(head: &CheckpointHead, object: &[u8]) -> Bytes {
     let mut body = BytesMut::with_capacity(1024 + object.len());
     encode_body(&mut body, head);
     body.put_slice(object);
@@ -158,7 +147,7 @@ fn contents(path: &Path) -> Result<Option<Bytes>, Error> {
 }
 
 /// Writes a file completely and durably, or leaves the former one.
-fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+pub(super) fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(format!(".{:016x}.unfinished", chance::incarnation().0 as u64));
     let beside = PathBuf::from(beside);
@@ -257,204 +246,10 @@ fn subject(path: &Path) -> String {
     format!("the checkpoint {}", path.display())
 }
 
-/// A member's file, and its saves in progress.
-pub(super) struct Keeper {
-    path: PathBuf,
-    domain: DomainId,
-    state: Mutex<Keeping>,
-}
-
-#[derive(Default)]
-struct Keeping {
-    /// The state to be written next.
-    next: Option<CheckpointJob>,
-    /// Whether a thread is writing a state to the file.
-    busy: bool,
-    /// The last save that ended.
-    done: Option<(Mark, Result<(), Error>)>,
-    /// Callers that wait for this checkpoint, or a newer one.
-    waits: Vec<(Mark, oneshot::Sender<Result<Mark, Error>>)>,
-    /// The reason why the member has ended.
-    over: Option<Error>,
-    /// The lock on the file, held while the file belongs to this member.
-    claim: Option<File>,
-}
-
-/// A state to be saved.
-struct CheckpointJob {
-    head: CheckpointHead,
-    object: Snapshot,
-}
-
-/// Time for which a member waits for a file that another member uses, and the pause between attempts.
-const CLAIM_PATIENCE: Duration = Duration::from_secs(1);
-const CLAIM_PAUSE: Duration = Duration::from_millis(10);
-
-impl Keeping {
-    /// Releases the file once the member has ended and no thread writes.
-    fn let_go(&mut self) {
-        if self.over.is_some() && !self.busy {
-            self.claim = None;
-        }
-    }
-}
-
-impl Keeper {
-    /// Takes a file for a member, by a lock on a neighbouring file, which stays. Without it, two members that
-    /// save to one file would each take the other's content for an older one. A member that was just dropped
-    /// may still write its last save: this call waits for it, up to `CLAIM_PATIENCE`. Waits for the disk.
-    pub(super) fn claim(path: PathBuf, domain: DomainId) -> Result<Keeper, Error> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".lock");
-        let claim = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&beside);
-        let claim = claim.map_err(|error| Error::file(Path::new(&beside), error))?;
-        let until = Instant::now() + CLAIM_PATIENCE;
-        loop {
-            match claim.try_lock() {
-                Ok(()) => break,
-                Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(CLAIM_PAUSE),
-                Err(TryLockError::WouldBlock) => {
-                    return Err(Error::file(
-                        &path,
-                        "another member uses this file: give each member a file of its own",
-                    ));
-                }
-                Err(TryLockError::Error(error)) => return Err(Error::file(Path::new(&beside), error)),
-            }
-        }
-        let keeping = Keeping { claim: Some(claim), ..Keeping::default() };
-        Ok(Keeper { path, domain, state: Mutex::new(keeping) })
-    }
-
-    /// Returns the end of a save, or of a newer one, as a receiver.
-    pub(super) fn wait(&self, mark: Mark) -> oneshot::Receiver<Result<Mark, Error>> {
-        let (told, end) = oneshot::channel();
-        let mut keeping = lock(&self.state);
-        let ended = match (&keeping.done, &keeping.over) {
-            (Some((done, result)), _) if *done >= mark => Some(result.clone().map(|()| *done)),
-            (_, over) => over.clone().map(Err),
-        };
-        match ended {
-            // Sending cannot fail, because this function still holds the receiver.
-            Some(ended) => drop(told.send(ended)),
-            None => keeping.waits.push((mark, told)),
-        }
-        end
-    }
-
-    /// Ends the file with its member: callers that wait get the reason.
-    pub(super) fn fail(&self, why: &Error) {
-        let mut keeping = lock(&self.state);
-        keeping.over.get_or_insert_with(|| why.clone());
-        keeping.let_go();
-        let waits = mem::take(&mut keeping.waits);
-        drop(keeping);
-        for (_, told) in waits {
-            // The caller may have lost interest.
-            let _ = told.send(Err(why.clone()));
-        }
-    }
-
-    /// Saves a replica in its present state, after the save in progress.
-    pub(super) fn keep<R: Object>(
-        self: &Arc<Self>,
-        seat: &Seat,
-        shared: &Arc<GroupShared>,
-        mark: Mark,
-        object: &R,
-        locks: Locks,
-    ) {
-        let head = CheckpointHead {
-            domain: self.domain,
-            group: seat.name.clone(),
-            mark,
-            signature: Signature::of(object),
-            secrets: seat.group_keys.as_ref().map(|group_keys| group_keys.secrets()),
-            locks,
-        };
-        let job = CheckpointJob { head, object: object.checkpoint() };
-        let mut keeping = lock(&self.state);
-        keeping.next = Some(job);
-        if mem::replace(&mut keeping.busy, true) {
-            return;
-        }
-        drop(keeping);
-        let (keeper, telling) = (self.clone(), shared.clone());
-        let spawned = thread::Builder::new().name(String::from("checkpoint")).spawn(move || {
-            while let Some(job) = keeper.next() {
-                let mark = job.head.mark;
-                // A late snapshot runs user code.
-                let saved = catch_unwind(AssertUnwindSafe(|| keeper.save(job, &telling)));
-                let saved = saved.unwrap_or_else(|panic| {
-                    Err(Error::file(
-                        &keeper.path,
-                        format!("writing the object's checkpoint panicked: {}", panic_message(&*panic)),
-                    ))
-                });
-                keeper.done(mark, saved);
-            }
-        });
-        if let Err(error) = spawned {
-            let mut keeping = lock(&self.state);
-            (keeping.next, keeping.busy) = (None, false);
-            drop(keeping);
-            self.done(mark, Err(Error::file(&self.path, error)));
-        }
-    }
-
-    fn next(&self) -> Option<CheckpointJob> {
-        let mut keeping = lock(&self.state);
-        keeping.busy = keeping.next.is_some();
-        keeping.let_go();
-        keeping.next.take()
-    }
-
-    /// Writes a state, and informs the routers.
-    fn save(&self, job: CheckpointJob, shared: &GroupShared) -> Result<(), Error> {
-        let failed = |why: String| Error::file(&self.path, why);
-        let CheckpointJob { head, object } = job;
-        let object = object.finish_behind(Vec::new()).map_err(failed)?;
-        let bytes = encode(&head, &object);
-        replace(&self.path, |file| file.write_all(&bytes)).map_err(|error| failed(error.to_string()))?;
-        let (group, checkpoint) = (super::groups::number(&head.group), head.mark);
-        let untold = |error: Error| match error {
-            Error::OutOfTouch => {
-                let why = String::from(
-                    "the checkpoint file is written, and the routers could not be reached to record the \
-                         checkpoint",
-                );
-                Error::MaybeApplied { id: None, why }
-            }
-            other => other,
-        };
-        let told = shared.call(|id| Command::Kept { id, group, checkpoint }).map_err(untold)?;
-        match told.blocking_recv() {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(failure)) => Err(failure.into()),
-            Err(_) => Err(Error::MaybeApplied { id: None, why: String::from(DROPPED) }),
-        }
-    }
-
-    /// Notes that a save has ended, and answers the callers that it covers.
-    fn done(&self, mark: Mark, saved: Result<(), Error>) {
-        if let Err(why) = &saved {
-            warn!(file = %self.path.display(), %mark, %why, "a checkpoint of a group could not be saved");
-        }
-        let mut keeping = lock(&self.state);
-        keeping.done = Some((mark, saved.clone()));
-        let (told, waits): (Vec<_>, Vec<_>) =
-            mem::take(&mut keeping.waits).into_iter().partition(|(wanted, _)| *wanted <= mark);
-        keeping.waits = waits;
-        drop(keeping);
-        for (_, caller) in told {
-            // The caller may have lost interest.
-            let _ = caller.send(saved.clone().map(|()| mark));
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use quorate_protocol::ecast::Position;
 
     use super::*;

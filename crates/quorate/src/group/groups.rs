@@ -20,12 +20,8 @@ use tokio::sync::oneshot;
 use tracing::warn;
 
 use super::{
-    Key, Member, Object,
-    checkpoint::{Keeper, Loaded},
-    inbox::{Brought, Seat},
-    key::GroupKeys,
-    member,
-    process::Process,
+    Key, Member, Object, checkpoint::Loaded, keeper::Keeper, key::GroupKeys, member, process::Process,
+    replica::Brought, shared::Seat,
 };
 use crate::{
     address::{advertised, ask_domain, bind},

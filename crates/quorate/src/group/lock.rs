@@ -3,15 +3,15 @@
 //! Claims and releases are ordered messages of the group. The replica of each member has the same [`Locks`].
 //! A grant to a claim of this member reaches the caller that waits for it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{fmt, sync::Arc};
 
-use bytes::{BufMut, Bytes, BytesMut};
-use quorate_protocol::group::{Claim, Grant, LOCK_NAME_BYTES_MAX, SeatId, Strength};
-use tokio::sync::oneshot;
+use quorate_protocol::group::{LOCK_NAME_BYTES_MAX, Strength};
 
 use super::{
     Object,
+    claims::{message, release},
     member::{Member, MemberHandle},
+    message::CLAIM,
 };
 use crate::{Pending, error::Error, lock::lock};
 
@@ -96,78 +96,5 @@ impl Drop for Claimed {
     fn drop(&mut self) {
         lock(&self.held.seat().claims).give_up(self.number, &self.name);
         self.held.say(Strength::Ordered, &release(self.number, &self.name));
-    }
-}
-
-/// The kinds of messages about locks.
-pub(super) const CLAIM: u8 = 2;
-pub(super) const RELEASE: u8 = 3;
-
-/// Returns the message that gives a claim up.
-pub(super) fn release(number: u64, name: &str) -> Bytes {
-    message(RELEASE, number, name)
-}
-
-fn message(kind: u8, number: u64, name: &str) -> Bytes {
-    let mut body = BytesMut::with_capacity(9 + name.len());
-    body.put_u8(kind);
-    body.put_u64_le(number);
-    body.put_slice(name.as_bytes());
-    body.freeze()
-}
-
-/// The claims of a member that are not granted, and those that it has given up.
-pub(super) struct Claims {
-    seat: SeatId,
-    last: u32,
-    waiting: BTreeMap<u64, oneshot::Sender<u64>>,
-    /// The names of locks, by claims that were given up and whose release has not come back in the order.
-    /// Without this memory, a release that is refused out of touch would leave the lock held for the member's
-    /// life.
-    given_up: BTreeMap<u64, String>,
-}
-
-impl Claims {
-    /// Makes the claims of the member in this seat.
-    pub(super) fn new(seat: SeatId) -> Claims {
-        Claims { seat, last: 0, waiting: BTreeMap::new(), given_up: BTreeMap::new() }
-    }
-
-    fn make(&mut self) -> (u64, oneshot::Receiver<u64>) {
-        self.last += 1;
-        let number = self.seat.number(self.last);
-        let (granted, told) = oneshot::channel();
-        self.waiting.insert(number, granted);
-        (number, told)
-    }
-
-    fn give_up(&mut self, number: u64, name: &str) {
-        self.waiting.remove(&number);
-        self.given_up.insert(number, name.to_owned());
-    }
-
-    /// Notes that the release of this claim has come back in the order.
-    pub(super) fn released(&mut self, number: u64) {
-        self.given_up.remove(&number);
-    }
-
-    /// Returns the releases that have not come back.
-    pub(super) fn unreleased(&self) -> Vec<Bytes> {
-        self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
-    }
-
-    /// Notes that a claim of this member is granted. The release of a claim that was given up meanwhile is
-    /// already on its way.
-    pub(super) fn granted(&mut self, Grant { claim: Claim { number, .. }, fence }: Grant) {
-        if let Some(waits) = self.waiting.remove(&number) {
-            // The caller may have lost interest.
-            let _ = waits.send(fence);
-        }
-    }
-
-    /// Ends the claims: no later grant counts.
-    pub(super) fn end(&mut self) {
-        self.waiting.clear();
-        self.given_up.clear();
     }
 }

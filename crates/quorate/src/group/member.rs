@@ -18,11 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot::err
 use tracing::warn;
 
 use super::{
-    Key, KeyId, Object, Query, View, Want,
-    inbox::{LocalReplica, Seat},
-    outbox::Sent,
-    process::{CommandEnd, Process},
-    query,
+    Key, KeyId, Object, View, message, open_commands::CommandEnd, outbox::Sent, process::Process,
+    replica::LocalReplica, shared::Seat,
 };
 use crate::{error::Error, pending::Pending, wait::Wait};
 
@@ -104,7 +101,7 @@ impl<R: Object> Member<R> {
     }
 
     fn send_as(&self, strength: Strength, update: &R::Update) -> Pending<'static, Place> {
-        query::update(self.0.seat.id, update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
+        message::update(self.0.seat.id, update, |body| self.submit(strength, body)).unwrap_or_else(|why| {
             Box::pin(async move { Err(Error::invalid(format!("the update cannot be encoded: {why}"))) })
         })
     }
@@ -143,7 +140,7 @@ impl<R: Object> Member<R> {
     /// before. A new member needs the new key.
     pub fn rotate(&self, key: &Key) -> Pending<'static, Place> {
         match &self.0.seat.group_keys {
-            Some(_) => self.submit(Strength::Safe(Phi::All), &query::rekey(key)),
+            Some(_) => self.submit(Strength::Safe(Phi::All), &message::rekey(key)),
             None => Box::pin(async {
                 Err(Error::invalid("the group has no key to change: its first member joined without a key"))
             }),
@@ -215,26 +212,6 @@ impl<R: Object> Member<R> {
     /// Returns the reason why the member ended, if it has ended.
     pub fn ended(&self) -> Option<Error> {
         self.0.seat.over()
-    }
-
-    /// Asks members. Each answers from its own state, after the earlier sends of this member.
-    pub fn query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Soft, &query, want)
-    }
-
-    /// Asks members. All answer from the same state as far as ordered and safe updates are concerned.
-    pub fn ordered_query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Ordered, &query, want)
-    }
-
-    /// Asks members like [`Member::ordered_query`], but nobody replies before all members have the query.
-    pub fn safe_query(&self, query: R::Query, want: Want) -> Query<R> {
-        self.query_as(Strength::Safe(Phi::All), &query, want)
-    }
-
-    fn query_as(&self, strength: Strength, query: &R::Query, want: Want) -> Query<R> {
-        let query = super::inbox::encode(query);
-        Query { member: self.clone(), query, want, strength, deadline: query::DEADLINE, replica: PhantomData }
     }
 
     /// Leaves the group after all sends of this member. If it has a [checkpoint

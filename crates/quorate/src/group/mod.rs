@@ -44,7 +44,7 @@
 //!   deliveries behind its state step by step, as it applies them, so a long state fills no inbox.
 //! - *No member stays in a view without acting in it.* The command that takes a member out, or gives up its
 //!   seat, reaches the protocol however many commands wait: it goes with the next command that is taken
-//!   (`process::Owed`).
+//!   (`owed::Owed`).
 //! - *Out of touch, nothing is shown as current*: sends, flushes, queries and reads are refused as soon as
 //!   the process knows no leader ([`OutOfTouch`](crate::Error::OutOfTouch)), and for good once it was dropped
 //!   ([`Wedged`](crate::Error::Wedged)).
@@ -80,16 +80,26 @@
 
 mod answer;
 mod checkpoint;
+mod claims;
 pub(crate) mod groups;
 mod handlers;
+mod host;
 mod inbox;
+mod keeper;
 mod key;
 mod lock;
 mod member;
+mod message;
+mod open_commands;
+mod open_queries;
 mod outbox;
+mod owed;
 mod process;
 mod query;
+mod replica;
 mod row;
+mod save;
+mod shared;
 mod signature;
 mod touch;
 
@@ -107,7 +117,8 @@ pub use self::{
     key::{Key, KeyId},
     lock::Lock,
     member::Member,
-    query::{Absence, Missing, Query, Replied, Replies, Want},
+    open_queries::Want,
+    query::{Absence, Missing, Query, Replied, Replies},
 };
 pub use quorate_protocol::group::{Mark, Phi, Place};
 

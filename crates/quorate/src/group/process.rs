@@ -9,7 +9,6 @@
 //! ```
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     mem,
     sync::{
         Arc, Mutex, OnceLock,
@@ -19,35 +18,30 @@ use std::{
     time::Duration,
 };
 
-use bytes::Bytes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use quorate_node::EndpointId;
 use quorate_protocol::{
-    CommandId, DomainId, Peer, ProcessId, Protocol, Time,
+    CommandId, DomainId, Peer, ProcessId,
     ecast::MemberSettings,
     group::{
-        self, Command, Event, Failure, GroupCounters, GroupId, Mark, Outcome, Pack, Place, SEATS_MAX, SeatId,
-        Sending, Settings, Strength,
+        self, Command, Failure, GroupCounters, GroupId, Mark, Pack, SEATS_MAX, SeatId, Sending, Settings,
+        Strength,
     },
     relay::{self, Relay},
     seam::CAST_BYTES_MAX,
 };
-use quorate_runtime::{
-    CommandError, Config, Host, Port,
-    calls::Calls,
-    config::cast_bytes,
-    counters::Counters,
-    discover::{DomainAnswer, DomainState},
-};
-use rustc_hash::FxHashMap;
+use quorate_runtime::{CommandError, Config, Port, calls::Calls, config::cast_bytes, counters::Counters};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tracing::{debug, info, warn};
+use tracing::warn;
 
 use super::{
-    inbox::{Delivery, Seat, StateReceiver},
+    host::GroupHost,
+    open_commands::{CommandEnd, OpenCommand, RowLife, complete},
+    open_queries::QueryAnswer,
     outbox::{Outbox, PackBounds, Packing, PutError, Sent},
-    query::QueryAnswer,
-    row::{SeatCommand, SeatRow, ViewChange},
+    owed::Owed,
+    row::{SeatCommand, SeatRow},
+    shared::{GroupShared, Seat},
     touch::{Loss, Touch},
 };
 use crate::{
@@ -60,8 +54,6 @@ use crate::{
 const FIGURES_PATIENCE: Duration = Duration::from_millis(800);
 /// Upper bound of the wait for calls once the process is out of touch.
 const AWAY_PATIENCE: Duration = Duration::from_secs(3);
-/// Bytes of an inbox, above which its member is out because it does not keep up.
-const INBOX_BYTES_MAX: usize = 256 << 20;
 /// Upper bound of ordered or safe updates that travel together, in bytes; a longer one travels alone.
 const ORDERED_PACK_BYTES: usize = 16 << 10;
 
@@ -72,93 +64,6 @@ pub(super) struct Process {
     /// A sender without messages: the seeking thread ends when it is dropped.
     _seeks: Sender<()>,
 }
-
-/// Gives a caller its result. The caller may have lost interest.
-fn complete<T>(caller: oneshot::Sender<T>, result: T) {
-    let _ = caller.send(result);
-}
-
-/// State that the threads of a process share.
-pub(super) struct GroupShared {
-    me: ProcessId,
-    port: OnceLock<Port<Relay<group::Process>>>,
-    rows: Mutex<BTreeMap<GroupId, SeatRow<Arc<Seat>>>>,
-    /// The channel to the delivery thread, which ends when this sender and the host's are dropped.
-    news: Mutex<Option<Sender<Arc<Seat>>>>,
-    outbox: Outbox,
-    calls: Mutex<FxHashMap<u64, OpenCommand>>,
-    figures: Calls<GroupCounters>,
-    /// Replies that came after their query had ended.
-    late: AtomicU64,
-    last: AtomicU64,
-    touch: Touch,
-    owed: Owed,
-    /// Number of rows made so far.
-    lives: AtomicU64,
-    /// The last number of a sealed message of this process.
-    pub(super) numbers: Arc<AtomicU64>,
-    /// Upper bound of an answer to a query, in bytes; a longer one is refused.
-    answer_bytes_max: usize,
-    wedged: AtomicBool,
-    /// The sender that reports that the process is out of the domain.
-    out: Mutex<Option<oneshot::Sender<()>>>,
-}
-
-/// A command that has not ended.
-enum OpenCommand {
-    /// Updates in progress. Their room is released when they have ended.
-    Send { told: oneshot::Sender<Result<Place, Failure>>, _rooms: Vec<OwnedSemaphorePermit> },
-    /// Another command with a waiting caller.
-    Other(oneshot::Sender<Result<Outcome, Failure>>),
-    /// A join of this process, in this life of the group's row, with the checkpoint of this file.
-    Join { life: RowLife, file: Option<Mark>, told: oneshot::Sender<Result<Outcome, Failure>> },
-    /// A leave of this process.
-    Leave(RowLife),
-}
-
-/// A group, and the number of its row. A later row of the same group has another number.
-type RowLife = (GroupId, u64);
-
-/// Work that must reach the protocol, however many commands wait for it. It goes with the next command that
-/// is taken.
-#[derive(Default)]
-struct Owed {
-    /// Commands that may overtake waiting ones.
-    commands: Mutex<Vec<Command>>,
-    /// Groups whose members here may differ from the protocol's last information.
-    groups: Mutex<BTreeSet<GroupId>>,
-    any: AtomicBool,
-}
-
-impl Owed {
-    fn push(&self, command: Command) {
-        lock(&self.commands).push(command);
-        self.any.store(true, Ordering::SeqCst);
-    }
-
-    fn insert(&self, group: GroupId) {
-        lock(&self.groups).insert(group);
-        self.any.store(true, Ordering::SeqCst);
-    }
-
-    /// Adds the owed commands before `command`, which the protocol is about to take, in their order. Returns
-    /// the owed groups.
-    fn settle(&self, command: &mut Command) -> BTreeSet<GroupId> {
-        // The flag is read for every command, so without a lock.
-        if !self.any.load(Ordering::SeqCst) || !self.any.swap(false, Ordering::SeqCst) {
-            return BTreeSet::new();
-        }
-        let mut owed = mem::take(&mut *lock(&self.commands));
-        if !owed.is_empty() {
-            owed.push(mem::replace(command, Command::Several(Vec::new())));
-            *command = Command::Several(owed);
-        }
-        mem::take(&mut *lock(&self.groups))
-    }
-}
-
-/// The end of a command that sends nothing, as a future. An error says that the process has ended.
-pub(super) type CommandEnd = oneshot::Receiver<Result<Outcome, Failure>>;
 
 impl Process {
     /// Starts the threads. `routers` are possible addresses of routers. At most `updates` updates travel
@@ -440,7 +345,7 @@ impl GroupShared {
     }
 
     /// Returns the updates for a command to send.
-    fn sends(&self) -> Vec<Sending> {
+    pub(super) fn sends(&self) -> Vec<Sending> {
         let packs = self.outbox.take();
         let mut calls = lock(&self.calls);
         let sending = |Packing { group, strength, writer, told, rooms, .. }| {
@@ -573,7 +478,7 @@ impl GroupShared {
     }
 
     /// Ends the members of this row, because their process has left the group or was not admitted.
-    fn out(&self, (group, life): RowLife, why: &Error) {
+    pub(super) fn out(&self, (group, life): RowLife, why: &Error) {
         let mut rows = lock(&self.rows);
         if rows.get(&group).is_none_or(|row| row.life() != life) {
             // The row has ended already, and a later one may be in its place.
@@ -588,7 +493,7 @@ impl GroupShared {
 
     /// Notes that the process is out of touch. Requests that the order was given may take effect once the
     /// routers are back, but these may be away for good. So the waits end after `AWAY_PATIENCE`.
-    fn on_touch_lost(self: &Arc<Self>) {
+    pub(super) fn on_touch_lost(self: &Arc<Self>) {
         let loss = self.touch.lose();
         let shared = Arc::downgrade(self);
         let waiting = thread::Builder::new().name(String::from("away")).spawn(move || {
@@ -624,7 +529,7 @@ impl GroupShared {
 
     /// Notes that the process is in touch again. Releases of claims that may not have been sent are sent
     /// again.
-    fn on_touch_regained(self: &Arc<Self>) {
+    pub(super) fn on_touch_regained(self: &Arc<Self>) {
         self.touch.regain();
         let seats: Vec<_> = lock(&self.rows).values().flat_map(SeatRow::all).collect();
         let mut unreleased = Vec::new();
@@ -655,7 +560,7 @@ impl GroupShared {
     }
 
     /// Ends the members, because the process is out of the domain or has ended.
-    fn end(&self) {
+    pub(super) fn end(&self) {
         self.wedged.store(true, Ordering::Release);
         let rows = mem::take(&mut *lock(&self.rows));
         for seat in rows.values().flat_map(SeatRow::all) {
@@ -683,274 +588,5 @@ fn not_taken<T>(untaken: CommandError<T>) -> Error {
 fn apply(shared: &Arc<GroupShared>, deliver: &Receiver<Arc<Seat>>) {
     for seat in deliver {
         seat.deliver(shared);
-    }
-}
-
-/// The protocol thread's link to the members. Deliveries are passed on at the end of a turn, so that a lock
-/// is taken once for many messages. The end of a command is reported after the deliveries before it.
-struct GroupHost {
-    shared: Arc<GroupShared>,
-    news: Sender<Arc<Seat>>,
-    /// The last deliveries, all to one group.
-    run: Vec<Delivery>,
-    run_of: GroupId,
-    /// The receivers of a run, a reused buffer.
-    seats: Vec<Arc<Seat>>,
-    /// Commands that ended in this turn.
-    ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
-    /// Members that got a delivery in this turn.
-    told: Vec<Arc<Seat>>,
-}
-
-impl GroupHost {
-    fn new(shared: Arc<GroupShared>, news: Sender<Arc<Seat>>) -> GroupHost {
-        GroupHost {
-            shared,
-            news,
-            run: Vec::new(),
-            run_of: GroupId(0),
-            seats: Vec::new(),
-            ended: Vec::new(),
-            told: Vec::new(),
-        }
-    }
-
-    fn push(&mut self, group: GroupId, delivery: Delivery) {
-        if self.run_of != group {
-            self.deliver();
-            self.run_of = group;
-        }
-        self.run.push(delivery);
-    }
-
-    fn deliver(&mut self) {
-        if self.run.is_empty() {
-            return;
-        }
-        let mut seats = mem::take(&mut self.seats);
-        if let Some(row) = lock(&self.shared.rows).get(&self.run_of) {
-            seats.extend(row.inside());
-        }
-        let mut run = mem::take(&mut self.run);
-        if let Some(last) = seats.pop() {
-            for seat in seats.drain(..) {
-                self.give(seat, &mut run.clone());
-            }
-            self.give(last, &mut run);
-        }
-        run.clear();
-        (self.seats, self.run) = (seats, run);
-    }
-
-    /// Puts deliveries into a member's inbox, and leaves the vector empty.
-    fn give(&mut self, seat: Arc<Seat>, deliveries: &mut Vec<Delivery>) {
-        if let Some(why) = seat.push(deliveries, INBOX_BYTES_MAX) {
-            seat.fail(why, &self.shared);
-        } else if !seat.queued.swap(true, Ordering::AcqRel) {
-            self.told.push(seat);
-        }
-    }
-
-    /// Delivers to the member that takes states for the process and gives its object on request.
-    fn give_first(&mut self, group: GroupId, delivery: Delivery) {
-        self.deliver();
-        let rows = lock(&self.shared.rows);
-        let first = rows.get(&group).and_then(SeatRow::first);
-        // The debt is counted under the lock under which a lost member is taken out. So such a member is not
-        // asked, or is known to owe.
-        let is_owed = matches!(delivery, Delivery::StateWanted(_) | Delivery::Progress);
-        first.iter().filter(|_| is_owed).for_each(|first| first.owe());
-        drop(rows);
-        if let Some(first) = first {
-            self.give(first, &mut vec![delivery]);
-        }
-    }
-
-    /// Begins a view: members of this process come and go with it.
-    fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
-        self.deliver();
-        let Some(ViewChange { here, come, gone }) =
-            lock(&self.shared.rows).get_mut(&group).map(|row| row.view(seats))
-        else {
-            return;
-        };
-        for seat in &here {
-            self.give(seat.clone(), &mut vec![view.clone()]);
-        }
-        for seat in &come {
-            seat.wait();
-            self.give(seat.clone(), &mut vec![view.clone()]);
-        }
-        if !come.is_empty() {
-            self.give_first(group, Delivery::StateWanted(StateReceiver::Seats(come)));
-        }
-        for seat in gone {
-            seat.depart();
-        }
-        self.shared.reseat(group);
-    }
-
-    fn hand_over(&mut self) {
-        self.deliver();
-        if self.ended.is_empty() {
-            return;
-        }
-        let mut calls = lock(&self.shared.calls);
-        let ended = self.ended.drain(..).filter_map(|(id, result)| Some((calls.remove(&id.0)?, result)));
-        let ended: Vec<_> = ended.collect();
-        drop(calls);
-        for (call, result) in ended {
-            // The caller may have lost interest.
-            match (call, result) {
-                (OpenCommand::Leave(life), _) => {
-                    self.shared.out(life, &Error::not_member("the member has left the group"))
-                }
-                (OpenCommand::Join { life, file, told }, Err(failure)) => {
-                    let why = match failure {
-                        Failure::Stale(newest) => Error::Stale { file, newest },
-                        other => other.into(),
-                    };
-                    self.shared.out(life, &why);
-                    let _ = told.send(Err(failure));
-                }
-                (OpenCommand::Join { told, .. }, Ok(CommandSuccess::Otherwise(outcome))) => {
-                    complete(told, Ok(outcome))
-                }
-                (OpenCommand::Send { told, .. }, Err(failure)) => complete(told, Err(failure)),
-                (OpenCommand::Send { told, .. }, Ok(CommandSuccess::Sent(first))) => {
-                    complete(told, Ok(first))
-                }
-                (OpenCommand::Other(told), Err(failure)) => complete(told, Err(failure)),
-                (OpenCommand::Other(told), Ok(CommandSuccess::Otherwise(outcome))) => {
-                    complete(told, Ok(outcome))
-                }
-                (_, Ok(ended)) => unreachable!("a command ended in {ended:?}"),
-            }
-        }
-    }
-}
-
-impl Drop for GroupHost {
-    fn drop(&mut self) {
-        lock(&self.shared.news).take();
-        // This also runs after a panic of the protocol thread, so that nobody waits for it.
-        self.shared.end();
-    }
-}
-
-/// The success of a command.
-#[derive(Clone, Copy, Debug)]
-enum CommandSuccess {
-    /// Updates were sent and delivered here, the first one at this place.
-    Sent(Place),
-    /// Another command succeeded.
-    Otherwise(Outcome),
-}
-
-impl Host<Relay<group::Process>> for GroupHost {
-    fn event(&mut self, event: Event, _: Time) {
-        match event {
-            Event::Done { id, result } => self.ended.push((id, result.map(CommandSuccess::Otherwise))),
-            Event::Sent { id, first } => self.ended.push((id, Ok(CommandSuccess::Sent(first)))),
-            Event::Restore { group, state } => self.give_first(group, Delivery::Restore(state)),
-            Event::View { group, view, arrived, departed, missing, waited } => {
-                let view = Arc::new(view);
-                let seats = view.seats.of(self.shared.me).to_vec();
-                // All members in this process share the two lists; there may be hundreds of members.
-                let (arrived, departed) = (arrived.into(), departed.into());
-                self.view(group, &Delivery::View { view, arrived, departed, missing, waited }, &seats);
-            }
-            Event::CheckpointWanted { group, view } => {
-                self.give_first(group, Delivery::StateWanted(StateReceiver::Group(view)));
-            }
-            Event::ProgressWanted { group } => self.give_first(group, Delivery::Progress),
-            Event::Keep { group, checkpoint } => self.give_first(group, Delivery::Keep(checkpoint)),
-            Event::Deliver { group, sender, updates } => {
-                self.push(group, Delivery::Updates { sender, updates });
-            }
-            Event::Said { group, from, body } => {
-                if let Some((number, seat, answer)) = QueryAnswer::decode(&body) {
-                    self.shared.take_answer(group, (from, seat), number, answer);
-                }
-            }
-            Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
-            Event::InTouch(in_touch) => {
-                info!(in_touch, "contact with the routers has changed");
-                if in_touch {
-                    self.shared.on_touch_regained();
-                } else {
-                    self.shared.on_touch_lost();
-                }
-            }
-            Event::Wedged => {
-                info!("this process is no longer in the domain");
-                self.hand_over();
-                self.shared.end();
-            }
-        }
-    }
-
-    fn complete_command(&mut self, command: &mut Command) {
-        if let Command::Send(sends) = command
-            && sends.is_empty()
-        {
-            *sends = self.shared.sends();
-        }
-        for group in self.shared.owed.settle(command) {
-            self.shared.reseat(group);
-        }
-    }
-
-    fn batch_ended(&mut self, _: Time) {
-        self.hand_over();
-        for seat in self.told.drain(..) {
-            // The delivery thread lives longer than this one.
-            let _ = self.news.send(seat);
-        }
-    }
-
-    fn answer(&self, relay: &Relay<group::Process>, _: DomainId) -> DomainAnswer {
-        DomainAnswer { presence: DomainState::Settled, pass: relay.policy().pass() }
-    }
-
-    fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
-        // The message is logged at every attempt, so at a low level.
-        debug!(
-            %peer, pass = ?Bytes::copy_from_slice(theirs),
-            "a process has no session with this one, because their passes do not fit"
-        );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Returns the parts of a command as text.
-    fn words(command: &Command) -> Vec<String> {
-        match command {
-            Command::Several(commands) => commands.iter().flat_map(words).collect(),
-            Command::Quit { group } => vec![format!("quit {}", group.0)],
-            Command::Send(_) => vec![String::from("send")],
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn what_is_owed_reaches_the_protocol_though_its_queue_is_full() {
-        let (queue, taken) = bounded(1);
-        let owed = Owed::default();
-        queue.try_send(Command::Send(Vec::new())).expect("it has room");
-        for group in [1, 2] {
-            owed.push(Command::Quit { group: GroupId(group) });
-            assert!(queue.try_send(Command::Several(Vec::new())).is_err(), "the queue is full");
-        }
-        owed.insert(GroupId(3));
-        let mut next = taken.try_recv().expect("it was sent");
-        assert_eq!(owed.settle(&mut next), [GroupId(3)].into());
-        assert_eq!(words(&next), ["quit 1", "quit 2", "send"]);
-        let mut next = Command::Send(Vec::new());
-        assert!(owed.settle(&mut next).is_empty(), "each is settled once");
-        assert_eq!(words(&next), ["send"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{AdminPage, AdminView};
+use super::view::{AdminPage, AdminView};
 
 /// Returns the page of the process at path `path_prefix`, with links to the members named in `other_members`.
 pub(super) fn page(admin_view: &dyn AdminView, path_prefix: &str, other_members: &[&'static str]) -> String {

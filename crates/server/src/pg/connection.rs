@@ -34,10 +34,10 @@ use quorate_table::value::Value;
 use tokio::net::tcp;
 
 use super::{
-    extended::{NamedStatement, Portals},
     frame::{Frame, Frames},
     limit::{Cancel, Limit},
     output::{BUFFER_BYTES, OutputBuffer},
+    portals::{NamedStatement, Portals},
 };
 use crate::metrics::ExecutingStatement;
 

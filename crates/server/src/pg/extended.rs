@@ -1,7 +1,7 @@
 //! The extended protocol: statements are prepared, bound to portals, described, and executed for some of
 //! their rows.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{io, sync::Arc};
 
 use pgwire::messages::{
     PgWireBackendMessage as Backend, PgWireFrontendMessage as Frontend,
@@ -13,91 +13,26 @@ use pgwire::messages::{
     response::EmptyQueryResponse,
 };
 use quorate_sql::{
-    budget::{self, MemoryReservation},
+    budget,
     cache::Prepared,
     encode::{self, Format, Formats},
     error::{Result, SqlError, code},
-    finish::{RowBatch, Rows},
+    finish::RowBatch,
     session::{Outcome, Status},
-    statement::Field,
     types::PgType,
 };
-use quorate_table::value::{Row, Value};
 use smallvec::smallvec;
 
 use super::{
     connection::Connection,
     frame::{Bind, Execute},
     limit::Limit,
+    portals::{NamedStatement, Portal, PortalState},
 };
 
 /// Longest arguments of the unnamed portal that are not counted as memory, in bytes. A connection has one
 /// unnamed portal, and most executions use it.
 const UNCOUNTED_BYTES: usize = 16 << 10;
-
-/// A prepared statement of a connection.
-pub(super) struct NamedStatement {
-    pub(super) prepared: Arc<Prepared>,
-    /// The statement's memory, freed with it.
-    _hold: MemoryReservation,
-}
-
-/// A portal: a statement with its arguments, and the position in its rows.
-pub(super) struct Portal {
-    pub(super) prepared: Arc<Prepared>,
-    pub(super) values: Vec<Value>,
-    /// The values' memory, freed with the portal.
-    pub(super) _hold: MemoryReservation,
-    pub(super) formats: Formats,
-    pub(super) fields: Option<Arc<Vec<Field>>>,
-    pub(super) state: PortalState,
-}
-
-pub(super) enum PortalState {
-    /// The portal has not been executed.
-    Bound,
-    /// A stream of rows. The batch has rows that were taken from the stream and not sent yet.
-    Open(Box<Rows>, RowBatch, &'static str),
-    /// The rows, all in memory.
-    Buffered { rows: std::vec::IntoIter<Row>, tag: String, _hold: MemoryReservation },
-    /// All rows were sent.
-    Done,
-}
-
-/// The portals of a connection.
-#[derive(Default)]
-pub(super) struct Portals {
-    /// The unnamed portal. Every statement makes one, so it is kept outside the map.
-    unnamed: Option<Portal>,
-    named: BTreeMap<String, Portal>,
-}
-
-impl Portals {
-    fn get(&self, name: &str) -> Option<&Portal> {
-        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
-    }
-
-    fn insert(&mut self, name: String, portal: Portal) {
-        if name.is_empty() {
-            self.unnamed = Some(portal);
-        } else {
-            self.named.insert(name, portal);
-        }
-    }
-
-    pub(super) fn remove(&mut self, name: &str) -> Option<Portal> {
-        if name.is_empty() { self.unnamed.take() } else { self.named.remove(name) }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.unnamed.is_none() && self.named.is_empty()
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.unnamed = None;
-        self.named.clear();
-    }
-}
 
 impl Connection<'_> {
     /// Handles a message that is neither Bind nor Execute. The second result is the statement's text, for the

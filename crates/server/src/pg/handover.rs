@@ -22,7 +22,8 @@ use tokio::{
 };
 
 use super::{
-    Server, connection::Connection, extended::Portals, frame::Frames, limit::Limit, output::OutputBuffer,
+    connection::Connection, frame::Frames, limit::Limit, output::OutputBuffer, portals::Portals,
+    server::Server,
 };
 
 /// A door that is handed over: its listening socket and its open connections.

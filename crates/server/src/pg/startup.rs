@@ -22,13 +22,13 @@ use tokio::{
 };
 
 use super::{
-    Server,
     connection::Connection,
-    extended::Portals,
     frame::{Frames, Opening},
     handover::HandedClient,
     limit::Limit,
     output::OutputBuffer,
+    portals::Portals,
+    server::Server,
 };
 
 /// Longest time until a client has sent its startup packet.

@@ -27,7 +27,6 @@ use super::{
     command::{NO_NUMBER, arity},
     dial::{Dial, ReadWrite, parse_delays, parse_levels, parse_p},
     parse::number,
-    redis_clients::NO_HTTP,
     reply::{Reply, Version},
 };
 
@@ -63,6 +62,10 @@ pub(super) enum Replies {
 
 /// Longest name that a client may give itself, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 1 << 10;
+
+/// The last answer to a browser.
+pub(super) const NO_HTTP: &str =
+    "ERR Protocol error: the client sent HTTP, and this port speaks the Redis protocol";
 
 /// The effect of a command.
 #[derive(Debug, PartialEq)]

@@ -49,6 +49,7 @@ mod command;
 mod connection;
 mod counters;
 mod dial;
+mod gate;
 mod handover;
 pub mod parse;
 mod redis_clients;
@@ -58,7 +59,7 @@ mod strategies;
 
 pub use self::{
     dial::level,
-    handover::{ClientState, HandedClient, HandoverHandle},
+    gate::{ClientState, HandedClient, HandoverHandle},
     redis_clients::{HeldLimits, RedisClients, Settings},
     reply::{Reply, Version},
 };

@@ -10,15 +10,16 @@
 //! 4. Of a pipeline of large reads, only the values at its front are kept. A later read drops its value, and
 //!    reads again when it is the first. So a client gets all its answers, though only a few are held.
 
+mod outcomes;
+mod quorum_command;
+
 use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
-use quorate::maps::{
-    self, Command, EndedOperation, OperationEnd, OperationKind, Recent, Strategies, strategy,
-};
+use quorate::maps::{self, Command, Recent, Strategies, strategy};
 use quorate_protocol::{
     CommandId, ProcessId, Time,
-    partial::{Action, Level, MapId, Operation, Outcome, Rejection, Roster, Scan, Scanned, Value, resident},
+    partial::{Action, Level, MapId, Operation, Roster, Scan, resident},
 };
 use quorate_runtime::{
     Door,
@@ -31,12 +32,13 @@ use rustc_hash::FxHashMap;
 use slab::Slab;
 use smallvec::SmallVec;
 
+use self::quorum_command::{OperationDescription, OperationParts, QuorumCommand};
 use super::{
-    command::{self, Arguments, CommandPlan, NextStep, ReplyForm},
-    connection::{ClientSession, CommandEffect, ProcessInfo, Replies},
+    command::{self, Arguments, CommandPlan, ReplyForm},
+    connection::{ClientSession, CommandEffect, NO_HTTP, ProcessInfo, Replies},
     counters::Counters,
     dial::DrawnLevels,
-    handover::HandoverGate,
+    gate::HandoverGate,
     parse::{Limits, Parser},
     reply::Reply,
     scan, strategies,
@@ -167,38 +169,6 @@ struct StrategyCommand {
     deferred: bool,
 }
 
-/// Operations of a command, each with its part.
-type OperationParts = SmallVec<[(usize, (Bytes, Action)); 1]>;
-
-/// A command whose operations, its parts, are under way.
-struct QuorumCommand {
-    shape: ReplyForm,
-    map: MapId,
-    drawn: DrawnLevels,
-    keys: SmallVec<[Bytes; 1]>,
-    outcomes: SmallVec<[Option<Outcome>; 1]>,
-    /// Number of parts without an outcome.
-    left: usize,
-    /// Parts that the cell had no room for. They begin again when other parts of the command have ended.
-    turned_away: Vec<usize>,
-    writes: bool,
-    /// Size of the values in `outcomes`, in bytes.
-    gathered: usize,
-    /// The reason why values were dropped. It is the answer once all outcomes have come.
-    refused: Option<DropReason>,
-    /// Whether the command's values were dropped. The command reads again when it is the first.
-    deferred: bool,
-}
-
-/// The reason why a value is not kept until it can be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DropReason {
-    /// The answer would be above the limit of an answer.
-    TooLarge,
-    /// The clients together would hold too much.
-    Busy,
-}
-
 /// Something that was handed on. Its answer belongs in a slot of a client.
 struct PendingRequest {
     client: ClientId,
@@ -209,59 +179,12 @@ struct PendingRequest {
     operation: Option<OperationDescription>,
 }
 
-/// The description of an operation, for the record of recent operations.
-struct OperationDescription {
-    level: Level,
-    deed: OperationKind,
-    /// Whether the value that the operation writes has a limited life.
-    mortal: bool,
-}
-
-impl OperationDescription {
-    fn new(action: &Action, level: Level) -> OperationDescription {
-        let deed = match action {
-            Action::Read => OperationKind::Read,
-            Action::Put { .. } => OperationKind::Write,
-            Action::Delete => OperationKind::Delete,
-            Action::PutFields(_) | Action::Add(_) => OperationKind::Other,
-        };
-        OperationDescription { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
-    }
-
-    /// Returns the record of the operation with its outcome.
-    fn ended(&self, client: u64, (began, ended): (Time, Time), outcome: &Outcome) -> EndedOperation {
-        let (ending, mortal, deed) = match outcome {
-            Outcome::Found { value: Value::Hash(_), newest, .. } => {
-                (OperationEnd::Done(*newest), false, OperationKind::Other)
-            }
-            Outcome::Found { newest, expires, .. } => {
-                (OperationEnd::Done(*newest), expires.is_some(), self.deed)
-            }
-            Outcome::Done { stamp, .. } | Outcome::Counted { stamp, .. } => {
-                (OperationEnd::Done(*stamp), self.mortal, self.deed)
-            }
-            Outcome::MaybeApplied => (OperationEnd::Unknown, self.mortal, self.deed),
-            Outcome::Unavailable | Outcome::NotApplied | Outcome::Unanswered | Outcome::Rejected(_) => {
-                (OperationEnd::Failed, self.mortal, self.deed)
-            }
-        };
-        EndedOperation { client, began, ended, deed, ending, mortal }
-    }
-}
-
 /// Most requests of one client that are under way.
 const IN_FLIGHT_MAX: usize = 256;
 
 /// Memory of a part of a request in addition to its bytes, roughly, in bytes: its place in `pending`, its
 /// outcome and its key.
 const PART_BYTES: usize = 256;
-
-/// Most parts that begin again when one part of their command has ended. So a command that the cell has
-/// little room for goes on with few parts at a time, and with more as room comes.
-const BEGUN_AGAIN: usize = 2;
-
-/// Factor of a client's bound. Above it, reads other than the first one drop their values.
-const DEFERRED_ABOVE: usize = 4;
 
 /// Most pairs of keys that are compared to find out whether two commands share a key. Above it they wait for
 /// each other.
@@ -554,37 +477,6 @@ impl RedisClients {
         ask(Command::Cell(resident::Command::Scan(Scan { id, map, level, behind })));
     }
 
-    fn scanned(&mut self, id: u64, outcome: Scanned) {
-        let PendingRequest { client: id, slot, .. } = self.pending.remove(id as usize);
-        let Some(client) = self.clients.get(&id) else { return };
-        let State::Scanning(request) = &client.slots[(slot - client.first) as usize].state else {
-            unreachable!("the slot of a pending request has no answer yet")
-        };
-        let reply = request.answer(outcome);
-        self.conclude(id, slot, reply, true);
-    }
-
-    /// Puts an answer into its slot. If the clients hold too much, an answer that `may_fail` is replaced by a
-    /// refusal; only the answer of a command that wrote nothing may fail.
-    fn conclude(&mut self, id: ClientId, slot: u64, reply: Reply, may_fail: bool) {
-        let HeldLimits { answer_bytes_max, bytes_max, .. } = self.settings.held;
-        let Some(client) = self.clients.get_mut(&id) else { return };
-        let index = (slot - client.first) as usize;
-        let bytes = reply.bytes();
-        let others = self.weight - client.slots[index].weight;
-        let reply = if bytes > answer_bytes_max {
-            too_large(answer_bytes_max)
-        } else if may_fail && bytes > PART_BYTES && others + bytes > bytes_max {
-            busy()
-        } else {
-            reply
-        };
-        let weight = reply.bytes();
-        client.slots[index].state = State::Ready(reply);
-        client.weigh(index, weight, &mut self.weight);
-        self.touch(id);
-    }
-
     /// Begins a command on keys. Returns `false` if it has to wait for an earlier one.
     fn begin(
         &mut self,
@@ -661,178 +553,6 @@ impl RedisClients {
         {
             self.touched.push(id);
         }
-    }
-
-    fn ended(&mut self, id: u64, outcome: Outcome, now: Time) {
-        let pending = self.pending.remove(id as usize);
-        let had_no_room = outcome == Outcome::Rejected(Rejection::Busy);
-        if had_no_room && self.turn_away(&pending) {
-            return;
-        }
-        if let Some(OperationDescription { level, deed, .. }) = &pending.operation {
-            let is_done =
-                matches!(outcome, Outcome::Found { .. } | Outcome::Done { .. } | Outcome::Counted { .. });
-            self.figures.ended(*level, *deed == OperationKind::Read, now.since(pending.began), is_done);
-        }
-        let HeldLimits { answer_bytes_max, client_bytes_max, bytes_max } = self.settings.held;
-        let Some(client) = self.clients.get_mut(&pending.client) else { return };
-        let index = (pending.slot - client.first) as usize;
-        let weight = client.slots[index].weight;
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the slot of a pending request has no answer yet")
-        };
-        if let Some(asked) = &pending.operation {
-            let ended = || asked.ended(client.session.number, (pending.began, now), &outcome);
-            self.recent.take(waiting.map, &waiting.keys[pending.part], ended);
-        }
-        let outcome = waiting.reduced(outcome);
-        let bytes = value_bytes(&outcome);
-        // A read behind another request can drop its value and read again later.
-        let may_wait = index > 0 && waiting.only_reads();
-        if waiting.refused.is_none() && bytes > 0 {
-            waiting.refused = if waiting.gathered + bytes > answer_bytes_max {
-                Some(DropReason::TooLarge)
-            } else if self.weight + bytes > bytes_max
-                || may_wait && client.weight + bytes > DEFERRED_ABOVE * client_bytes_max
-            {
-                Some(DropReason::Busy)
-            } else {
-                None
-            };
-        }
-        if may_wait && had_no_room {
-            waiting.refused.get_or_insert(DropReason::Busy);
-        }
-        waiting.left -= 1;
-        match waiting.refused {
-            None => {
-                waiting.gathered += bytes;
-                waiting.outcomes[pending.part] = Some(outcome);
-                client.weigh(index, weight + bytes, &mut self.weight);
-            }
-            // The answer is a refusal, so this value and the earlier ones are of no use.
-            Some(_) => {
-                let gathered = waiting.drop_values();
-                client.weigh(index, weight - gathered, &mut self.weight);
-            }
-        }
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the state of the slot was checked above")
-        };
-        let again = waiting.begin_again(had_no_room);
-        if waiting.left > 0 {
-            if !again.is_empty() {
-                client.due.push((pending.slot, again));
-                self.touch(pending.client);
-            }
-            return;
-        }
-        let refused = match waiting.refused {
-            Some(DropReason::Busy) if may_wait => {
-                waiting.defer();
-                return self.touch(pending.client);
-            }
-            Some(DropReason::Busy) => Some(busy()),
-            Some(DropReason::TooLarge) => Some(too_large(answer_bytes_max)),
-            None => None,
-        };
-        let shape = std::mem::replace(&mut waiting.shape, ReplyForm::Done);
-        let (stepped, writes, gathered) = (shape.is_step(), waiting.writes, waiting.gathered);
-        let outcomes = std::mem::take(&mut waiting.outcomes).into_iter().flatten();
-        let next = match refused {
-            Some(reply) => NextStep::Answer(reply),
-            None => shape.conclude(&waiting.keys, outcomes, waiting.drawn.levels.write),
-        };
-        match next {
-            NextStep::Answer(reply) => {
-                client.writing -= usize::from(writes);
-                client.two_step_running &= !stepped;
-                self.conclude(pending.client, pending.slot, reply, !writes);
-            }
-            NextStep::More(work) => {
-                *waiting = QuorumCommand::new(&work, waiting.map, waiting.drawn);
-                // The values that the first step found are dropped.
-                let weight = client.slots[index].weight - gathered;
-                client.weigh(index, weight, &mut self.weight);
-                client.due.push((pending.slot, work.operations.into_iter().enumerate().collect()));
-                self.touch(pending.client);
-            }
-        }
-    }
-
-    /// Notes that the cell had no room for a part, if the part can begin again later. It can if it reads or
-    /// deletes its key, and if other parts of its command will end and free room. Returns whether it can.
-    fn turn_away(&mut self, pending: &PendingRequest) -> bool {
-        let Some(OperationDescription { deed: OperationKind::Read | OperationKind::Delete, .. }) =
-            &pending.operation
-        else {
-            return false;
-        };
-        let Some(client) = self.clients.get_mut(&pending.client) else { return false };
-        let index = (pending.slot - client.first) as usize;
-        let State::Quorum(waiting) = &mut client.slots[index].state else {
-            unreachable!("the slot of a pending request has no answer yet")
-        };
-        let can_begin_again = waiting.running() > 1 && waiting.refused.is_none();
-        if can_begin_again {
-            waiting.turned_away.push(pending.part);
-        }
-        can_begin_again
-    }
-
-    fn changed(&mut self, id: u64, result: Result<(), resident::Unchanged>) {
-        let PendingRequest { client: id, slot, .. } = self.pending.remove(id as usize);
-        let reply = match result {
-            Ok(()) => Reply::OK,
-            Err(why) => Reply::Error(format!("ERR {why}")),
-        };
-        self.conclude(id, slot, reply, false);
-    }
-}
-
-impl maps::Front for RedisClients {
-    fn attach(&mut self, process: ProcessId) {
-        self.me = Some(process);
-    }
-
-    fn event(&mut self, event: resident::Event, now: Time) {
-        match event {
-            resident::Event::Ended { id, outcome } => self.ended(id, outcome, now),
-            resident::Event::Scanned { id, outcome } => self.scanned(id, outcome),
-            resident::Event::Changed { id, result } => self.changed(id.0, result),
-            resident::Event::Roster(roster) => {
-                self.roster = Some(roster);
-                self.epoch += 1;
-            }
-            resident::Event::Lacks(_) | resident::Event::Wedged => {}
-        }
-    }
-
-    fn answered(&mut self, id: u64, outcome: strategy::Outcome, now: Time) {
-        let pending = self.pending.remove(id as usize);
-        self.figures.answered(now.since(pending.began), outcome.is_ok());
-        let HeldLimits { client_bytes_max, bytes_max, .. } = self.settings.held;
-        let Some(client) = self.clients.get_mut(&pending.client) else { return };
-        let index = (pending.slot - client.first) as usize;
-        let bytes = answer_bytes(&outcome);
-        let is_over =
-            client.weight + bytes > DEFERRED_ABOVE * client_bytes_max || self.weight + bytes > bytes_max;
-        let State::Strategy(asking) = &mut client.slots[index].state else {
-            unreachable!("the slot of a request under way has no answer yet")
-        };
-        if index > 0 && is_over && matches!(asking.form, strategies::StrategyReply::Read(_)) {
-            asking.deferred = true;
-            return self.touch(pending.client);
-        }
-        let writes = asking.writes;
-        let State::Strategy(asking) =
-            std::mem::replace(&mut client.slots[index].state, State::Ready(Reply::Null))
-        else {
-            unreachable!("the state of the slot was checked above")
-        };
-        let wall = now.0.saturating_add_signed(clock::wall_offset());
-        let reply = asking.form.answer(outcome, wall);
-        self.conclude(pending.client, pending.slot, reply, !writes);
     }
 }
 
@@ -1026,127 +746,9 @@ impl RedisClient {
     }
 }
 
-impl QuorumCommand {
-    fn new(work: &CommandPlan, map: MapId, drawn: DrawnLevels) -> QuorumCommand {
-        QuorumCommand {
-            shape: work.shape.clone(),
-            map,
-            drawn,
-            keys: work.operations.iter().map(|(key, _)| key.clone()).collect(),
-            outcomes: work.operations.iter().map(|_| None).collect(),
-            left: work.operations.len(),
-            turned_away: Vec::new(),
-            writes: work.writes(),
-            gathered: 0,
-            refused: None,
-            deferred: false,
-        }
-    }
-
-    /// Whether the command changes nothing, so that it can be repeated.
-    fn only_reads(&self) -> bool {
-        !self.writes && !self.shape.is_step() && !self.keys.is_empty()
-    }
-
-    /// Removes the value from an outcome if the answer does not contain it.
-    fn reduced(&self, outcome: Outcome) -> Outcome {
-        match outcome {
-            Outcome::Found { value, expires, wall, newest, level } if !self.shape.tells_value() => {
-                let value = match value {
-                    Value::Nothing => Value::Nothing,
-                    Value::String(_) => Value::String(Bytes::new()),
-                    Value::Hash(_) => Value::Hash(Vec::new()),
-                };
-                Outcome::Found { value, expires, wall, newest, level }
-            }
-            outcome => outcome,
-        }
-    }
-
-    /// Drops the values that were found. Returns their size in bytes.
-    fn drop_values(&mut self) -> usize {
-        if self.gathered > 0 {
-            self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
-        }
-        std::mem::take(&mut self.gathered)
-    }
-
-    /// Waits, without values, until the request is the first.
-    fn defer(&mut self) {
-        self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
-        (self.left, self.refused, self.deferred) = (self.keys.len(), None, true);
-    }
-
-    /// Returns the reads of the command, to be repeated.
-    fn all_reads(&self) -> OperationParts {
-        (0..self.keys.len()).map(|part| (part, (self.keys[part].clone(), Action::Read))).collect()
-    }
-
-    /// Returns the number of parts that are under way.
-    fn running(&self) -> usize {
-        self.left - self.turned_away.len()
-    }
-
-    /// Returns parts that begin again because another part ended. If none may begin again, ends those that
-    /// were turned away.
-    fn begin_again(&mut self, had_no_room: bool) -> OperationParts {
-        if self.refused.is_some() || had_no_room && self.running() == 0 {
-            for part in std::mem::take(&mut self.turned_away) {
-                self.outcomes[part] = Some(Outcome::Rejected(Rejection::Busy));
-                self.left -= 1;
-            }
-        }
-        if had_no_room {
-            return OperationParts::new();
-        }
-        let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
-        // A first step reads, and a second step of several parts deletes.
-        let action = if matches!(self.shape, ReplyForm::Second(_)) { Action::Delete } else { Action::Read };
-        self.turned_away
-            .drain(first..)
-            .map(|part| (part, (self.keys[part].clone(), action.clone())))
-            .collect()
-    }
-}
-
-/// The size of the value in an outcome, in bytes.
-fn value_bytes(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Found { value, .. } => bytes_of(value),
-        _ => 0,
-    }
-}
-
-/// The size of the values in an answer of another strategy, in bytes.
-fn answer_bytes(outcome: &strategy::Outcome) -> usize {
-    match outcome {
-        Ok(strategy::keyspace::Answer::Found(found)) => found.iter().map(|(value, _)| bytes_of(value)).sum(),
-        _ => 0,
-    }
-}
-
-fn bytes_of(value: &Value) -> usize {
-    match value {
-        Value::Nothing => 0,
-        Value::String(value) => value.len(),
-        Value::Hash(fields) => {
-            fields.iter().map(|(name, value)| FIELD_BYTES + name.len() + value.len()).sum()
-        }
-    }
-}
-
-/// Memory of a field in addition to its name and value, in bytes.
-const FIELD_BYTES: usize = 64;
-
 fn busy() -> Reply {
     Reply::Error(String::from(
         "BUSY this cell already holds as many bytes of requests and answers for its clients as it may: nothing was done, so send the command again later",
-    ))
-}
-
-fn too_large(most: usize) -> Reply {
-    Reply::Error(format!(
-        "TOOLARGE the answer would have more than {most} bytes: read fewer keys or fields at once"
     ))
 }
 
@@ -1154,10 +756,6 @@ fn too_large(most: usize) -> Reply {
 fn is_http(input: &[u8], strings: &[std::ops::Range<usize>]) -> bool {
     matches!(strings, [_, _, version] if input[version.clone()].starts_with(b"HTTP/"))
 }
-
-/// The last answer to a browser.
-pub(super) const NO_HTTP: &str =
-    "ERR Protocol error: the client sent HTTP, and this port speaks the Redis protocol";
 
 /// Length of the longest command name that could be known, in bytes.
 const NAME_BYTES: usize = 32;

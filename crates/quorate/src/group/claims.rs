@@ -1,0 +1,78 @@
+//! The claims of a member for locks of its group.
+
+use std::collections::BTreeMap;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use quorate_protocol::group::{Claim, Grant, SeatId};
+use tokio::sync::oneshot;
+
+use super::message::RELEASE;
+
+/// The claims of a member that are not granted, and those that it has given up.
+pub(super) struct Claims {
+    seat: SeatId,
+    last: u32,
+    waiting: BTreeMap<u64, oneshot::Sender<u64>>,
+    /// The names of locks, by claims that were given up and whose release has not come back in the order.
+    /// Without this memory, a release that is refused out of touch would leave the lock held for the member's
+    /// life.
+    given_up: BTreeMap<u64, String>,
+}
+
+impl Claims {
+    /// Makes the claims of the member in this seat.
+    pub(super) fn new(seat: SeatId) -> Claims {
+        Claims { seat, last: 0, waiting: BTreeMap::new(), given_up: BTreeMap::new() }
+    }
+
+    pub(super) fn make(&mut self) -> (u64, oneshot::Receiver<u64>) {
+        self.last += 1;
+        let number = self.seat.number(self.last);
+        let (granted, told) = oneshot::channel();
+        self.waiting.insert(number, granted);
+        (number, told)
+    }
+
+    pub(super) fn give_up(&mut self, number: u64, name: &str) {
+        self.waiting.remove(&number);
+        self.given_up.insert(number, name.to_owned());
+    }
+
+    /// Notes that the release of this claim has come back in the order.
+    pub(super) fn released(&mut self, number: u64) {
+        self.given_up.remove(&number);
+    }
+
+    /// Returns the releases that have not come back.
+    pub(super) fn unreleased(&self) -> Vec<Bytes> {
+        self.given_up.iter().map(|(number, name)| release(*number, name)).collect()
+    }
+
+    /// Notes that a claim of this member is granted. The release of a claim that was given up meanwhile is
+    /// already on its way.
+    pub(super) fn granted(&mut self, Grant { claim: Claim { number, .. }, fence }: Grant) {
+        if let Some(waits) = self.waiting.remove(&number) {
+            // The caller may have lost interest.
+            let _ = waits.send(fence);
+        }
+    }
+
+    /// Ends the claims: no later grant counts.
+    pub(super) fn end(&mut self) {
+        self.waiting.clear();
+        self.given_up.clear();
+    }
+}
+
+/// Returns the message that gives a claim up.
+pub(super) fn release(number: u64, name: &str) -> Bytes {
+    message(RELEASE, number, name)
+}
+
+pub(super) fn message(kind: u8, number: u64, name: &str) -> Bytes {
+    let mut body = BytesMut::with_capacity(9 + name.len());
+    body.put_u8(kind);
+    body.put_u64_le(number);
+    body.put_slice(name.as_bytes());
+    body.freeze()
+}

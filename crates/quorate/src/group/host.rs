@@ -1,0 +1,263 @@
+//! The link of the protocol thread to the members of a process.
+
+use std::{
+    mem,
+    sync::{Arc, atomic::Ordering},
+};
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use quorate_protocol::{
+    CommandId, DomainId, ProcessId, Protocol, Time,
+    group::{self, Command, Event, Failure, GroupId, Outcome, Place, SeatId},
+    relay::Relay,
+};
+use quorate_runtime::{
+    Host,
+    discover::{DomainAnswer, DomainState},
+};
+use tracing::{debug, info};
+
+use super::{
+    open_commands::{OpenCommand, complete},
+    open_queries::QueryAnswer,
+    row::{SeatRow, ViewChange},
+    shared::{Delivery, GroupShared, Seat, StateReceiver},
+};
+use crate::{error::Error, lock::lock};
+
+/// Bytes of an inbox, above which its member is out because it does not keep up.
+const INBOX_BYTES_MAX: usize = 256 << 20;
+
+/// The protocol thread's link to the members. Deliveries are passed on at the end of a turn, so that a lock
+/// is taken once for many messages. The end of a command is reported after the deliveries before it.
+pub(super) struct GroupHost {
+    shared: Arc<GroupShared>,
+    news: Sender<Arc<Seat>>,
+    /// The last deliveries, all to one group.
+    run: Vec<Delivery>,
+    run_of: GroupId,
+    /// The receivers of a run, a reused buffer.
+    seats: Vec<Arc<Seat>>,
+    /// Commands that ended in this turn.
+    ended: Vec<(CommandId, Result<CommandSuccess, Failure>)>,
+    /// Members that got a delivery in this turn.
+    told: Vec<Arc<Seat>>,
+}
+
+impl GroupHost {
+    pub(super) fn new(shared: Arc<GroupShared>, news: Sender<Arc<Seat>>) -> GroupHost {
+        GroupHost {
+            shared,
+            news,
+            run: Vec::new(),
+            run_of: GroupId(0),
+            seats: Vec::new(),
+            ended: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    fn push(&mut self, group: GroupId, delivery: Delivery) {
+        if self.run_of != group {
+            self.deliver();
+            self.run_of = group;
+        }
+        self.run.push(delivery);
+    }
+
+    fn deliver(&mut self) {
+        if self.run.is_empty() {
+            return;
+        }
+        let mut seats = mem::take(&mut self.seats);
+        if let Some(row) = lock(&self.shared.rows).get(&self.run_of) {
+            seats.extend(row.inside());
+        }
+        let mut run = mem::take(&mut self.run);
+        if let Some(last) = seats.pop() {
+            for seat in seats.drain(..) {
+                self.give(seat, &mut run.clone());
+            }
+            self.give(last, &mut run);
+        }
+        run.clear();
+        (self.seats, self.run) = (seats, run);
+    }
+
+    /// Puts deliveries into a member's inbox, and leaves the vector empty.
+    fn give(&mut self, seat: Arc<Seat>, deliveries: &mut Vec<Delivery>) {
+        if let Some(why) = seat.push(deliveries, INBOX_BYTES_MAX) {
+            seat.fail(why, &self.shared);
+        } else if !seat.queued.swap(true, Ordering::AcqRel) {
+            self.told.push(seat);
+        }
+    }
+
+    /// Delivers to the member that takes states for the process and gives its object on request.
+    fn give_first(&mut self, group: GroupId, delivery: Delivery) {
+        self.deliver();
+        let rows = lock(&self.shared.rows);
+        let first = rows.get(&group).and_then(SeatRow::first);
+        // The debt is counted under the lock under which a lost member is taken out. So such a member is not
+        // asked, or is known to owe.
+        let is_owed = matches!(delivery, Delivery::StateWanted(_) | Delivery::Progress);
+        first.iter().filter(|_| is_owed).for_each(|first| first.owe());
+        drop(rows);
+        if let Some(first) = first {
+            self.give(first, &mut vec![delivery]);
+        }
+    }
+
+    /// Begins a view: members of this process come and go with it.
+    fn view(&mut self, group: GroupId, view: &Delivery, seats: &[SeatId]) {
+        self.deliver();
+        let Some(ViewChange { here, come, gone }) =
+            lock(&self.shared.rows).get_mut(&group).map(|row| row.view(seats))
+        else {
+            return;
+        };
+        for seat in &here {
+            self.give(seat.clone(), &mut vec![view.clone()]);
+        }
+        for seat in &come {
+            seat.wait();
+            self.give(seat.clone(), &mut vec![view.clone()]);
+        }
+        if !come.is_empty() {
+            self.give_first(group, Delivery::StateWanted(StateReceiver::Seats(come)));
+        }
+        for seat in gone {
+            seat.depart();
+        }
+        self.shared.reseat(group);
+    }
+
+    fn hand_over(&mut self) {
+        self.deliver();
+        if self.ended.is_empty() {
+            return;
+        }
+        let mut calls = lock(&self.shared.calls);
+        let ended = self.ended.drain(..).filter_map(|(id, result)| Some((calls.remove(&id.0)?, result)));
+        let ended: Vec<_> = ended.collect();
+        drop(calls);
+        for (call, result) in ended {
+            // The caller may have lost interest.
+            match (call, result) {
+                (OpenCommand::Leave(life), _) => {
+                    self.shared.out(life, &Error::not_member("the member has left the group"))
+                }
+                (OpenCommand::Join { life, file, told }, Err(failure)) => {
+                    let why = match failure {
+                        Failure::Stale(newest) => Error::Stale { file, newest },
+                        other => other.into(),
+                    };
+                    self.shared.out(life, &why);
+                    let _ = told.send(Err(failure));
+                }
+                (OpenCommand::Join { told, .. }, Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(told, Ok(outcome))
+                }
+                (OpenCommand::Send { told, .. }, Err(failure)) => complete(told, Err(failure)),
+                (OpenCommand::Send { told, .. }, Ok(CommandSuccess::Sent(first))) => {
+                    complete(told, Ok(first))
+                }
+                (OpenCommand::Other(told), Err(failure)) => complete(told, Err(failure)),
+                (OpenCommand::Other(told), Ok(CommandSuccess::Otherwise(outcome))) => {
+                    complete(told, Ok(outcome))
+                }
+                (_, Ok(ended)) => unreachable!("a command ended in {ended:?}"),
+            }
+        }
+    }
+}
+
+impl Drop for GroupHost {
+    fn drop(&mut self) {
+        lock(&self.shared.news).take();
+        // This also runs after a panic of the protocol thread, so that nobody waits for it.
+        self.shared.end();
+    }
+}
+
+/// The success of a command.
+#[derive(Clone, Copy, Debug)]
+enum CommandSuccess {
+    /// Updates were sent and delivered here, the first one at this place.
+    Sent(Place),
+    /// Another command succeeded.
+    Otherwise(Outcome),
+}
+
+impl Host<Relay<group::Process>> for GroupHost {
+    fn event(&mut self, event: Event, _: Time) {
+        match event {
+            Event::Done { id, result } => self.ended.push((id, result.map(CommandSuccess::Otherwise))),
+            Event::Sent { id, first } => self.ended.push((id, Ok(CommandSuccess::Sent(first)))),
+            Event::Restore { group, state } => self.give_first(group, Delivery::Restore(state)),
+            Event::View { group, view, arrived, departed, missing, waited } => {
+                let view = Arc::new(view);
+                let seats = view.seats.of(self.shared.me).to_vec();
+                // All members in this process share the two lists; there may be hundreds of members.
+                let (arrived, departed) = (arrived.into(), departed.into());
+                self.view(group, &Delivery::View { view, arrived, departed, missing, waited }, &seats);
+            }
+            Event::CheckpointWanted { group, view } => {
+                self.give_first(group, Delivery::StateWanted(StateReceiver::Group(view)));
+            }
+            Event::ProgressWanted { group } => self.give_first(group, Delivery::Progress),
+            Event::Keep { group, checkpoint } => self.give_first(group, Delivery::Keep(checkpoint)),
+            Event::Deliver { group, sender, updates } => {
+                self.push(group, Delivery::Updates { sender, updates });
+            }
+            Event::Said { group, from, body } => {
+                if let Some((number, seat, answer)) = QueryAnswer::decode(&body) {
+                    self.shared.take_answer(group, (from, seat), number, answer);
+                }
+            }
+            Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
+            Event::InTouch(in_touch) => {
+                info!(in_touch, "contact with the routers has changed");
+                if in_touch {
+                    self.shared.on_touch_regained();
+                } else {
+                    self.shared.on_touch_lost();
+                }
+            }
+            Event::Wedged => {
+                info!("this process is no longer in the domain");
+                self.hand_over();
+                self.shared.end();
+            }
+        }
+    }
+
+    fn complete_command(&mut self, command: &mut Command) {
+        if let Command::Send(sends) = command
+            && sends.is_empty()
+        {
+            *sends = self.shared.sends();
+        }
+        for group in self.shared.owed.settle(command) {
+            self.shared.reseat(group);
+        }
+    }
+
+    fn batch_ended(&mut self, _: Time) {
+        self.hand_over();
+        for seat in self.told.drain(..) {
+            // The delivery thread lives longer than this one.
+            let _ = self.news.send(seat);
+        }
+    }
+
+    fn answer(&self, relay: &Relay<group::Process>, _: DomainId) -> DomainAnswer {
+        DomainAnswer { presence: DomainState::Settled, pass: relay.policy().pass() }
+    }
+
+    fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
+        // The message is logged at every attempt, so at a low level.
+        debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "a process has no session with this one, because their passes do not fit");
+    }
+}

@@ -1,0 +1,167 @@
+//! The state that the threads of a process with groups share: its members, each in a seat, and its commands.
+
+use std::{
+    any::Any,
+    collections::BTreeMap,
+    mem,
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, AtomicU64},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use crossbeam_channel::Sender;
+use quorate_protocol::{
+    ProcessId,
+    ecast::Position,
+    group::{self, Failure, GroupCounters, GroupId, Mark, Outcome, SeatId, Updates},
+    relay::Relay,
+};
+use quorate_runtime::{Port, calls::Calls};
+use rustc_hash::FxHashMap;
+use tokio::sync::oneshot;
+
+use super::{
+    claims::Claims, keeper::Keeper, key::GroupKeys, open_commands::OpenCommand, open_queries::OpenQueries,
+    outbox::Outbox, owed::Owed, row::SeatRow, touch::Touch,
+};
+use crate::error::Error;
+
+/// State that the threads of a process share.
+pub(super) struct GroupShared {
+    pub(super) me: ProcessId,
+    pub(super) port: OnceLock<Port<Relay<group::Process>>>,
+    pub(super) rows: Mutex<BTreeMap<GroupId, SeatRow<Arc<Seat>>>>,
+    /// The channel to the delivery thread, which ends when this sender and the host's are dropped.
+    pub(super) news: Mutex<Option<Sender<Arc<Seat>>>>,
+    pub(super) outbox: Outbox,
+    pub(super) calls: Mutex<FxHashMap<u64, OpenCommand>>,
+    pub(super) figures: Calls<GroupCounters>,
+    /// Replies that came after their query had ended.
+    pub(super) late: AtomicU64,
+    pub(super) last: AtomicU64,
+    pub(super) touch: Touch,
+    pub(super) owed: Owed,
+    /// Number of rows made so far.
+    pub(super) lives: AtomicU64,
+    /// The last number of a sealed message of this process.
+    pub(super) numbers: Arc<AtomicU64>,
+    /// Upper bound of an answer to a query, in bytes; a longer one is refused.
+    pub(super) answer_bytes_max: usize,
+    pub(super) wedged: AtomicBool,
+    /// The sender that reports that the process is out of the domain.
+    pub(super) out: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+/// One member of a group in this process.
+pub(super) struct Seat {
+    pub(super) name: String,
+    pub(super) group: GroupId,
+    pub(super) id: SeatId,
+    pub(super) me: ProcessId,
+    /// The group's keys, if it has any.
+    pub(super) group_keys: Option<Arc<GroupKeys>>,
+    /// The checkpoint file, if the member has one.
+    pub(super) keeper: Option<Arc<Keeper>>,
+    pub(super) inbox: Mutex<Inbox>,
+    /// The user's object. A thread that waits for this lock holds no other lock of this crate.
+    pub(super) copy: Mutex<Box<dyn Replicated>>,
+    /// The number of the thread that runs the object's code; 0 if none does.
+    pub(super) inside: AtomicU64,
+    /// The sender that reports that the object is the group's.
+    pub(super) ready: Mutex<Option<oneshot::Sender<Result<(), Error>>>>,
+    /// The reason why this member ended.
+    pub(super) over: OnceLock<Error>,
+    /// Whether the member is leaving.
+    pub(super) leaving: AtomicBool,
+    /// The sender that reports that the member is out.
+    pub(super) out: Mutex<Option<oneshot::Sender<Result<Outcome, Failure>>>>,
+    pub(super) debts: Mutex<ObjectDebts>,
+    /// Whether the member waits for the delivery thread.
+    pub(super) queued: AtomicBool,
+    /// The view after all deliveries that were pushed.
+    pub(super) latest: Mutex<Option<Arc<group::View>>>,
+    pub(super) open_queries: Mutex<OpenQueries>,
+    pub(super) claims: Mutex<Claims>,
+}
+
+#[derive(Default)]
+pub(super) struct Inbox {
+    pub(super) queue: Vec<Delivery>,
+    /// Bytes of the queue, and of deliveries that were taken off it and are not applied yet.
+    pub(super) bytes: usize,
+    pub(super) closed: bool,
+    /// Whether the object comes from another member of this process and has not arrived; until then nothing
+    /// is taken.
+    pub(super) waits: bool,
+}
+
+/// Objects that a member still has to give.
+#[derive(Default)]
+pub(super) struct ObjectDebts {
+    pub(super) owed: usize,
+    /// Whether the member ends once it has given them.
+    pub(super) gone: bool,
+}
+
+/// A delivery of the protocol thread. All deliveries have one order.
+#[derive(Clone)]
+pub(super) enum Delivery {
+    /// The object from here on; `None` keeps the object that is here.
+    Restore(Option<Bytes>),
+    View {
+        view: Arc<group::View>,
+        arrived: Arc<[(ProcessId, SeatId)]>,
+        departed: Arc<[(ProcessId, SeatId)]>,
+        missing: BTreeMap<ProcessId, u64>,
+        waited: Duration,
+    },
+    /// A request for the object's state at this place.
+    StateWanted(StateReceiver),
+    /// A request to save the object's state at this place.
+    Keep(Mark),
+    /// A mark: the protocol waits until everything before it is applied.
+    Progress,
+    Updates {
+        sender: ProcessId,
+        updates: Updates,
+    },
+}
+
+/// The receiver of a member's object.
+#[derive(Clone)]
+pub(super) enum StateReceiver {
+    /// Other processes, which joined with this view.
+    Group(Position),
+    /// Members of this process, which came with the last view.
+    Seats(Vec<Arc<Seat>>),
+}
+
+impl Delivery {
+    /// Returns the delivery's weight in the inbox, in bytes. A state that a member was given weighs nothing.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Delivery::Restore(_) => 0,
+            Delivery::View { .. } | Delivery::StateWanted(_) | Delivery::Keep(_) | Delivery::Progress => {
+                DELIVERY_BYTES
+            }
+            Delivery::Updates { updates, .. } => DELIVERY_BYTES + updates.bytes(),
+        }
+    }
+}
+
+/// Memory of a delivery in addition to its payload, in bytes.
+pub(super) const DELIVERY_BYTES: usize = mem::size_of::<Delivery>();
+
+/// A replica whose type is not known here.
+pub(super) trait Replicated: Any + Send {
+    fn take(&mut self, delivery: Delivery, context: &ReplicaContext<'_>) -> Result<(), Error>;
+}
+
+/// The context that a replica needs to answer.
+pub(super) struct ReplicaContext<'a> {
+    pub(super) seat: &'a Arc<Seat>,
+    pub(super) shared: &'a Arc<GroupShared>,
+}

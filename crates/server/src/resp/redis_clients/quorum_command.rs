@@ -1,0 +1,178 @@
+//! A command on a map of partial quorums, and the operations that are its parts.
+
+use bytes::Bytes;
+use quorate::maps::{EndedOperation, OperationEnd, OperationKind};
+use quorate_protocol::{
+    Time,
+    partial::{Action, Level, MapId, Outcome, Rejection, Value},
+};
+use smallvec::SmallVec;
+
+use crate::resp::{
+    command::{CommandPlan, ReplyForm},
+    dial::DrawnLevels,
+};
+
+/// A command whose operations, its parts, are under way.
+pub(super) struct QuorumCommand {
+    pub(super) shape: ReplyForm,
+    pub(super) map: MapId,
+    pub(super) drawn: DrawnLevels,
+    pub(super) keys: SmallVec<[Bytes; 1]>,
+    pub(super) outcomes: SmallVec<[Option<Outcome>; 1]>,
+    /// Number of parts without an outcome.
+    pub(super) left: usize,
+    /// Parts that the cell had no room for. They begin again when other parts of the command have ended.
+    pub(super) turned_away: Vec<usize>,
+    pub(super) writes: bool,
+    /// Size of the values in `outcomes`, in bytes.
+    pub(super) gathered: usize,
+    /// The reason why values were dropped. It is the answer once all outcomes have come.
+    pub(super) refused: Option<DropReason>,
+    /// Whether the command's values were dropped. The command reads again when it is the first.
+    pub(super) deferred: bool,
+}
+
+/// Operations of a command, each with its part.
+pub(super) type OperationParts = SmallVec<[(usize, (Bytes, Action)); 1]>;
+
+/// The reason why a value is not kept until it can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DropReason {
+    /// The answer would be above the limit of an answer.
+    TooLarge,
+    /// The clients together would hold too much.
+    Busy,
+}
+
+/// Most parts that begin again when one part of their command has ended. So a command that the cell has
+/// little room for goes on with few parts at a time, and with more as room comes.
+const BEGUN_AGAIN: usize = 2;
+
+impl QuorumCommand {
+    pub(super) fn new(work: &CommandPlan, map: MapId, drawn: DrawnLevels) -> QuorumCommand {
+        QuorumCommand {
+            shape: work.shape.clone(),
+            map,
+            drawn,
+            keys: work.operations.iter().map(|(key, _)| key.clone()).collect(),
+            outcomes: work.operations.iter().map(|_| None).collect(),
+            left: work.operations.len(),
+            turned_away: Vec::new(),
+            writes: work.writes(),
+            gathered: 0,
+            refused: None,
+            deferred: false,
+        }
+    }
+
+    /// Whether the command changes nothing, so that it can be repeated.
+    pub(super) fn only_reads(&self) -> bool {
+        !self.writes && !self.shape.is_step() && !self.keys.is_empty()
+    }
+
+    /// Removes the value from an outcome if the answer does not contain it.
+    pub(super) fn reduced(&self, outcome: Outcome) -> Outcome {
+        match outcome {
+            Outcome::Found { value, expires, wall, newest, level } if !self.shape.tells_value() => {
+                let value = match value {
+                    Value::Nothing => Value::Nothing,
+                    Value::String(_) => Value::String(Bytes::new()),
+                    Value::Hash(_) => Value::Hash(Vec::new()),
+                };
+                Outcome::Found { value, expires, wall, newest, level }
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Drops the values that were found. Returns their size in bytes.
+    pub(super) fn drop_values(&mut self) -> usize {
+        if self.gathered > 0 {
+            self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
+        }
+        std::mem::take(&mut self.gathered)
+    }
+
+    /// Waits, without values, until the request is the first.
+    pub(super) fn defer(&mut self) {
+        self.outcomes.iter_mut().for_each(|outcome| *outcome = None);
+        (self.left, self.refused, self.deferred) = (self.keys.len(), None, true);
+    }
+
+    /// Returns the reads of the command, to be repeated.
+    pub(super) fn all_reads(&self) -> OperationParts {
+        (0..self.keys.len()).map(|part| (part, (self.keys[part].clone(), Action::Read))).collect()
+    }
+
+    /// Returns the number of parts that are under way.
+    pub(super) fn running(&self) -> usize {
+        self.left - self.turned_away.len()
+    }
+
+    /// Returns parts that begin again because another part ended. If none may begin again, ends those that
+    /// were turned away.
+    pub(super) fn begin_again(&mut self, had_no_room: bool) -> OperationParts {
+        if self.refused.is_some() || had_no_room && self.running() == 0 {
+            for part in std::mem::take(&mut self.turned_away) {
+                self.outcomes[part] = Some(Outcome::Rejected(Rejection::Busy));
+                self.left -= 1;
+            }
+        }
+        if had_no_room {
+            return OperationParts::new();
+        }
+        let first = self.turned_away.len().saturating_sub(BEGUN_AGAIN);
+        // A first step reads, and a second step of several parts deletes.
+        let action = if matches!(self.shape, ReplyForm::Second(_)) { Action::Delete } else { Action::Read };
+        self.turned_away
+            .drain(first..)
+            .map(|part| (part, (self.keys[part].clone(), action.clone())))
+            .collect()
+    }
+}
+
+/// The description of an operation, for the record of recent operations.
+pub(super) struct OperationDescription {
+    pub(super) level: Level,
+    pub(super) deed: OperationKind,
+    /// Whether the value that the operation writes has a limited life.
+    mortal: bool,
+}
+
+impl OperationDescription {
+    pub(super) fn new(action: &Action, level: Level) -> OperationDescription {
+        let deed = match action {
+            Action::Read => OperationKind::Read,
+            Action::Put { .. } => OperationKind::Write,
+            Action::Delete => OperationKind::Delete,
+            Action::PutFields(_) | Action::Add(_) => OperationKind::Other,
+        };
+        OperationDescription { level, deed, mortal: matches!(action, Action::Put { lifetime: Some(_), .. }) }
+    }
+
+    /// Returns the record of the operation with its outcome.
+    pub(super) fn ended(
+        &self,
+        client: u64,
+        (began, ended): (Time, Time),
+        outcome: &Outcome,
+    ) -> EndedOperation {
+        let (ending, mortal, deed) = match outcome {
+            Outcome::Found { value: Value::Hash(_), newest, .. } => {
+                (OperationEnd::Done(*newest), false, OperationKind::Other)
+            }
+            Outcome::Found { newest, expires, .. } => {
+                (OperationEnd::Done(*newest), expires.is_some(), self.deed)
+            }
+            Outcome::Done { stamp, .. } | Outcome::Counted { stamp, .. } => {
+                (OperationEnd::Done(*stamp), self.mortal, self.deed)
+            }
+            Outcome::MaybeApplied => (OperationEnd::Unknown, self.mortal, self.deed),
+            Outcome::Unavailable | Outcome::NotApplied | Outcome::Unanswered | Outcome::Rejected(_) => {
+                (OperationEnd::Failed, self.mortal, self.deed)
+            }
+        };
+        EndedOperation { client, began, ended, deed, ending, mortal }
+    }
+}
