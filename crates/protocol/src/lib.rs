@@ -37,6 +37,7 @@ pub mod id;
 pub mod journal;
 pub mod partial;
 pub mod paxos;
+mod policy;
 pub mod quorum;
 pub mod relay;
 pub mod role;

@@ -43,9 +43,8 @@
 //! and the link exists only if the [`Policy`] of each admits the other's pass. Most protocols take
 //! [`Anyone`].
 
-use std::{convert::Infallible, fmt, net::Ipv4Addr, sync::Arc};
+use std::{convert::Infallible, net::Ipv4Addr, sync::Arc};
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -53,6 +52,8 @@ use crate::{
     time::{Duration, Time},
     wire::Wire,
 };
+
+pub use crate::policy::{Anyone, PASS_BYTES_MAX, Policy};
 
 /// A sans-IO protocol state machine.
 pub trait Protocol {
@@ -224,40 +225,9 @@ pub trait Sink<P: Protocol + ?Sized> {
     }
 }
 
-/// The rule for who may be linked with a protocol: each end shows a pass, and both judge the other's.
-pub trait Policy: fmt::Debug + Send + Sync {
-    /// Returns the pass of this end; at most [`PASS_BYTES_MAX`] bytes.
-    fn pass(&self) -> Bytes;
-
-    /// Whether an end with this pass may be linked. The bytes are from outside.
-    fn admits(&self, theirs: &[u8]) -> bool;
-
-    /// Returns the reason why an end with this pass is not admitted, for people.
-    fn refusal(&self, theirs: &[u8]) -> String {
-        format!("the peer's pass of {} bytes is not admitted", theirs.len())
-    }
-}
-
 /// Upper bound of a cast, in bytes of the protocol's own messages. With the host's additions it is one
 /// datagram, which loopback carries whole and Ethernet in six fragments.
 pub const CAST_BYTES_MAX: usize = 8 << 10;
-
-/// Upper bound of a pass, in bytes.
-pub const PASS_BYTES_MAX: usize = 64;
-
-/// The policy that admits every peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Anyone;
-
-impl Policy for Anyone {
-    fn pass(&self) -> Bytes {
-        Bytes::new()
-    }
-
-    fn admits(&self, _: &[u8]) -> bool {
-        true
-    }
-}
 
 /// The sink of a protocol inside `P`: its messages leave as messages of `P`, its records are among those of
 /// `P`, and its events go to a closure.

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::{
     detector::Opinion,
     id::{Generation, Incarnation, ProcessId},
-    seam::PASS_BYTES_MAX,
+    policy::PASS_BYTES_MAX,
 };
 
 /// The versions of the protocols between processes that this build speaks. Two processes use the highest

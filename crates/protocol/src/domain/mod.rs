@@ -1,7 +1,7 @@
 //! A domain of several parts, such as tables and groups, ordered by the same routers.
 //!
 //! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own
-//! [`Routing`], in its own folder. A part works as if the routers served it alone. All parts share one total
+//! [`Routing`](crate::ecast::Routing), in its own folder. A part works as if the routers served it alone. All parts share one total
 //! order, one set of routers and one way to repair that set.
 //!
 //! **Source.** 002 §5.6 has one application on its routers. Our design (§5, §6) lets one set of routers serve
@@ -36,99 +36,15 @@
 //!   ([`RouterCommand::Refound`](crate::ecast::RouterCommand::Refound)) continues with the part whose members
 //!   testify: tables. The other parts begin empty, and their members return as new processes.
 
-use std::{fmt, ops::Deref, sync::Arc};
+mod part;
+mod shared;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use crate::{group::Groups, rubberband::Rubberband};
 
-use crate::{
-    ecast::{Refusal, Routing},
-    group::Groups,
-    rubberband::Rubberband,
+pub use self::{
+    part::{Part, refusal},
+    shared::Shared,
 };
-
-/// An application of E-Cast that shares the routers with other applications.
-pub trait Part: Routing {
-    /// The first byte of every message that the part's members submit, and of every configuration that they
-    /// report when a domain is founded again from them.
-    const TAG: u8;
-
-    /// Returns the configuration of a part without members.
-    fn vacant() -> Self::Config;
-}
-
-/// Reasons for which routers refuse a message before any part sees it. The parts' own reasons have smaller
-/// numbers.
-pub mod refusal {
-    use super::Refusal;
-
-    /// The message belongs to no part that these routers know.
-    pub const NO_PART: Refusal = Refusal(128);
-    /// The sender is a member of another part.
-    pub const OTHER_PART: Refusal = Refusal(129);
-}
-
-/// A configuration with several holders. A copy costs a pointer, and a comparison compares the pointers
-/// first.
-pub struct Shared<T>(Arc<T>);
-
-impl<T> Shared<T> {
-    /// Makes a shared configuration of this value.
-    pub fn new(value: T) -> Self {
-        Shared(Arc::new(value))
-    }
-
-    /// Returns the value for a change. Copies it first if it has other holders.
-    pub fn to_mut(&mut self) -> &mut T
-    where
-        T: Clone,
-    {
-        Arc::make_mut(&mut self.0)
-    }
-}
-
-impl<T: Default> Default for Shared<T> {
-    fn default() -> Self {
-        Shared::new(T::default())
-    }
-}
-
-impl<T> Clone for Shared<T> {
-    fn clone(&self) -> Self {
-        Shared(self.0.clone())
-    }
-}
-
-impl<T> Deref for Shared<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T: PartialEq> PartialEq for Shared<T> {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Shared<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl<T: Serialize> Serialize for Shared<T> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        T::serialize(self, serializer)
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Shared<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        T::deserialize(deserializer).map(Shared::new)
-    }
-}
 
 crate::compose! {
     /// The parts that the routers of a cluster route.

@@ -15,47 +15,20 @@
 //! again. A member sends messages without news again. Duplicates, and late messages from an abandoned way,
 //! are recognised as after a change of leader.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Message, Router, Routing, order::Order};
+use super::{
+    Message, Router, Routing,
+    reach::{HOPS_MAX, is_reached},
+};
 use crate::{
     id::ProcessId,
     seam::{Context, Destination, Sink},
     time::Time,
     wire::Wire,
 };
-
-/// A router's knowledge of members beyond its own links.
-#[derive(Default)]
-pub(super) struct Detours {
-    /// For each other router, the members that it reported to reach.
-    reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
-    /// The routers in `reached` with which this one talks; statements of the others do not count.
-    talking: BTreeSet<ProcessId>,
-    /// The router to which this router last reported the members that it reaches.
-    reported_to: Option<ProcessId>,
-    /// Whether the statement must be sent again.
-    pub(super) due: bool,
-}
-
-impl Detours {
-    /// Returns the router that reaches `member` for this one.
-    pub(super) fn through(&self, member: ProcessId) -> Option<ProcessId> {
-        self.trusted().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
-    }
-
-    fn all(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        self.trusted().flat_map(|(_, members)| members).copied()
-    }
-
-    /// Returns the statements of the routers with which this one talks.
-    fn trusted(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
-        let counts = |(router, _): &(&ProcessId, _)| self.talking.contains(router);
-        self.reached.iter().filter(counts).map(|(&router, members)| (router, members))
-    }
-}
 
 impl<R: Routing> Router<R> {
     /// Whether messages can reach `member`, directly or through another router.
@@ -218,19 +191,6 @@ fn encoded(message: &Message) -> Bytes {
     message.encode(&mut bytes);
     bytes.freeze()
 }
-
-/// Whether messages can reach `process`, directly or through another router.
-pub(super) fn is_reached<R: Routing>(
-    linked: &BTreeSet<ProcessId>,
-    detours: &Detours,
-    order: &Order<R>,
-    process: ProcessId,
-) -> bool {
-    (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
-}
-
-/// Maximum number of hops. It ends messages that go in circles.
-pub(super) const HOPS_MAX: u8 = 16;
 
 #[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{Class, Outcome, Refusal, reform::Recovery};
+use super::{Class, Outcome, Refusal, recovery::Recovery};
 use crate::{
     id::ProcessId,
     wire::{

@@ -2,6 +2,7 @@
 
 mod durable;
 mod generation;
+mod link;
 mod routers;
 mod window;
 
@@ -12,9 +13,9 @@ use std::{
 
 use bytes::Bytes;
 
-pub use self::durable::Submissions;
+pub use self::window::Submissions;
 use self::{
-    routers::{LeaderKnowledge, RouterLink},
+    link::{LeaderKnowledge, RouterLink},
     window::Window,
 };
 use super::{

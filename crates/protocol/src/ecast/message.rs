@@ -6,8 +6,8 @@ use super::{
     Outcome, Position,
     block::{BLOCK_BYTES_MIN, DeliverBlock, put_block, take_block},
     entry::{put_outcomes, put_runs, take_outcomes, take_runs},
+    poll::{Pledge, Witness},
     reform::Tail,
-    refound::{Pledge, Witness},
 };
 use crate::{
     admission::NotAdmitted,

@@ -94,6 +94,9 @@ mod message;
 mod monitor;
 mod order;
 mod pause;
+mod poll;
+mod reach;
+mod recovery;
 mod reform;
 mod refound;
 #[cfg(test)]
@@ -101,6 +104,7 @@ mod rig;
 mod router;
 #[cfg(test)]
 mod toy;
+mod watch;
 
 use std::fmt;
 
@@ -120,8 +124,8 @@ pub use self::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings, Submissions},
     message::Message,
     order::Ordered,
+    poll::{Pledge, RefoundRefusal, Witness},
     reform::{Reformed, Tail},
-    refound::{Pledge, RefoundRefusal, Witness},
     router::{Router, RouterSettings, RouterStatus},
 };
 

@@ -11,7 +11,8 @@ use super::{
     Class, MessageId, Outcome, Position, Routing,
     entry::{LogEntry, RouteBlock},
     live_range::{LiveRange, Runs},
-    reform::{EarlierHistory, NUMBERS_MAX, Recovery, Reformed, is_plausible},
+    recovery::{EarlierHistory, Recovery},
+    reform::{NUMBERS_MAX, Reformed, is_plausible},
 };
 use crate::{
     admission::NotAdmitted,

@@ -94,6 +94,7 @@ use super::{
     Class, MessageId, Position,
     block::{DeliverBlock, Delivery, DeliveryKind},
     entry::LogEntry,
+    recovery::{EarlierHistory, POSITIONS_MAX, Recovery},
 };
 use crate::{
     id::{Generation, ProcessId},
@@ -107,10 +108,6 @@ pub(super) const TAIL_BYTES_MAX: usize = 16 << 20;
 /// Maximum distance between a sender's last known number and a recovered one. Credits bound the messages in
 /// progress.
 pub(super) const NUMBERS_MAX: u64 = 1 << 17;
-
-/// Maximum number of positions by which a member may be ahead of a survivor; a member further ahead is fenced
-/// off. Each position costs memory, known or not.
-const POSITIONS_MAX: u64 = 1 << 22;
 
 /// A member's answer to the survivor.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,45 +160,6 @@ impl RecentDeliveries {
     /// All deliveries behind this position are kept.
     pub(super) fn behind(&self) -> Position {
         self.behind
-    }
-}
-
-/// The log entry with which a generation begins.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Recovery {
-    pub(super) generation: Generation,
-    /// The survivor's last position.
-    pub(super) behind: Position,
-    /// The last position that a member has delivered.
-    pub(super) through: Position,
-    /// The known messages between these positions, in order.
-    pub(super) messages: Vec<(Position, MessageId, Class, Bytes)>,
-    /// Processes that reported all their deliveries, each with the number up to which it knows its outcomes.
-    pub(super) reported: BTreeMap<ProcessId, u64>,
-    /// The earlier history, if no router survived.
-    pub(super) earlier_history: Option<EarlierHistory>,
-}
-
-/// The beginning of a history that continues from members alone ([`refound`](super::refound)).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct EarlierHistory {
-    /// The generation whose history continues.
-    pub(super) before: Generation,
-    /// The configuration before the recovered messages, encoded.
-    pub(super) config: Bytes,
-    /// The first recovered number of each sender.
-    pub(super) firsts: BTreeMap<ProcessId, u64>,
-    /// The last number that each process gave to a message of its own.
-    pub(super) sent: BTreeMap<ProcessId, u64>,
-}
-
-impl Recovery {
-    /// Whether the entry may follow `last`, the end of the history in which it is learned.
-    pub(super) fn fits(&self, last: Position) -> bool {
-        let ahead = self.through.0.checked_sub(self.behind.0);
-        let continues =
-            if self.earlier_history.is_some() { last == Position(0) } else { self.behind == last };
-        continues && ahead.is_some_and(|ahead| ahead <= POSITIONS_MAX)
     }
 }
 

@@ -9,14 +9,14 @@ use bytes::Bytes;
 use super::{
     Ordered, Position, RouterRefusal, Routing,
     commands::{Commands, RouterCommand, RouterEvent},
-    detour::{Detours, HOPS_MAX, is_reached},
     dispatch::{Dispatch, Watermarks},
     entry::LogEntry,
     message::{Message, Notice},
-    monitor::MemberMonitor,
     order::Order,
+    poll::MemberPoll,
+    reach::{Detours, HOPS_MAX, is_reached},
     reform::{Gathering, Reformed, Tail},
-    refound::MemberPoll,
+    watch::MemberMonitor,
 };
 use crate::{
     admission::NotAdmitted,

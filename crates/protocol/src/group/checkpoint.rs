@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{GroupId, shards::Shards};
+use super::{id::GroupId, shards::Shards};
 use crate::ecast::Position;
 
 /// The name of a checkpoint, and its place in the group's order: later ones are greater.

@@ -278,23 +278,25 @@ mod addresses;
 mod checkpoint;
 mod feed;
 mod front;
+mod id;
 mod lanes;
 mod lock;
 mod member;
 mod message;
+mod place;
 mod process;
 mod receipts;
 mod routing;
 mod seats;
 mod shards;
 mod stream;
+mod strength;
 mod updates;
 mod view;
 
 use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 use crate::{
     ecast::Position,
@@ -306,57 +308,18 @@ use crate::{
 pub use self::{
     addresses::{ADDRESSES_MAX, AddressStatistics},
     checkpoint::{Mark, Offer, Record},
+    id::{GROUP_NAME_BYTES_MAX, GroupId},
     lock::{Claim, Grant, LOCK_NAME_BYTES_MAX, Locks},
     message::{Direct, Holders, Message},
+    place::Place,
     process::Process,
     routing::{Control, Groups, Roster},
     seats::{SEATS_MAX, SeatId, Seats},
     stream::Soft,
+    strength::{Phi, Strength},
     updates::{Pack, PackWriter, Updates},
     view::{Group, GroupStep, Report, Standing, Turn, View, ViewChange, ViewMember},
 };
-
-/// A group's number in its domain: a hash of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct GroupId(pub u64);
-
-/// Upper bound of a group's name, in bytes.
-pub const GROUP_NAME_BYTES_MAX: usize = 255;
-
-/// The promise of a message to its sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Strength {
-    /// Delivered at once here, and elsewhere in this member's order.
-    Soft,
-    /// Delivered in one order at all members.
-    Ordered,
-    /// Delivered in one order, and nowhere before the given number of processes has it.
-    Safe(Phi),
-}
-
-/// The number of processes of the view that must have a safe message, for all of their members, before any
-/// delivers it (000 §6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Phi {
-    /// Every process: right if nobody knows which machines fail together.
-    #[default]
-    All,
-    /// More than half.
-    Majority,
-    /// The given number, or all if there are fewer.
-    Count(u16),
-}
-
-impl Phi {
-    /// Returns the number among `members`.
-    pub(crate) fn of(self, members: usize) -> usize {
-        match self {
-            Phi::All => members,
-            Phi::Majority => crate::quorum::majority(members),
-            Phi::Count(count) => usize::from(count).clamp(1, members.max(1)),
-        }
-    }
-}
 
 /// The settings of a process in its groups.
 #[derive(Clone, Debug)]
@@ -428,14 +391,12 @@ impl Default for Settings {
 impl Settings {
     /// Returns the largest soft pack that fits into one cast, in bytes.
     pub fn cast_pack_bytes(&self) -> usize {
-        self.cast_bytes.saturating_sub(CAST_HEAD_BYTES + SOFT_HEAD_BYTES)
+        self.cast_bytes.saturating_sub(CAST_HEAD_BYTES + stream::SOFT_HEAD_BYTES)
     }
 }
 
 /// Bytes of a cast before its soft messages.
 const CAST_HEAD_BYTES: usize = 64;
-/// Bytes that count for each soft message in addition to its pack.
-const SOFT_HEAD_BYTES: usize = 64;
 
 /// A request to a process. Every command with an id, and each [`Sending`], ends in exactly one
 /// [`Event::Done`] or [`Event::Sent`].
@@ -688,15 +649,6 @@ pub struct GroupCounters {
     pub firewalled: u64,
     /// Messages that no correct peer sends.
     pub refused: u64,
-}
-
-/// The place of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// The update's number in its sender's stream of the view, from 1.
-    Soft(u64),
-    /// The position of the update's pack in the order, and the update's index in the pack, from 0.
-    Ordered(Position, u32),
 }
 
 /// The success of a command that does not send.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::GroupId;
+use super::id::GroupId;
 use crate::domain::Shared;
 
 /// A value for each group, sharded by the last byte of its number, which is a hash.

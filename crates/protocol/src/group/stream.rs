@@ -10,8 +10,11 @@ use std::{
     ops::RangeInclusive,
 };
 
-use super::{Pack, SOFT_HEAD_BYTES};
+use super::Pack;
 use crate::{ecast::Position, id::ProcessId};
+
+/// Bytes that count for each soft message in addition to its pack.
+pub(super) const SOFT_HEAD_BYTES: usize = 64;
 
 /// A soft message: updates that travel together. A holder holds the whole message.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 
 use bytes::{Bytes, BytesMut};
 
-use super::Place;
+use super::place::Place;
 use crate::{
     ecast::Position,
     wire::{WireError, put_bytes, take_bytes},
@@ -164,16 +164,6 @@ impl Updates {
     /// Returns the approximate size of the updates, in bytes.
     pub fn bytes(&self) -> usize {
         self.pack.bytes.len()
-    }
-}
-
-impl Place {
-    /// Returns the place of the update that comes `index` places after this one.
-    pub fn behind(self, index: u32) -> Place {
-        match self {
-            Place::Soft(number) => Place::Soft(number + u64::from(index)),
-            Place::Ordered(at, first) => Place::Ordered(at, first + index),
-        }
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ballot, Better, Core, Message, Paxos, Prepare, Slot, Value};
+use super::{Ballot, Better, Core, Message, Prepare, Slot, Value};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
-    seam::Sink,
     time::Time,
 };
 
@@ -18,7 +17,7 @@ pub(super) struct Candidacy {
     /// The present round of the candidacy.
     pub(super) stage: CandidateStage,
     /// Processes that were asked.
-    asked: BTreeSet<ProcessId>,
+    pub(super) asked: BTreeSet<ProcessId>,
     /// Processes that refused in this round.
     pub(super) refused: BTreeSet<ProcessId>,
     /// Time at which to give up.
@@ -57,27 +56,6 @@ impl Candidacy {
             refused: BTreeSet::new(),
             until,
         }
-    }
-
-    /// Continues with phase 1, and asks everybody again: any of them may hold the best log.
-    pub(super) fn prepare(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
-        self.stage = CandidateStage::Prepare(BTreeMap::new());
-        self.refused.clear();
-        core.send_all(self.asked.iter().copied().collect(), self.question(), out);
-        self.ask(core, out);
-    }
-
-    /// Asks electors and members that were not asked yet. If this process holds a change of a reign that is
-    /// over, some member knows that.
-    pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
-        let mut asked = Vec::new();
-        for peer in [self.electorate(core), &core.members].concat() {
-            if peer.id != core.me.id && self.asked.insert(peer.id) {
-                core.reach(&peer, out);
-                asked.push(peer.id);
-            }
-        }
-        core.send_all(asked, self.question(), out);
     }
 
     /// Whether `process` was asked.

@@ -3,7 +3,7 @@
 use super::{
     Change, ChangeRefusal, Context, Core, Duration, Event, Message, Paxos, Peer, ProcessId, Reign, Sink,
     Slot, State, Value,
-    leader::{FollowerPhase, Progress},
+    reign::{FollowerPhase, Progress},
 };
 use crate::{detector::Opinion, quorum, time::Time};
 

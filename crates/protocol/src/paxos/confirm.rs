@@ -17,27 +17,12 @@
 //! **Disk.** Only a promise on its way to the disk delays a confirmation. Nothing else does, because a read
 //! depends on no record.
 
-use std::collections::VecDeque;
-
 use super::{Core, Event, Message, Paxos, Reign, State};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
     seam::{Sink, Ticket},
 };
-
-/// The rounds of one reign.
-#[derive(Debug, Default)]
-pub(super) struct Rounds {
-    /// The number of the last question.
-    asked: u64,
-    /// The last question that belongs to a round.
-    covered: u64,
-    /// The number of the last round begun.
-    last: u64,
-    /// The rounds in progress, each with the last question that came before it began.
-    open: VecDeque<(u64, u64)>,
-}
 
 /// Maximum number of rounds in progress.
 const ROUNDS_OPEN_MAX: usize = 2;

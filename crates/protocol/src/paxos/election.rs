@@ -1,7 +1,9 @@
 //! Elections: which router may lead, and what it must know before it does.
 
+use std::collections::BTreeMap;
+
 use super::{
-    Ballot, Better, Candidacy, CandidateStage, Context, Duration, Message, Paxos, Prepare, ProcessId,
+    Ballot, Better, Candidacy, CandidateStage, Context, Core, Duration, Message, Paxos, Prepare, ProcessId,
     Promise, Refusal, Reign, Sink, Slot, State, Value, candidate,
 };
 use crate::{quorum, wire::FRAME_BYTES_MAX};
@@ -341,5 +343,28 @@ impl Paxos {
         reign.heartbeat(&self.core, out);
         self.state = State::Leader(Box::new(reign));
         self.core.tell_leader(true, out);
+    }
+}
+
+impl Candidacy {
+    /// Continues with phase 1, and asks everybody again: any of them may hold the best log.
+    pub(super) fn prepare(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
+        self.stage = CandidateStage::Prepare(BTreeMap::new());
+        self.refused.clear();
+        core.send_all(self.asked.iter().copied().collect(), self.question(), out);
+        self.ask(core, out);
+    }
+
+    /// Asks electors and members that were not asked yet. If this process holds a change of a reign that is
+    /// over, some member knows that.
+    pub(super) fn ask(&mut self, core: &mut Core, out: &mut dyn Sink<Paxos>) {
+        let mut asked = Vec::new();
+        for peer in [self.electorate(core), &core.members].concat() {
+            if peer.id != core.me.id && self.asked.insert(peer.id) {
+                core.reach(&peer, out);
+                asked.push(peer.id);
+            }
+        }
+        core.send_all(asked, self.question(), out);
     }
 }

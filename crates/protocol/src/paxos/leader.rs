@@ -1,104 +1,18 @@
 //! Leading: the leader opens slots, feeds followers, and chooses slots that a majority holds.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{Ballot, Core, Event, Message, Paxos, Slot, Value, confirm::Rounds, snapshot::OutgoingSnapshot};
+use super::{
+    Ballot, Core, Event, Message, Paxos, Slot, Value,
+    reign::{FollowerPhase, Progress, Reign, Rounds},
+};
 use crate::{
     id::{Peer, ProcessId},
     quorum,
     seam::{Sink, Ticket},
-    time::Time,
 };
-
-/// A reign.
-#[derive(Debug)]
-pub(super) struct Reign {
-    pub(super) ballot: Ballot,
-    /// The other members, and the learners that may become members.
-    pub(super) peers: BTreeMap<ProcessId, Progress>,
-    /// The end of the log with which the reign began.
-    pub(super) start: Slot,
-    /// Whether the user knows that the reign is settled.
-    pub(super) settled: bool,
-    /// The rounds that ask whether the reign still stands.
-    pub(super) rounds: Rounds,
-    /// The last slot that this process itself has accepted durably.
-    own: Slot,
-    /// The leader's own acceptances on their way to the disk.
-    tickets: VecDeque<(Ticket, Slot)>,
-    /// Proposals that wait for a slot.
-    pending: VecDeque<Bytes>,
-    pub(super) pending_bytes: usize,
-    /// Maximum number of slots in flight.
-    pub(super) window: usize,
-    /// Size in bytes of each slot in flight.
-    open: VecDeque<usize>,
-    open_bytes: usize,
-    /// The watermark that the followers last received.
-    told: Slot,
-    /// A snapshot that is being sent.
-    pub(super) snapshot: Option<OutgoingSnapshot>,
-    /// The slot of the snapshot that the user was asked for, and the members behind it.
-    pub(super) asked: Option<(Slot, Vec<Peer>)>,
-    /// Members to remove by command, each with the asker.
-    pub(super) removals: VecDeque<(ProcessId, ProcessId)>,
-    /// Members that were voted out and are not dismissed yet, each with the slot.
-    pub(super) leaving: Vec<(Slot, ProcessId)>,
-}
-
-/// The leader's knowledge of one other process.
-#[derive(Debug)]
-pub(super) struct Progress {
-    pub(super) peer: Peer,
-    /// Whether the process has a vote.
-    pub(super) member: bool,
-    pub(super) phase: FollowerPhase,
-    /// The process holds the leader's log through this slot.
-    pub(super) acked: Slot,
-    /// The process has learned through this slot.
-    pub(super) chosen: Slot,
-    /// The last round that the process confirmed.
-    pub(super) confirmed: u64,
-    /// Time since which the process seems to have failed.
-    pub(super) suspected: Option<Time>,
-    /// Whether a younger incarnation of its node was heard of.
-    pub(super) replaced: bool,
-    /// The process that commanded that it become a member, if one did.
-    pub(super) demanded: Option<ProcessId>,
-}
-
-/// The way in which a follower is fed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FollowerPhase {
-    /// The follower's log is not known; a heartbeat asks for it.
-    Probing,
-    /// The follower was sent chosen log through this slot, and gets more once it has learned that.
-    CatchingUp(Slot),
-    /// The follower lacks more than the kept log, and waits for the user's snapshot.
-    Waiting,
-    /// The follower gets a snapshot. `sent` and `taken` count bytes of a whole one, or parts.
-    Installing { slot: Slot, sent: u64, taken: u64 },
-    /// The follower was sent everything, and gets new slots at once.
-    Streaming,
-}
-
-impl Progress {
-    pub(super) fn new(peer: Peer, member: bool) -> Progress {
-        Progress {
-            peer,
-            member,
-            phase: FollowerPhase::Probing,
-            acked: Slot::ZERO,
-            chosen: Slot::ZERO,
-            confirmed: 0,
-            suspected: None,
-            replaced: false,
-            demanded: None,
-        }
-    }
-}
 
 impl Reign {
     /// Begins a reign over the log that results from phase 1; `ticket` is that of its record.

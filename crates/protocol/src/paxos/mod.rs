@@ -152,6 +152,7 @@
 //! **Memory.** Without a disk, the failure of a majority at once stops the domain for good (rule S1). Chosen
 //! log is kept until every member reports it, but never more of it than [`Settings::log_bytes_kept`].
 
+mod acceptor;
 mod ballot;
 mod candidate;
 mod change;
@@ -164,8 +165,11 @@ mod leader;
 mod log;
 mod message;
 mod pause;
+mod pulse;
 mod record;
+mod recovery;
 mod reform;
+mod reign;
 mod snapshot;
 mod user;
 
@@ -173,19 +177,18 @@ use bytes::Bytes;
 
 pub use self::{
     ballot::{Ballot, Slot},
-    contacts::{Contact, LeaderRoute, Pulse},
     log::Value,
     message::{Better, Change, ChangeRefusal, Message, Prepare, Refusal},
+    pulse::{Contact, LeaderRoute, Pulse},
     record::{Corrupt, Record},
     reform::ReformRefusal,
     user::{Command, Event, Settings, StateKind, Status},
 };
 use self::{
     candidate::{Candidacy, CandidateStage, Promise},
-    core::{Chunk, Core},
-    leader::Reign,
+    core::{Chunk, Core, SnapshotPart},
     log::Log,
-    snapshot::SnapshotPart,
+    reign::Reign,
 };
 use crate::{
     id::{Peer, ProcessId},

@@ -11,7 +11,7 @@
 //! out.
 
 use super::{
-    Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, leader::FollowerPhase,
+    Ballot, Context, Core, Duration, Message, Paxos, ProcessId, Reign, Sink, State, reign::FollowerPhase,
 };
 use crate::time::Time;
 

@@ -10,18 +10,14 @@
 //! gathers the state over many turns says when it begins. The log from there on is kept meanwhile. If that
 //! becomes too much, the gathered state is useless, and the user is asked again.
 
-use std::collections::VecDeque;
-
 use bytes::{Bytes, BytesMut};
 
 use super::{
     Ballot, Core, Event, Message, Paxos, Record, Reign, Slot, State,
-    leader::{FollowerPhase, Progress},
+    core::{Arriving, SnapshotPart},
+    reign::{FollowerPhase, OutgoingParts, OutgoingSnapshot, Progress, SnapshotContent},
 };
-use crate::{
-    id::{Peer, ProcessId},
-    seam::Sink,
-};
+use crate::{id::ProcessId, seam::Sink};
 
 impl Paxos {
     /// Takes the user's state behind `slot`: for the disk, and for processes that wait for it.
@@ -54,39 +50,6 @@ impl Paxos {
             // The members behind that slot are no longer known.
             out.emit(Event::SnapshotWanted { slot: self.core.chosen });
         }
-    }
-}
-
-/// A snapshot that is being sent.
-#[derive(Debug)]
-pub(super) struct OutgoingSnapshot {
-    pub(super) slot: Slot,
-    members: Vec<Peer>,
-    content: SnapshotContent,
-}
-
-#[derive(Debug)]
-enum SnapshotContent {
-    Whole(Bytes),
-    Parts(OutgoingParts),
-}
-
-/// The parts that some process has not taken.
-#[derive(Debug, Default)]
-struct OutgoingParts {
-    /// The number of the first part that is kept.
-    first: u64,
-    kept: VecDeque<Bytes>,
-    /// Whether the user has given the last part.
-    whole: bool,
-    /// Whether the user was asked for another part.
-    wanted: bool,
-}
-
-impl OutgoingParts {
-    /// Returns the number of the next part that the user gives.
-    fn end(&self) -> u64 {
-        self.first + self.kept.len() as u64
     }
 }
 
@@ -332,26 +295,6 @@ fn send_parts(
 
 /// Maximum number of parts in memory, and so in flight to the slowest receiver.
 const PARTS_KEPT_MAX: usize = 4;
-
-/// The contents of [`Message::Part`].
-pub(super) struct SnapshotPart {
-    pub(super) slot: Slot,
-    pub(super) members: Vec<Peer>,
-    pub(super) number: u64,
-    pub(super) last: bool,
-    pub(super) bytes: Bytes,
-}
-
-/// A snapshot that arrives in parts.
-#[derive(Debug)]
-pub(super) struct Arriving {
-    ballot: Ballot,
-    slot: Slot,
-    /// Number of parts received.
-    taken: u64,
-    /// The bytes received, kept only if there is a disk.
-    bytes: BytesMut,
-}
 
 impl Core {
     /// Takes a part of a snapshot and hands it on. Returns the number of parts received; `None` if this one

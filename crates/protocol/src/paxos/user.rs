@@ -4,8 +4,6 @@ use std::fmt;
 
 use bytes::Bytes;
 
-#[cfg(doc)]
-use super::Paxos;
 use super::{Ballot, Change, ChangeRefusal, Slot};
 use crate::{
     detector,
@@ -103,10 +101,10 @@ pub enum Command {
     /// [`Settings::away_max`] if it has a disk.
     Pause,
     /// Continues as the only member, because an operator says that a majority of the others is gone for good.
-    /// Only if [`Paxos::can_reform`] allows it.
+    /// Only if [`Paxos::can_reform`](super::Paxos::can_reform) allows it.
     Reform,
     /// Begins a log as the only member, like a founder, because an operator says that all routers are gone
-    /// for good. Only if [`Paxos::can_found`] allows it.
+    /// for good. Only if [`Paxos::can_found`](super::Paxos::can_found) allows it.
     Found,
     /// Answers [`Event::SnapshotWanted`], in the same turn or later. With a disk, a later answer must be
     /// announced by [`Command::SnapshotLater`].

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{KeptRows, Range, Role, config::TAG};
+use super::{Role, kept::KeptRows, message::TAG, range::Range};
 use crate::{admission::Terms, ecast::Position, id::ProcessId};
 
 /// A control message. The process that it concerns submits it, or a super, or (for tables) a gateway.

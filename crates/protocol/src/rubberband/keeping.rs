@@ -89,21 +89,9 @@
 //! - *A statement's id was used behind `through`:* the keeper does not know it, so a repetition is executed.
 //!   The first effect was lost with the range, so the write takes effect once.
 
-use serde::{Deserialize, Serialize};
-
-use super::{Config, Range, StorageState, placement::Segment};
+pub use super::kept::KeptRows;
+use super::{Config, Range, StorageState, range::Segment};
 use crate::{ecast::Position, id::ProcessId};
-
-/// The rows of a keeper.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptRows {
-    /// The former life, which was removed.
-    pub former: ProcessId,
-    /// The former life's ring id, whose ranges the rows belong to.
-    pub place: u64,
-    /// Last position whose writes the rows contain.
-    pub through: Position,
-}
 
 impl Config {
     /// Returns the rows that `process` keeps, if it is a keeper.

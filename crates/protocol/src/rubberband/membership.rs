@@ -7,8 +7,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use thiserror::Error;
 
 use super::{
-    Config, Control, DataHeader, DataKind, Direct, KeptRows, Message, Record, Role, Rubberband, config::TAG,
-    journal::Journal,
+    Config, Control, DataHeader, DataKind, Direct, KeptRows, Message, Record, Role, Rubberband,
+    journal::Journal, message::TAG,
 };
 use crate::{
     admission::Terms,

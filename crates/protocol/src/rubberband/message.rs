@@ -5,7 +5,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Range, config::TAG};
+use super::range::Range;
 use crate::{
     detector::Opinion,
     ecast::{self, Position},
@@ -17,6 +17,9 @@ use crate::{
         take_u128,
     },
 };
+
+/// First byte of all ordered messages of tables.
+pub(super) const TAG: u8 = 1;
 
 /// The name under which a write is sent: its id, and the hash that tells it from another write under the same
 /// id.

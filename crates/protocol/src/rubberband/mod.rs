@@ -110,11 +110,14 @@ mod config;
 mod control;
 mod journal;
 pub mod keeping;
+mod kept;
 mod made_up;
 mod membership;
 mod message;
 mod operator;
 mod placement;
+mod range;
+pub mod refusal;
 #[cfg(test)]
 mod sample;
 mod storage;
@@ -124,17 +127,18 @@ use crate::{id::RequestId, role::Role};
 
 pub use self::{
     client::{Client, ClientCommand, ClientError, ClientEvent, ClientSettings, ProcessAnswer},
-    config::{Config, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState, TableEntry, refusal},
+    config::{Config, MemberInfo, RING_MAX, ROUTING_VERSION, Rubberband, StorageState, TableEntry},
     control::{Control, Removal},
     journal::{Began, Record, Unrecoverable},
-    keeping::KeptRows,
+    kept::KeptRows,
     made_up::MadeUpIds,
     membership::LeaveRefusal,
     message::{
         DataHeader, DataKind, Direct, Message, ReadCost, Reply, ReplyContent, TransferCursor, WriteName,
     },
     operator::{SuperCommand, SuperEvent, SuperRefusal},
-    placement::{Assignment, Range, Segment},
+    placement::Assignment,
+    range::{Range, Segment},
     storage::{
         Handover, PauseRefusal, Storage, StorageCommand, StorageEvent, StorageSettings, StorageStatus, Task,
         TaskKind, TaskResult,

@@ -13,7 +13,7 @@ use super::{
     Config, Control, Direct, Message, Range, Record, Removal, Role, StorageState,
     membership::{Delivered, INTERNAL, Membership},
     operator::{Commands, SuperCommand, SuperEvent, SuperRefusal},
-    placement::Segment,
+    range::Segment,
 };
 use crate::{
     admission::Terms,

@@ -23,7 +23,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::TransactionId;
+use super::id::TransactionId;
 
 /// The keys that a request touches, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

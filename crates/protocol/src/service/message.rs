@@ -3,7 +3,10 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 
-use super::{CallId, GroupId, SessionId, locks::LockRequest};
+use super::{
+    id::{CallId, GroupId, SessionId},
+    locks::LockRequest,
+};
 use crate::{
     id::{Peer, ProcessId},
     paxos::{self, Ballot},

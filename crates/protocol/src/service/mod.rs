@@ -179,21 +179,23 @@
 mod batch;
 mod checkpoint;
 mod client;
+mod id;
 mod idle;
 mod locks;
 mod message;
 mod reads;
 mod reign;
 mod replica;
+mod request;
 mod sessions;
 mod transactions;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 
 pub use self::{
     batch::{Batch, Instance},
     client::{Client, ClientCommand, ClientEvent, ClientSettings, Fate},
+    id::{CallId, GroupId, SessionId, TransactionId},
     message::{Abort, Body, Call, Kind, Message, Outcome, Part, Scope},
     replica::Replica,
 };
@@ -202,38 +204,6 @@ use crate::{
     paxos::{self, Change, ChangeRefusal},
     time::Duration,
 };
-
-/// The id of a replica set: random bits, drawn at its founding, so that a set which is founded again has
-/// another id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct GroupId(pub u64);
-
-/// A client's session, named by the instance that opened it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct SessionId(pub u64);
-
-impl SessionId {
-    /// The session of calls with keys of their users' choice. It is always open, and all clients share it.
-    pub const KEYED: SessionId = SessionId(0);
-}
-
-/// The name of a call. Each repetition has the same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CallId {
-    /// The session.
-    pub session: SessionId,
-    /// The client's count of calls. For a call with a key, the hash of the key.
-    pub number: u64,
-}
-
-/// The name of a transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TransactionId {
-    /// The session.
-    pub session: SessionId,
-    /// The client's count of transactions.
-    pub number: u64,
-}
 
 /// The settings of a replica set.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,18 +4,18 @@ use std::collections::{BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use rustc_hash::FxHashSet;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::{
-    Call, CallId, Event, Executed, Kind, Outcome, Pipelining, Replica, SessionId, Settings, TransactionId,
-    batch::Builder, idle::Idle, locks::LockOutcome, reads::Reads, sessions::CallRecord,
+    CallId, Pipelining, SessionId, Settings, TransactionId,
+    batch::Builder,
+    idle::Idle,
+    reads::Reads,
+    request::{ASKED_BYTES, ClientRequest, EntryContent, ExecutedEntry, HostedCall, PendingCall},
     transactions::Transactions,
 };
 use crate::{
     id::ProcessId,
     paxos::{Ballot, Slot},
-    seam::Sink,
-    time::Time,
 };
 
 /// The state of one reign.
@@ -39,17 +39,17 @@ pub(super) struct Reign {
     /// Whether the host has stopped executing for good.
     stopped: bool,
     /// Requests of clients that were not handled yet.
-    waiting: VecDeque<ClientRequest>,
-    waiting_bytes: usize,
+    pub(super) waiting: VecDeque<ClientRequest>,
+    pub(super) waiting_bytes: usize,
     /// The memory of requests that wait for locks, in bytes.
-    locked_bytes: usize,
+    pub(super) locked_bytes: usize,
     /// Works at the host.
-    executing: VecDeque<HostedCall>,
+    pub(super) executing: VecDeque<HostedCall>,
     /// Whether changes are whole states.
     whole_states: bool,
     /// Instances that gather for the next proposal.
-    builder: Builder,
-    gathering: Vec<ExecutedEntry>,
+    pub(super) builder: Builder,
+    pub(super) gathering: Vec<ExecutedEntry>,
     /// Batches for which the log had no room, the oldest first, with their entries.
     kept_back: VecDeque<(Bytes, Vec<ExecutedEntry>)>,
     kept_back_bytes: usize,
@@ -59,98 +59,13 @@ pub(super) struct Reign {
     pub(super) under_way: FxHashSet<CallId>,
     pub(super) transactions: Transactions,
     /// The memory of requests at the host and of unchosen results, in bytes.
-    in_flight_bytes: usize,
+    pub(super) in_flight_bytes: usize,
     /// The number of the next instance.
-    next: u64,
+    pub(super) next: u64,
     pub(super) reads: Reads,
     pub(super) idle: Idle,
     /// Linked clients that have called, and to which this leader has sent the list of replicas.
     pub(super) callers: BTreeSet<ProcessId>,
-}
-
-/// A client's request to the leader.
-#[derive(Debug)]
-pub(super) struct ClientRequest {
-    pub(super) client: ProcessId,
-    pub(super) wish: RequestBody,
-}
-
-#[derive(Debug)]
-pub(super) enum RequestBody {
-    Open { nonce: u64 },
-    Call { session: SessionId, done: u64, call: Call },
-}
-
-/// A call, with its client and session.
-#[derive(Debug)]
-pub(super) struct PendingCall {
-    pub(super) client: ProcessId,
-    pub(super) session: SessionId,
-    /// The number below which the client no longer needs the session's answers. For a call with a key, the
-    /// hash of its request.
-    pub(super) done: u64,
-    pub(super) call: Call,
-}
-
-impl PendingCall {
-    pub(super) fn id(&self) -> CallId {
-        self.call.id(self.session)
-    }
-
-    /// Returns the call's memory, in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        ASKED_BYTES + self.call.request.len() + self.call.scope_bytes()
-    }
-}
-
-impl RequestBody {
-    fn bytes(&self) -> usize {
-        match self {
-            RequestBody::Open { .. } => ASKED_BYTES,
-            RequestBody::Call { call, .. } => ASKED_BYTES + call.request.len() + call.scope_bytes(),
-        }
-    }
-}
-
-/// A request that the host is executing.
-#[derive(Debug)]
-struct HostedCall {
-    number: u64,
-    client: ProcessId,
-    id: CallId,
-    done: u64,
-    access: Access,
-    bytes: usize,
-}
-
-/// The effects that a work may have, and how the leader learns that it may answer.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Access {
-    Write,
-    /// A read, with the question that covers it.
-    Asked(u64),
-    /// A told read: the client has announced it to the replicas.
-    Told,
-    /// A request of a transaction.
-    Part(TransactionId),
-    /// The commit of a transaction.
-    Commit(TransactionId),
-}
-
-/// An executed instance that is not chosen.
-#[derive(Debug)]
-pub(super) struct ExecutedEntry {
-    /// The client that gets the answer. `None` for the end of a session.
-    pub(super) client: Option<ProcessId>,
-    pub(super) of: EntryContent,
-    bytes: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum EntryContent {
-    Open { nonce: u64 },
-    Close,
-    Call { id: CallId, work: u64 },
 }
 
 impl Reign {
@@ -241,7 +156,7 @@ impl Reign {
     }
 
     /// Removes and returns a work that the host has done. Most hosts do works in their order.
-    fn take_work(&mut self, number: u64) -> Option<HostedCall> {
+    pub(super) fn take_work(&mut self, number: u64) -> Option<HostedCall> {
         if let Some(work) = self.executing.pop_front_if(|work| work.number == number) {
             return Some(work);
         }
@@ -350,186 +265,9 @@ impl Reign {
         }
         entries
     }
-}
 
-impl Replica {
-    /// Handles waiting requests, as far as there is room.
-    pub(super) fn go_on(&mut self, out: &mut dyn Sink<Self>) {
-        self.grant(out);
-        while let Some(reign) = &mut self.reign
-            && reign.settled
-            && !reign.pausing
-            && reign.has_room(&self.settings)
-            && let Some(asked) = reign.waiting.pop_front()
-        {
-            reign.waiting_bytes -= asked.wish.bytes();
-            let client = asked.client;
-            match asked.wish {
-                RequestBody::Open { nonce } => {
-                    reign.builder.open(reign.ballot, reign.next);
-                    reign.next += 1;
-                    reign.in_flight_bytes += ASKED_BYTES;
-                    let of = EntryContent::Open { nonce };
-                    reign.gathering.push(ExecutedEntry { client: Some(client), of, bytes: ASKED_BYTES });
-                }
-                RequestBody::Call { session, done, call } if call.part().is_some() => {
-                    self.part(PendingCall { client, session, done, call }, out);
-                }
-                RequestBody::Call { session, done, call } => {
-                    self.call(PendingCall { client, session, done, call }, out)
-                }
-            }
-        }
-    }
-
-    fn call(&mut self, mut called: PendingCall, out: &mut dyn Sink<Self>) {
-        let reign = self.reign.as_mut().expect("only a leader executes requests");
-        let (client, id) = (called.client, called.id());
-        let is_read = called.call.kind.is_read();
-        let known = if id.session == SessionId::KEYED {
-            called.done = xxh3_64(&called.call.request);
-            self.sessions.find_keyed(id.number, called.done)
-        } else {
-            self.sessions.find(id)
-        };
-        match known {
-            _ if is_read => {}
-            CallRecord::Done(reply) => return self.answer(client, id, Outcome::Done(reply)),
-            // The attempt that is under way will be answered, although no table will record it.
-            CallRecord::Forgotten if reign.under_way.contains(&id) => return,
-            // This answer depends on the state, like a read: a deposed leader may not have learned that the
-            // session began.
-            CallRecord::Forgotten => {
-                let (seen, question) = (reign.seen(), reign.reads.cover());
-                return reign.reads.executed(seen, question, client, id, Outcome::Expired);
-            }
-            CallRecord::Reused => return self.answer(client, id, Outcome::Reused),
-            // The attempt that is under way will be answered.
-            CallRecord::New if !reign.under_way.insert(id) => return,
-            CallRecord::New => {}
-        }
-        let locks = &mut reign.transactions.locks;
-        if locks.are_free() {
-            return self.execute(called, out);
-        }
-        // The other half of the memory is for holders of locks, who could never end their transactions
-        // without it.
-        let bytes = called.bytes();
-        let may_wait = reign.locked_bytes + bytes <= self.settings.waiting_bytes_max / 2;
-        match locks.ask(None, called.call.touch(), may_wait, called) {
-            LockOutcome::Granted(called) => self.execute(called, out),
-            LockOutcome::Waits => reign.begin_to_wait(bytes),
-            LockOutcome::Full(_) => {
-                reign.under_way.remove(&id);
-                self.answer(client, id, Outcome::Full);
-            }
-            LockOutcome::Deadlock(_) => unreachable!("a plain call holds no lock that other calls wait for"),
-        }
-    }
-
-    /// Executes a plain call that conflicts with no lock.
-    pub(super) fn execute(&mut self, called: PendingCall, out: &mut dyn Sink<Self>) {
-        let reign = self.reign.as_mut().expect("only a leader executes requests");
-        let access = match called.call.kind {
-            Kind::Write => Access::Write,
-            Kind::ToldRead if reign.reads.expect(called.id()) => Access::Told,
-            Kind::Read | Kind::ToldRead => Access::Asked(reign.reads.cover()),
-            Kind::Commit => unreachable!("a commit is a part of its transaction"),
-        };
-        self.order(called, access, out);
-    }
-
-    /// Gives a call to the host.
-    pub(super) fn order(&mut self, called: PendingCall, access: Access, out: &mut dyn Sink<Self>) {
-        let (id, read) = (called.id(), called.call.kind.is_read());
-        let PendingCall { client, done, call: Call { request, .. }, .. } = called;
-        let transaction = match access {
-            Access::Part(transaction) => Some(transaction),
-            _ => None,
-        };
-        let work = self.work(client, id, done, access, request.len());
-        out.emit(Event::Execute { work, request, read, transaction });
-    }
-
-    /// Counts a work that the host is given. Returns its number.
-    pub(super) fn work(
-        &mut self,
-        client: ProcessId,
-        id: CallId,
-        done: u64,
-        access: Access,
-        bytes: usize,
-    ) -> u64 {
-        self.works += 1;
-        let reign = self.reign.as_mut().expect("only a leader executes requests");
-        let bytes = ASKED_BYTES + bytes;
-        reign.in_flight_bytes += bytes;
-        reign.executing.push_back(HostedCall { number: self.works, client, id, done, access, bytes });
-        self.works
-    }
-
-    /// Handles a result of the host.
-    pub(super) fn executed(&mut self, number: u64, result: Executed, out: &mut dyn Sink<Self>) {
-        // A result from a reign that has ended counts no longer: the host was ordered to revert it.
-        let Replica { reign: Some(reign), paxos, .. } = self else { return };
-        let Some(HostedCall { client, id, done, access, bytes, .. }) = reign.take_work(number) else {
-            return;
-        };
-        reign.in_flight_bytes -= bytes;
-        let seen = reign.seen();
-        let majority = |by: &[ProcessId]| paxos.is_majority(|id| by.contains(&id));
-        let read = |result| match result {
-            Executed::Unchanged { reply } => Outcome::Done(reply),
-            Executed::Rejected { reason } => Outcome::Rejected(reason),
-            Executed::Changed { .. } => panic!("a read changes nothing"),
-        };
-        match (access, result) {
-            (Access::Asked(question), result) => {
-                reign.reads.executed(seen, question, client, id, read(result));
-            }
-            (Access::Told, result) => reign.reads.executed_told(seen, client, id, read(result), majority),
-            // A refusal depends on the state, like a read.
-            (Access::Write, Executed::Rejected { reason }) => {
-                reign.under_way.remove(&id);
-                let question = reign.reads.cover();
-                reign.reads.executed(seen, question, client, id, Outcome::Rejected(reason));
-            }
-            (Access::Write, Executed::Unchanged { reply }) => {
-                reign.gather(number, client, id, done, &reply, None);
-            }
-            (Access::Write, Executed::Changed { reply, change }) => {
-                reign.gather(number, client, id, done, &reply, Some(&change));
-            }
-            (Access::Part(transaction), result) => self.part_executed(transaction, client, id, result, out),
-            (Access::Commit(transaction), _) => reign.gather_commit(number, client, id, done, transaction),
-        }
-        self.answer_reads();
-        self.go_on(out);
-    }
-
-    /// Ends the sessions that have been idle for too long.
-    pub(super) fn end_idle_sessions(&mut self, now: Time) {
-        let Replica { reign: Some(reign), sessions, settings, .. } = self else { return };
-        if reign.settled && !reign.pausing && reign.has_room(settings) {
-            for session in reign.idle.look(now, settings.session_idle, sessions.ids()) {
-                reign.close(session);
-            }
-        }
-    }
-
-    /// Gives the answers whose waits are over.
-    pub(super) fn answer_reads(&mut self) {
-        while let Some(reign) = &mut self.reign
-            && let Some((client, id, outcome)) = reign.reads.next(self.chosen)
-        {
-            self.answer(client, id, outcome);
-        }
-    }
-}
-
-impl Reign {
     /// Adds an instance to the next proposal.
-    fn gather(
+    pub(super) fn gather(
         &mut self,
         work: u64,
         client: ProcessId,
@@ -554,7 +292,7 @@ impl Reign {
 
     /// Adds a transaction to the next proposal. From now on other requests see its changes, like those of any
     /// unchosen write.
-    fn gather_commit(
+    pub(super) fn gather_commit(
         &mut self,
         work: u64,
         client: ProcessId,
@@ -581,7 +319,7 @@ impl Reign {
     }
 
     /// Adds the end of a session to the next proposal.
-    fn close(&mut self, session: SessionId) {
+    pub(super) fn close(&mut self, session: SessionId) {
         self.builder.close(self.ballot, self.next, session);
         self.next += 1;
         self.in_flight_bytes += ASKED_BYTES;
@@ -606,6 +344,3 @@ const STUCK_TICKS_MAX: u32 = 10;
 /// The number of ticks, ten seconds, after which a leader whose checkpoint is wanted reverts in any case.
 /// Until then its host may execute the requests that it was given.
 const PAUSED_TICKS_MAX: u32 = 200;
-
-/// The approximate memory of a call in addition to its bytes.
-const ASKED_BYTES: usize = 96;

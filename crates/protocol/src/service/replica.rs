@@ -1,5 +1,9 @@
 //! One replica: its log, its sessions, and its reign while it leads.
 
+mod checkpoint;
+mod execution;
+mod transactions;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
@@ -8,7 +12,8 @@ use super::{
     Abort, Batch, Body, CallId, Command, Event, GroupId, Instance, Message, Outcome, SessionId, Settings,
     TransactionId,
     checkpoint::OutgoingCheckpoint,
-    reign::{ClientRequest, EntryContent, Reign, RequestBody},
+    reign::Reign,
+    request::{ClientRequest, EntryContent, RequestBody},
     sessions::Sessions,
 };
 use crate::{

@@ -5,23 +5,15 @@
 //! send them only once they are durable ([`Member::send_after`]): a number that was used for one message must
 //! never be used for another (S3).
 
-use bytes::Bytes;
-
-use super::{Class, Member, MemberSettings, window::Window};
+use super::{
+    Member, MemberSettings,
+    window::{Submissions, Window},
+};
 use crate::{
     ecast::{Position, reform::RecentDeliveries},
     id::{Generation, ProcessId},
     seam::Ticket,
 };
-
-/// A member's control messages that may have to be sent again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Submissions {
-    /// All messages up to this number have an outcome, or were given up.
-    pub passed: u64,
-    /// The later messages in order, with their tokens.
-    pub messages: Vec<(u64, Bytes)>,
-}
 
 impl Member {
     /// Makes the member one with a disk: deliveries may have to be sent again until they are reported
@@ -78,16 +70,5 @@ impl Member {
             self.durable = Some(through);
             self.confirm_to = self.confirm_to.or(self.leader_or_way());
         }
-    }
-}
-
-impl Window {
-    /// Creates the window of a member that comes back: everything is sent again.
-    fn recovered(submissions: Submissions) -> Window {
-        let mut window = Window::behind(submissions.passed);
-        for (token, body) in submissions.messages {
-            window.push(token, Class::Control, body);
-        }
-        window
     }
 }

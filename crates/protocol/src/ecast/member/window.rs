@@ -15,7 +15,6 @@ use std::{
 
 use bytes::Bytes;
 
-use super::Submissions;
 use crate::{
     ecast::{Class, entry::RouteBlockBuilder},
     id::ProcessId,
@@ -28,6 +27,15 @@ const ANSWERED_MAX: usize = 65_536;
 
 /// Number of later messages after which a message aside is given up.
 const ASIDE_MAX: u64 = 1 << 20;
+
+/// A member's control messages that may have to be sent again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Submissions {
+    /// All messages up to this number have an outcome, or were given up.
+    pub passed: u64,
+    /// The later messages in order, with their tokens.
+    pub messages: Vec<(u64, Bytes)>,
+}
 
 /// Numbered messages without an outcome, and later ones.
 #[derive(Default)]
@@ -59,6 +67,15 @@ impl Window {
     /// Creates an empty window whose earlier messages are all answered.
     pub(super) fn behind(answered_through: u64) -> Window {
         Window { number: answered_through, answered_through, ..Window::default() }
+    }
+
+    /// Creates the window of a member that comes back: everything is sent again.
+    pub(super) fn recovered(submissions: Submissions) -> Window {
+        let mut window = Window::behind(submissions.passed);
+        for (token, body) in submissions.messages {
+            window.push(token, Class::Control, body);
+        }
+        window
     }
 
     /// Returns the messages that may have to be sent again. Returns `None` if a message waits in `aside`, or

@@ -3,6 +3,7 @@ use crate::{
     ecast::{
         RouterCommand,
         block::{DeliverBlockBuilder, Delivery, DeliveryKind},
+        reform::Tail,
         rig::{Routers, peer},
         toy::{Toy, process},
     },

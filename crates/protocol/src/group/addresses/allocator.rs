@@ -2,8 +2,27 @@
 
 use std::collections::BTreeMap;
 
-use super::{AddressStatistics, UNWANTED_PERCENT_MAX};
-use crate::{group::GroupId, id::ProcessId};
+use serde::{Deserialize, Serialize};
+
+use crate::{group::id::GroupId, id::ProcessId};
+
+/// Upper bound of an address's deliveries to processes outside the group, in percent.
+pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
+
+/// The result of the last assignment, in messages a second as they were reported, in powers of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressStatistics {
+    /// Groups that are large and busy enough.
+    pub candidates: u64,
+    /// Candidates that have an address.
+    pub served: u64,
+    /// Addresses in use.
+    pub addresses: u64,
+    /// Deliveries by addresses to members of the group, a second.
+    pub wanted: u64,
+    /// Deliveries to other listeners of the same address, a second.
+    pub unwanted: u64,
+}
 
 /// A group that may have an address.
 #[derive(Clone, Debug)]

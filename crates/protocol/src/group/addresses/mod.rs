@@ -2,8 +2,8 @@
 //!
 //! **Promise.** A domain uses at most [`ADDRESSES_MAX`] addresses. The groups with the largest product
 //! members × rate have one, and groups with nearly the same members share it. Of the deliveries by an
-//! address, at most [`UNWANTED_PERCENT_MAX`] percent reach processes outside the group, as of the last
-//! assignment.
+//! address, at most [`UNWANTED_PERCENT_MAX`](allocator::UNWANTED_PERCENT_MAX) percent reach processes outside
+//! the group, as of the last assignment.
 //!
 //! **Source.** 000 §6, which has it from Dr. Multicast: addresses are scarce, because switches and network
 //! cards filter few of them and let everything pass above that. "Allocate IPMC addresses to those groups with
@@ -59,8 +59,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
+pub use self::allocator::AddressStatistics;
 use self::allocator::Candidate;
-use super::{GroupId, shards::Shards, view::Group};
+use super::{id::GroupId, shards::Shards, view::Group};
 use crate::{
     domain::Shared,
     ecast::Position,
@@ -70,8 +71,6 @@ use crate::{
 
 /// Upper bound of the addresses of a domain.
 pub const ADDRESSES_MAX: usize = 256;
-/// Upper bound of an address's deliveries to processes outside the group, in percent.
-pub(super) const UNWANTED_PERCENT_MAX: u64 = 5;
 /// Number of processes below which a group has no address, because separate copies cost as little.
 const MEMBERS_MIN: usize = 3;
 /// Rate level below which a group has no address: fewer than eight messages a second.
@@ -137,21 +136,6 @@ struct Assigned {
     level: u8,
     /// The group's index among the domain's addresses.
     address: Option<u16>,
-}
-
-/// The result of the last assignment, in messages a second as they were reported, in powers of two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AddressStatistics {
-    /// Groups that are large and busy enough.
-    pub candidates: u64,
-    /// Candidates that have an address.
-    pub served: u64,
-    /// Addresses in use.
-    pub addresses: u64,
-    /// Deliveries by addresses to members of the group, a second.
-    pub wanted: u64,
-    /// Deliveries to other listeners of the same address, a second.
-    pub unwanted: u64,
 }
 
 impl Addresses {

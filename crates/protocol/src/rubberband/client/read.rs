@@ -21,75 +21,20 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Client, ClientError, ClientEvent, ClientSettings, ProcessAnswer,
-    request::{Kind, TRIES_MAX},
+    Client, ClientError, ClientEvent,
+    progress::{Kind, Read},
 };
 use crate::{
     ecast::{Class, MemberCommand, Position},
     id::{ProcessId, RequestId},
     rubberband::{
-        Assignment, DataHeader, DataKind, Direct, Message, Range, ReadCost, Reply, ReplyContent,
-        StorageState, WriteName, placement::covers, refusal,
+        Assignment, DataHeader, DataKind, Direct, Message, Reply, ReplyContent, StorageState, WriteName,
+        range::covers, refusal,
     },
     seam::{Context, Destination, Input, Sink},
     strength::Strength,
-    time::{Duration, Time},
+    time::Time,
 };
-
-/// A read that has not been answered in full.
-pub(super) struct Read {
-    strength: Strength,
-    table: u32,
-    ranges: SmallVec<[Range; 2]>,
-    operation: Bytes,
-    parts: SmallVec<[ReadPart; 4]>,
-    /// Ranges whose first piece has arrived.
-    begun: SmallVec<[Range; 5]>,
-    covered: SmallVec<[Range; 5]>,
-    at: Option<Position>,
-    /// Processes to which the attempt probably went.
-    expected: SmallVec<[ProcessId; 4]>,
-    /// Whether the user has the beginning of the answer. It gets the rest of this answer, or an error.
-    user_has_begun: bool,
-    /// Number of attempts.
-    pub(super) tries: u32,
-    /// Number of attempts without any news, after each of which the next gets more time. Refused attempts do
-    /// not count.
-    silent_attempts: u32,
-    /// Processes that were asked whether they execute the read, and have not replied.
-    asked: Vec<ProcessId>,
-    /// Processes that did not reply in earlier attempts. The client prefers others.
-    silent: Vec<ProcessId>,
-    /// Processes that seem to have died while they executed the read.
-    died: SmallVec<[ProcessId; 2]>,
-    /// Processes that have sent the answer for a range.
-    proven: SmallVec<[(ProcessId, Range); 4]>,
-    /// Whether the attempt only tests which processes survive it.
-    probing: bool,
-    /// Whether the attempt has failed, so that its answers no longer count.
-    pub(super) void: bool,
-    /// Whether the attempt has its place in the order.
-    pub(super) ordered: bool,
-    /// Time of the last news of this attempt.
-    heard: Time,
-    /// Time of the last news of any attempt, or of the last wait for the user.
-    news: Time,
-    /// Start of the attempt.
-    begun_at: Time,
-}
-
-/// The pieces of one process's answer.
-struct ReadPart {
-    from: ProcessId,
-    pieces: u32,
-    received: u64,
-    /// Bytes that the user has consumed.
-    consumed: u64,
-    ended: bool,
-    spent: ReadCost,
-    /// Pieces that the user does not have yet.
-    held: SmallVec<[Bytes; 1]>,
-}
 
 /// The destination of a read's next attempt.
 enum NextAttempt {
@@ -105,149 +50,6 @@ enum NextAttempt {
 
 /// The newest read contributes 1/64 to the average latency.
 const LATENCY_PART: u32 = 64;
-
-impl Read {
-    /// Creates a read without an attempt.
-    pub(super) fn new(
-        strength: Strength,
-        table: u32,
-        ranges: SmallVec<[Range; 2]>,
-        operation: Bytes,
-        now: Time,
-    ) -> Self {
-        Read {
-            strength,
-            table,
-            ranges,
-            operation,
-            parts: SmallVec::new(),
-            begun: SmallVec::new(),
-            covered: SmallVec::new(),
-            at: None,
-            expected: SmallVec::new(),
-            user_has_begun: false,
-            tries: 0,
-            silent_attempts: 0,
-            asked: Vec::new(),
-            silent: Vec::new(),
-            died: SmallVec::new(),
-            proven: SmallVec::new(),
-            probing: false,
-            void: false,
-            ordered: false,
-            heard: now,
-            news: now,
-            begun_at: now,
-        }
-    }
-
-    /// Whether `process` should answer the read, or has begun to.
-    pub(super) fn concerns(&self, process: ProcessId) -> bool {
-        self.expected.contains(&process) || self.parts.iter().any(|part| part.from == process)
-    }
-
-    /// Whether `process` may still begin to answer the current attempt.
-    pub(super) fn may_await(&self, process: ProcessId) -> bool {
-        let expected = self.expected.is_empty() || self.expected.contains(&process);
-        !self.void && expected && self.parts.iter().all(|part| part.from != process)
-    }
-
-    /// Whether `process` may still be executing this read.
-    fn is_at(&self, process: ProcessId) -> bool {
-        self.concerns(process) && !self.has_ended(process) || self.silent.contains(&process)
-    }
-
-    /// Notes that a process is out of reach or removed. It counts as dead unless it `left`.
-    pub(super) fn lost(&mut self, process: ProcessId, left: bool) {
-        if left {
-            self.died.retain(|died| *died != process);
-        } else if self.is_at(process) && !self.died.contains(&process) {
-            self.died.push(process);
-        }
-    }
-
-    /// Withdraws the deaths of processes that are alive.
-    pub(super) fn revive(&mut self, lives: impl Fn(&ProcessId) -> bool) {
-        self.died.retain(|died| !lives(died));
-    }
-
-    /// Returns the processes that have not been seen to survive their share.
-    fn unproven(&self, assigned: &[Assignment]) -> Vec<ProcessId> {
-        assigned.iter().filter(|it| !self.is_proven(it)).map(|it| it.process).collect()
-    }
-
-    fn is_proven(&self, assigned: &Assignment) -> bool {
-        let told = self.proven.iter().filter(|(process, _)| *process == assigned.process);
-        let told: SmallVec<[Range; 4]> = told.map(|(_, range)| *range).collect();
-        assigned.held.iter().all(|range| covers(&told, *range))
-    }
-
-    /// Returns the pieces of `process`, at first none.
-    fn part(&mut self, process: ProcessId) -> &mut ReadPart {
-        let place = self.parts.iter().position(|part| part.from == process).unwrap_or_else(|| {
-            self.parts.push(ReadPart {
-                from: process,
-                pieces: 0,
-                received: 0,
-                consumed: 0,
-                ended: false,
-                spent: ReadCost::default(),
-                held: SmallVec::new(),
-            });
-            self.parts.len() - 1
-        });
-        &mut self.parts[place]
-    }
-
-    /// Takes the pieces that the user does not have yet, by process.
-    pub(super) fn hand_over(&mut self) -> Vec<ProcessAnswer> {
-        let untold = self.parts.iter_mut().filter(|part| !part.held.is_empty());
-        let answered = untold.map(|part| ProcessAnswer {
-            from: part.from,
-            spent: part.spent,
-            pieces: std::mem::take(&mut part.held),
-            ended: part.ended,
-        });
-        let mut answered: Vec<ProcessAnswer> = answered.collect();
-        answered.sort_unstable_by_key(|part| part.from);
-        answered
-    }
-
-    fn has_ended(&self, process: ProcessId) -> bool {
-        self.parts.iter().any(|part| part.from == process && part.ended)
-    }
-
-    /// Notes how many bytes of one process's pieces the user has consumed.
-    pub(super) fn consumed(&mut self, from: ProcessId, bytes: u64) {
-        if let Some(part) = self.parts.iter_mut().find(|part| part.from == from) {
-            part.consumed = part.consumed.max(bytes);
-        }
-    }
-
-    /// Returns how long the attempt may go without news. It is at most a quarter of `read_wait`, so that each
-    /// further process has time to reply before the read is given up.
-    fn patience(&self, settings: &ClientSettings) -> Duration {
-        let longer = settings.patience * (1 << self.silent_attempts.min(TRIES_MAX));
-        longer.min(settings.read_wait / 4).max(settings.patience)
-    }
-
-    /// Returns the expected processes that have not sent their last piece.
-    fn owing(&self) -> Vec<ProcessId> {
-        self.expected.iter().copied().filter(|process| !self.has_ended(*process)).collect()
-    }
-
-    /// Whether the read still waits for its place in the order, or for the leader's stamp.
-    pub(super) fn waits_for_order(&self) -> bool {
-        self.strength != Strength::Basic && !self.ordered && self.parts.is_empty()
-    }
-
-    /// Whether the read continues only when the user takes more pieces.
-    fn waits_for_user(&self) -> bool {
-        let begun = self.ranges.iter().all(|range| covers(&self.begun, *range));
-        let untaken = |part: &ReadPart| part.ended || part.consumed < part.received;
-        !self.void && begun && self.parts.iter().all(untaken)
-    }
-}
 
 impl Client {
     /// Begins another attempt and drops the pieces of the previous one.

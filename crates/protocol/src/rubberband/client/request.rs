@@ -5,8 +5,8 @@
 
 use super::{
     Client, ClientError, ClientEvent,
-    read::{Read, cancel_parts},
-    write::Write,
+    progress::{Kind, OpenRequest, TRIES_MAX},
+    read::cancel_parts,
 };
 use crate::{
     ecast::{MemberCommand, Position},
@@ -15,22 +15,6 @@ use crate::{
     seam::{Context, Input, Sink},
     time::{Duration, Time},
 };
-
-/// A request that has not ended.
-pub(super) struct OpenRequest {
-    pub(super) attempt: u64,
-    pub(super) kind: Kind,
-    pub(super) look_at: Option<Time>,
-}
-
-pub(super) enum Kind {
-    Write(Write),
-    Read(Box<Read>),
-    Control,
-}
-
-/// Maximum number of doublings of the pause between a read's attempts.
-pub(super) const TRIES_MAX: u32 = 5;
 
 impl Client {
     pub(super) fn insert(&mut self, token: u64, request: OpenRequest) {

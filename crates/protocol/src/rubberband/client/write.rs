@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 
 use super::{
     Client, ClientError, ProcessAnswer,
-    request::{Kind, TRIES_MAX},
+    progress::{Kind, TRIES_MAX},
 };
 use crate::{
     ecast::{Class, Position},
     id::{ProcessId, RequestId},
     rubberband::{
         Config, Control, Direct, Message, Range, Reply, ReplyContent, WriteName, membership::INTERNAL,
-        placement::covers,
+        range::covers,
     },
     seam::{Context, Destination, Sink},
     time::{Duration, Time},
@@ -27,43 +27,6 @@ const KEPT_MAX: usize = 1024;
 
 /// Number of steps into which the retained writes under made-up ids are divided; ids expire a step at a time.
 const EXPIRIES: usize = 16;
-
-/// A write that has not been answered in full.
-pub(super) struct Write {
-    pub(super) name: WriteName,
-    ranges: SmallVec<[Range; 2]>,
-    covered: Vec<Range>,
-    pub(super) stable: bool,
-    at: Position,
-    /// Whether all replicas of one of its ranges were lost for good meanwhile; and how often the client has
-    /// asked about the write since it became stable.
-    lost: bool,
-    asked: u32,
-    /// Whether a replica or a link was lost meanwhile, and perhaps an answer with it.
-    pub(super) doubted: bool,
-    /// Whether some range remembers only that the write took effect, not its answer.
-    forgotten: bool,
-    /// The ranges' answers so far.
-    pub(super) answers: Vec<ProcessAnswer>,
-}
-
-impl Write {
-    /// Creates a write that has not been sent.
-    pub(super) fn new(name: WriteName, ranges: SmallVec<[Range; 2]>) -> Self {
-        Write {
-            name,
-            ranges,
-            covered: Vec::new(),
-            stable: false,
-            at: Position(0),
-            lost: false,
-            asked: 0,
-            doubted: false,
-            forgotten: false,
-            answers: Vec::new(),
-        }
-    }
-}
 
 impl Client {
     /// Returns the id of a write: the user's, or a new one.

@@ -1,7 +1,10 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::rubberband::sample::{process, range, ring, text, texts};
+use crate::rubberband::{
+    range::{covers, uncovered},
+    sample::{process, range, ring, text, texts},
+};
 
 /// Formats the ring: the keys and the replicas of each segment.
 fn segments(config: &Config) -> String {

@@ -10,63 +10,16 @@
 
 use std::collections::VecDeque;
 
-use bytes::Bytes;
-
 use super::{
     Storage, StorageEvent, Task, TaskKind, TaskResult,
     outbox::{OutboxAnswer, RequestKey, WantedPage},
-    steps::QueuedStep,
-    write::Write,
+    work::{Crowded, Purpose, QueuedStep},
 };
 use crate::{
     ecast::{MemberCommand, Position},
-    id::ProcessId,
-    rubberband::{Direct, Message, Range, ReadCost, TransferCursor},
+    rubberband::{Direct, Message, ReadCost, TransferCursor},
     seam::{Context, Destination, Input, Sink},
-    time::Time,
 };
-
-/// The purpose of a task in the running batch.
-pub(super) enum Purpose {
-    Write(Box<Write>),
-    Read {
-        at: Position,
-        client: ProcessId,
-        token: u64,
-        ranges: Vec<Range>,
-        operation: Bytes,
-        since: Time,
-        /// Whether the engine keeps the read's version, because an earlier batch was crowded.
-        kept: bool,
-    },
-    /// A read that nobody waits for.
-    Withdrawn {
-        at: Position,
-    },
-    Page {
-        asked: RequestKey,
-        at: Position,
-    },
-    Export {
-        to: ProcessId,
-        at: Position,
-        asked: Option<Bytes>,
-    },
-    Import,
-    /// The next piece of a checkpoint.
-    Checkpoint,
-    Step(Position),
-    Settle,
-}
-
-/// A read that did not fit its batch. The engine keeps its version.
-pub(super) struct Crowded {
-    at: Position,
-    asked: RequestKey,
-    ranges: Vec<Range>,
-    operation: Bytes,
-    since: Time,
-}
 
 impl Storage {
     /// Gives the engine its next batch if the engine is idle and some work may run.

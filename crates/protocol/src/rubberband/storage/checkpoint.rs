@@ -1,18 +1,15 @@
 //! Checkpoints: the whole state of a storage process, written while it works
 //! ([journal](crate::rubberband::journal)).
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 
 use super::{
     Storage, Task, TaskKind,
-    batch::Purpose,
-    replies::{Cursor, Pinned},
-    steps::QueuedStep,
+    replies::Pinned,
+    stage::{Checkpoint, CheckpointStage, NextPiece},
+    work::{Purpose, QueuedStep},
 };
 use crate::{
     ecast::Position,
@@ -20,44 +17,6 @@ use crate::{
     seam::{Context, Sink, Ticket},
     time::{Duration, Time},
 };
-
-/// A checkpoint in progress.
-pub(super) struct Checkpoint {
-    /// Last position whose effects the checkpoint contains.
-    at: Position,
-    /// Ticket of the checkpoint's first record.
-    began: Ticket,
-    stage: CheckpointStage,
-    /// The memory of writes that the ranges had at position `at`.
-    pinned: Pinned,
-    /// Bytes written so far.
-    bytes: u64,
-    /// Records whose fragments are saved again.
-    carried: Arc<BTreeSet<u64>>,
-    /// Number of fragments of each record that the checkpoint names so far.
-    named: BTreeMap<u64, u32>,
-    /// The placement change that is complete once the checkpoint is whole.
-    completes: Option<Position>,
-}
-
-enum CheckpointStage {
-    /// The checkpoint's step waits in the queue.
-    Due,
-    /// The next rows can be saved, from this place on.
-    Rows(Option<Bytes>),
-    /// The engine reads.
-    Reading,
-    /// A piece is written. The next one follows once it is durable.
-    Written(Ticket, NextPiece),
-}
-
-enum NextPiece {
-    Rows(Bytes),
-    Replies(Option<Cursor>),
-    End,
-    /// The checkpoint is whole.
-    Over,
-}
 
 impl Storage {
     /// Begins a checkpoint if one is due and may begin.

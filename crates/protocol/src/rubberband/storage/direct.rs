@@ -1,17 +1,15 @@
 //! Direct messages: clients' questions, and other storage processes' verdicts and rows.
 
-use smallvec::SmallVec;
-
 use super::{
     Storage,
     import::{ChunkOutcome, Import},
-    migration::Fetch,
-    steps::QueuedStep,
+    reply::{retry, tell},
+    work::{Fetch, QueuedStep},
 };
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{Direct, Message, Range, ReadCost, Reply, ReplyContent, StorageState, placement::covers},
+    rubberband::{Direct, Message, Range, ReplyContent, StorageState, range::covers},
     seam::{Context, Destination, Sink},
 };
 
@@ -126,23 +124,4 @@ impl Storage {
             }
         }
     }
-}
-
-/// Tells a client to try elsewhere.
-pub(super) fn retry(client: ProcessId, token: u64, at: Position, out: &mut dyn Sink<Storage>) {
-    tell(client, token, at, ReplyContent::Retry, out);
-}
-
-/// Sends a client a reply that is no part of an answer. A client that no longer waits for it cancels the
-/// request.
-pub(super) fn tell(
-    client: ProcessId,
-    token: u64,
-    at: Position,
-    content: ReplyContent,
-    out: &mut dyn Sink<Storage>,
-) {
-    let (spent, last) = (ReadCost::default(), content != ReplyContent::Underway);
-    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };
-    out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
 }

@@ -6,25 +6,19 @@
 //! copies a range without a replica from a [keeper](crate::rubberband::keeping). The ranges' memory (S6)
 //! follows the rows of each source, in sections.
 
-use super::{Storage, StorageEvent, Task, TaskKind, batch::Purpose, import::ImportAction, steps::QueuedStep};
+use super::{
+    Storage, StorageEvent, Task, TaskKind,
+    import::ImportAction,
+    token::COMPLETION,
+    work::{Fetch, Purpose, QueuedStep},
+};
 use crate::{
     ecast::{Class, Position},
     id::ProcessId,
-    rubberband::{Control, Direct, Message, Range, StorageState, TransferCursor, membership::INTERNAL},
+    rubberband::{Control, Direct, Message, StorageState, TransferCursor},
     seam::{Context, Destination, Sink},
     time::Time,
 };
-
-/// Token of [`Control::Complete`].
-pub(super) const COMPLETION: u64 = INTERNAL | 1;
-
-/// A standby's request for rows.
-pub(super) struct Fetch {
-    pub(super) from: ProcessId,
-    pub(super) change: Position,
-    pub(super) ranges: Vec<Range>,
-    pub(super) cursor: TransferCursor,
-}
 
 impl Storage {
     /// Adds exports for which standbys wait, and this process's own import.

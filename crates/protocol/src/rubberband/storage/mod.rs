@@ -7,31 +7,40 @@
 //! | file | subject |
 //! |---|---|
 //! | `task` | the engine's tasks and results |
+//! | `work` | steps that wait for the engine, and the purposes of its current tasks |
 //! | `steps` | delivered messages become steps |
 //! | `batch` | steps become batches, and results become answers |
 //! | `write`, `verdicts`, `replies` | evaluating and answering a write, its verdicts, memory of its reply |
-//! | `handover` | the rows and memory that a process which is out hands to its next life |
-//! | `outbox` | answers to reads, sent no faster than clients consume them |
+//! | `handover`, `lives` | the rows and memory that a process which is out hands to its next life |
+//! | `absence`, `pause` | stopping for a moment, and coming back |
+//! | `outbox`, `reply` | answers to reads, sent no faster than clients consume them, and other replies |
 //! | `migration`, `import` | moving ranges: sending rows, and receiving rows |
-//! | `checkpoint`, `fragment_index`, `recovery` | with a disk: checkpoints, their fragments, coming back |
+//! | `checkpoint`, `stage`, `fragment_index`, `recovery` | with a disk: checkpoints, and coming back |
 //! | `direct` | messages that bypass the order |
 
+mod absence;
 mod batch;
 mod checkpoint;
 mod direct;
 mod fragment_index;
 mod handover;
 mod import;
+mod lives;
 mod migration;
 mod outbox;
 mod pause;
 mod recovery;
 mod replies;
+mod reply;
+mod settings;
+mod stage;
 mod steps;
 mod task;
 #[cfg(test)]
 mod tests;
+mod token;
 mod verdicts;
+mod work;
 mod write;
 
 use std::{
@@ -40,22 +49,21 @@ use std::{
 };
 
 use self::{
-    batch::{Crowded, Purpose},
-    checkpoint::Checkpoint,
-    direct::retry,
+    absence::Pause,
     fragment_index::FragmentIndex,
     import::Import,
-    migration::{COMPLETION, Fetch},
     outbox::Outboxes,
-    pause::{AWAY, Pause},
-    replies::{Pinned, REMEMBERED_BYTES_MAX, Replies},
-    steps::QueuedStep,
-    verdicts::{VerdictLimits, Verdicts},
-    write::{Evaluated, Write},
+    replies::{Pinned, Replies},
+    reply::retry,
+    stage::Checkpoint,
+    token::{AWAY, COMPLETION},
+    verdicts::Verdicts,
+    work::{Crowded, Evaluated, Fetch, Purpose, QueuedStep, Write},
 };
 pub use self::{
+    absence::PauseRefusal,
     handover::Handover,
-    pause::PauseRefusal,
+    settings::StorageSettings,
     task::{Task, TaskKind, TaskResult},
 };
 use super::{
@@ -63,87 +71,11 @@ use super::{
     membership::{Delivered, INTERNAL, LeaveRefusal, Membership},
 };
 use crate::{
-    admission::Terms,
     ecast::{Member, MemberCommand, MemberEvent, MemberSettings, Outcome, Position},
     id::Peer,
     seam::{CommandId, Context, Destination, Input, Policy, Protocol, Sink, Ticket},
-    time::{Duration, Time},
+    time::Time,
 };
-
-/// Settings of a storage process.
-#[derive(Clone, Debug)]
-pub struct StorageSettings {
-    /// Interval of signs of life.
-    pub alive_every: Duration,
-    /// Maximum number of tasks in a batch.
-    pub batch_max: usize,
-    /// Time to wait for a verdict, or for a chunk of rows, before asking again.
-    pub ask_after: Duration,
-    /// Maximum number of bytes of one answer that are sent and not yet consumed by its client.
-    pub reply_window: u64,
-    /// Maximum number of bytes of all answers that their clients have not taken. An answer beyond that is
-    /// refused.
-    pub held_bytes_max: u64,
-    /// Time for which an answer is kept while its client takes nothing of it.
-    pub held_max: Duration,
-    /// The terms with which the process assumes the domain was founded; `None` if it accepts any.
-    pub terms: Option<Terms>,
-    /// Bytes of answers to writes that each range remembers. All replicas must use the same value.
-    pub remembered_bytes_max: usize,
-    /// Bytes of reasons of failed writes that each range remembers.
-    pub remembered_failure_bytes_max: usize,
-    /// Maximum size in bytes of one message of a range's memory, and of one record of decisions. A single
-    /// longer answer is sent alone.
-    pub section_bytes_max: usize,
-    /// Number of decisions on writes that span ranges which are kept for processes that ask late. A decision
-    /// for which a member may still ask is kept in addition.
-    pub settled_max: usize,
-    /// Maximum size of these decisions in bytes. Above it, the reasons of failures are dropped first, then
-    /// decisions for which nobody can ask.
-    pub settled_bytes_max: usize,
-    /// Maximum size in bytes of the reason of a failed write that spans ranges. A longer reason is neither
-    /// kept nor sent.
-    pub failure_bytes_max: usize,
-    /// With a disk: bytes of deliveries in the journal after which a checkpoint begins. Longer checkpoints
-    /// need more; a quarter suffices if the last checkpoint is long ago. `None` means without a disk: nothing
-    /// is written, and a process that ends is gone for good.
-    pub checkpoint_bytes: Option<u64>,
-}
-
-impl StorageSettings {
-    fn verdicts(&self) -> Verdicts {
-        Verdicts::new(VerdictLimits {
-            settled_max: self.settled_max,
-            settled_bytes_max: self.settled_bytes_max,
-            failure_bytes_max: self.failure_bytes_max,
-        })
-    }
-
-    fn replies(&self) -> Replies {
-        Replies::new(self.remembered_bytes_max, self.remembered_failure_bytes_max)
-    }
-}
-
-impl Default for StorageSettings {
-    fn default() -> Self {
-        StorageSettings {
-            alive_every: Duration::from_millis(50),
-            batch_max: 16_384,
-            ask_after: Duration::from_millis(200),
-            reply_window: 512 << 10,
-            held_bytes_max: 128 << 20,
-            held_max: Duration::from_secs(300),
-            terms: None,
-            remembered_bytes_max: REMEMBERED_BYTES_MAX,
-            remembered_failure_bytes_max: 4 << 20,
-            section_bytes_max: 1 << 20,
-            settled_max: 65_536,
-            settled_bytes_max: 16 << 20,
-            failure_bytes_max: 2 << 10,
-            checkpoint_bytes: None,
-        }
-    }
-}
 
 /// Commands of a storage process.
 #[derive(Clone, Debug)]

@@ -16,14 +16,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use super::{
-    Storage, StorageSettings,
-    direct::{retry, tell},
+    reply::{retry, tell},
+    settings::StorageSettings,
 };
 use crate::{
     ecast::Position,
     id::ProcessId,
     rubberband::{Direct, Message, Range, ReadCost, Reply, ReplyContent},
-    seam::{Destination, Sink},
+    seam::{Destination, Protocol, Sink},
     time::{Duration, Time},
 };
 
@@ -155,7 +155,7 @@ impl Outboxes {
         asked: RequestKey,
         answer: OutboxAnswer<'_>,
         pieces: Vec<Bytes>,
-        out: &mut dyn Sink<Storage>,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
     ) {
         assert!(!pieces.is_empty(), "every request ends in an answer");
         let OutboxAnswer { at, now, .. } = answer;
@@ -174,7 +174,12 @@ impl Outboxes {
 
     /// Whether `bytes` more may be held. Drops answers that have been held for too long, oldest first, to
     /// make room.
-    fn has_room(&mut self, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) -> bool {
+    fn has_room(
+        &mut self,
+        bytes: u64,
+        now: Time,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
+    ) -> bool {
         while self.held + bytes > self.held_max {
             let overdue =
                 |(_, outbox): &(&RequestKey, &Outbox)| outbox.held > 0 && outbox.begun + self.patience <= now;
@@ -186,7 +191,7 @@ impl Outboxes {
     }
 
     /// Drops the rest of an answer, and tells its client.
-    fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<Storage>) {
+    fn give_up(&mut self, asked: RequestKey, out: &mut dyn Sink<impl Protocol<Message = Message>>) {
         let outbox = self.take(asked).expect("the answer is open");
         self.untaken += 1;
         tell(asked.0, asked.1, outbox.at, ReplyContent::Untaken, out);
@@ -205,7 +210,7 @@ impl Outboxes {
     }
 
     /// Drops answers of which their clients have taken nothing for too long, if a check is due.
-    pub(super) fn look_after(&mut self, now: Time, out: &mut dyn Sink<Storage>) {
+    pub(super) fn look_after(&mut self, now: Time, out: &mut dyn Sink<impl Protocol<Message = Message>>) {
         if self.look_at.is_none_or(|at| at > now) {
             return;
         }
@@ -273,7 +278,7 @@ impl Outboxes {
         content: Bytes,
         cursor: Option<Bytes>,
         now: Time,
-        out: &mut dyn Sink<Storage>,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
     ) {
         let bytes = PAGE_BYTES.min(self.share() as usize / 2);
         // The answer may have been cancelled. Its version was then released with the cancelled answer.
@@ -300,7 +305,13 @@ impl Outboxes {
     }
 
     /// Notes that the client has consumed `bytes` of an answer in total.
-    pub(super) fn consumed(&mut self, asked: RequestKey, bytes: u64, now: Time, out: &mut dyn Sink<Storage>) {
+    pub(super) fn consumed(
+        &mut self,
+        asked: RequestKey,
+        bytes: u64,
+        now: Time,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
+    ) {
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let consumed = bytes.min(outbox.sent);
         if consumed > outbox.consumed {
@@ -309,7 +320,7 @@ impl Outboxes {
         self.pump(asked, now, out);
     }
 
-    fn pump(&mut self, asked: RequestKey, now: Time, out: &mut dyn Sink<Storage>) {
+    fn pump(&mut self, asked: RequestKey, now: Time, out: &mut dyn Sink<impl Protocol<Message = Message>>) {
         let share = self.share();
         let Some(outbox) = self.open.get_mut(&asked) else { return };
         let before = outbox.held;
@@ -330,7 +341,11 @@ impl Outboxes {
     }
 
     /// Handles a new link to a client: earlier pieces were lost, so the client must ask again.
-    pub(super) fn restart(&mut self, client: ProcessId, out: &mut dyn Sink<Storage>) {
+    pub(super) fn restart(
+        &mut self,
+        client: ProcessId,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
+    ) {
         let begun = |(asked, outbox): &(&RequestKey, &Outbox)| asked.0 == client && outbox.piece > 0;
         let begun: Vec<RequestKey> = self.open.iter().filter(begun).map(|(asked, _)| *asked).collect();
         for asked in begun {
@@ -386,7 +401,13 @@ impl Outbox {
         self.pieces.is_empty() && self.source.is_none()
     }
 
-    fn pump(&mut self, (client, token): RequestKey, window: u64, now: Time, out: &mut dyn Sink<Storage>) {
+    fn pump(
+        &mut self,
+        (client, token): RequestKey,
+        window: u64,
+        now: Time,
+        out: &mut dyn Sink<impl Protocol<Message = Message>>,
+    ) {
         while self.is_open(window) {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.sent += piece.len() as u64;

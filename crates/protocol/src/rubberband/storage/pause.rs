@@ -1,53 +1,17 @@
 //! Stopping for a moment, and coming back ([away](crate::rubberband::away)): the part of the storage process
 //! itself.
 
-use thiserror::Error;
-
-use super::{Storage, StorageEvent};
+use super::{
+    Storage, StorageEvent,
+    absence::PauseRefusal,
+    token::{AWAY, BACK},
+};
 use crate::{
     ecast::{Class, Position},
     id::ProcessId,
-    rubberband::{Control, StorageState, membership::INTERNAL},
+    rubberband::{Control, StorageState},
     seam::{CommandId, Context, Sink},
 };
-
-/// Token of [`Control::Away`].
-pub(super) const AWAY: u64 = INTERNAL | 1 << 60;
-/// Token of [`Control::Back`].
-const BACK: u64 = INTERNAL | 1 << 59;
-
-/// The reason why a storage process is not away, so that the others would notice its stop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PauseRefusal {
-    /// Without a disk it would come back as another process.
-    #[error("this process has no disk to come back from, so its rows would be lost")]
-    NoDisk,
-    /// No other process could do its work meanwhile.
-    #[error(
-        "the other processes need this process now: rows are moving, or some range has no other complete \
-         replica"
-    )]
-    Needed,
-    /// The process is no member.
-    #[error("this process has not joined the domain, or was cut off from the domain")]
-    NotJoined,
-    /// An earlier command to pause has not ended, or was accepted.
-    #[error("this process was asked to stop before")]
-    Already,
-}
-
-/// The progress of stopping or coming back.
-#[derive(Debug, Default)]
-pub(super) struct Pause {
-    /// The command to pause that has not ended.
-    asked: Option<CommandId>,
-    /// Whether this life is about to stop.
-    going: bool,
-    /// Position from which on the process is away.
-    away: Option<Position>,
-    /// Position up to which the process must execute to have caught up.
-    back: Option<Position>,
-}
 
 impl Storage {
     /// Goes away. The command ends when the process has executed and answered everything before that.

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 
-use super::{Storage, StorageSettings, fragment_index::FragmentIndex, steps::QueuedStep, verdicts::Verdicts};
+use super::{Storage, StorageSettings, fragment_index::FragmentIndex, verdicts::Verdicts, work::QueuedStep};
 use crate::{
     ecast::{MemberEvent, MemberSettings, Position, Submissions},
     id::{Generation, Peer, ProcessId},

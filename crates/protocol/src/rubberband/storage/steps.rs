@@ -4,11 +4,14 @@
 //! as the routers did, from the configuration at the message's position. From a control message, the engine's
 //! work becomes steps. Its effects on others (a departure, a complete import) are applied at once.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use bytes::Bytes;
 
-use super::{Storage, direct::retry, import::Import, write::Write};
+use super::{
+    Storage,
+    import::Import,
+    reply::retry,
+    work::{QueuedStep, Write},
+};
 use crate::{
     ecast::Position,
     id::ProcessId,
@@ -16,69 +19,6 @@ use crate::{
     seam::{Context, Sink},
     time::Time,
 };
-
-/// Work for the engine, at its position.
-pub(super) enum QueuedStep {
-    Write(Box<Write>),
-    Read {
-        at: Position,
-        client: ProcessId,
-        token: u64,
-        ranges: Vec<Range>,
-        operation: Bytes,
-        /// Time of arrival.
-        since: Time,
-    },
-    Create {
-        at: Position,
-        table: u32,
-        definition: Bytes,
-    },
-    Drop {
-        at: Position,
-        table: u32,
-    },
-    Pin {
-        at: Position,
-        /// The moving ranges.
-        ranges: Vec<Range>,
-    },
-    Release {
-        at: Position,
-    },
-    Forget {
-        at: Position,
-        session: u128,
-        below: u64,
-        kept: Vec<u64>,
-    },
-    /// Forgets writes under made-up ids up to this position.
-    Expire {
-        through: Position,
-    },
-    /// Drops ranges that others hold from now on.
-    Clear {
-        at: Position,
-        ranges: Vec<Range>,
-    },
-    /// Begins a checkpoint of everything up to this position.
-    Checkpoint {
-        at: Position,
-    },
-    /// Loads a part of a checkpoint into the empty engine.
-    Restore {
-        outline: Bytes,
-        records: Arc<BTreeMap<u64, Bytes>>,
-    },
-    /// Loads rows of a checkpoint of an earlier version.
-    RestoreRows {
-        rows: Bytes,
-    },
-    /// Waits until the import for the change at this position is done; later steps come after it.
-    Await {
-        at: Position,
-    },
-}
 
 impl Storage {
     pub(super) fn on_data(

@@ -46,7 +46,7 @@ use crate::{
     id::ProcessId,
     rubberband::{
         Range,
-        placement::{covers, uncovered},
+        range::{covers, uncovered},
     },
 };
 

@@ -18,62 +18,18 @@ use smallvec::SmallVec;
 
 use super::{
     Storage, Task, TaskKind,
-    batch::Purpose,
-    direct::tell,
     import::Import,
     replies::{KnownReply, Remembered},
+    reply::tell,
     verdicts::{Decision, FORGOTTEN, OTHER_STATEMENT, Verdict},
+    work::{Evaluated, Purpose, Write},
 };
 use crate::{
     ecast::Position,
     id::ProcessId,
-    rubberband::{
-        DataHeader, Direct, Message, Range, ReadCost, Record, Reply, ReplyContent, WriteName,
-        membership::Membership,
-    },
+    rubberband::{Direct, Message, Range, ReadCost, Record, Reply, ReplyContent, WriteName},
     seam::{Context, Destination, Sink, Ticket},
 };
-
-/// The engine's result of a write: a value per range, or the reason of the failure.
-pub(super) type Evaluated = Result<Vec<Bytes>, Bytes>;
-
-/// A delivered write.
-pub(super) struct Write {
-    pub(super) at: Position,
-    pub(super) client: ProcessId,
-    pub(super) header: DataHeader,
-    /// The parts to evaluate here, and the ring segment of each part.
-    pub(super) held: Vec<Range>,
-    pub(super) segments: Vec<Range>,
-    /// Further parts held here, in which the write took effect before.
-    pub(super) remembered: Vec<Range>,
-    pub(super) answers: Vec<Range>,
-    /// The other replicas and the parts they hold, if verdicts are exchanged.
-    pub(super) others: Vec<(ProcessId, Vec<Range>)>,
-    pub(super) operation: Bytes,
-}
-
-impl Write {
-    /// Returns the segments of the parts to evaluate, each once.
-    fn segments(&self) -> SmallVec<[Range; 2]> {
-        let mut segments = SmallVec::from_slice(&self.segments);
-        segments.sort_unstable();
-        segments.dedup();
-        segments
-    }
-
-    /// Returns the other replicas that are still members. A process that left asks for nothing.
-    fn members(&self, membership: &Membership) -> impl Iterator<Item = ProcessId> {
-        let members = membership.config().map(|config| &config.members);
-        let is_member = move |process: &ProcessId| members.is_some_and(|all| all.contains_key(process));
-        self.others.iter().map(|(process, _)| *process).filter(is_member)
-    }
-
-    /// Returns the parts held here, evaluated or remembered.
-    fn here(&self) -> impl Iterator<Item = Range> {
-        self.held.iter().chain(&self.remembered).copied()
-    }
-}
 
 impl Storage {
     pub(super) fn push_write(

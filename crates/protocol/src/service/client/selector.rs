@@ -12,10 +12,10 @@ use std::{
     ops::Bound,
 };
 
-use super::{Client, ClientSettings};
+use super::settings::ClientSettings;
 use crate::{
     id::{Peer, ProcessId},
-    seam::Sink,
+    seam::{Protocol, Sink},
     time::Time,
 };
 
@@ -43,7 +43,7 @@ pub(super) struct ReplicaSelector {
 
 impl ReplicaSelector {
     /// Learns these replicas, some of which may be gone.
-    pub(super) fn learn(&mut self, replicas: &[Peer], out: &mut dyn Sink<Client>) {
+    pub(super) fn learn<P: Protocol>(&mut self, replicas: &[Peer], out: &mut dyn Sink<P>) {
         self.tellings += 1;
         for peer in replicas {
             if self.known.insert(peer.id, self.tellings).is_none() {
@@ -203,7 +203,7 @@ mod tests {
     use crate::{
         id::Incarnation,
         seam::{Destination, Ticket},
-        service::{ClientEvent, Message},
+        service::{Client, ClientEvent, Message},
         time::Duration,
     };
 

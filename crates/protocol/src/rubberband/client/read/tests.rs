@@ -5,10 +5,14 @@ use smallvec::smallvec;
 use super::*;
 use crate::{
     rubberband::{
-        client::tests::{START, direct, failed, gateway, piece, read, reply, said, within},
+        client::{
+            ClientSettings,
+            tests::{START, direct, failed, gateway, piece, read, reply, said, within},
+        },
         sample::{process, range},
     },
     seam::Session,
+    time::Duration,
 };
 
 /// Returns a read of one range that began at [`START`].

@@ -1,7 +1,10 @@
 use super::*;
 use crate::{
     id::Incarnation,
-    rubberband::sample::{RecordingSink, bytes, process},
+    rubberband::{
+        Storage,
+        sample::{RecordingSink, bytes, process},
+    },
 };
 
 const ASKED: RequestKey = (ProcessId { node: 30, incarnation: Incarnation(30) }, 7);
@@ -45,13 +48,13 @@ fn shown(said: &RecordingSink<Storage>) -> String {
 }
 
 fn reply(outboxes: &mut Outboxes, asked: RequestKey, lengths: &[usize], now: Time) -> String {
-    let mut said = RecordingSink::default();
+    let mut said = RecordingSink::<Storage>::default();
     outboxes.reply(asked, answer(now), pieces(lengths), &mut said);
     shown(&said)
 }
 
 fn consumed(outboxes: &mut Outboxes, kib: usize, now: Time) -> String {
-    let mut said = RecordingSink::default();
+    let mut said = RecordingSink::<Storage>::default();
     outboxes.consumed(ASKED, (kib * KIB) as u64, now, &mut said);
     shown(&said)
 }
@@ -79,7 +82,7 @@ fn an_answer_whose_beginning_met_no_link_is_asked_for_again() {
     reply(&mut outboxes, other, &[40, 40, 40], at(1));
     // No piece of this answer has been sent.
     outboxes.begin((ASKED.0, 8), answer(at(1)), bytes("operation"));
-    let mut said = RecordingSink::default();
+    let mut said = RecordingSink::<Storage>::default();
     outboxes.restart(ASKED.0, &mut said);
     assert_eq!(shown(&said), "Retry");
     assert_eq!([ASKED, (ASKED.0, 8), other].map(|asked| outboxes.is_open(asked)), [false, true, true]);
@@ -116,7 +119,7 @@ fn an_answer_that_is_not_taken_is_dropped_after_a_while() {
     assert_eq!(reply(&mut outboxes, ASKED, &[64, 64], at(10)), "64");
     assert_eq!(outboxes.deadline(), Some(at(12)), "it is looked four times in eight seconds");
     let look = |outboxes: &mut Outboxes, seconds| {
-        let mut said = RecordingSink::default();
+        let mut said = RecordingSink::<Storage>::default();
         outboxes.look_after(at(seconds), &mut said);
         shown(&said)
     };
@@ -137,7 +140,7 @@ fn only_what_its_client_takes_keeps_an_answer() {
         assert_eq!(consumed(&mut outboxes, 10, at(11)), "64");
         // The same count is reported again, or more is consumed.
         consumed(&mut outboxes, taken_again, at(17));
-        let mut said = RecordingSink::default();
+        let mut said = RecordingSink::<Storage>::default();
         outboxes.look_after(at(20), &mut said);
         assert_eq!(shown(&said), expected, "{taken_again}");
     }
@@ -151,7 +154,7 @@ fn a_page_is_for_the_answer_that_asked_for_it() {
     assert_eq!((wanted.len(), wanted[0].asked, wanted[0].rows), (1, ASKED, PAGE_ROWS));
     assert!(outboxes.wanted().is_empty(), "it is being read");
     let page = |outboxes: &mut Outboxes, asked, position, cursor: Option<Bytes>| {
-        let mut said = RecordingSink::default();
+        let mut said = RecordingSink::<Storage>::default();
         let rows = Bytes::from(vec![b'x'; 4 * KIB]);
         outboxes.page(asked, Position(position), rows, cursor, at(2), &mut said);
         shown(&said)

@@ -9,10 +9,10 @@ use crate::{
         KeptRows, StorageCommand, StorageEvent, TaskKind, TaskResult,
         sample::{RecordingSink, bytes, process, range, town, write_header},
         storage::{
-            batch::Purpose,
             import::Import,
             replies::{KnownReply, Pinned, Remembered, Replies},
             verdicts::FORGOTTEN,
+            work::Purpose,
         },
     },
     seam::{Input, Protocol, Ticket},

@@ -1,0 +1,24 @@
+//! A part of a domain implements [`Part`]. Routers refuse some messages before any part sees them.
+
+use crate::ecast::{Refusal, Routing};
+
+/// An application of E-Cast that shares the routers with other applications.
+pub trait Part: Routing {
+    /// The first byte of every message that the part's members submit, and of every configuration that they
+    /// report when a domain is founded again from them.
+    const TAG: u8;
+
+    /// Returns the configuration of a part without members.
+    fn vacant() -> Self::Config;
+}
+
+/// Reasons for which routers refuse a message before any part sees it. The parts' own reasons have smaller
+/// numbers.
+pub mod refusal {
+    use super::Refusal;
+
+    /// The message belongs to no part that these routers know.
+    pub const NO_PART: Refusal = Refusal(128);
+    /// The sender is a member of another part.
+    pub const OTHER_PART: Refusal = Refusal(129);
+}

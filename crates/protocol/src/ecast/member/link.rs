@@ -1,0 +1,27 @@
+//! A member keeps, for each link to a router, what the router has said, and whether any router leads.
+
+use crate::{id::ProcessId, time::Time};
+
+#[derive(Debug)]
+pub(super) struct RouterLink {
+    pub(super) address: String,
+    /// Whether a link stands on which the router has named the leader of this process's generation. A message
+    /// to a router that has not may be ordered in a later generation.
+    pub(super) heard: bool,
+    /// The leader, by the router's latest statement. A leader names itself as long as a majority follows it.
+    pub(super) says: Option<ProcessId>,
+    /// Whether that statement is old: expected news did not come, and another router knows of no leader.
+    pub(super) stale: bool,
+}
+
+/// Whether a router leads, as far as this process hears.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LeaderKnowledge {
+    /// No router has led yet.
+    Joining,
+    Led,
+    /// No router leads; at this instant the member reports that it is adrift.
+    Drifting(Time),
+    /// The member has reported that it is adrift.
+    Adrift,
+}

@@ -1,0 +1,49 @@
+//! A router knows which members its messages reach, directly or through other routers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Routing, order::Order};
+use crate::id::ProcessId;
+
+/// A router's knowledge of members beyond its own links.
+#[derive(Default)]
+pub(super) struct Detours {
+    /// For each other router, the members that it reported to reach.
+    pub(super) reached: BTreeMap<ProcessId, BTreeSet<ProcessId>>,
+    /// The routers in `reached` with which this one talks; statements of the others do not count.
+    pub(super) talking: BTreeSet<ProcessId>,
+    /// The router to which this router last reported the members that it reaches.
+    pub(super) reported_to: Option<ProcessId>,
+    /// Whether the statement must be sent again.
+    pub(super) due: bool,
+}
+
+impl Detours {
+    /// Returns the router that reaches `member` for this one.
+    pub(super) fn through(&self, member: ProcessId) -> Option<ProcessId> {
+        self.trusted().find(|(_, members)| members.contains(&member)).map(|(router, _)| router)
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        self.trusted().flat_map(|(_, members)| members).copied()
+    }
+
+    /// Returns the statements of the routers with which this one talks.
+    fn trusted(&self) -> impl Iterator<Item = (ProcessId, &BTreeSet<ProcessId>)> {
+        let counts = |(router, _): &(&ProcessId, _)| self.talking.contains(router);
+        self.reached.iter().filter(counts).map(|(&router, members)| (router, members))
+    }
+}
+
+/// Whether messages can reach `process`, directly or through another router.
+pub(super) fn is_reached<R: Routing>(
+    linked: &BTreeSet<ProcessId>,
+    detours: &Detours,
+    order: &Order<R>,
+    process: ProcessId,
+) -> bool {
+    (linked.contains(&process) || detours.through(process).is_some()) && !order.is_fenced(process)
+}
+
+/// Maximum number of hops. It ends messages that go in circles.
+pub(super) const HOPS_MAX: u8 = 16;

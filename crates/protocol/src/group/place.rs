@@ -1,0 +1,22 @@
+//! Every update has a place in its group.
+
+use crate::ecast::Position;
+
+/// The place of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// The update's number in its sender's stream of the view, from 1.
+    Soft(u64),
+    /// The position of the update's pack in the order, and the update's index in the pack, from 0.
+    Ordered(Position, u32),
+}
+
+impl Place {
+    /// Returns the place of the update that comes `index` places after this one.
+    pub fn behind(self, index: u32) -> Place {
+        match self {
+            Place::Soft(number) => Place::Soft(number + u64::from(index)),
+            Place::Ordered(at, first) => Place::Ordered(at, first + index),
+        }
+    }
+}

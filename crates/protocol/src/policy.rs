@@ -1,0 +1,36 @@
+//! Each end of a link judges the other's pass by its policy.
+
+use std::fmt;
+
+use bytes::Bytes;
+
+/// The rule for who may be linked with a protocol: each end shows a pass, and both judge the other's.
+pub trait Policy: fmt::Debug + Send + Sync {
+    /// Returns the pass of this end; at most [`PASS_BYTES_MAX`] bytes.
+    fn pass(&self) -> Bytes;
+
+    /// Whether an end with this pass may be linked. The bytes are from outside.
+    fn admits(&self, theirs: &[u8]) -> bool;
+
+    /// Returns the reason why an end with this pass is not admitted, for people.
+    fn refusal(&self, theirs: &[u8]) -> String {
+        format!("the peer's pass of {} bytes is not admitted", theirs.len())
+    }
+}
+
+/// Upper bound of a pass, in bytes.
+pub const PASS_BYTES_MAX: usize = 64;
+
+/// The policy that admits every peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Anyone;
+
+impl Policy for Anyone {
+    fn pass(&self) -> Bytes {
+        Bytes::new()
+    }
+
+    fn admits(&self, _: &[u8]) -> bool {
+        true
+    }
+}

@@ -1,0 +1,37 @@
+//! A storage process notes how far it is in stopping for a moment, or why it may not stop.
+
+use thiserror::Error;
+
+use crate::{ecast::Position, seam::CommandId};
+
+/// The reason why a storage process is not away, so that the others would notice its stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PauseRefusal {
+    /// Without a disk it would come back as another process.
+    #[error("this process has no disk to come back from, so its rows would be lost")]
+    NoDisk,
+    /// No other process could do its work meanwhile.
+    #[error(
+        "the other processes need this process now: rows are moving, or some range has no other complete replica"
+    )]
+    Needed,
+    /// The process is no member.
+    #[error("this process has not joined the domain, or was cut off from the domain")]
+    NotJoined,
+    /// An earlier command to pause has not ended, or was accepted.
+    #[error("this process was asked to stop before")]
+    Already,
+}
+
+/// The progress of stopping or coming back.
+#[derive(Debug, Default)]
+pub(super) struct Pause {
+    /// The command to pause that has not ended.
+    pub(super) asked: Option<CommandId>,
+    /// Whether this life is about to stop.
+    pub(super) going: bool,
+    /// Position from which on the process is away.
+    pub(super) away: Option<Position>,
+    /// Position up to which the process must execute to have caught up.
+    pub(super) back: Option<Position>,
+}

@@ -1,0 +1,34 @@
+//! A storage process sends clients replies that are no part of an answer.
+
+use smallvec::SmallVec;
+
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{Direct, Message, ReadCost, Reply, ReplyContent},
+    seam::{Destination, Protocol, Sink},
+};
+
+/// Tells a client to try elsewhere.
+pub(super) fn retry(
+    client: ProcessId,
+    token: u64,
+    at: Position,
+    out: &mut dyn Sink<impl Protocol<Message = Message>>,
+) {
+    tell(client, token, at, ReplyContent::Retry, out);
+}
+
+/// Sends a client a reply that is no part of an answer. A client that no longer waits for it cancels the
+/// request.
+pub(super) fn tell(
+    client: ProcessId,
+    token: u64,
+    at: Position,
+    content: ReplyContent,
+    out: &mut dyn Sink<impl Protocol<Message = Message>>,
+) {
+    let (spent, last) = (ReadCost::default(), content != ReplyContent::Underway);
+    let reply = Reply { token, at, ranges: SmallVec::new(), piece: 0, last, spent, content };
+    out.send(Destination::One(client), Message::Direct(Direct::Reply(reply)), None);
+}

@@ -1,0 +1,168 @@
+//! A storage process queues steps for its engine, and notes the purpose of each task that the engine has.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::outbox::RequestKey;
+use crate::{
+    ecast::Position,
+    id::ProcessId,
+    rubberband::{DataHeader, Range, TransferCursor, membership::Membership},
+    time::Time,
+};
+
+/// Work for the engine, at its position.
+pub(super) enum QueuedStep {
+    Write(Box<Write>),
+    Read {
+        at: Position,
+        client: ProcessId,
+        token: u64,
+        ranges: Vec<Range>,
+        operation: Bytes,
+        /// Time of arrival.
+        since: Time,
+    },
+    Create {
+        at: Position,
+        table: u32,
+        definition: Bytes,
+    },
+    Drop {
+        at: Position,
+        table: u32,
+    },
+    Pin {
+        at: Position,
+        /// The moving ranges.
+        ranges: Vec<Range>,
+    },
+    Release {
+        at: Position,
+    },
+    Forget {
+        at: Position,
+        session: u128,
+        below: u64,
+        kept: Vec<u64>,
+    },
+    /// Forgets writes under made-up ids up to this position.
+    Expire {
+        through: Position,
+    },
+    /// Drops ranges that others hold from now on.
+    Clear {
+        at: Position,
+        ranges: Vec<Range>,
+    },
+    /// Begins a checkpoint of everything up to this position.
+    Checkpoint {
+        at: Position,
+    },
+    /// Loads a part of a checkpoint into the empty engine.
+    Restore {
+        outline: Bytes,
+        records: Arc<BTreeMap<u64, Bytes>>,
+    },
+    /// Loads rows of a checkpoint of an earlier version.
+    RestoreRows {
+        rows: Bytes,
+    },
+    /// Waits until the import for the change at this position is done; later steps come after it.
+    Await {
+        at: Position,
+    },
+}
+
+/// The purpose of a task in the running batch.
+pub(super) enum Purpose {
+    Write(Box<Write>),
+    Read {
+        at: Position,
+        client: ProcessId,
+        token: u64,
+        ranges: Vec<Range>,
+        operation: Bytes,
+        since: Time,
+        /// Whether the engine keeps the read's version, because an earlier batch was crowded.
+        kept: bool,
+    },
+    /// A read that nobody waits for.
+    Withdrawn {
+        at: Position,
+    },
+    Page {
+        asked: RequestKey,
+        at: Position,
+    },
+    Export {
+        to: ProcessId,
+        at: Position,
+        asked: Option<Bytes>,
+    },
+    Import,
+    /// The next piece of a checkpoint.
+    Checkpoint,
+    Step(Position),
+    Settle,
+}
+
+/// A read that did not fit its batch. The engine keeps its version.
+pub(super) struct Crowded {
+    pub(super) at: Position,
+    pub(super) asked: RequestKey,
+    pub(super) ranges: Vec<Range>,
+    pub(super) operation: Bytes,
+    pub(super) since: Time,
+}
+
+/// The engine's result of a write: a value per range, or the reason of the failure.
+pub(super) type Evaluated = Result<Vec<Bytes>, Bytes>;
+
+/// A delivered write.
+pub(super) struct Write {
+    pub(super) at: Position,
+    pub(super) client: ProcessId,
+    pub(super) header: DataHeader,
+    /// The parts to evaluate here, and the ring segment of each part.
+    pub(super) held: Vec<Range>,
+    pub(super) segments: Vec<Range>,
+    /// Further parts held here, in which the write took effect before.
+    pub(super) remembered: Vec<Range>,
+    pub(super) answers: Vec<Range>,
+    /// The other replicas and the parts they hold, if verdicts are exchanged.
+    pub(super) others: Vec<(ProcessId, Vec<Range>)>,
+    pub(super) operation: Bytes,
+}
+
+impl Write {
+    /// Returns the segments of the parts to evaluate, each once.
+    pub(super) fn segments(&self) -> SmallVec<[Range; 2]> {
+        let mut segments = SmallVec::from_slice(&self.segments);
+        segments.sort_unstable();
+        segments.dedup();
+        segments
+    }
+
+    /// Returns the other replicas that are still members. A process that left asks for nothing.
+    pub(super) fn members(&self, membership: &Membership) -> impl Iterator<Item = ProcessId> {
+        let members = membership.config().map(|config| &config.members);
+        let is_member = move |process: &ProcessId| members.is_some_and(|all| all.contains_key(process));
+        self.others.iter().map(|(process, _)| *process).filter(is_member)
+    }
+
+    /// Returns the parts held here, evaluated or remembered.
+    pub(super) fn here(&self) -> impl Iterator<Item = Range> {
+        self.held.iter().chain(&self.remembered).copied()
+    }
+}
+
+/// A standby's request for rows.
+pub(super) struct Fetch {
+    pub(super) from: ProcessId,
+    pub(super) change: Position,
+    pub(super) ranges: Vec<Range>,
+    pub(super) cursor: TransferCursor,
+}
