@@ -1,6 +1,6 @@
-//! Sets `QUORATE_COMMIT` to the commit of the checkout, as ` (0123abcd)`, for the program's `--version`. It is
-//! empty outside a checkout, and where git is not installed. Only the two programs have this script, so that a
-//! commit rebuilds no library.
+//! Sets `QUORATE_COMMIT` to the commit of the checkout, as ` (0123abcd)`, for the program's `--version`. The
+//! variable is empty outside a checkout, and where git is not installed. Only the two programs have this
+//! script, so that a commit rebuilds no library.
 
 use std::process::Command;
 

@@ -19,7 +19,7 @@
 use std::{
     env,
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };

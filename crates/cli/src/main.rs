@@ -17,6 +17,7 @@ mod instruments;
 mod kill;
 mod lifeline;
 mod logging;
+mod man;
 mod node;
 mod operate;
 mod quorum;
@@ -33,7 +34,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -145,12 +145,12 @@
 //!   - mutated: `CallsForgotten`, `CalledUnderNewName`, `RepliesUnbounded`
 //! - **Maps, stamps**
 //!   - asserted: a new stamp exceeds every stamp that the client has seen, and no stamp is issued twice
-//!     (`partial::operation`, `partial::clock`); checker *quorum*
+//!     (`partial::running`, `partial::clock`); checker *quorum*
 //!   - tested: tests `a_quorum_write_goes_above_the_stamp_of_a_fast_clock` and
 //!     `a_clock_that_is_too_far_ahead_writes_nothing`; random schedules
 //!   - mutated: `StampNotRaised`, `SkewUnbounded`
 //! - **Maps, quorums meet**
-//!   - asserted: an owner counts once (`partial::ring::Share`); checker *quorum*
+//!   - asserted: an owner counts once (`partial::owner::Share`); checker *quorum*
 //!   - tested: tests `quorums_meet` and `a_read_leaves_what_it_saw_at_a_quorum`; random schedules
 //!   - mutated: `ReplicaCountedTwice`, `DigestMismatchIgnored`
 //! - **Maps, no write is forgotten**

@@ -24,39 +24,20 @@ use crate::{Findings, texts::Text};
 
 use tree::{Edges, Tree};
 
-/// The file that lists the files which still stand in circles.
-pub const KNOWN: &str = "crates/tidy/circles.txt";
-
-/// Returns a finding for each circle that contains a file outside `known`, with the references that close the
-/// circle, and a finding for each listed file that stands in no circle.
-///
-/// The list has one file a line. It holds the files that stood in circles when the rule was written, and it
-/// only shrinks.
-pub fn findings(texts: &[Text], known: &str) -> Findings {
-    let known: BTreeSet<&str> = known.lines().collect();
-    let mut gone = known.clone();
+/// Returns a finding for each circle, with the references that close the circle.
+pub fn findings(texts: &[Text]) -> Findings {
     let files: BTreeMap<&str, &str> =
         texts.iter().filter_map(|text| Some((text.path.to_str()?, text.content.as_str()))).collect();
     let mut findings = Findings::new();
     for root in files.keys().filter(|path| is_root(path)) {
-        let edges = match Tree::read(&files, root) {
-            Ok(tree) => tree.edges(),
-            Err(error) => {
-                findings.push(format!("{error:#}"));
-                continue;
+        match Tree::read(&files, root) {
+            Ok(tree) => {
+                let edges = tree.edges();
+                findings.extend(circles(&edges).iter().map(|circle| describe(root, circle, &edges)));
             }
-        };
-        for circle in circles(&edges) {
-            if !circle.iter().all(|file| known.contains(file)) {
-                findings.push(describe(root, &circle, &edges));
-            }
-            gone.retain(|file| !circle.contains(file));
+            Err(error) => findings.push(format!("{error:#}")),
         }
     }
-    findings.extend(
-        gone.iter()
-            .map(|file| format!("{file}: the file stands in no circle, so remove its line from {KNOWN}")),
-    );
     findings
 }
 

@@ -12,12 +12,11 @@ fn the_house_is_tidy() {
     let root = &workspace.workspace_root;
     let deny = fs::read_to_string(root.join("deny.toml")).unwrap();
     let architecture = fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
-    let known = fs::read_to_string(root.join(circles::KNOWN)).unwrap();
     let files = texts::read(root).unwrap();
     assert!(workspace.members().count() >= 8 && workspace.foreigners().count() > 20 && files.len() > 40);
 
     let mut findings = floors::findings(&workspace);
-    findings.extend(circles::findings(&files, &known));
+    findings.extend(circles::findings(&files));
     findings.extend(comments::findings(&files));
     findings.extend(floors::source_findings(&files));
     findings.extend(lints::findings(&workspace).unwrap());

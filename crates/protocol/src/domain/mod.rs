@@ -1,8 +1,8 @@
 //! A domain of several parts, such as tables and groups, ordered by the same routers.
 //!
 //! **Promise.** Each *part* of a domain is an application of E-Cast with its own configuration and its own
-//! [`Routing`](crate::ecast::Routing), in its own folder. A part works as if the routers served it alone. All parts share one total
-//! order, one set of routers and one way to repair that set.
+//! [`Routing`](crate::ecast::Routing), in its own folder. A part works as if the routers served it alone. All
+//! parts share one total order, one set of routers and one way to repair that set.
 //!
 //! **Source.** 002 §5.6 has one application on its routers. Our design (§5, §6) lets one set of routers serve
 //! several applications. So a cluster of tables also offers process groups, without another quorum to found,

@@ -85,7 +85,7 @@ impl Core {
 impl Reign {
     /// Returns the member that holds most of the log, among those that follow closely.
     fn successor(&self, core: &Core, now: Time) -> Option<ProcessId> {
-        let well = |progress: &&super::leader::Progress| {
+        let well = |progress: &&super::reign::Progress| {
             progress.member
                 && progress.phase == FollowerPhase::Streaming
                 && progress.suspected.is_none()
