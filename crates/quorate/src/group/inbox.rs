@@ -327,7 +327,10 @@ impl Seat {
             let context = ReplicaContext { seat: self, shared };
             let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &context)));
             let taken = taken.unwrap_or_else(|panic| {
-                Err(Error::not_member(format!("the member's replica panicked: {}", panic_message(&*panic))))
+                Err(Error::not_member(format!(
+                    "the group's object panicked at this member: {}",
+                    panic_message(&*panic)
+                )))
             });
             if let Err(error) = taken {
                 self.fail(error, shared);
@@ -634,14 +637,18 @@ impl<R: Object> LocalReplica<R> {
             let write = move || match state.of(snapshot) {
                 Ok(state) => receiver.get(&seat, &shared, state),
                 Err(why) => seat.fail(
-                    Error::not_member(format!("the checkpoint of the member's object failed: {why}")),
+                    Error::not_member(format!(
+                        "the checkpoint of this member's copy of the group's state cannot be written: {why}"
+                    )),
                     &shared,
                 ),
             };
             return in_background("checkpoint", write).map_err(Error::start);
         }
         let state = state.of(snapshot).map_err(|why| {
-            Error::not_member(format!("the checkpoint of the member's object failed: {why}"))
+            Error::not_member(format!(
+                "the checkpoint of this member's copy of the group's state cannot be written: {why}"
+            ))
         })?;
         receiver.get(context.seat, context.shared, state);
         Ok(())
@@ -890,7 +897,7 @@ mod tests {
         let why = seat.push(&mut views(1), most).expect("it is too much").to_string();
         assert!(
             why.contains(&format!(
-                "{} bytes of updates wait to be applied, and {most} may",
+                "{} bytes of updates wait to be applied, and at most {most} bytes may wait",
                 6 * DELIVERY_BYTES
             )),
             "{why}"

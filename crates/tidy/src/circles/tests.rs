@@ -144,7 +144,7 @@ fn the_list_of_known_circles_only_shrinks() {
     assert_eq!(findings(&circle, "crates/x/src/a.rs\n").len(), 1);
     let gone = findings(&texts(&[root, a, ("b.rs", "pub struct B;")]), known);
     assert_eq!(gone.len(), 2, "{gone:?}");
-    assert!(gone[0].contains("a.rs: the file stands in no circle"), "{gone:?}");
+    assert!(gone[0].contains("a.rs: the file is in no circle of references"), "{gone:?}");
 }
 
 #[test]
