@@ -164,7 +164,7 @@ fn reform(yes: bool, wait: u64, gone: &[String], target: &Target) -> Result<()> 
         );
     }
     let chosen = processes.iter().find(|it| it.report.process == survivor.process);
-    let http = &chosen.context("the router to go on from has no HTTP address")?.http;
+    let http = &chosen.context("the router from which the domain would go on reports no HTTP address")?.http;
     warn(format_args!(
         "the domain would go on from {}, without its {} other voting routers:",
         survivor.name,
@@ -218,7 +218,7 @@ fn refound(
         .max()
         .unwrap_or_default();
     let chosen = processes.iter().find(|it| it.report.process == founder.process);
-    let http = &chosen.context("the router to go on with has no HTTP address")?.http;
+    let http = &chosen.context("the router with which the domain would go on reports no HTTP address")?.http;
     let count = members.len();
     warn(format_args!(
         "no voting router answers; the domain would go on from {count} members, with {} as its router:",

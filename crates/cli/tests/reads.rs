@@ -87,7 +87,7 @@ fn a_query_outlives_one_process_and_ends_with_the_second() {
             let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
             assert_eq!(error.code().code(), "XX000", "{error}");
             assert!(
-                error.message().contains("ended while it executed this query, as another one did before"),
+                error.message().contains("ended while it executed this query, as another process did before"),
                 "{error}"
             );
         }

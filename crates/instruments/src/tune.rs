@@ -110,7 +110,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     })?;
     told_it?;
     shown.end(&controller)?;
-    let (setting, window) = last.context("the run ended before the first window")?;
+    let (setting, window) =
+        last.context("the run ended before the first measurement: give a larger value with --seconds")?;
     let of_it = controller.tried().iter().find(|tried| tried.setting == setting);
     let window = of_it.map_or(&window, |tried| &tried.window);
     let broken: Vec<String> = agreement

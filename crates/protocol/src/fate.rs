@@ -43,7 +43,7 @@ impl fmt::Display for Fate {
             Fate::NotSent => "the request was not sent",
             Fate::MaybeApplied { .. } => "the request may have been applied",
             Fate::Rejected => "the request was refused and not applied",
-            Fate::Wedged => "this process was cut off from the others",
+            Fate::Wedged => "this process was cut off from the other processes",
             Fate::Expired => "the request's id has expired, so its outcome is unknown",
         })
     }

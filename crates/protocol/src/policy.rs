@@ -14,7 +14,7 @@ pub trait Policy: fmt::Debug + Send + Sync {
 
     /// Returns the reason why an end with this pass is not admitted, for people.
     fn refusal(&self, theirs: &[u8]) -> String {
-        format!("the peer's pass of {} bytes is not admitted", theirs.len())
+        format!("this process does not admit the peer, whose pass has {} bytes", theirs.len())
     }
 }
 

@@ -43,7 +43,7 @@ pub enum WireError {
         left: usize,
     },
     /// A tag that no message has.
-    #[error("unknown tag {0}")]
+    #[error("the tag {0} is unknown")]
     Tag(u8),
     /// A length beyond its limit.
     #[error("length {length} is over the limit {limit}")]
@@ -54,7 +54,7 @@ pub enum WireError {
         limit: u64,
     },
     /// A body that does not decode.
-    #[error("the body does not decode")]
+    #[error("the body of the message or record does not decode")]
     Body,
     /// Bytes are left after the last value.
     #[error("{0} bytes are left over after the last value")]

@@ -400,7 +400,9 @@ impl<'a> StatementRequest<'a> {
                 }
                 let prepared = inner.prepare(text, Vec::new())?;
                 if let Some(what) = statement(&prepared).and_then(kept) {
-                    let why = format!("{what} outside a session (which other statements would not find)");
+                    let why = format!(
+                        "{what} outside a session (use a session, which keeps {what} for later statements)"
+                    );
                     return Err(Error::unsupported(&why));
                 }
                 let answer = session.ask(args).await?;

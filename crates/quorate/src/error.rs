@@ -84,7 +84,7 @@ pub enum Error {
     #[error("the key of this call was used for another request: choose another key")]
     Reused,
     /// The request's name has expired: nothing was executed now, and nobody knows whether it was before.
-    #[error("the request's name has expired: {why}")]
+    #[error("the request was not executed now, and may have been executed before: {why}")]
     Expired {
         /// Details.
         why: String,
@@ -137,7 +137,7 @@ pub enum Error {
     /// Nobody is in the group, and its newest checkpoint is not the one that this member has. Join with that
     /// file, or give it up
     /// ([`Group::give_up_newer_checkpoint`](crate::group::Group::give_up_newer_checkpoint)).
-    #[error("{} older than the group's newest checkpoint, of {newest}: join with the file of the newest checkpoint, or give that checkpoint up (`give_up_newer_checkpoint`)", stale(.file))]
+    #[error("{} older than the group's newest checkpoint, of {newest}: join with the file of the newest checkpoint, or give up the newest checkpoint (`give_up_newer_checkpoint`)", stale(.file))]
     Stale {
         /// The checkpoint in this member's file; `None` without a file.
         file: Option<Mark>,

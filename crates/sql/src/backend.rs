@@ -291,8 +291,8 @@ pub(crate) fn words(error: &ClientError, about: &str) -> String {
         }
         ClientError::Died { again: true, .. } => {
             format!(
-                "storage process {about} ended while it executed this query, as another one did before: the query \
-                 is not sent to a third process"
+                "storage process {about} ended while it executed this query, as another process did before: \
+                 the query is not sent to a third process"
             )
         }
         ClientError::Died { again: false, .. } => format!(

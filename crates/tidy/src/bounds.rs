@@ -56,15 +56,17 @@ pub fn findings(texts: &[Text]) -> Findings {
         if !fields.contains_key(&(path.clone(), name.clone()))
             && !folders.iter().any(|it| path.starts_with(it))
         {
-            findings
-                .push(format!("{path}:{line}: {name} can grow, and neither {PAGE} nor a comment bounds it"));
+            findings.push(format!(
+                "{path}:{line}: {name} can grow, but no row of {PAGE} and no comment says its bound"
+            ));
         }
     }
     let declared: BTreeSet<(String, &str)> =
         growing.iter().map(|field| (field.text.path.display().to_string(), field.name.as_str())).collect();
     for ((path, name), line) in &fields {
         if !declared.contains(&(path.clone(), name.as_str())) {
-            findings.push(format!("{PAGE}:{line}: {path} has no field {name} that can grow"));
+            findings
+                .push(format!("{PAGE}:{line}: {path} has no field {name} that can grow, so remove the row"));
         }
     }
     findings

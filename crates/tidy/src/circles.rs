@@ -86,8 +86,10 @@ fn reach<'a>(next: &BTreeMap<&'a str, Vec<&'a str>>, file: &'a str) -> BTreeSet<
 fn describe(root: &str, circle: &BTreeSet<&str>, edges: &Edges) -> String {
     let folder = &root[..root.rfind('/').map_or(0, |end| end + 1)];
     let short = |file: &str| file.strip_prefix(folder).unwrap_or(file).to_owned();
-    let mut lines =
-        vec![format!("{root}: {} files form a circle; move the names that close it:", circle.len())];
+    let mut lines = vec![format!(
+        "{root}: {} files name each other in a circle; move some names, so that the circle is broken:",
+        circle.len()
+    )];
     for ((from, to), names) in edges {
         if circle.contains(from.as_str()) && circle.contains(to.as_str()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -49,8 +49,12 @@ pub fn findings(workspace: &Workspace) -> Findings {
                 continue;
             }
             match (floor(from), floor(to)) {
-                (_, None) => findings.push(format!("{from} imports {to}, which stands on no floor")),
-                (None, _) => findings.push(format!("{from} imports {to}, but stands on no floor itself")),
+                (_, None) => {
+                    findings.push(format!("{from} imports {to}, which has no floor in tidy's FLOORS"))
+                }
+                (None, _) => {
+                    findings.push(format!("{from} imports {to}, but {from} has no floor in tidy's FLOORS"))
+                }
                 (Some(above), Some(below)) if above <= below => findings.push(format!(
                     "{from} (floor {above}) imports {to} (floor {below}): only lower floors may be imported"
                 )),
@@ -59,7 +63,7 @@ pub fn findings(workspace: &Workspace) -> Findings {
         }
         if floor(from).is_none() && from != OUTSIDE {
             findings.push(format!(
-                "{from} stands on no floor: give it one in tidy's FLOORS and in ARCHITECTURE.md"
+                "{from} has no floor: give {from} a floor in tidy's FLOORS and in ARCHITECTURE.md"
             ));
         }
     }

@@ -76,7 +76,7 @@ pub enum AgreementError {
     )]
     NoMeasure(String),
     /// The bound has the wrong direction.
-    #[error("the bound of {0} is written with {1}")]
+    #[error("a bound of {0} must be written with {1}, as in {0}{1}VALUE")]
     Direction(Measure, &'static str),
     /// The bound is no number, or its unit does not fit the measure.
     #[error("'{0}' is no bound of {1}: a bound is a number with a unit, such as 10ms, 0.5% or 3k")]
@@ -304,8 +304,8 @@ mod tests {
             ("p95", "'p95' is no line of an agreement"),
             ("p0<=1ms", "'p0' cannot be measured"),
             ("speed<=1ms", "'speed' cannot be measured"),
-            ("throughput<=3k", "the bound of throughput is written with >="),
-            ("p95>=3ms", "the bound of p95 is written with <="),
+            ("throughput<=3k", "a bound of throughput must be written with >=, as in throughput>=VALUE"),
+            ("p95>=3ms", "a bound of p95 must be written with <=, as in p95<=VALUE"),
             ("p95<=3", "'3' is no bound of p95"),
             ("mean<=-1ms", "'-1ms' is no bound of mean"),
             ("inconsistent<=101%", "'101%' is no bound of inconsistent"),

@@ -93,7 +93,7 @@ pub(super) fn run(
         task,
     })?;
     let role = config.role.name();
-    info!(process = %process.id(), role, listen = %process.address(), "started");
+    info!(process = %process.id(), role, listen = %process.address(), "this process has started");
 
     let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let listener = threads.block_on(bind(&config.http_listen))?;

@@ -79,7 +79,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
         return maps::run(config, left, &requests, &program);
     }
     let node = builder(&config)?.start().wait()?;
-    let member = node.member().context("the process has no role in its domain")?;
+    let member = node.member().context("this process was started without a role in its domain")?;
     // A storage process with an SQL door is also a gateway, as a second member.
     let gateway = match &config.sql_listen {
         Some(address) => Some((address, node.gateway().wait()?)),
@@ -88,7 +88,7 @@ fn run(config: NodeConfig, left: Option<RawFd>) -> Result<()> {
     let beside = gateway.as_ref().map(|(_, gateway)| gateway).filter(|_| config.role != Role::Gateway);
     for member in iter::once(&member).chain(beside) {
         let (role, listen, advertised) = (member.role().name(), member.address(), member.advertised());
-        info!(process = %member.id(), role, %listen, advertised, "started");
+        info!(process = %member.id(), role, %listen, advertised, "this process has started");
     }
 
     let threads =

@@ -102,7 +102,7 @@ impl Supervisor {
     /// Creates a supervisor of these processes without starting them. The first one founds the domain. In a
     /// durable cluster the processes listen at the planned addresses in every life.
     pub(super) fn new(records: ProcessRecords, plan: Vec<NodeConfig>, durable: bool) -> Result<Supervisor> {
-        let domain = plan.first().context("a cluster has at least one process")?.domain;
+        let domain = plan.first().context("the plan of the cluster contains no process")?.domain;
         let mut processes = Vec::new();
         for config in &plan {
             processes.push(ProcessEntry {
@@ -228,11 +228,9 @@ impl Supervisor {
             .stdout(Stdio::piped())
             .stderr(self.records.log(&entry.name));
         let mut child = command.spawn().with_context(|| format!("cannot start {}", entry.name))?;
-        let (lifeline, output) = child
-            .stdin
-            .take()
-            .zip(child.stdout.take())
-            .with_context(|| format!("{} has no pipes to its supervisor", entry.name))?;
+        let (lifeline, output) = child.stdin.take().zip(child.stdout.take()).with_context(|| {
+            format!("the supervisor did not get the pipes for input and output of {}", entry.name)
+        })?;
         // A domain is founded only once (S1). From now on this process joins.
         slot.config.found = false;
         entry.starts += 1;

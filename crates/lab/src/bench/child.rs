@@ -38,8 +38,12 @@ impl Child {
             .spawn()?;
         let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
         let (stdin, stdout) = (
-            stdin.context("a process that the bench starts has no pipes")?,
-            BufReader::new(stdout.context("a process that the bench starts has no pipes")?),
+            stdin.context(
+                "the bench did not get the pipes for input and output of a process that it started",
+            )?,
+            BufReader::new(stdout.context(
+                "the bench did not get the pipes for input and output of a process that it started",
+            )?),
         );
         Ok(Child { child, stdin, stdout, name })
     }

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let pid = away
         .pid
         .and_then(|pid| Pid::from_raw(pid.cast_signed()))
-        .context("a cell has no process id in `quorate status`")?;
+        .context("`quorate status` shows no process id for a cell")?;
     kill_process(pid, Signal::STOP)?;
     let asleep = Asleep(pid);
     // For a moment others still receive its earlier messages.
@@ -214,12 +214,12 @@ fn write(door: &str, numbers: impl Iterator<Item = u64>, value_bytes: usize, val
 /// Returns the resident memory of each cell, in bytes.
 fn memory(cells: &[&Process]) -> Result<Vec<u64>> {
     let of = |cell: &&Process| {
-        let pid = cell.pid.context("a cell has no process id in `quorate status`")?;
+        let pid = cell.pid.context("`quorate status` shows no process id for a cell")?;
         let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("VmRSS:"))
-            .context("/proc/PID/status of a cell has no VmRSS")?;
+            .context("/proc/PID/status of a cell has no line 'VmRSS'")?;
         let kib: u64 = line.trim().trim_end_matches("kB").trim().parse()?;
         Ok(kib << 10)
     };

@@ -10,7 +10,7 @@ pub(super) fn memory(pid: u32) -> Result<u64> {
     let resident = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("/proc/PID/status of a process has no VmRSS")?;
+        .context("/proc/PID/status of a process has no line 'VmRSS'")?;
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes << 10)
 }
@@ -21,7 +21,7 @@ pub(super) fn disk_bytes(pid: u32) -> Result<u64> {
     let written = io
         .lines()
         .find_map(|line| line.strip_prefix("write_bytes:"))
-        .context("/proc/PID/io of a process has no write_bytes")?;
+        .with_context(|| format!("/proc/{pid}/io has no line 'write_bytes'"))?;
     Ok(written.trim().parse()?)
 }
 

@@ -35,12 +35,12 @@ const CLAIMS: &[Claim] = &[
         compared: Compared::AtMost("silence_follower_s"),
     },
     Claim {
-        says: "with one router fewer the throughput is at least that of before the crash",
+        says: "with one router fewer the throughput is at least as high as before the crash",
         value: "degraded_to_before",
         compared: Compared::Above(1.0),
     },
     Claim {
-        says: "once the crashed router is replaced, the throughput is that of before the crash",
+        says: "once the crashed router is replaced, the throughput is the same as before the crash",
         value: "restored_to_before",
         compared: Compared::AtLeast("restored", 0.1),
     },

@@ -146,7 +146,7 @@ impl Forwarder {
             let twice = placed.insert(sites, between.distance).is_some();
             ensure!(
                 !twice,
-                "the distance {between} is given together with another one for the same two sites"
+                "the distance {between} is given together with another distance for the same two sites"
             );
         }
         *self.shared.distances.write().unwrap_or_else(PoisonError::into_inner) = placed;

@@ -187,7 +187,7 @@ pub enum LayoutRefusal {
     #[error("this process is a cell already")]
     Known,
     /// The member has no tokens, has too many, has one twice, or has one of another cell.
-    #[error("a cell needs 1 to {TOKENS_MAX} different tokens, and none that another cell has")]
+    #[error("a cell needs 1 to {TOKENS_MAX} different tokens, and no token that another cell has")]
     Tokens,
     /// A map was created already: a new cell would own keys without having them, and the keys of a removed
     /// cell would be lost.
@@ -197,7 +197,9 @@ pub enum LayoutRefusal {
     #[error("there is no such cell")]
     NoCell,
     /// The cell is not arriving.
-    #[error("the cell's arrival is complete already, or has not begun")]
+    #[error(
+        "the cell is not arriving: the cell has copied all of its keys already, or has not begun to copy keys"
+    )]
     NotArriving,
     /// The map's id is or was used.
     #[error("the map's id belongs to another map, or did before: use a new id")]

@@ -294,7 +294,7 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Error)]
 pub enum ChangeRefusal {
     /// No router leads.
-    #[error("no router leads at the moment: try again when one does")]
+    #[error("no router leads at the moment: try again when a router leads")]
     NoLeader,
     /// The change is already in effect.
     #[error("the change is already in effect")]

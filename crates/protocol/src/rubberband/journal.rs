@@ -216,7 +216,7 @@ pub enum Unrecoverable {
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
     /// The others know the process at another address.
-    #[error("the other processes know this process at the address {0}")]
+    #[error("the address of this process differs from {0}, at which the other processes know this process")]
     Moved(String),
     /// A needed record is missing.
     #[error("a record that was durable is missing in the journal")]

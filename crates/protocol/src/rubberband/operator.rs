@@ -106,7 +106,7 @@ pub enum SuperRefusal {
     #[error("the command was not sent, because no router leads: try again later")]
     NotSent,
     /// The super was cut off.
-    #[error("this super was cut off from the domain")]
+    #[error("this super was cut off from the domain: ask another super")]
     Wedged,
     /// The maximum number of commands is in progress.
     #[error("too many commands are in progress at this super: try again when some of them have ended")]

@@ -218,7 +218,7 @@ impl Host<Relay<group::Process>> for GroupHost {
             }
             Event::Figures { token, figures } => self.shared.figures.answer(token, figures),
             Event::InTouch(in_touch) => {
-                info!(in_touch, "contact with the routers has changed");
+                info!(in_touch, "this process has lost or regained contact with the routers");
                 if in_touch {
                     self.shared.on_touch_regained();
                 } else {
@@ -258,6 +258,6 @@ impl Host<Relay<group::Process>> for GroupHost {
 
     fn policy_mismatch(&mut self, peer: ProcessId, _: &[u8], theirs: &[u8]) {
         // The message is logged at every attempt, so at a low level.
-        debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "a process has no session with this one, because their passes do not fit");
+        debug!(%peer, pass = ?Bytes::copy_from_slice(theirs), "this process has no session with another process, because the two belong to different generations of the domain");
     }
 }

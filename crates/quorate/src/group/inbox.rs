@@ -193,7 +193,10 @@ impl Seat {
             let context = ReplicaContext { seat: self, shared };
             let taken = catch_unwind(AssertUnwindSafe(|| copy.take(delivery, &context)));
             let taken = taken.unwrap_or_else(|panic| {
-                Err(Error::not_member(format!("the member's replica panicked: {}", panic_message(&*panic))))
+                Err(Error::not_member(format!(
+                    "the group's object panicked at this member: {}",
+                    panic_message(&*panic)
+                )))
             });
             if let Err(error) = taken {
                 self.fail(error, shared);
@@ -437,7 +440,7 @@ mod tests {
         let why = seat.push(&mut views(1), most).expect("it is too much").to_string();
         assert!(
             why.contains(&format!(
-                "{} bytes of updates wait to be applied, and {most} may",
+                "{} bytes of updates wait to be applied, and at most {most} bytes may wait",
                 6 * DELIVERY_BYTES
             )),
             "{why}"

@@ -178,14 +178,18 @@ impl<R: Object> LocalReplica<R> {
             let write = move || match state.of(snapshot) {
                 Ok(state) => receiver.get(&seat, &shared, state),
                 Err(why) => seat.fail(
-                    Error::not_member(format!("the checkpoint of the member's object failed: {why}")),
+                    Error::not_member(format!(
+                        "the checkpoint of this member's copy of the group's state cannot be written: {why}"
+                    )),
                     &shared,
                 ),
             };
             return in_background("checkpoint", write).map_err(Error::start);
         }
         let state = state.of(snapshot).map_err(|why| {
-            Error::not_member(format!("the checkpoint of the member's object failed: {why}"))
+            Error::not_member(format!(
+                "the checkpoint of this member's copy of the group's state cannot be written: {why}"
+            ))
         })?;
         receiver.get(context.seat, context.shared, state);
         Ok(())

@@ -59,7 +59,10 @@ impl Keeper {
                 let saved = saved.unwrap_or_else(|panic| {
                     Err(Error::file(
                         &keeper.path,
-                        format!("writing the object's checkpoint panicked: {}", panic_message(&*panic)),
+                        format!(
+                            "the group's object panicked while it wrote its checkpoint: {}",
+                            panic_message(&*panic)
+                        ),
                     ))
                 });
                 keeper.done(mark, saved);

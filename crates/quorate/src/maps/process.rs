@@ -436,7 +436,7 @@ impl MapsHost {
             }
             RouterEvent::Config(at, roster) => info!(
                 %at, layout = roster.layout().version().0,
-                "a new roster applies"
+                "a new roster (members, layout and maps of the domain) applies"
             ),
             RouterEvent::Removed => self.end(End::Wedged),
             RouterEvent::Corrupt(why) => {
@@ -459,7 +459,10 @@ impl MapsHost {
                 );
             }
             resident::Event::Roster(roster) => {
-                info!(layout = roster.layout().version().0, "a new roster applies");
+                info!(
+                    layout = roster.layout().version().0,
+                    "a new roster (members, layout and maps of the domain) applies"
+                );
                 if let Some(strategies) = &self.strategies {
                     strategies.follow(roster.clone());
                 }

@@ -68,7 +68,7 @@ pub(crate) fn begin(
     loop {
         match domain_answer() {
             DomainAnswer::Exists(generation) => {
-                info!("the domain exists already: this router joins, and founds nothing");
+                info!("the domain exists already: this router joins the domain and does not found another");
                 return Ok(Beginning::Join(generation));
             }
             DomainAnswer::None => break,

@@ -389,14 +389,16 @@ impl MemberInner {
             // When the whole cluster stops, nobody confirms the leave.
             Stop::Leave => {
                 if let Err(why) = life.process.leave(LEAVE_PATIENCE) {
-                    info!(%why, "this process stops before the others have confirmed its leave");
+                    info!(%why, "this process stops before the other processes have confirmed its leave");
                 }
             }
             Stop::Pause => match life.process.pause(LEAVE_PATIENCE) {
-                Ok(()) => info!("this process stops, and no other process waits for it"),
+                Ok(()) => {
+                    info!("this process stops as announced, and the other processes do not suspect a failure")
+                }
                 Err(why) => info!(
                     %why,
-                    "this process stops unannounced, and the others will suspect a failure"
+                    "this process stops unannounced, and the other processes will suspect a failure"
                 ),
             },
             Stop::Abandon => {}

@@ -501,8 +501,9 @@ impl<S: Service> Executor<S> {
         let undo = self.state.apply(delta);
         let after = self.bytes()?;
         self.state.revert(undo);
-        same(&before, &self.bytes()?)
-            .map_err(|why| format!("check: the state is another one after a change was reverted: {why}"))?;
+        same(&before, &self.bytes()?).map_err(|why| {
+            format!("check of `revert`: a reverted change has not left the earlier state: {why}")
+        })?;
         if S::CARRIES == Carries::State {
             return Ok(self.state.apply(delta));
         }
@@ -511,7 +512,7 @@ impl<S: Service> Executor<S> {
         })?;
         let undo = self.state.apply(&delta);
         same(&after, &self.bytes()?).map_err(|why| {
-            format!("check: a change that comes from its bytes has another effect at backups: {why}")
+            format!("check of `apply`: a change that was encoded and decoded has another effect: {why}")
         })?;
         Ok(undo)
     }
@@ -614,7 +615,11 @@ impl<S: Service> Executor<S> {
     fn apply(&mut self, through: u64, changes: Vec<Bytes>) -> Result<(), Broken> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         for change in changes {
-            let broken = |why| Broken(format!("a change up to instance {through} cannot be applied: {why}"));
+            let broken = |why| {
+                Broken(format!(
+                    "a change up to instance {through} of the service's log cannot be applied: {why}"
+                ))
+            };
             if S::CARRIES == Carries::State {
                 self.take_over(&change).map_err(broken)?;
                 continue;

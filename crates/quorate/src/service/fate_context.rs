@@ -51,7 +51,7 @@ impl FateContext<'_> {
             Fate::Reused => Err(Error::Reused),
             Fate::NotSent => Err(Error::NotSent { why: self.unsent() }),
             Fate::MaybeApplied { id } => {
-                let why = format!("no answer came within {:?}", self.wait);
+                let why = format!("no replica of the service answered within {:?}", self.wait);
                 Err(Error::MaybeApplied { id: Some(Name::Call(CallId(id))), why })
             }
             Fate::Expired => Err(Error::Expired {

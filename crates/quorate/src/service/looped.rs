@@ -299,7 +299,10 @@ fn take<S: ServiceLoop>(
             };
             let parsed = catch_unwind(AssertUnwindSafe(parse));
             let parsed = parsed.unwrap_or_else(|panic| {
-                Err(format!("decoding the request panicked: {}", panic_message(&*panic)))
+                Err(format!(
+                    "the service's code panicked while it decoded the request: {}",
+                    panic_message(&*panic)
+                ))
             });
             match parsed {
                 Ok(request) => {

@@ -364,7 +364,7 @@ impl ServiceEndpoint {
         }
         let [set] = sets[..] else {
             return Err(Unrecovered::Corrupt(format!(
-                "the log holds records of {} sets, and a replica belongs to one set",
+                "the journal holds records of {} sets of replicas, but a replica belongs to one set",
                 sets.len()
             )));
         };

@@ -155,7 +155,7 @@ impl ViewCheck {
             format!("process {me} reported an event after it had ended")
         })?;
         judge(!self.out_of_touch.contains(&me), "S11", || {
-            format!("process {me} goes on although it is out of touch with the order")
+            format!("process {me} goes on although it has lost contact with the routers")
         })
     }
 

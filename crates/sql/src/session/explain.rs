@@ -126,7 +126,10 @@ fn paragraph(part: &Analyzed, schema: &Schema) -> Vec<String> {
         Strategy::Group { equal, range, queries } => {
             let equal: Vec<&str> = equal.iter().map(name).collect();
             let range = range.as_ref().map(|column| format!(", range {}", name(column))).unwrap_or_default();
-            format!("a pass for {queries} queries with the signature ({}{range})", equal.join(", "))
+            format!(
+                "one pass over the blocks for {queries} queries that test the same columns ({}{range})",
+                equal.join(", ")
+            )
         }
     };
     let filter = if *evaluated { ", the rest of the filter evaluated row by row" } else { "" };

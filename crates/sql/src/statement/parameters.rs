@@ -114,7 +114,8 @@ pub fn is_local(text: &str) -> bool {
 pub fn ambiguous_time_error(zone: &str) -> SqlError {
     SqlError::unsupported(format!("a time without a zone in the time zone \"{zone}\""))
         .detail(
-            "The time zone of every session is UTC, and this client asked for another one when it connected.",
+            "The time zone of every session is UTC, and this client asked for another time zone when \
+             it connected.",
         )
         .hint("Write the zone with the time (+09), or SET TIME ZONE 'UTC' (JDBC: -Duser.timezone=UTC).")
 }

@@ -162,7 +162,7 @@ fn send(
             Measure::Ordered => member.ordered_send(update),
             Measure::Safe => member.safe_send(update),
             Measure::Groups | Measure::View | Measure::Stack | Measure::State | Measure::Series => {
-                bail!("this measurement does not use the common sender")
+                bail!("the common sending thread was started for a measurement that has its own senders")
             }
         };
         let timed = in_flight == 1 || sent.is_multiple_of(TIMED);

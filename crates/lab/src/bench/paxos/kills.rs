@@ -80,7 +80,9 @@ pub(super) fn run(kills: usize, place: &Path, json: bool) -> Result<()> {
     rot(&cluster.directory(ROUTERS))?;
     cluster.start(false)?;
     let found = cluster.begun[2].clone();
-    let damage = found.damage.context("a router did not find the rot in its journal")?;
+    let damage = found
+        .damage
+        .context("a router did not find the damage that the bench made in the router's journal")?;
     ensure!(
         found.process != old && !found.recovered,
         "the router with a damaged journal went on as process {old}, but must become another process"

@@ -43,8 +43,12 @@ impl Spawned {
             .stdout(Stdio::piped())
             .spawn()?;
         let stdin = child.stdin.take();
-        let stdout =
-            BufReader::new(child.stdout.take().context("a process that the bench starts has no pipes")?);
+        let stdout = BufReader::new(
+            child
+                .stdout
+                .take()
+                .context("the bench did not get the output pipe of a process that it started")?,
+        );
         let (tell, lines) = unbounded();
         // The thread reads the output to its end, also after the process was killed.
         thread::spawn(move || {

@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(args.threads > 0, "--threads must be at least 1");
     let cores = (args.core..).take(args.threads).collect();
     let scan_threads = ScanThreads::start(ScanThreadOptions { threads: args.threads, cores })
-        .context("cannot start scan threads on the cores from --core on")?;
+        .context("cannot start scan threads on the cores from number --core upwards")?;
     scan_threads.join();
     let most = args.queries.iter().copied().max().unwrap_or(0);
     compare(args, most.min(4096))?;

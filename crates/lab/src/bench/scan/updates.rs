@@ -229,7 +229,7 @@ fn resident() -> Result<u64> {
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmRSS:"))
-        .context("/proc/self/status has no VmRSS")?;
+        .context("/proc/self/status has no line 'VmRSS'")?;
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse()?;
     Ok(kilobytes * 1024)
 }

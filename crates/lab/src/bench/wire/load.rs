@@ -321,7 +321,12 @@ impl ToSql for Parameter<'_> {
             Value::Text(text) => out.put_slice(text.as_bytes()),
             Value::Int4(number) | Value::Date(number) => out.put_i32(*number),
             Value::Int8(number) => out.put_i64(*number),
-            other => return Err(format!("a question cannot have a parameter of this type: {other:?}").into()),
+            other => {
+                return Err(format!(
+                    "the parameter of a query has a type that no template of the bench has: {other:?}"
+                )
+                .into());
+            }
         }
         Ok(IsNull::No)
     }

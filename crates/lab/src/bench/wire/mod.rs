@@ -249,7 +249,9 @@ impl Load {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()?;
-        let lines = BufReader::new(child.stdout.take().context("the load process has no output pipe")?);
+        let lines = BufReader::new(
+            child.stdout.take().context("the bench did not get the output pipe of the load process")?,
+        );
         Ok(Load { child, lines })
     }
 

@@ -195,11 +195,12 @@ pub(super) fn read_questions(path: &Path) -> Result<Vec<Question>> {
     let mut questions = Vec::new();
     for line in BufReader::new(file).lines() {
         let line: QueryLine = serde_json::from_str(&line?)?;
-        let (_, types) =
-            TEMPLATES.get(line.template).context("a question names a template above 7, the last one")?;
+        let (_, types) = TEMPLATES
+            .get(line.template)
+            .context("a query of the file has a template number above 7, and the last template is 7")?;
         ensure!(
             types.len() == line.parameters.len(),
-            "a question has the wrong number of parameters for template {}",
+            "a query of the file has the wrong number of parameters for template {}",
             line.template
         );
         let parameters = line.parameters.iter().zip(*types).map(|(text, ty)| parse_text(*ty, text));

@@ -223,7 +223,7 @@ pub enum Unrecoverable {
     #[error("a record that was durable is missing in the journal")]
     Missing,
     /// The other members know the process under another address.
-    #[error("the other processes know this process at the address {0}")]
+    #[error("the address of this process differs from {0}, at which the other processes know this process")]
     Moved(String),
 }
 

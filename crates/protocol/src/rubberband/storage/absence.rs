@@ -8,7 +8,7 @@ use crate::{ecast::Position, seam::CommandId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PauseRefusal {
     /// Without a disk it would come back as another process.
-    #[error("this process has no disk to come back from, so its rows would be lost")]
+    #[error("this process keeps no rows on disk, so its rows would be lost when it stops")]
     NoDisk,
     /// No other process could do its work meanwhile.
     #[error(

@@ -28,8 +28,12 @@ impl<S: Service> Executor<S> {
             return Ok(self.restoring.checkpoint());
         }
         let taken = catch_unwind(AssertUnwindSafe(|| self.bytes()));
-        let taken = taken
-            .map_err(|panic| Broken(format!("serialising the state panicked: {}", panic_message(&*panic))))?;
+        let taken = taken.map_err(|panic| {
+            Broken(format!(
+                "the service's code panicked while it serialised the state: {}",
+                panic_message(&*panic)
+            ))
+        })?;
         let state = taken.map_err(Broken)?;
         let (clock, changes) = (self.clock.latest(), self.tally.changes.load(Ordering::Relaxed) + more);
         Ok([&clock.to_le_bytes()[..], &changes.to_le_bytes(), &state].concat().into())
@@ -58,7 +62,9 @@ impl<S: Service> Executor<S> {
         assert!(self.undo.is_empty(), "a backup has nothing that is not chosen");
         let coming = mem::take(&mut self.coming);
         self.take_over(&coming).map_err(|why| {
-            Broken(format!("the checkpoint of instance {through} cannot be restored: {why}"))
+            Broken(format!(
+                "the checkpoint at instance {through} of the service's log cannot be restored: {why}"
+            ))
         })?;
         self.tally.restored.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -105,5 +111,7 @@ impl<S: Service> Executor<S> {
 
 fn read<S: Service>(state: &[u8]) -> Result<S, String> {
     let state = catch_unwind(|| decode(state).map_err(|error| error.to_string()));
-    state.unwrap_or_else(|panic| Err(format!("restoring the state panicked: {}", panic_message(&*panic))))
+    state.unwrap_or_else(|panic| {
+        Err(format!("the service's code panicked while it restored the state: {}", panic_message(&*panic)))
+    })
 }

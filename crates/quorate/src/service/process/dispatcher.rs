@@ -133,7 +133,7 @@ impl Dispatcher {
             matches!(&endpoint.kind, EndpointKind::Replica(replica) if replica.keeps_records(self.shared.me));
         let remove = if keeps { node::Command::Retire } else { node::Command::Remove };
         if let Err(CommandError::Full(_)) = self.shared.handle().try_command(remove(endpoint.channel)) {
-            warn!("a replica that ended is removed later, because too many commands wait");
+            warn!("this process cannot remove a replica that ended yet, because too many commands wait");
         }
     }
 
@@ -158,7 +158,8 @@ impl Dispatcher {
                     heard.other_sets.push(set.group);
                     warn!(
                         service = endpoint.name, %peer,
-                        "a process belongs to another set of the same service: the service was founded twice"
+                        "another process serves a second service of the same name: the service was founded \
+                         twice, so withdraw one of the two"
                     );
                 }
             }
@@ -174,7 +175,7 @@ impl Dispatcher {
                 let begin = endpoint.home(Command::Begin { set, founded: false });
                 if self.shared.handle().try_command(begin).is_ok() {
                     heard.set = Some(set);
-                    info!(service = endpoint.name, %peer, "a replica of a service found its set");
+                    info!(service = endpoint.name, %peer, "a replica of a service found the other replicas");
                 }
             }
         }

@@ -112,7 +112,7 @@ impl Binder<'_> {
         self.with_uses += 1;
         if self.with_uses > WITH_USES_MAX {
             let message =
-                format!("the statement uses the queries of its WITH more than {WITH_USES_MAX} times");
+                format!("the statement names queries of its WITH clause more than {WITH_USES_MAX} times");
             return Err(SqlError::new(code::STATEMENT_TOO_COMPLEX, message).at(span));
         }
         // The query sees only the queries before it.
