@@ -13,6 +13,7 @@ mod confirm;
 mod directory;
 mod down;
 mod group;
+mod help;
 mod instruments;
 mod kill;
 mod lifeline;
@@ -34,7 +35,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -79,7 +80,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let matches = help::group_commands(Cli::command()).get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let outcome = match cli.command {
         Command::Up(args) => up::run(args),
         Command::Down(args) => down::run(args),
         Command::Status(args) => status::run(args),
