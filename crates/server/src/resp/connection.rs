@@ -24,9 +24,9 @@ use quorate_protocol::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    command::{NO_NUMBER, arity},
     dial::{Dial, ReadWrite, parse_delays, parse_levels, parse_p},
     parse::number,
+    refusal::{NO_NUMBER, arity},
     reply::{Reply, Version},
 };
 

@@ -45,7 +45,9 @@
 //! - *A restart of the process in the middle of requests.* Clients are handed over to the successor between
 //!   two requests (`handover`).
 
+mod arguments;
 mod command;
+mod command_plan;
 mod connection;
 mod counters;
 mod dial;
@@ -53,6 +55,7 @@ mod gate;
 mod handover;
 pub mod parse;
 mod redis_clients;
+mod refusal;
 mod reply;
 mod scan;
 mod strategies;

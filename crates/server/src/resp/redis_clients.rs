@@ -34,7 +34,9 @@ use smallvec::SmallVec;
 
 use self::quorum_command::{OperationDescription, OperationParts, QuorumCommand};
 use super::{
-    command::{self, Arguments, CommandPlan, ReplyForm},
+    arguments::Arguments,
+    command,
+    command_plan::{CommandPlan, ReplyForm},
     connection::{ClientSession, CommandEffect, NO_HTTP, ProcessInfo, Replies},
     counters::Counters,
     dial::DrawnLevels,

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use quorate_protocol::partial::{Kind, Rejection, Scanned, Token};
 
 use super::{
-    command::{Arguments, NO_NUMBER, arity},
+    arguments::Arguments,
     parse::number,
+    refusal::{NO_NUMBER, arity},
     reply::Reply,
 };
 

@@ -13,8 +13,11 @@ use quorate::maps::strategy::{
 use quorate_protocol::partial::{Action, Scanned, Token, Value, counter::integer};
 
 use super::{
-    command::{self, Arguments, NO_NUMBER, ReplyForm, WRONG_TYPE, arity},
+    arguments::Arguments,
+    command,
+    command_plan::{CommandPlan, ReplyForm},
     parse::number,
+    refusal::{NO_NUMBER, WRONG_TYPE, arity, invalid_expiry, named},
     reply::Reply,
     scan,
 };
@@ -152,18 +155,18 @@ pub(super) fn work(name: &[u8], arguments: Arguments<'_>) -> Result<Option<Strat
             (Request::Scan { behind, limit: SCANNED_AT_ONCE }, StrategyReply::Scan(request))
         }
         b"KEYS" | b"RANDOMKEY" => {
-            return Err(command::named(name, "is not supported: SCAN returns the keys"));
+            return Err(named(name, "is not supported: SCAN returns the keys"));
         }
         b"RENAME" | b"RENAMENX" | b"COPY" | b"INCRBYFLOAT" | b"HINCRBYFLOAT" | b"SETRANGE" | b"SETBIT"
         | b"HGETDEL" | b"HGETEX" | b"HEXPIRE" | b"HPERSIST" => {
-            return Err(command::named(name, "is not supported"));
+            return Err(named(name, "is not supported"));
         }
         _ => match command::work(name, arguments)? {
             None => return Ok(None),
-            Some(command::CommandPlan { shape, operations }) => {
+            Some(CommandPlan { shape, operations }) => {
                 let only_reads = operations.iter().all(|(_, action)| *action == Action::Read);
                 if !only_reads || shape.has_second() {
-                    return Err(command::named(name, "is not supported"));
+                    return Err(named(name, "is not supported"));
                 }
                 let keys = operations.into_iter().map(|(key, _)| key).collect();
                 (Request::Read(keys), StrategyReply::Read(shape))
@@ -331,7 +334,7 @@ impl Expiry<'_> {
             Expiry::After(unit, digits) => life(name, Some(digits), unit),
             Expiry::At(unit, digits) => {
                 if number(digits).ok_or(NO_NUMBER)? <= 0 {
-                    return Err(command::invalid_expiry(name));
+                    return Err(invalid_expiry(name));
                 }
                 end(name, Some(digits), unit, false)
             }
@@ -364,13 +367,13 @@ fn end(name: &[u8], digits: Option<&[u8]>, unit: Unit, from_now: bool) -> Result
     let count = digits.and_then(number).ok_or(NO_NUMBER)?;
     // The milliseconds must fit in 64 bits, for times in the past, too.
     let in_millis = count.checked_mul(unit.millis() as i64);
-    let in_millis = in_millis.ok_or_else(|| command::invalid_expiry(name))?;
+    let in_millis = in_millis.ok_or_else(|| invalid_expiry(name))?;
     let Ok(span) = u64::try_from(in_millis) else { return Ok(Life::Until(0)) };
     if span >= MILLIS_MAX {
-        return Err(command::invalid_expiry(name));
+        return Err(invalid_expiry(name));
     }
     let span = Duration::from_millis(span);
-    let nanos = u64::try_from(span.as_nanos()).map_err(|_| command::invalid_expiry(name))?;
+    let nanos = u64::try_from(span.as_nanos()).map_err(|_| invalid_expiry(name))?;
     Ok(if !from_now {
         Life::Until(nanos)
     } else if count == 0 {
@@ -452,9 +455,10 @@ fn refused(refusal: Refusal) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resp::arguments::parsed_by;
 
     fn parsed(line: &str) -> Result<Option<StrategyPlan>, String> {
-        command::parsed_by(work, line)
+        parsed_by(work, line)
     }
 
     fn request(line: &str) -> (Request, StrategyReply) {

@@ -51,147 +51,31 @@
 //!   ([`ClientCommand::Again`]). After a bounded number of later calls the user may not.
 
 mod calls;
+mod command;
 mod selector;
+mod sending;
 mod settings;
+mod unknown_fate;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 
-pub use self::settings::ClientSettings;
 use self::{
     calls::{CallContent, ClientCall, OpenCalls},
     selector::ReplicaSelector,
 };
-use super::{Abort, Body, Call, CallId, GroupId, Kind, Message, Outcome, Part, Scope, SessionId};
+pub use self::{
+    command::{ClientCommand, ClientEvent, Fate},
+    settings::ClientSettings,
+};
+use super::{Abort, Body, CallId, GroupId, Kind, Message, Outcome, Part, Scope, SessionId};
 use crate::{
     id::{Peer, ProcessId},
     paxos,
-    seam::{CommandId, Context, Destination, Input, Protocol, Sink},
+    seam::{CommandId, Context, Input, Protocol, Sink},
     time::{Duration, Time},
 };
-
-/// A request of a user to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ClientCommand {
-    /// Calls the service. Ends in one [`ClientEvent`].
-    Call {
-        /// The name that the user gives the command.
-        command: CommandId,
-        /// Whether the call changes nothing.
-        read: bool,
-        /// The names of what the call touches ([`Scope::keys`]). Empty if it touches everything.
-        keys: Vec<u64>,
-        /// The request, which only the service understands.
-        request: Bytes,
-    },
-    /// Calls the service under a key of the user's choice. The call takes effect once, whichever clients
-    /// repeat it under this key, as long as the replicas remember it. Ends in one [`ClientEvent`].
-    Keyed {
-        /// The name that the user gives the command.
-        command: CommandId,
-        /// A hash of the key.
-        key: u64,
-        /// The names of what the call touches. Empty if it touches everything.
-        keys: Vec<u64>,
-        /// The request, which only the service understands.
-        request: Bytes,
-    },
-    /// Calls the service in a transaction, after the answer to the transaction's previous call. The first
-    /// call begins it. Ends in one [`ClientEvent`].
-    Part {
-        /// The name that the user gives the command.
-        command: CommandId,
-        /// The user's number of the transaction, never used before.
-        transaction: u64,
-        /// Whether the call changes nothing.
-        read: bool,
-        /// The names of what the call touches. Empty if it touches everything.
-        keys: Vec<u64>,
-        /// The request, which only the service understands.
-        request: Bytes,
-    },
-    /// Commits a transaction. Ends in one [`ClientEvent`], whose reply is empty.
-    Commit {
-        /// The name that the user gives the command.
-        command: CommandId,
-        /// The transaction.
-        transaction: u64,
-    },
-    /// Abandons a transaction. This ends in no event, because nobody can tell such a transaction from a
-    /// forgotten one.
-    Abandon {
-        /// The transaction.
-        transaction: u64,
-    },
-    /// Repeats a call whose fate was [`Fate::MaybeApplied`]: it takes effect if it has not yet. Ends in one
-    /// [`ClientEvent`].
-    Again {
-        /// The name that the user gives this attempt.
-        command: CommandId,
-        /// The id of the call whose outcome is unknown.
-        id: CallId,
-    },
-    /// Tells the client further replicas that it can ask.
-    Seeds(Vec<Peer>),
-}
-
-impl ClientCommand {
-    /// Returns the name of the command, if the command ends in an event.
-    pub fn command(&self) -> Option<CommandId> {
-        match self {
-            ClientCommand::Call { command, .. }
-            | ClientCommand::Keyed { command, .. }
-            | ClientCommand::Part { command, .. }
-            | ClientCommand::Commit { command, .. }
-            | ClientCommand::Again { command, .. } => Some(*command),
-            ClientCommand::Abandon { .. } | ClientCommand::Seeds(_) => None,
-        }
-    }
-
-    /// Returns the approximate memory of the command, in bytes.
-    pub fn bytes(&self) -> usize {
-        match self {
-            ClientCommand::Call { request, .. }
-            | ClientCommand::Keyed { request, .. }
-            | ClientCommand::Part { request, .. } => request.len(),
-            _ => 0,
-        }
-    }
-}
-
-/// The end of a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientEvent {
-    /// The name of the command.
-    pub command: CommandId,
-    /// The fate of the call.
-    pub fate: Fate,
-}
-
-/// The end of a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The call took effect once, with this reply.
-    Done(Bytes),
-    /// The service refused the call, with this reason. Nothing was changed.
-    Rejected(Bytes),
-    /// The call has changed nothing and never will: it was sent to no replica, or none had room for it, or it
-    /// is a read without an answer.
-    NotSent,
-    /// The call's transaction has ended without effect, and never takes effect.
-    Aborted(Abort),
-    /// The call was sent, and may still take effect. The user can repeat it under this id.
-    MaybeApplied {
-        /// The call's id.
-        id: CallId,
-    },
-    /// The call's key was used for another request. Nothing was changed.
-    Reused,
-    /// The repeated call is no longer remembered: its session has ended, or too many later calls were made.
-    /// It never takes effect from now on, and nobody knows whether it has.
-    Expired,
-}
 
 /// The client's end of a service.
 #[derive(Debug)]
@@ -573,73 +457,6 @@ impl Client {
         out.emit(ClientEvent { command: pending.command, fate });
     }
 
-    /// Keeps a call of unknown fate, so that the user can repeat it. The replicas remember a key in any
-    /// session of this client.
-    fn leave_open(&mut self, id: CallId, asked: CallContent) {
-        let bytes = asked.bytes();
-        if id.session == SessionId::KEYED {
-            // A name stands for one call: the latest one under its key.
-            self.forget_keyed(id.number, |_| true);
-            self.open_keyed.push_back((id.number, asked));
-        } else if self.session == SessionState::Open(id.session) {
-            self.open.insert(id.number, asked);
-        } else {
-            return;
-        }
-        self.kept_bytes += bytes;
-        if self.open_keyed.len() as u64 > self.settings.open_max {
-            self.forget_oldest_keyed();
-        }
-    }
-
-    /// Forgets an open call, whose fate is known now or left open again.
-    fn close(&mut self, number: u64, asked: &CallContent) {
-        if number >= KEYED {
-            self.forget_keyed(number, |open| open.request == asked.request);
-        } else if !self.open.is_empty()
-            && let Some(closed) = self.open.remove(&number)
-        {
-            self.kept_bytes -= closed.bytes();
-        }
-    }
-
-    fn forget_keyed(&mut self, number: u64, which: impl Fn(&CallContent) -> bool) {
-        let place = self.open_keyed.iter().position(|(open, asked)| *open == number && which(asked));
-        if let Some((_, closed)) = place.and_then(|place| self.open_keyed.remove(place)) {
-            self.kept_bytes -= closed.bytes();
-        }
-    }
-
-    fn open_keyed(&self, number: u64) -> Option<&CallContent> {
-        self.open_keyed.iter().find(|(open, _)| *open == number).map(|(_, asked)| asked)
-    }
-
-    fn forget_oldest_keyed(&mut self) -> bool {
-        let Some((_, oldest)) = self.open_keyed.pop_front() else { return false };
-        self.kept_bytes -= oldest.bytes();
-        true
-    }
-
-    /// Forgets a call whose fate was left open. Returns whether there was one.
-    fn forget_one_open(&mut self) -> bool {
-        match self.open.first_key_value().map(|(number, _)| *number) {
-            Some(number) => {
-                self.forget_open(number + 1);
-                true
-            }
-            None => self.forget_oldest_keyed(),
-        }
-    }
-
-    /// Forgets the open calls with numbers below this one: the user can no longer repeat them.
-    fn forget_open(&mut self, below: u64) {
-        while let Some(first) = self.open.first_entry()
-            && *first.key() < below
-        {
-            self.kept_bytes -= first.remove().bytes();
-        }
-    }
-
     /// Ends the calls that have waited for too long.
     fn give_up(&mut self, now: Time, out: &mut dyn Sink<Self>) {
         while let Some((end, number)) = self.calls.first_end()
@@ -683,109 +500,10 @@ impl Client {
         let open = matches!(self.session, SessionState::Open(_));
         self.alive_at = open.then(|| now + every.min(self.settings.alive_every));
     }
-
-    /// Sends the gathered messages, and a sign of the session if that is due.
-    fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        self.selector.set_waiting(&self.settings, !self.calls.is_empty(), cx.now);
-        self.send_calls(cx, out);
-        self.send_abandoned(cx, out);
-        if let SessionState::Open(session) = self.session
-            && self.alive_at.is_some_and(|at| at <= cx.now)
-        {
-            self.renew(cx.now);
-            if let Some(to) = self.selector.target(cx.now) {
-                let body = Body::Calls { session, done: self.done(), calls: Vec::new() };
-                out.send(Destination::One(to), Message { group: self.group, body }, None);
-            }
-        }
-    }
-
-    fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        if self.calls.next_unsent().is_none() {
-            return;
-        }
-        let Some(to) = self.selector.target(cx.now) else { return };
-        if self.session == SessionState::None {
-            self.session = SessionState::Opening { nonce: (cx.random)(), sent: false };
-        }
-        if let SessionState::Opening { nonce, sent: sent @ false } = &mut self.session {
-            *sent = true;
-            let body = Body::Open { nonce: *nonce };
-            out.send(Destination::One(to), Message { group: self.group, body }, None);
-        }
-        while let Some((session, body, told)) = self.next_calls() {
-            self.renew(cx.now);
-            if !told.is_empty() {
-                let others = Destination::Many(self.selector.others().collect());
-                let body = Body::Reads { session, numbers: told };
-                out.send(others, Message { group: self.group, body }, None);
-            }
-            out.send(Destination::One(to), Message { group: self.group, body }, None);
-        }
-    }
-
-    /// Tells the asked replica which transactions it need not keep.
-    fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut dyn Sink<Self>) {
-        let Some(to) = self.selector.target(cx.now) else { return };
-        for (session, transaction) in self.abandoned.drain(..) {
-            let body = Body::Abandon { session, transactions: vec![transaction] };
-            out.send(Destination::One(to), Message { group: self.group, body }, None);
-        }
-    }
-
-    /// Returns the lowest number whose answer the client still wants.
-    fn done(&self) -> u64 {
-        let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
-        let oldest = first(self.calls.oldest().filter(|number| *number < KEYED));
-        first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
-    }
-
-    /// Returns the next message of unsent calls, if there is room for it, and the reads in it that the client
-    /// tells other replicas of.
-    fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
-        let tells =
-            self.calls.reads() <= self.settings.told_reads_max && self.selector.others().next().is_some();
-        let mut told = Vec::new();
-        let done = self.done();
-        let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
-        let mut in_flight = self.calls.in_flight_bytes();
-        while let Some((number, pending)) = self.calls.next_unsent() {
-            let length = pending.asked.bytes();
-            let crowded = in_flight > 0 && in_flight + length > self.settings.in_flight_bytes_max;
-            let own = pending.session.or(match self.session {
-                SessionState::Open(session) => Some(session),
-                SessionState::None | SessionState::Opening { .. } => None,
-            });
-            let full = bytes > 0 && bytes + length > MESSAGE_BYTES;
-            if own.is_none() || crowded || full || session.is_some_and(|session| Some(session) != own) {
-                break;
-            }
-            (session, pending.session) = (own, own);
-            let may_be_told = pending.asked.may_be_told() && tells && pending.attempts == 0;
-            if let (Some(own), Some(part)) = (own, pending.asked.part_mut())
-                && let Some(stage @ TransactionProgress::New) = self.transactions.get_mut(&part.transaction)
-            {
-                (*stage, part.first) = (TransactionProgress::Begun(own), true);
-            }
-            let CallContent { mut kind, scope, request } = pending.asked.clone();
-            if may_be_told {
-                kind = Kind::ToldRead;
-                told.push(number);
-            }
-            pending.attempts += 1;
-            bytes += length + 1;
-            in_flight += length;
-            calls.push(Call { number, kind, scope, request });
-            self.calls.sent();
-        }
-        session.map(|session| (session, Body::Calls { session, done, calls }, told))
-    }
 }
 
 /// The bit that numbers of calls with keys have. These numbers are above all others, which count up from one.
 const KEYED: u64 = 1 << 63;
-/// The approximate bytes of requests in one message.
-const MESSAGE_BYTES: usize = 256 << 10;
 /// The pause between two messages about a session while the client does not know whether a leader has heard
 /// of it.
 const SESSION_RETRY_PAUSE: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use super::{
     quorum_command::{DropReason, OperationDescription, QuorumCommand},
 };
 use crate::resp::{
-    command::{NextStep, ReplyForm},
+    command_plan::{NextStep, ReplyForm},
     reply::Reply,
     strategies,
 };

@@ -9,7 +9,7 @@ use quorate_protocol::{
 use smallvec::SmallVec;
 
 use crate::resp::{
-    command::{CommandPlan, ReplyForm},
+    command_plan::{CommandPlan, ReplyForm},
     dial::DrawnLevels,
 };
 

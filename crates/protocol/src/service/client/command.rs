@@ -1,0 +1,133 @@
+//! A user gives a client commands, and each command that calls the service ends in one event with the fate of
+//! the call.
+
+use bytes::Bytes;
+
+use crate::{
+    id::Peer,
+    seam::CommandId,
+    service::{Abort, CallId},
+};
+
+/// A request of a user to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientCommand {
+    /// Calls the service. Ends in one [`ClientEvent`].
+    Call {
+        /// The name that the user gives the command.
+        command: CommandId,
+        /// Whether the call changes nothing.
+        read: bool,
+        /// The names of what the call touches ([`Scope::keys`](crate::service::Scope::keys)). Empty if it
+        /// touches everything.
+        keys: Vec<u64>,
+        /// The request, which only the service understands.
+        request: Bytes,
+    },
+    /// Calls the service under a key of the user's choice. The call takes effect once, whichever clients
+    /// repeat it under this key, as long as the replicas remember it. Ends in one [`ClientEvent`].
+    Keyed {
+        /// The name that the user gives the command.
+        command: CommandId,
+        /// A hash of the key.
+        key: u64,
+        /// The names of what the call touches. Empty if it touches everything.
+        keys: Vec<u64>,
+        /// The request, which only the service understands.
+        request: Bytes,
+    },
+    /// Calls the service in a transaction, after the answer to the transaction's previous call. The first
+    /// call begins it. Ends in one [`ClientEvent`].
+    Part {
+        /// The name that the user gives the command.
+        command: CommandId,
+        /// The user's number of the transaction, never used before.
+        transaction: u64,
+        /// Whether the call changes nothing.
+        read: bool,
+        /// The names of what the call touches. Empty if it touches everything.
+        keys: Vec<u64>,
+        /// The request, which only the service understands.
+        request: Bytes,
+    },
+    /// Commits a transaction. Ends in one [`ClientEvent`], whose reply is empty.
+    Commit {
+        /// The name that the user gives the command.
+        command: CommandId,
+        /// The transaction.
+        transaction: u64,
+    },
+    /// Abandons a transaction. This ends in no event, because nobody can tell such a transaction from a
+    /// forgotten one.
+    Abandon {
+        /// The transaction.
+        transaction: u64,
+    },
+    /// Repeats a call whose fate was [`Fate::MaybeApplied`]: it takes effect if it has not yet. Ends in one
+    /// [`ClientEvent`].
+    Again {
+        /// The name that the user gives this attempt.
+        command: CommandId,
+        /// The id of the call whose outcome is unknown.
+        id: CallId,
+    },
+    /// Tells the client further replicas that it can ask.
+    Seeds(Vec<Peer>),
+}
+
+impl ClientCommand {
+    /// Returns the name of the command, if the command ends in an event.
+    pub fn command(&self) -> Option<CommandId> {
+        match self {
+            ClientCommand::Call { command, .. }
+            | ClientCommand::Keyed { command, .. }
+            | ClientCommand::Part { command, .. }
+            | ClientCommand::Commit { command, .. }
+            | ClientCommand::Again { command, .. } => Some(*command),
+            ClientCommand::Abandon { .. } | ClientCommand::Seeds(_) => None,
+        }
+    }
+
+    /// Returns the approximate memory of the command, in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            ClientCommand::Call { request, .. }
+            | ClientCommand::Keyed { request, .. }
+            | ClientCommand::Part { request, .. } => request.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// The end of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientEvent {
+    /// The name of the command.
+    pub command: CommandId,
+    /// The fate of the call.
+    pub fate: Fate,
+}
+
+/// The end of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The call took effect once, with this reply.
+    Done(Bytes),
+    /// The service refused the call, with this reason. Nothing was changed.
+    Rejected(Bytes),
+    /// The call has changed nothing and never will: it was sent to no replica, or none had room for it, or it
+    /// is a read without an answer.
+    NotSent,
+    /// The call's transaction has ended without effect, and never takes effect.
+    Aborted(Abort),
+    /// The call was sent, and may still take effect. The user can repeat it under this id.
+    MaybeApplied {
+        /// The call's id.
+        id: CallId,
+    },
+    /// The call's key was used for another request. Nothing was changed.
+    Reused,
+    /// The repeated call is no longer remembered: its session has ended, or too many later calls were made.
+    /// It never takes effect from now on, and nobody knows whether it has.
+    Expired,
+}

@@ -1,0 +1,109 @@
+//! The client sends its unsent calls and the signs of its session when a batch of inputs has ended.
+
+use super::{Client, KEYED, SessionState, TransactionProgress, calls::CallContent};
+use crate::{
+    seam::{Context, Destination, Sink},
+    service::{Body, Call, Kind, Message, SessionId},
+};
+
+impl Client {
+    /// Sends the gathered messages, and a sign of the session if that is due.
+    pub(super) fn flush(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        self.selector.set_waiting(&self.settings, !self.calls.is_empty(), cx.now);
+        self.send_calls(cx, out);
+        self.send_abandoned(cx, out);
+        if let SessionState::Open(session) = self.session
+            && self.alive_at.is_some_and(|at| at <= cx.now)
+        {
+            self.renew(cx.now);
+            if let Some(to) = self.selector.target(cx.now) {
+                let body = Body::Calls { session, done: self.done(), calls: Vec::new() };
+                out.send(Destination::One(to), Message { group: self.group, body }, None);
+            }
+        }
+    }
+
+    fn send_calls(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
+        if self.calls.next_unsent().is_none() {
+            return;
+        }
+        let Some(to) = self.selector.target(cx.now) else { return };
+        if self.session == SessionState::None {
+            self.session = SessionState::Opening { nonce: (cx.random)(), sent: false };
+        }
+        if let SessionState::Opening { nonce, sent: sent @ false } = &mut self.session {
+            *sent = true;
+            let body = Body::Open { nonce: *nonce };
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+        while let Some((session, body, told)) = self.next_calls() {
+            self.renew(cx.now);
+            if !told.is_empty() {
+                let others = Destination::Many(self.selector.others().collect());
+                let body = Body::Reads { session, numbers: told };
+                out.send(others, Message { group: self.group, body }, None);
+            }
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+    }
+
+    /// Tells the asked replica which transactions it need not keep.
+    fn send_abandoned(&mut self, cx: &Context<'_>, out: &mut dyn Sink<Self>) {
+        let Some(to) = self.selector.target(cx.now) else { return };
+        for (session, transaction) in self.abandoned.drain(..) {
+            let body = Body::Abandon { session, transactions: vec![transaction] };
+            out.send(Destination::One(to), Message { group: self.group, body }, None);
+        }
+    }
+
+    /// Returns the lowest number whose answer the client still wants.
+    fn done(&self) -> u64 {
+        let first = |number: Option<u64>| number.unwrap_or(self.number + 1);
+        let oldest = first(self.calls.oldest().filter(|number| *number < KEYED));
+        first(self.open.first_key_value().map(|(number, _)| *number)).min(oldest)
+    }
+
+    /// Returns the next message of unsent calls, if there is room for it, and the reads in it that the client
+    /// tells other replicas of.
+    fn next_calls(&mut self) -> Option<(SessionId, Body, Vec<u64>)> {
+        let tells =
+            self.calls.reads() <= self.settings.told_reads_max && self.selector.others().next().is_some();
+        let mut told = Vec::new();
+        let done = self.done();
+        let (mut session, mut calls, mut bytes) = (None, Vec::new(), 0);
+        let mut in_flight = self.calls.in_flight_bytes();
+        while let Some((number, pending)) = self.calls.next_unsent() {
+            let length = pending.asked.bytes();
+            let crowded = in_flight > 0 && in_flight + length > self.settings.in_flight_bytes_max;
+            let own = pending.session.or(match self.session {
+                SessionState::Open(session) => Some(session),
+                SessionState::None | SessionState::Opening { .. } => None,
+            });
+            let full = bytes > 0 && bytes + length > MESSAGE_BYTES;
+            if own.is_none() || crowded || full || session.is_some_and(|session| Some(session) != own) {
+                break;
+            }
+            (session, pending.session) = (own, own);
+            let may_be_told = pending.asked.may_be_told() && tells && pending.attempts == 0;
+            if let (Some(own), Some(part)) = (own, pending.asked.part_mut())
+                && let Some(stage @ TransactionProgress::New) = self.transactions.get_mut(&part.transaction)
+            {
+                (*stage, part.first) = (TransactionProgress::Begun(own), true);
+            }
+            let CallContent { mut kind, scope, request } = pending.asked.clone();
+            if may_be_told {
+                kind = Kind::ToldRead;
+                told.push(number);
+            }
+            pending.attempts += 1;
+            bytes += length + 1;
+            in_flight += length;
+            calls.push(Call { number, kind, scope, request });
+            self.calls.sent();
+        }
+        session.map(|session| (session, Body::Calls { session, done, calls }, told))
+    }
+}
+
+/// The approximate bytes of requests in one message.
+const MESSAGE_BYTES: usize = 256 << 10;

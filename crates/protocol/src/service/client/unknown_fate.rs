@@ -1,0 +1,73 @@
+//! The client keeps calls of unknown fate, so that its user can repeat them, and forgets the oldest ones.
+
+use super::{Client, KEYED, SessionState, calls::CallContent};
+use crate::service::{CallId, SessionId};
+
+impl Client {
+    /// Keeps a call of unknown fate, so that the user can repeat it. The replicas remember a key in any
+    /// session of this client.
+    pub(super) fn leave_open(&mut self, id: CallId, asked: CallContent) {
+        let bytes = asked.bytes();
+        if id.session == SessionId::KEYED {
+            // A name stands for one call: the latest one under its key.
+            self.forget_keyed(id.number, |_| true);
+            self.open_keyed.push_back((id.number, asked));
+        } else if self.session == SessionState::Open(id.session) {
+            self.open.insert(id.number, asked);
+        } else {
+            return;
+        }
+        self.kept_bytes += bytes;
+        if self.open_keyed.len() as u64 > self.settings.open_max {
+            self.forget_oldest_keyed();
+        }
+    }
+
+    /// Forgets an open call, whose fate is known now or left open again.
+    pub(super) fn close(&mut self, number: u64, asked: &CallContent) {
+        if number >= KEYED {
+            self.forget_keyed(number, |open| open.request == asked.request);
+        } else if !self.open.is_empty()
+            && let Some(closed) = self.open.remove(&number)
+        {
+            self.kept_bytes -= closed.bytes();
+        }
+    }
+
+    fn forget_keyed(&mut self, number: u64, which: impl Fn(&CallContent) -> bool) {
+        let place = self.open_keyed.iter().position(|(open, asked)| *open == number && which(asked));
+        if let Some((_, closed)) = place.and_then(|place| self.open_keyed.remove(place)) {
+            self.kept_bytes -= closed.bytes();
+        }
+    }
+
+    pub(super) fn open_keyed(&self, number: u64) -> Option<&CallContent> {
+        self.open_keyed.iter().find(|(open, _)| *open == number).map(|(_, asked)| asked)
+    }
+
+    fn forget_oldest_keyed(&mut self) -> bool {
+        let Some((_, oldest)) = self.open_keyed.pop_front() else { return false };
+        self.kept_bytes -= oldest.bytes();
+        true
+    }
+
+    /// Forgets a call whose fate was left open. Returns whether there was one.
+    pub(super) fn forget_one_open(&mut self) -> bool {
+        match self.open.first_key_value().map(|(number, _)| *number) {
+            Some(number) => {
+                self.forget_open(number + 1);
+                true
+            }
+            None => self.forget_oldest_keyed(),
+        }
+    }
+
+    /// Forgets the open calls with numbers below this one: the user can no longer repeat them.
+    pub(super) fn forget_open(&mut self, below: u64) {
+        while let Some(first) = self.open.first_entry()
+            && *first.key() < below
+        {
+            self.kept_bytes -= first.remove().bytes();
+        }
+    }
+}
