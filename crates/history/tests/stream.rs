@@ -212,7 +212,7 @@ fn a_stream_shows_its_worst_piece() {
         let text = report.suspects[0].witness.as_ref().expect("a witness").to_string();
         text.split(',').next().expect("which values").to_string()
     };
-    assert_eq!(shown(&[5, 7, 6]), "new1 and old1 conflict");
-    assert_eq!(shown(&[5, 7, 7]), "new1 and old1 conflict");
-    assert_eq!(shown(&[0, 0, 3]), "new2 and old2 conflict");
+    assert_eq!(shown(&[5, 7, 6]), "values new1 and old1 conflict");
+    assert_eq!(shown(&[5, 7, 7]), "values new1 and old1 conflict");
+    assert_eq!(shown(&[0, 0, 3]), "values new2 and old2 conflict");
 }

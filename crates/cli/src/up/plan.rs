@@ -272,7 +272,7 @@ impl PortHolder {
         let otherwise = if resumes { keeps } else { "or choose other ports with --port" };
         match self {
             PortHolder::Outgoing(remote) => format!(
-                "another program's connection to {remote} uses this port: wait until that connection ends, or end that program; {otherwise}. \
+                "another program's connection to {remote} uses this port: wait until that connection ends; {otherwise}. \
                  `sysctl net.ipv4.ip_local_reserved_ports` keeps ports out of the range that such connections take"
             ),
             PortHolder::Listened | PortHolder::Unknown if resumes => format!(

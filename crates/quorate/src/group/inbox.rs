@@ -440,7 +440,7 @@ mod tests {
         let why = seat.push(&mut views(1), most).expect("it is too much").to_string();
         assert!(
             why.contains(&format!(
-                "{} bytes of updates wait to be applied, and at most {most} bytes may wait",
+                "{} bytes of updates wait to be applied, and at most {most} may wait",
                 6 * DELIVERY_BYTES
             )),
             "{why}"

@@ -502,7 +502,7 @@ fn a_panic_in_apply_ends_that_replica_and_no_other() {
     assert!(ended().unwrap().contains("as fragile as it was made"), "{:?}", ended());
     let again = fragile.serve(NAME, Counter::default(), Begin::Join).wait();
     assert!(
-        matches!(&again, Err(Error::Start { why }) if why.contains("serves `counter` already")),
+        matches!(&again, Err(Error::Start { why }) if why.contains("serves the service `counter` already")),
         "{again:?}"
     );
     assert_eq!(stub.call(&CounterRequest::Add).wait(), Ok(2), "two of three go on");
