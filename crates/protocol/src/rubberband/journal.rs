@@ -215,7 +215,7 @@ pub enum Unrecoverable {
     /// A record contradicts earlier ones.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
-    /// The others know the process at another address.
+    /// The other processes know this process at another address.
     #[error("the other processes know this process at the address {0}")]
     Moved(String),
     /// A needed record is missing.

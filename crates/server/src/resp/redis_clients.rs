@@ -232,7 +232,7 @@ impl RedisClients {
         self.recent.clone()
     }
 
-    /// The number of clients.
+    /// Returns the number of clients.
     pub(super) fn count(&self) -> usize {
         self.clients.len()
     }
