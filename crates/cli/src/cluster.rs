@@ -73,7 +73,7 @@ pub(crate) struct ProcessEntry {
     pub(crate) starts: u64,
     /// Path of the process's log.
     pub(crate) log: PathBuf,
-    /// Whether the supervisor has stopped starting it.
+    /// Whether the supervisor no longer starts the process again.
     #[serde(default)]
     pub(crate) stays_down: bool,
 }

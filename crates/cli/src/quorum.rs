@@ -30,9 +30,9 @@ pub(crate) struct Quorum {
     pub(crate) silent: Vec<String>,
     /// Among the voters that answer, the one whose log is longest.
     pub(crate) survivor: Option<Report>,
-    /// Without a survivor: the member that answers and knows most, and a router that has just started and
-    /// belongs to no domain.
+    /// Without a survivor: the member that knows most among those that answer.
     pub(crate) witness: Option<Report>,
+    /// Without a survivor: a router that has just started and belongs to no domain.
     pub(crate) founder: Option<Report>,
     /// Highest position that an answering member has.
     pub(crate) delivered: u64,
@@ -90,7 +90,7 @@ impl Quorum {
         }
     }
 
-    /// For a domain without a survivor: returns the members that a founder has to ask. Members that were
+    /// Returns the members that a founder has to ask in a domain without a survivor. Members that were
     /// started again since, and those listed in `gone`, are gone for good and not asked.
     pub(crate) fn founder_members<'a>(
         &'a self,

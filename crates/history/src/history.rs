@@ -83,7 +83,7 @@ pub(crate) type ValueId = u32;
 /// Number of "nothing", which a key holds at first and after a delete.
 pub(crate) const NOTHING: ValueId = 0;
 
-/// Times before and after all others.
+/// Times before and after all other times.
 pub(crate) const BEGINNING: Nanos = Nanos::MIN;
 pub(crate) const FOREVER: Nanos = Nanos::MAX;
 

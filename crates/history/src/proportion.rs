@@ -14,7 +14,7 @@ use crate::zone::Zone;
 pub(crate) enum Weight {
     /// Number of operations in the cluster, as in 004.
     Operations,
-    /// One for each cluster.
+    /// The same weight, 1, for each cluster.
     One,
 }
 

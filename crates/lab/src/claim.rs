@@ -36,7 +36,7 @@ pub enum Verdict {
     Undecided,
     /// No run is as good, or the history of a run is wrong.
     Differs,
-    /// No run measured it.
+    /// No run measured the deciding value.
     Missing,
 }
 

@@ -26,7 +26,7 @@ pub struct Record {
     pub at: u64,
     /// The version of the program.
     pub version: String,
-    /// The command that repeats it.
+    /// The command that repeats the run.
     pub command: String,
     /// The machine of the run.
     pub machine: Machine,

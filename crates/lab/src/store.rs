@@ -39,7 +39,7 @@ pub trait Maps: Sync {
 /// The replication of a map, in the words of `QUORATE CREATE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// By partial quorums.
+    /// The map is kept by partial quorums.
     Quorum {
         /// Copies of each key.
         copies: String,

@@ -43,8 +43,9 @@ struct WriterLog {
     acknowledged: Vec<Acknowledged>,
     /// The last error.
     last_error: String,
-    /// Number of failed statements, and number of connections.
+    /// Number of failed statements.
     failed: u64,
+    /// Number of connections.
     connections: u64,
 }
 

@@ -73,7 +73,7 @@ impl Encoded {
         Encoded { head: head.freeze(), payload }
     }
 
-    /// The bytes in one piece.
+    /// Returns the bytes in one piece.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self.payload {
             None => self.head,

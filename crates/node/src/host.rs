@@ -112,7 +112,7 @@ pub enum Event<H: Protocol = Opaque> {
 /// The reason why an endpoint ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The host removed it and its records.
+    /// The host removed the endpoint and its records.
     Removed,
     /// The host ended it, and its records are kept.
     Retired,

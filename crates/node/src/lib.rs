@@ -155,12 +155,12 @@ where
         self.state.records.need(channel, first);
     }
 
-    /// The channels of all endpoints.
+    /// Returns the channels of all endpoints.
     pub fn channels(&self) -> impl Iterator<Item = Channel> + '_ {
         self.slots.iter().map(|(_, slot)| slot.channel)
     }
 
-    /// The typed endpoint at a channel, if there is one.
+    /// Returns the typed endpoint at a channel, if there is one.
     pub fn typed(&self, channel: Channel) -> Option<&H> {
         match &self.slots[self.slot(channel)?].endpoint {
             EndpointKind::Typed(typed) => Some(typed),
@@ -562,7 +562,7 @@ where
         }
     }
 
-    /// The deadline; `None` for a dynamic endpoint that panics when asked.
+    /// Returns the deadline; `None` for a dynamic endpoint that panics when asked.
     fn deadline(&self) -> Option<Time> {
         match self {
             EndpointKind::Typed(typed) => typed.deadline(),
@@ -572,7 +572,7 @@ where
         }
     }
 
-    /// The time to gather; zero for a dynamic endpoint that panics when asked.
+    /// Returns the time to gather; zero for a dynamic endpoint that panics when asked.
     fn gathering(&self) -> Duration {
         match self {
             EndpointKind::Typed(typed) => typed.gathering(),
@@ -583,7 +583,7 @@ where
     }
 }
 
-/// The text of a panic, or "no words" if it has none.
+/// Returns the text of a panic, or "no words" if it has none.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no words")

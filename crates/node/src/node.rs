@@ -67,7 +67,7 @@ where
     }
 }
 
-/// The policy that a node shows to other nodes: the vital endpoint's pass, and it admits everybody.
+/// The policy of a node's links: it shows the vital endpoint's pass, and admits every pass of another node.
 #[derive(Debug)]
 pub(super) struct NodePolicy(Bytes);
 

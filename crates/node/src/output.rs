@@ -406,7 +406,7 @@ impl NodeState {
         self.with(peer)
     }
 
-    /// The slots that have or want a session with a peer.
+    /// Returns the slots that have or want a session with a peer.
     pub(crate) fn with(&self, peer: ProcessId) -> Vec<usize> {
         self.peers.get(&peer).map_or_else(Vec::new, |it| it.slots.iter().copied().collect())
     }

@@ -11,8 +11,9 @@ use crate::channel::Channel;
 pub(crate) struct Records {
     /// Records that are not known to be durable, with the slots that wrote them.
     waiting: VecDeque<(Ticket, usize)>,
-    /// The first record that each endpoint needs; and the same pairs ordered by record.
+    /// The first record that each endpoint needs.
     needed: BTreeMap<Channel, Ticket>,
+    /// The pairs of `needed`, ordered by record.
     floors: BTreeSet<(Ticket, Channel)>,
     /// Earlier records that each endpoint needs in addition.
     kept: BTreeMap<Channel, Vec<Ticket>>,
@@ -33,8 +34,8 @@ impl Records {
         self.need(channel, ticket);
     }
 
-    /// Notes that records up to `ticket` are durable. Returns the slots that wrote some of them, in the order
-    /// of their first ones.
+    /// Notes that records up to `ticket` are durable. Returns the endpoint slots that wrote the newly durable
+    /// records, ordered by the first such record of each slot.
     pub(crate) fn persisted(&mut self, ticket: Ticket) -> Vec<usize> {
         let mut slots = Vec::new();
         while let Some((_, slot)) = self.waiting.pop_front_if(|(waiting, _)| *waiting <= ticket) {

@@ -112,7 +112,7 @@ impl SessionState {
         matches!(self.state, State::Standing { .. })
     }
 
-    /// The pass of the other end, if the session stands.
+    /// Returns the pass of the other end, if the session stands.
     pub(crate) fn pass(&self) -> Option<&Bytes> {
         if let State::Standing { pass, .. } = &self.state { Some(pass) } else { None }
     }

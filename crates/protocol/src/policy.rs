@@ -1,4 +1,5 @@
-//! Each end of a link judges the other's pass by its policy.
+//! The policy of a process about its links: the pass that it shows to a peer, and the passes that it admits.
+//! Both ends of a link judge the other's pass.
 
 use std::fmt;
 

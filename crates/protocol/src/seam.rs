@@ -109,7 +109,7 @@ pub enum Input<P: Protocol + ?Sized> {
     /// A peer's cast arrived. A link to it stands. Nobody vouches that it sent the cast now, in this order,
     /// or once.
     Cast {
-        /// The peer that sent it.
+        /// The peer that sent the message.
         from: ProcessId,
         /// The cast's message.
         message: P::Message,

@@ -12,7 +12,7 @@ impl Time {
     /// The beginning.
     pub const ZERO: Time = Time(0);
 
-    /// The span since `earlier`; zero when `earlier` is later.
+    /// Returns the span since `earlier`; zero when `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -35,7 +35,7 @@ use crate::{
     service::{Service, Stub},
 };
 
-/// A client: of the tables of a cluster, and of services. Clones share it.
+/// A client of a cluster's tables, and of services. Clones share one client.
 #[derive(Clone)]
 pub struct Db(Arc<DbShared>);
 
@@ -304,8 +304,8 @@ impl fmt::Debug for Session {
     }
 }
 
-/// Reads and one write that belong together ([`Db::begin`]). Dropping it uncommitted ends it; its write stays
-/// applied.
+/// Reads and one write that belong together ([`Db::begin`]). If the block is dropped before its commit, it
+/// ends, and its write stays applied.
 #[derive(Debug)]
 pub struct Transaction(Session);
 
@@ -332,7 +332,7 @@ impl Transaction {
         }
     }
 
-    /// Rolls back. Refused if a write was applied, which stays.
+    /// Rolls the block back. Fails if a write was applied, because that write stays.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.0.execute("rollback").await.map(drop)
     }

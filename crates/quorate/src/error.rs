@@ -116,7 +116,7 @@ pub enum Error {
     /// Another process of this node number uses the directory.
     #[error("the directory {} is in use by another process of node {node}", .directory.display())]
     DirectoryInUse {
-        /// The position.
+        /// The directory.
         directory: PathBuf,
         /// The node number.
         node: u64,

@@ -1,4 +1,4 @@
-//! Mutexes whose state is whole at every step.
+//! Locks a mutex whose state is valid at every step, so that a panic of another holder does no harm.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -23,7 +23,7 @@ pub struct ScanThreadOptions {
 }
 
 impl Default for ScanThreadOptions {
-    /// The caller alone, on any core.
+    /// Returns the options by which the caller scans alone, on any core.
     fn default() -> ScanThreadOptions {
         ScanThreadOptions { threads: 1, cores: Vec::new() }
     }

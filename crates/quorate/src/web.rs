@@ -387,8 +387,8 @@ mod tests {
 
     use super::*;
 
-    /// A door, on a thread of its own, that answers with this number of bytes; at `/late` after three times
-    /// its patience.
+    /// Starts a door on a thread of its own, which answers each request with `bytes` bytes. At `/late` it
+    /// answers after three times its patience.
     fn door(limits: Limits, bytes: usize) -> SocketAddr {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -420,7 +420,7 @@ mod tests {
         stream
     }
 
-    /// All that comes before the door hangs up.
+    /// Returns all bytes that come before the door closes the connection.
     fn rest(mut stream: std::net::TcpStream) -> Vec<u8> {
         let mut all = Vec::new();
         if let Err(error) = stream.read_to_end(&mut all) {

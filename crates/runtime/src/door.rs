@@ -58,7 +58,7 @@ pub struct ClientId {
 }
 
 impl ClientId {
-    /// The name as one number.
+    /// Returns the name as one number.
     pub fn number(self) -> u64 {
         u64::from(self.life) << 32 | u64::from(self.key)
     }
@@ -99,7 +99,7 @@ pub trait Door<P: Protocol> {
     /// A client has gone. Its requests may still be under way; their answers are dropped.
     fn closed(&mut self, client: ClientId);
 
-    /// Returns the last words for a client that is turned away because too many are connected.
+    /// Returns the bytes that a client receives when it is turned away because too many are connected.
     fn crowded(&mut self) -> &'static [u8];
 }
 
@@ -158,7 +158,7 @@ pub struct Clients {
     is_shut: bool,
     registry: Registry,
     limits: ClientLimits,
-    /// The last words for clients that are turned away.
+    /// The bytes that a client receives when it is turned away because too many are connected.
     crowded: &'static [u8],
     counters: ClientCounters,
     clients: Slab<Client>,
@@ -296,7 +296,7 @@ impl Clients {
 
     // Methods for doors.
 
-    /// The buffer for answers to a client, or `None` if the client has gone.
+    /// Returns the buffer for answers to a client, or `None` if the client has gone.
     pub fn output(&mut self, client: ClientId) -> Option<&mut BytesMut> {
         let it = self.clients.get_mut(client.key as usize).filter(|it| it.id == client)?;
         if !std::mem::replace(&mut it.listed_unwritten, true) {
@@ -386,7 +386,7 @@ impl Clients {
 
     // Methods for the loop, in the order of a turn.
 
-    /// The time of the next work, even if the network is quiet.
+    /// Returns the time of the next work, even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let is_quiet = self.runnable.is_empty() && self.unwritten.is_empty();
         if !is_quiet || !self.gone.is_empty() || !self.drained.is_empty() {
@@ -432,7 +432,7 @@ impl Clients {
         std::mem::take(&mut self.gone)
     }
 
-    /// The number of clients from which the door can take something.
+    /// Returns the number of clients from which the door can take something.
     pub(crate) fn runnable(&self) -> usize {
         self.runnable.len()
     }

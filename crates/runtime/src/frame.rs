@@ -60,9 +60,9 @@ pub(crate) struct Oversized {
 /// The result of one read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ReadOutcome {
-    /// Fewer bytes than there was space for, so probably all that were waiting.
+    /// The read returned fewer bytes than there was space for, so probably all bytes that were waiting.
     Some,
-    /// As many bytes as there was space for, so more may wait.
+    /// The read filled the space, so more bytes may wait.
     Full,
     /// The peer closed its side.
     End,
@@ -95,7 +95,7 @@ impl FrameReader {
         })
     }
 
-    /// Bytes from the peer that were not taken as frames yet.
+    /// Returns the number of bytes from the peer that were not taken as frames yet.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }
@@ -240,7 +240,7 @@ pub(crate) struct FrameWriter {
 }
 
 impl FrameWriter {
-    /// Bytes that are not written yet.
+    /// Returns the number of bytes that are not written yet.
     pub(crate) fn bytes(&self) -> usize {
         self.sealed_bytes + self.tail.len()
     }

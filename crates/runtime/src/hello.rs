@@ -66,9 +66,9 @@ pub(crate) struct Hello {
     pub(crate) known: DurabilityReport,
     /// The sender's address.
     pub(crate) address: String,
-    /// The port at which the sender receives datagrams, or 0 if it receives none, and the token that they
-    /// must carry.
+    /// The port at which the sender receives datagrams, or 0 if it receives none.
     pub(crate) port: u16,
+    /// The token that datagrams to the sender must carry.
     pub(crate) token: u64,
     /// The token of all the sender's multicasts, or 0 if it cannot multicast.
     pub(crate) multicast_token: u64,

@@ -28,7 +28,7 @@ impl<H: Protocol<Message: Wire>> Port<H> {
         Port { handle, channel }
     }
 
-    /// The handle to the whole node.
+    /// Returns the handle to the whole node.
     pub fn node(&self) -> &Handle<Node<H>> {
         &self.handle
     }

@@ -376,7 +376,7 @@ where
         }
     }
 
-    /// The longest time that the loop may wait for the network; `None`: without limit.
+    /// Returns the longest time that the loop may wait for the network, or `None` without limit.
     fn timeout(&mut self, now: Time) -> Option<Duration> {
         let mut sealing = None;
         if let Some(durable) = &self.pending.durable {
@@ -665,13 +665,13 @@ impl<P: Protocol> Handle<P> {
         Ok(())
     }
 
-    /// The addresses the process listens on, in the order of [`Config`]'s `listen` and then `listening`, with
-    /// the actual ports.
+    /// Returns the addresses the process listens on, in the order of [`Config`]'s `listen` and then
+    /// `listening`, with the actual ports.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.owner.addresses
     }
 
-    /// The reactor's counters.
+    /// Returns the reactor's counters.
     pub fn counters(&self) -> &Counters {
         &self.owner.counters
     }

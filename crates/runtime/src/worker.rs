@@ -19,7 +19,7 @@ pub struct Worker<J> {
     thread: Option<thread::JoinHandle<()>>,
 }
 
-/// The reason why a job was not queued. It returns the job.
+/// The reason why a job was not queued, with the job.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Refused<J> {
     /// The queue is full. The code that meters the jobs (credits, rule S7) let too many through.

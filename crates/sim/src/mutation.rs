@@ -592,8 +592,8 @@ impl Mutation {
         }
     }
 
-    /// Returns all scenarios whose seeds catch the mutation: rules of disks hold for logs alone, for tables
-    /// and for maps.
+    /// Returns all scenarios whose seeds catch the mutation. Most mutations have one scenario. A rule about
+    /// disks concerns logs, tables and maps, so its mutation may have a scenario for each.
     pub fn scenarios(self) -> Vec<&'static str> {
         let also: &[&str] = match self {
             Mutation::SentBeforeDurable => &["power", "quorum_disk"],

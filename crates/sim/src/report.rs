@@ -1,4 +1,4 @@
-//! The simulator reports each run: its seed, its failure and its counts.
+//! The report of a simulated run: its seed, its failure and its counts.
 
 use std::{collections::BTreeMap, time::Duration};
 

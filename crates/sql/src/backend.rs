@@ -53,7 +53,7 @@ pub struct Table {
     pub id: TableId,
     /// The table's definition.
     pub schema: Schema,
-    /// Number of replicas of each of its ranges.
+    /// Number of replicas of each range of the table.
     pub replicas: u32,
     /// Number of rows at the last report, `None` before the first. The catalog shows it as an estimate.
     pub rows: Option<u64>,
@@ -188,7 +188,7 @@ pub async fn next_of(parts: &mut Vec<RangeAnswers>) -> Option<Result<Piece, Oper
 }
 
 impl Piece {
-    /// The content.
+    /// Returns the answer, decoded if the piece is encoded.
     pub fn answer(self) -> Result<Answer, OperationError> {
         let encoded = match self {
             Piece::Answer(answer) => return Ok(answer),

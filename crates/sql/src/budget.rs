@@ -20,11 +20,11 @@ use crate::error::{Result, SqlError, code};
 /// Most memory that may be held, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// By one request.
+    /// Most memory that one request may hold.
     pub request_bytes_max: usize,
-    /// By one session, over all its requests, cursors and prepared statements.
+    /// Most memory that one session may hold, over all its requests, cursors and prepared statements.
     pub session_bytes_max: usize,
-    /// By all sessions of the process.
+    /// Most memory that all sessions of the process may hold together.
     pub process_bytes_max: usize,
 }
 
@@ -52,7 +52,7 @@ impl Budget {
         Account(Arc::new(SessionAccount { budget: self.clone(), held: AtomicUsize::new(0) }))
     }
 
-    /// Memory that all sessions hold now, in bytes.
+    /// Returns the memory that all sessions hold now, in bytes.
     pub fn held(&self) -> usize {
         self.held.load(Ordering::Relaxed)
     }
@@ -114,7 +114,7 @@ impl MemoryReservation {
         }
     }
 
-    /// Memory that this holds, in bytes.
+    /// Returns the memory that this holds, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -140,12 +140,12 @@ fn refused(whose: &str, most: usize) -> SqlError {
         .hint("Ask for fewer or shorter rows or groups at a time, with WHERE, LIMIT or FETCH.")
 }
 
-/// Memory of a row, in bytes.
+/// Returns the memory of a row, in bytes.
 pub fn weight(row: &Row) -> usize {
     size_of::<Row>() + row.iter().map(weight_of).sum::<usize>()
 }
 
-/// Memory of a value, in bytes.
+/// Returns the memory of a value, in bytes.
 pub fn weight_of(value: &Value) -> usize {
     let more = match value {
         Value::Text(text) => text.len(),
@@ -154,8 +154,8 @@ pub fn weight_of(value: &Value) -> usize {
     size_of::<Value>() + more
 }
 
-/// Memory of a decoded answer, in bytes, by its length on the wire. The factor is an estimate: a number of
-/// two bytes becomes a whole value.
+/// Returns the memory of a decoded answer, in bytes, by its length on the wire. The factor is an estimate: a
+/// number of two bytes becomes a whole value.
 pub fn decoded_bytes_estimate(bytes: usize) -> usize {
     bytes.saturating_mul(4)
 }

@@ -57,20 +57,20 @@ impl Prepared {
         }))
     }
 
-    /// Memory of the statement in bytes, estimated from its text: the text, the syntax and the bound
-    /// statement.
+    /// Returns the memory of the statement in bytes, estimated from its text: the text, the syntax and the
+    /// bound statement.
     pub fn weight(&self) -> usize {
         const EACH: usize = 4 << 10;
         const TIMES: usize = 32;
         EACH + TIMES * self.text.len()
     }
 
-    /// The types of the statement's parameters.
+    /// Returns the types of the statement's parameters.
     pub fn parameters(&self) -> &[PgType] {
         self.bound.as_ref().map_or(&[], |bound| &bound.parameters)
     }
 
-    /// A hash of the statement that does not depend on its spacing.
+    /// Returns a hash of the statement that does not depend on its spacing.
     pub fn print(&self) -> u64 {
         let text = || self.syntax.as_ref().map_or_else(String::new, |syntax| syntax.to_string());
         *self.print.get_or_init(|| xxh3_64(text().as_bytes()))
@@ -130,7 +130,7 @@ impl Cache {
         Cache { budget: Budget::new(limits), ..Cache::default() }
     }
 
-    /// The memory budget of the sessions.
+    /// Returns the memory budget of the sessions.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
     }

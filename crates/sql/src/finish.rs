@@ -42,7 +42,7 @@ impl Default for RowBatch {
 }
 
 impl RowBatch {
-    /// The number of rows that are left.
+    /// Returns the number of rows that are left.
     pub fn len(&self) -> usize {
         match self {
             RowBatch::Rows(rows) => rows.len(),
@@ -178,7 +178,8 @@ impl Rows {
         Rows::new(source, window, hold)
     }
 
-    /// Gathers the groups of ranges. `finish` has all further steps. `hold` counts the groups.
+    /// Creates a result that gathers the groups of all ranges before it returns any row. `finish` describes
+    /// the steps after gathering. `hold` counts the memory of the groups.
     pub fn grouped(answers: AnswerStream, finish: Finish, hold: MemoryReservation) -> Self {
         assert!(matches!(finish.input, Input::Groups { .. }), "rows are merged, not gathered");
         let source = RowSource::Groups { parts: answers.parts, merge: Some(Box::new(Merge::new(finish))) };
@@ -375,7 +376,7 @@ impl SortedPart {
     }
 }
 
-/// Memory of a piece once it is decoded, in bytes.
+/// Returns the memory of a piece once it is decoded, in bytes.
 fn weight_of_piece(piece: &Piece) -> usize {
     match piece {
         Piece::Encoded(bytes) => budget::decoded_bytes_estimate(bytes.len()),

@@ -39,7 +39,7 @@ pub mod types;
 /// The PostgreSQL version that this SQL follows.
 pub const POSTGRES_VERSION: &str = "15.0";
 
-/// The same version as a number.
+/// The PostgreSQL version as a number.
 pub const POSTGRES_VERSION_NUMBER: &str = "150000";
 
 /// Returns the answer of `version()`.

@@ -27,7 +27,7 @@ impl RequestName {
         RequestName { id: RequestId { session: rand::random(), number: 1 }, print: None }
     }
 
-    /// The id in the name.
+    /// Returns the id in the name.
     pub fn id(self) -> RequestId {
         self.id
     }

@@ -155,17 +155,17 @@ impl PgType {
     /// `bigint`.
     pub const INT8: PgType = PgType::Plain(Type::Int8);
 
-    /// The catalog's description of the type.
+    /// Returns the catalog's description of the type.
     pub fn info(self) -> &'static TypeInfo {
         TYPES.iter().find(|info| info.ty == self).expect("every type is in the table")
     }
 
-    /// The type's object id.
+    /// Returns the type's object id.
     pub fn oid(self) -> u32 {
         self.info().oid
     }
 
-    /// The type's name in SQL.
+    /// Returns the type's name in SQL.
     pub fn display(self) -> &'static str {
         self.info().display
     }
@@ -186,12 +186,12 @@ impl PgType {
         TYPES.iter().find(|info| info.name == name || info.display == name).map(|info| info.ty)
     }
 
-    /// The type of an array of these.
+    /// Returns the type of an array whose elements have this type, if there is one.
     pub fn array(self) -> Option<PgType> {
         TYPES.iter().find(|info| info.element == Some(self) && info.name.starts_with('_')).map(|info| info.ty)
     }
 
-    /// The type of a vector of these.
+    /// Returns the type of a vector whose elements have this type, if there is one.
     pub fn vector(self) -> Option<PgType> {
         match self {
             PgType::Plain(Type::Int2) => Some(PgType::Int2Vector),
@@ -200,13 +200,13 @@ impl PgType {
         }
     }
 
-    /// The type of an array's elements. PostgreSQL gives `name` an element type, too, but a `name` is no
-    /// array.
+    /// Returns the type of an array's elements. PostgreSQL gives `name` an element type, too, but a `name` is
+    /// no array.
     pub fn element(self) -> Option<PgType> {
         self.info().element.filter(|_| self != PgType::Name)
     }
 
-    /// The type of the table value that carries a value of this type.
+    /// Returns the type of the table value that carries a value of this type.
     pub fn plain(self) -> Type {
         match self {
             PgType::Plain(ty) => ty,
@@ -216,7 +216,7 @@ impl PgType {
         }
     }
 
-    /// The type of a result of this type. An object id that has a name is shown as the name.
+    /// Returns the type of a result of this type. An object id that has a name is shown as the name.
     pub fn shown(self) -> PgType {
         match self {
             PgType::Oid | PgType::Xid => self,

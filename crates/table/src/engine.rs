@@ -248,7 +248,7 @@ pub struct Chunk {
 pub struct Exported {
     /// The table that the row belongs to.
     pub table: TableId,
-    /// The load that has staged it; `None` for a visible row.
+    /// The load that has staged the row; `None` for a visible row.
     pub load: Option<LoadId>,
     /// The row's number.
     pub id: RowId,

@@ -54,8 +54,8 @@ impl Failure {
         self
     }
 
-    /// `53200`: a read gathered more than `most` bytes. With a higher limit it might succeed; a bound that no
-    /// setting can change is `54000`.
+    /// Returns the failure (`53200`) of a read that gathered more than `most` bytes. With a higher limit the
+    /// read might succeed; a bound that no setting can change is `54000`.
     pub(crate) fn too_much(most: u64) -> Failure {
         let what = format!("out of memory: a storage process gathers at most {most} bytes for one query");
         let detail = "ORDER BY, DISTINCT and GROUP BY gather their rows before they answer. Ask for less with LIMIT or a \
@@ -63,7 +63,7 @@ impl Failure {
         Failure::new("53200", what).with_detail(detail)
     }
 
-    /// `53200`: the reads of a batch together exhausted their budget. Alone, this read can succeed.
+    /// Returns the failure (`53200`) of a read whose batch exhausted its budget. Alone, the read can succeed.
     pub(crate) fn crowded() -> Failure {
         Failure::new("53200", CROWDED)
     }
@@ -78,12 +78,12 @@ impl Failure {
         self.sqlstate == "53200"
     }
 
-    /// `57014`: the client no longer waits for the answer.
+    /// Returns the failure (`57014`) of a query whose client no longer waits for the answer.
     pub(crate) fn withdrawn() -> Failure {
         Failure::new("57014", "canceling statement due to user request")
     }
 
-    /// `22003`: a result that its type cannot hold.
+    /// Returns the failure (`22003`, or `22008` for dates and times) of a result that its type cannot hold.
     pub fn out_of_range(ty: Type) -> Failure {
         match ty {
             Type::Numeric => Failure::new("22003", "value overflows numeric format"),
@@ -96,12 +96,13 @@ impl Failure {
         }
     }
 
-    /// `22012`.
+    /// Returns the failure of a division by zero (`22012`).
     pub fn division_by_zero() -> Failure {
         Failure::new("22012", "division by zero")
     }
 
-    /// `22P02` (or `22007` for dates and times): the text is not a value of the type.
+    /// Returns the failure (`22P02`, or `22007` for dates and times) of a text that is not a value of the
+    /// type.
     pub fn invalid_text(ty: Type, text: &str) -> Failure {
         let sqlstate = match ty {
             Type::Date | Type::Timestamp | Type::Timestamptz => "22007",
@@ -112,7 +113,7 @@ impl Failure {
         Failure::new(sqlstate, format!("invalid input syntax for type {name}: \"{text}\""))
     }
 
-    /// `XX000`: the engine panicked in a read, with this payload.
+    /// Returns the failure (`XX000`) of a read in which the engine panicked with this payload.
     fn panicked(payload: &(dyn Any + Send)) -> Failure {
         let text = payload.downcast_ref::<&str>().copied();
         let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
@@ -127,7 +128,7 @@ impl Failure {
         self.sqlstate == "XX000" && self.message.starts_with(PANICKED)
     }
 
-    /// `XX000`: no binder builds such an operation.
+    /// Returns the failure (`XX000`) of an operation that no binder builds.
     pub fn malformed(what: impl std::fmt::Display) -> Failure {
         Failure::new("XX000", format!("malformed operation: {what}"))
     }

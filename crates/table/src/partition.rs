@@ -79,8 +79,8 @@ impl Partition {
         self.arcs(filter).unwrap_or_else(|| vec![KeyRange::ALL])
     }
 
-    /// Returns the same arcs, or `None` for the whole ring, which is the result for most terms of most
-    /// filters.
+    /// Returns the arcs that rows satisfying `filter` can lie in, as [`ranges`](Self::ranges) does, or `None`
+    /// for the whole ring. Most terms of most filters do not narrow the ring.
     fn arcs(&self, filter: &Expr) -> Option<Vec<KeyRange>> {
         match filter {
             Expr::Constant(Value::Bool(false) | Value::Null, _) => Some(Vec::new()),

@@ -111,7 +111,7 @@ impl Process {
         }
     }
 
-    /// The address of the lead router, if an application process knows it. Routers return `None`.
+    /// Returns the address of the lead router, if an application process knows it. Routers return `None`.
     pub fn leader_address(&self) -> Option<&str> {
         match self {
             Process::Router(_) => None,

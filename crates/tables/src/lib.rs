@@ -223,7 +223,7 @@ fn is_refusal(input: &Input<Process>) -> bool {
 }
 
 impl Process {
-    /// The generation of the process's domain.
+    /// Returns the generation of the process's domain.
     pub fn generation(&self) -> Generation {
         match self {
             Process::Router(router) => router.generation(),
@@ -233,7 +233,7 @@ impl Process {
         }
     }
 
-    /// The latest reason why the domain refuses this process; `None` if it does not.
+    /// Returns the latest reason why the domain refuses this process; `None` if it does not.
     pub fn not_admitted(&self) -> Option<NotAdmitted> {
         match self {
             Process::Router(router) => router.log().namesake().cloned().map(NotAdmitted::NodeInUse),

@@ -1,4 +1,4 @@
-//! Reads the status of a process.
+//! Reads the status of a process of tables.
 
 use quorate_protocol::{
     ProcessId,

@@ -1,4 +1,4 @@
-//! Operations of an operator, at the process that is asked.
+//! Turns the operations of an operator into commands for the process that the operator asks.
 
 use quorate_protocol::{
     CommandId, Generation, Incarnation, Peer, ProcessId,

@@ -79,7 +79,7 @@ impl EncodedRows {
         Some(EncodedRows { bytes, left })
     }
 
-    /// Number of rows that were not read yet.
+    /// Returns the number of rows that were not read yet.
     pub fn len(&self) -> usize {
         self.left
     }

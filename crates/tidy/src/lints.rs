@@ -15,8 +15,8 @@ use crate::{Findings, Workspace, floors::FLOORS};
 /// calls.
 pub const MAY_BE_UNSAFE: [&str; 2] = ["table", "runtime"];
 
-/// Crates of floors 0 and 1, which have no clock, thread, socket, disk, randomness or hash order of their
-/// own.
+/// Whether a crate is on floor 0 or 1. Such crates have no clock, thread, socket, disk, randomness or hash
+/// order of their own.
 pub fn is_pure(name: &str) -> bool {
     FLOORS[..2].iter().any(|crates| crates.contains(&name))
 }

@@ -36,8 +36,7 @@ pub struct Package {
 /// A dependency of a package on a crate.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Dependency {
-    /// The name of the crate.
-    /// The name in its `Cargo.toml`.
+    /// The name of the crate in its `Cargo.toml`.
     pub name: String,
     /// `dev` or `build`; `None` for a normal dependency.
     pub kind: Option<String>,

@@ -119,8 +119,9 @@ enum State {
 #[derive(Debug)]
 struct SettingSearch {
     way_ranges: Vec<WayRange>,
-    /// Index of the setting's stretch, and the place of the setting on its way.
+    /// Index of the setting's stretch.
     which: usize,
+    /// The place of the setting on its way.
     x: f64,
     seen: Window,
     windows: u32,

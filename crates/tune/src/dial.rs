@@ -35,10 +35,10 @@ pub struct Dial {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choice {
-    /// By chance, whatever the key: 004's continuous partial quorums.
+    /// A random fraction of the operations is strong, whatever their keys: 004's continuous partial quorums.
     #[default]
     Chance,
-    /// Operations on the keys that are both read and written most: 004's future work.
+    /// Operations on the keys that are both read and written most are strong: 004's future work.
     Heat,
 }
 

@@ -12,7 +12,7 @@ use crate::load::Tape;
 /// The results of one setting.
 #[derive(Clone, Debug, Serialize)]
 pub struct SettingResults {
-    /// Answered operations a second.
+    /// Number of answered operations a second.
     pub per_second: f64,
     /// Number of operations that failed.
     pub failed: u64,
@@ -52,7 +52,7 @@ pub struct HistoryResults {
     pub proportion: f64,
     /// Lower end of the 95 % interval of the proportion, by bootstrap over keys.
     pub proportion_low: f64,
-    /// Upper end of that interval.
+    /// Upper end of the 95 % interval of the proportion, by the same bootstrap.
     pub proportion_high: f64,
     /// Number of reads that returned a value replaced before they began, or a value that nobody wrote.
     pub stale_reads: u64,

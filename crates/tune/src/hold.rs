@@ -91,10 +91,10 @@ pub fn hold(
 pub struct PredictionComparison {
     /// Setting of the dials.
     pub setting: Setting,
-    /// The clients' window.
+    /// The window that the clients measured.
     pub measured: Window,
-    /// The model's window, from the soundings and the latencies up to then. The model has not seen which
-    /// reads were stale.
+    /// The window that the model predicted from the soundings and the latencies up to that time. The model
+    /// has not seen which reads were stale.
     pub predicted: Window,
 }
 

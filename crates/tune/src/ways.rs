@@ -86,9 +86,9 @@ impl Way {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WayRange {
     pub(crate) way: Way,
-    /// Places up to here are too weak, as far as is known.
+    /// The highest place on the way that is known to be too weak; all places below it count as too weak.
     pub(crate) low: f64,
-    /// Places from here on are too slow, as far as is known, or this place keeps the agreement.
+    /// The lowest place on the way that is known to be too slow or to keep the agreement.
     pub(crate) high: f64,
     /// Lowest place that kept the agreement.
     pub(crate) kept: Option<f64>,

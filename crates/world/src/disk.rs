@@ -98,9 +98,10 @@ pub(crate) struct Disk {
     forgotten: bool,
     /// The last record that was reported to the process as durable.
     told: Ticket,
-    /// Waiting messages by destination: number, the record that each waits for, bytes.
+    /// Waiting messages by destination, each with its number, the record that it waits for, and its bytes.
     held: BTreeMap<ProcessId, VecDeque<(u64, Option<Ticket>, Bytes)>>,
-    /// By destination: the number of messages sent in order, and the number of the last that left.
+    /// For each destination, the number of messages that the process has sent in order, and the number of the
+    /// last message that has left.
     numbers: BTreeMap<ProcessId, (u64, u64)>,
     /// The recovered records, from which the next process is made.
     records: Vec<(Ticket, Bytes)>,
@@ -169,8 +170,8 @@ impl Disk {
         Settings { segment_bytes: self.settings.segment_bytes, gaps: true, key }
     }
 
-    /// The process that can continue from this disk while none runs, unless the disk has rotted or is an
-    /// older copy.
+    /// Returns the process that can continue from this disk while none runs, unless the disk has rotted or is
+    /// an older copy.
     pub(crate) fn owner(&self) -> Option<ProcessId> {
         if self.rotten || self.older {
             return None;
@@ -185,7 +186,7 @@ impl Disk {
         self.files.iter().map(|(number, bytes)| (*number, Bytes::copy_from_slice(bytes))).collect()
     }
 
-    /// Empties the disk when the running process ends.
+    /// Marks the disk, so that it is emptied when the running process ends.
     pub(crate) fn forget(&mut self) {
         self.forgotten = true;
     }
@@ -277,7 +278,7 @@ impl Disk {
         (self.told, journal.remote_durability().clone())
     }
 
-    /// The process's announcement about its journal.
+    /// Returns the process's announcement about its journal.
     pub(crate) fn tells(&self) -> DurabilityReport {
         self.starts.report(self.told)
     }

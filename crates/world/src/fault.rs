@@ -122,13 +122,13 @@ impl Fault {
         Fault::DieAtRead,
     ];
 
-    /// All kinds.
+    /// Returns all kinds of faults.
     pub fn all() -> impl Iterator<Item = Fault> {
         Fault::BASIC.into_iter().chain(Fault::EXTRA)
     }
 
-    /// The names under which the fault and its effect are counted: killed processes, delayed frames, delayed
-    /// inputs.
+    /// Returns the names under which the fault and its effect are counted: killed processes, delayed frames,
+    /// delayed inputs.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Fault::Kill => ("fault: kill", "killed by a kill"),
@@ -154,12 +154,12 @@ impl Fault {
         }
     }
 
-    /// The name under which the fault is counted.
+    /// Returns the name under which the fault is counted.
     pub fn name(self) -> &'static str {
         self.names().0
     }
 
-    /// The name under which the fault's effects are counted. A fault without effects tested nothing.
+    /// Returns the name under which the fault's effects are counted. A fault without effects tested nothing.
     pub fn effect(self) -> &'static str {
         self.names().1
     }

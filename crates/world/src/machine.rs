@@ -85,7 +85,7 @@ impl MachineClock {
         Time(self.base + (u128::from(real.0) * u128::from(self.rate) / NANOS) as u64)
     }
 
-    /// The first real instant at which the clock shows `local` or later.
+    /// Returns the first real instant at which the clock shows `local` or later.
     pub(crate) fn real(self, local: Time) -> Time {
         let past = u128::from(local.0.saturating_sub(self.base));
         Time(u64::try_from((past * NANOS).div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX))

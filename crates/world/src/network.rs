@@ -150,12 +150,12 @@ pub(crate) struct Frame {
 }
 
 impl Network {
-    /// The link between two lives, created if needed.
+    /// Returns the link between two lives, created if needed.
     pub(crate) fn link(&mut self, one: LifeNumber, other: LifeNumber) -> &mut Link {
         self.links.entry(key(one, other)).or_default()
     }
 
-    /// The link between two lives, if there ever was one.
+    /// Returns the link between two lives, if there ever was one.
     pub(crate) fn existing(&mut self, one: LifeNumber, other: LifeNumber) -> Option<&mut Link> {
         self.links.get_mut(&key(one, other))
     }
@@ -184,7 +184,7 @@ impl Network {
         }
     }
 
-    /// The end and the cause of the direction's cut, if it is cut at `now`.
+    /// Returns the end and the cause of the direction's cut, if it is cut at `now`.
     pub(crate) fn cut_until(&self, from: usize, to: usize, now: Time) -> Option<(Time, &'static str)> {
         if self.cuts.is_empty() {
             return None;
@@ -205,7 +205,7 @@ impl Link {
     }
 }
 
-/// The index of `one`'s end of the link.
+/// Returns the index of `one`'s end of the link.
 pub(crate) fn end(one: LifeNumber, other: LifeNumber) -> usize {
     usize::from(one > other)
 }

@@ -21,8 +21,9 @@ pub(crate) struct Outbox<P: Protocol> {
     pub(crate) adopted: Vec<(usize, Arc<dyn Policy>)>,
     pub(crate) scratch: BytesMut,
     pub(crate) bytes: usize,
-    /// Length of the longest message in bytes, and of the longest cast.
+    /// Length of the longest message, in bytes.
     pub(crate) longest: usize,
+    /// Length of the longest cast, in bytes.
     pub(crate) longest_cast: usize,
     pub(crate) tickets: u64,
     /// Encoded records; `None` if nothing needs them.
@@ -34,9 +35,9 @@ pub(crate) struct Outbox<P: Protocol> {
 /// The order in which a message leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// After earlier messages to the same peer, and after this record is durable.
+    /// The message leaves after earlier messages to the same peer, and after this record is durable.
     Ordered(Option<Ticket>),
-    /// At once, before earlier messages that still wait.
+    /// The message leaves at once, before earlier messages that still wait.
     Aside,
 }
 

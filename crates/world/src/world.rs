@@ -303,7 +303,7 @@ where
         goes_on
     }
 
-    /// Number of lives in this world so far.
+    /// Returns the number of lives in this world so far.
     pub fn births(&self) -> u64 {
         self.lives.len() as u64
     }
@@ -431,22 +431,22 @@ where
         self.push(self.now + delay, WorldEvent::Timer { token });
     }
 
-    /// The present real instant, which no process sees.
+    /// Returns the present real instant, which no process sees.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// Number of machines.
+    /// Returns the number of machines.
     pub fn machines(&self) -> usize {
         self.machines.len()
     }
 
-    /// The process on `machine`, if one runs.
+    /// Returns the process on `machine`, if one runs.
     pub fn process(&self, machine: usize) -> Option<&P> {
         self.machines[machine].process.as_ref()
     }
 
-    /// The id of the process on `machine`, if one runs.
+    /// Returns the id of the process on `machine`, if one runs.
     pub fn id(&self, machine: usize) -> Option<ProcessId> {
         let slot = &self.machines[machine];
         slot.process.as_ref().map(|_| self.lives[slot.life as usize].id)
@@ -457,12 +457,13 @@ where
         self.life_of.get(&process).is_some_and(|&peer| self.network.is_up(self.machines[machine].life, peer))
     }
 
-    /// The number of the present or last life on `machine`. Unlike ids, the world never reuses these numbers.
+    /// Returns the number of the present or last life on `machine`. Unlike ids, the world never reuses these
+    /// numbers.
     pub fn life(&self, machine: usize) -> u64 {
         self.machines[machine].life.into()
     }
 
-    /// The pass of the present or last life on `machine`.
+    /// Returns the pass of the present or last life on `machine`.
     pub fn pass(&self, machine: usize) -> Option<Bytes> {
         Some(self.lives.get(self.machines[machine].life as usize)?.policy.pass())
     }
@@ -477,7 +478,7 @@ where
         self.machines[machine].paused_until > self.now
     }
 
-    /// The end of the last pause of the process on `machine`.
+    /// Returns the end of the last pause of the process on `machine`.
     pub fn slept_until(&self, machine: usize) -> Time {
         self.machines[machine].paused_until
     }
@@ -492,12 +493,12 @@ where
         *trouble = until.max(*trouble);
     }
 
-    /// The time that the clock of `machine` shows.
+    /// Returns the time that the clock of `machine` shows.
     pub fn clock(&self, machine: usize) -> Time {
         self.machines[machine].clock.local(self.now)
     }
 
-    /// The address of processes on `machine`.
+    /// Returns the address of processes on `machine`.
     pub fn address(machine: usize) -> String {
         format!("machine:{machine}")
     }
@@ -507,17 +508,17 @@ where
         *self.counts.entry(what).or_default() += 1;
     }
 
-    /// The counts of all occurrences, by name.
+    /// Returns the counts of all occurrences, by name.
     pub fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub fn trace(&self) -> u64 {
         self.trace.digest()
     }
 
-    /// Number of events so far.
+    /// Returns the number of events so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }

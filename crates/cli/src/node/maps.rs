@@ -242,8 +242,9 @@ struct CellView {
     /// Start of the process, in milliseconds of Unix time.
     started: u64,
     process: Arc<Process>,
-    /// Counters of the cell's door, and the cell's values at the time of the request.
+    /// Counters of the cell's door.
     doors: Metrics,
+    /// The cell's values at the time of the request.
     gauges: Gauges,
     /// Recent operations of its clients.
     recent: Option<Recent>,

@@ -83,7 +83,7 @@ struct AnsweringCells {
     address: String,
     /// The maps.
     maps: Vec<MapStatus>,
-    /// Reasons for people why the cluster is not whole.
+    /// Sentences that tell the user why the cluster is not whole.
     missing: Vec<String>,
 }
 

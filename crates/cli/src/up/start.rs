@@ -83,7 +83,7 @@ pub(crate) struct Args {
     pub(super) directory: DirectoryArgs,
 }
 
-/// The default numbers of a cluster of tables.
+/// The default numbers of processes of a cluster of tables, and its first port.
 pub(super) const DEFAULT_SIZE: ClusterSize =
     ClusterSize { routers: 3, storage: 4, standby: 1, replicas: 3, port: 24700, cells: 0, sites: 0 };
 
@@ -102,7 +102,7 @@ pub(super) struct ClusterStart {
     pub(super) resumes: bool,
 }
 
-/// A flag whose value a cluster is made with.
+/// A flag whose value is fixed when the cluster is made.
 pub(super) struct SizeFlag {
     pub(super) flag: &'static str,
     /// Kind of cluster that has the flag. `None` means both.

@@ -1,4 +1,4 @@
-//! A [`FamilySummary`] sums up the cases of one kind of graphs.
+//! [`FamilySummary`]: the summary of all cases of one kind of graphs.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Sweeps over seeds and over graphs share these parts: the mutation by its name, the progress bar and the
+//! The common parts of sweeps over seeds and over graphs: the mutation by its name, the progress bar and the
 //! limit of failures.
 
 use std::io::IsTerminal;

@@ -57,8 +57,9 @@ struct BackupMeasurement {
     seconds_min: f64,
     seconds_max: f64,
     mib_per_second: f64,
-    /// Acknowledged writes per second: without backups, and during backups.
+    /// Acknowledged writes per second without backups.
     writes_per_second: f64,
+    /// Acknowledged writes per second during backups.
     writes_per_second_beside: f64,
     load_kept: f64,
     verify_seconds: f64,

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Kills of each role.
     #[arg(long, default_value_t = 20)]
     kills: usize,
-    /// Only this role; can be repeated.
+    /// Role to kill; can be repeated. By default every role.
     #[arg(long = "role")]
     roles: Vec<Role>,
     /// Clients that write.
@@ -53,8 +53,9 @@ struct FailoverMeasurement {
     kills: BTreeMap<String, Times>,
     /// Number of acknowledged rows.
     acknowledged: u64,
-    /// Number of these that are missing, and number of rows that are there twice.
+    /// Number of acknowledged rows that are missing.
     lost: u64,
+    /// Number of rows that are there twice.
     doubled: u64,
     starved_seconds: u64,
     /// Number of processes that were suspected though they were only starved.

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     /// Clients that write.
     #[arg(long, default_value_t = 8)]
     clients: usize,
-    /// Tickets in another table, instead of the sample.
+    /// Number of tickets in a table of their own, which replaces the sample.
     #[arg(long)]
     tickets: Option<usize>,
     /// After each cut, add half a record to every journal, and flip a bit in one of them.
@@ -65,11 +65,13 @@ struct PowerMeasurement {
     clients: usize,
     torn: bool,
     acknowledged: u64,
-    /// Number of acknowledged rows that are missing, and of rows that are there twice.
+    /// Number of acknowledged rows that are missing.
     lost: u64,
+    /// Number of rows that are there twice.
     doubled: u64,
-    /// Number of rows of the other table written before the first cut, and number found at the end.
+    /// Number of rows written to the table of tickets before the first cut.
     rows: u64,
+    /// Number of these rows found at the end.
     rows_there: u64,
     /// Time from the call of `quorate up` until a row is acknowledged.
     answers_after_ms: f64,

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Restarts of the whole cluster.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
-    /// Tickets in another table, which storage processes recover.
+    /// Number of tickets in a table of their own, which storage processes recover.
     #[arg(long, default_value_t = 0)]
     tickets: usize,
     /// Print one JSON object.
@@ -44,8 +44,9 @@ struct RestartMeasurement {
     failed_statements: u64,
     /// Number of reconnections of clients.
     reconnects: u64,
-    /// Number of acknowledged rows that are missing, and of rows that are there twice.
+    /// Number of acknowledged rows that are missing.
     lost: u64,
+    /// Number of rows that are there twice.
     doubled: u64,
     /// Number of processes with a disk that came back under a new identity.
     replaced: u64,

@@ -123,7 +123,7 @@ impl Spawned {
         doors.next().context("the bench's cluster has no gateway, so there is no SQL address")
     }
 
-    /// Returns the Redis addresses in the order of the cells; none without cells.
+    /// Returns the Redis addresses of the cells, in the order of the cells.
     pub(super) fn redis(&self) -> impl Iterator<Item = &str> {
         self.processes.iter().filter_map(|process| process.bound.as_ref()?.redis.as_deref())
     }

@@ -74,7 +74,8 @@ impl Args {
 const AGREEMENTS: [&str; 3] =
     ["p95<=60ms,inconsistent<=1%", "mean<=62ms,inconsistent<=4%", "gamma_p99<=15ms,throughput>=600"];
 
-/// So few that all of them together do only 400 operations per second at the strong level.
+/// Clients under the agreement on throughput. They are so few that at the strong level all of them together
+/// do only 400 operations per second, so that level breaks the agreement.
 const CLIENTS_FOR_THROUGHPUT: u64 = 24;
 const CLIENTS: u64 = 96;
 

@@ -13,7 +13,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 6.
+/// Figure 6 of the source, with our runs.
 pub(super) struct Acceptors;
 
 const CLAIMS: &[Claim] = &[

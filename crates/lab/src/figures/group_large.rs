@@ -13,7 +13,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 9.
+/// Figure 9 of the source, with our runs.
 pub(super) struct Large;
 
 /// Members in each process.

@@ -13,7 +13,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 8.
+/// Figure 8 of the source, with our runs.
 pub(super) struct Responses;
 
 const CLAIMS: &[Claim] = &[

@@ -13,7 +13,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 5.
+/// Figure 5 of the source, with our runs.
 pub(super) struct Stacking;
 
 const SIZES: [usize; 4] = [24, 36, 48, 60];

@@ -13,7 +13,7 @@ use crate::{
     record::Record,
 };
 
-/// Figure 7.
+/// Figure 7 of the source, with our runs.
 pub(super) struct Strengths;
 
 const CLAIMS: &[Claim] = &[

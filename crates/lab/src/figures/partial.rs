@@ -148,7 +148,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The four pairs of levels that work with a dead replica, by the level of reads.
+/// Returns the four pairs of levels that work with a dead replica, by the level of reads.
 pub(super) fn level_pairs() -> [(f64, Dials); 4] {
     let dial = |level| Dial { weak: level, strong: level, p: 1.0, delay: Duration::ZERO };
     let pair = |read, write| Dials { reads: dial(read), writes: dial(write), choice: Choice::Chance };

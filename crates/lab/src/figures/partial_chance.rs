@@ -16,10 +16,10 @@ use crate::{
     record::Record,
 };
 
-/// Figure 3.
+/// Figure 3 of the source, with our runs.
 pub(super) struct OneSite;
 
-/// Figure 6.
+/// Figure 6 of the source, with our runs.
 pub(super) struct ThreeSites;
 
 const PROBABILITIES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];

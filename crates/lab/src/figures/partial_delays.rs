@@ -16,10 +16,10 @@ use crate::{
     record::Record,
 };
 
-/// Figure 4.
+/// Figure 4 of the source, with our runs.
 pub(super) struct OneSite;
 
-/// Figure 7.
+/// Figure 7 of the source, with our runs.
 pub(super) struct ThreeSites;
 
 const NEAR_MS: [u32; 5] = [0, 10, 20, 30, 40];

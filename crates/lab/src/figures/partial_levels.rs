@@ -15,10 +15,10 @@ use crate::{
     record::Record,
 };
 
-/// Figure 2.
+/// Figure 2 of the source, with our runs.
 pub(super) struct OneSite;
 
-/// Figure 5.
+/// Figure 5 of the source, with our runs.
 pub(super) struct ThreeSites;
 
 /// Values of the pairs of levels on the first axis.

@@ -16,10 +16,10 @@ use crate::{
     record::Record,
 };
 
-/// Figure 8.
+/// Figure 8 of the source, with our runs.
 pub(super) struct OneSite;
 
-/// Figure 9.
+/// Figure 9 of the source, with our runs.
 pub(super) struct ThreeSites;
 
 const UP: &str = "Γ in ms: smallest, quartiles, largest";

@@ -172,7 +172,7 @@ impl Figure for Rates {
     }
 }
 
-/// The kinds of transaction with which T-Paxos is compared.
+/// Returns the kinds of transaction with which T-Paxos is compared.
 fn ways(size: &Transactions) -> [(&'static str, &[Point]); 2] {
     [("read_write", &size.read_write), ("write_only", &size.write_only)]
 }

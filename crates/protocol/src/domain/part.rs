@@ -1,4 +1,5 @@
-//! A part of a domain implements [`Part`]. Routers refuse some messages before any part sees them.
+//! The trait [`Part`] of the applications that share the routers of a domain, such as tables and groups, and
+//! the reasons for which a router refuses a message before any part sees it.
 
 use crate::ecast::{Refusal, Routing};
 

@@ -1,4 +1,5 @@
-//! Several holders share a configuration, and a holder that changes it copies it first.
+//! [`Shared`]: a configuration, or a part of it, that several holders share without a copy. A holder that
+//! changes it copies it first, so the other holders keep the old one.
 
 use std::{fmt, ops::Deref, sync::Arc};
 

@@ -33,7 +33,7 @@ pub enum RouterCommand {
         /// The change.
         change: Change,
     },
-    /// Prepares this router to stop for a moment: if it leads, another router takes over. Ends in
+    /// Prepares this router to stop before a restart: if it leads, another router takes over. Ends in
     /// [`RouterEvent::Ended`] once another router leads.
     Pause {
         /// The caller's id of the command.

@@ -63,7 +63,7 @@ pub(super) struct Dispatch {
 
 /// The indices of a process that has left.
 struct Departed {
-    /// Routes behind this position do not name them.
+    /// Routes after this position do not name the process.
     last: Position,
     destination: Option<u32>,
     submitter: Option<u32>,

@@ -94,7 +94,7 @@ impl Policy for Fence {
         out.freeze()
     }
 
-    /// A process whose pass contains no fence is not one of E-Cast.
+    /// Refuses a pass without a fence, because it belongs to no process of E-Cast.
     fn admits(&self, theirs: &[u8]) -> bool {
         Fence::of_pass(theirs).is_some_and(|theirs| self.may_link(theirs))
     }
@@ -126,7 +126,7 @@ impl<R: Routing> Router<R> {
         self.refused += 1;
     }
 
-    /// The generation of the router.
+    /// Returns the generation of the router.
     pub fn generation(&self) -> Generation {
         self.settings.generation
     }

@@ -44,12 +44,12 @@ impl<T> LiveRange<T> {
         self.recent_max
     }
 
-    /// The base of the queue.
+    /// Returns the base of the queue, the position before the first recent one.
     pub(super) fn base(&self) -> Position {
         Position(self.base)
     }
 
-    /// All positions at or below this one are finished.
+    /// Returns the highest position up to which all positions are finished.
     pub(super) fn done_through(&self) -> Position {
         Position(self.stragglers.first_key_value().map_or(self.base, |(&at, _)| at - 1))
     }
@@ -95,7 +95,8 @@ impl<T> LiveRange<T> {
         self.stragglers.range(first.0..=last.0).map(|(&at, _)| Position(at)).collect()
     }
 
-    /// Adds the value of the next position; or, at or below the base, a straggler.
+    /// Adds the value of the next position. A position at or below the base adds a straggler, an unfinished
+    /// position among finished ones.
     pub(super) fn put(&mut self, at: Position, value: T) {
         if at.0 <= self.base {
             self.stragglers.insert(at.0, value);

@@ -205,7 +205,8 @@ pub struct Member {
     generation_before: Generation,
     /// The generation of the last delivery.
     delivered_in: Generation,
-    /// Whether the survivor may not have received this member's report: nothing has come of it yet.
+    /// Whether the survivor may lack this member's report: the member has not yet seen a sign that the report
+    /// arrived.
     tail_unheard: bool,
     /// Number of log entries behind the present set of routers, as announced.
     routers_as_of: u64,
@@ -280,17 +281,18 @@ impl Member {
         }
     }
 
-    /// The token of a message of this process, by its number. `None` if its outcome was reported long ago.
+    /// Returns the token of a message of this process, by its number. `None` if its outcome was reported long
+    /// ago.
     pub fn token(&self, number: u64) -> Option<u64> {
         self.window.token(number)
     }
 
-    /// Last position delivered here.
+    /// Returns the last position delivered here.
     pub fn delivered(&self) -> Position {
         self.delivered
     }
 
-    /// The generation of the routers to which this member listens.
+    /// Returns the generation of the routers to which this member listens.
     pub fn generation(&self) -> Generation {
         self.generation
     }
@@ -300,22 +302,22 @@ impl Member {
         self.delivered_in == self.generation
     }
 
-    /// Last position executed here.
+    /// Returns the last position executed here.
     pub fn executed(&self) -> Position {
         if self.settings.executes { self.executed } else { self.delivered }
     }
 
-    /// Number of messages without an outcome: numbered ones, and waiting ones.
+    /// Returns the number of messages without an outcome: numbered ones, and waiting ones.
     pub fn outstanding(&self) -> (usize, usize) {
         (self.window.len(), self.control.len() + self.data.len())
     }
 
-    /// The latest reason that a router gave for refusing this process.
+    /// Returns the latest reason that a router gave for refusing this process.
     pub fn not_admitted(&self) -> Option<&NotAdmitted> {
         self.not_admitted.as_ref().filter(|_| self.delivered == Position(0))
     }
 
-    /// Number of messages from peers that were refused.
+    /// Returns the number of messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused
     }
@@ -325,17 +327,17 @@ impl Member {
         self.wedged
     }
 
-    /// Number of times that the window was sent again.
+    /// Returns the number of times that the window was sent again.
     pub fn resends(&self) -> u64 {
         self.resends
     }
 
-    /// The leader, as far as this member knows.
+    /// Returns the leader, as far as this member knows.
     pub fn leader(&self) -> Option<ProcessId> {
         self.leader
     }
 
-    /// The leader's address, if the leader is known and its link stands.
+    /// Returns the leader's address, if the leader is known and its link stands.
     pub fn leader_address(&self) -> Option<&str> {
         let link = self.routers.get(&self.leader?)?;
         link.heard.then_some(link.address.as_str())
@@ -346,7 +348,7 @@ impl Member {
         self.target.is_some() && !self.wedged && !self.tail_unheard
     }
 
-    /// The routers, as far as this member knows.
+    /// Returns the routers, as far as this member knows.
     pub fn routers(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.routers.keys().copied()
     }

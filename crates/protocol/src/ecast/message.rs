@@ -24,7 +24,7 @@ use crate::{
 /// A message of the ordering layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// Between routers.
+    /// Router → router: a message of the routers' log.
     Paxos(paxos::Message),
     /// Member → router: a block of the member's messages with consecutive numbers, which the router proposes
     /// unchanged.

@@ -157,9 +157,9 @@ pub struct MessageId {
 /// The class of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
-    /// Never changes the configuration, and needs credits.
+    /// The message never changes the configuration, and needs credits.
     Data,
-    /// May change the configuration, and needs no credits.
+    /// The message may change the configuration, and needs no credits.
     Control,
 }
 
@@ -266,7 +266,7 @@ pub trait Routing: 'static {
         None
     }
 
-    /// All members, in id order.
+    /// Returns all members, in id order.
     fn members(config: &Self::Config) -> Vec<ProcessId>;
 
     /// Returns how unexecuted messages for `process` use their submitters' credit (S7).

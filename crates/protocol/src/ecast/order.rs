@@ -172,17 +172,17 @@ impl<R: Routing> Order<R> {
         self.live_messages.done_through()
     }
 
-    /// Unstable messages, and stable ones that are kept behind them.
+    /// Returns the unstable messages, and stable ones that are kept after them.
     pub(super) fn live_messages(&self) -> &LiveRange<Ordered> {
         &self.live_messages
     }
 
-    /// The position of the last message.
+    /// Returns the position of the last message.
     pub(super) fn last(&self) -> Position {
         self.live_messages.last()
     }
 
-    /// The newest configuration.
+    /// Returns the newest configuration.
     pub(super) fn config(&self) -> &R::Config {
         &self.configs.back().expect("the order always has a configuration").1
     }
@@ -217,12 +217,12 @@ impl<R: Routing> Order<R> {
         self.fenced.contains(&process)
     }
 
-    /// The processes without which the present generation began.
+    /// Returns the processes without which the present generation began.
     pub(super) fn fenced(&self) -> &BTreeSet<ProcessId> {
         &self.fenced
     }
 
-    /// The beginning of the present generation, unless it is the first.
+    /// Returns the beginning of the present generation, unless it is the first.
     pub(super) fn reformed(&self) -> Option<&Reformed> {
         self.reformed.as_ref()
     }

@@ -1,5 +1,5 @@
-//! A founder polls the members, which pledge and report, before it begins a generation
-//! ([`refound`](super::refound)).
+//! The answers that a founder collects from members before it begins a generation: their pledges, their
+//! reports, and the reasons to refuse ([`refound`](super::refound)).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::{id::ProcessId, time::Time};
 pub enum Pledge {
     /// The member will follow this founder, and no other as long as the link stands.
     Follows,
-    /// The member follows another founder, this one.
+    /// The member follows another founder, which the answer names.
     FollowsAnother(ProcessId),
     /// The member hears that this router leads.
     Led(ProcessId),
@@ -26,7 +26,7 @@ pub enum Pledge {
 pub struct Witness {
     /// The answer that the member would give a survivor.
     pub tail: Tail,
-    /// All deliveries behind this position are in the tail.
+    /// All deliveries after this position are in the tail.
     pub kept_behind: Position,
     /// All messages up to this position are stable, as routers reported.
     pub base: Position,

@@ -1,4 +1,5 @@
-//! A router knows which members its messages reach, directly or through other routers.
+//! The members that a router reaches, directly or through other routers. The router uses this to choose the
+//! way of a message to a member.
 
 use std::collections::{BTreeMap, BTreeSet};
 

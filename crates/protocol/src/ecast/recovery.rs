@@ -1,4 +1,5 @@
-//! A generation begins with a log entry that has the recovered messages ([`reform`](super::reform)).
+//! The log entry with which a generation begins: the messages that were recovered from members
+//! ([`reform`](super::reform)).
 
 use std::collections::BTreeMap;
 

@@ -131,7 +131,7 @@ pub(super) struct RecentDeliveries {
     /// Blocks, each with its last position.
     blocks: VecDeque<(Position, DeliverBlock)>,
     bytes: usize,
-    /// All deliveries behind this position are kept.
+    /// The position after which all deliveries are kept.
     behind: Position,
 }
 
@@ -157,7 +157,7 @@ impl RecentDeliveries {
         self.blocks.iter().map(|(_, block)| block.clone()).collect()
     }
 
-    /// All deliveries behind this position are kept.
+    /// Returns the position after which all deliveries are kept.
     pub(super) fn behind(&self) -> Position {
         self.behind
     }

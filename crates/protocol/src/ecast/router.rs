@@ -152,32 +152,32 @@ impl<R: Routing> Router<R> {
         self.dispatch.is_some()
     }
 
-    /// The beginning of this generation, once it is known, unless it is the first.
+    /// Returns the beginning of this generation, once it is known, unless it is the first.
     pub fn reformed(&self) -> Option<&Reformed> {
         self.order.reformed()
     }
 
-    /// The log below.
+    /// Returns the log below.
     pub fn log(&self) -> &Paxos {
         &self.paxos
     }
 
-    /// Number of routers that the domain keeps.
+    /// Returns the number of routers that the domain keeps.
     pub fn wanted(&self) -> usize {
         self.settings.paxos.wanted
     }
 
-    /// The newest configuration.
+    /// Returns the newest configuration.
     pub fn config(&self) -> &R::Config {
         self.order.config()
     }
 
-    /// Last position learned.
+    /// Returns the last position learned.
     pub fn position(&self) -> Position {
         self.order.last()
     }
 
-    /// The position up to which all messages are stable.
+    /// Returns the position up to which all messages are stable.
     pub fn base(&self) -> Position {
         self.order.base()
     }

@@ -1,5 +1,5 @@
-//! The lead router keeps a list of the members that it watches, with other routers' opinions of them
-//! ([`monitor`](super::monitor)).
+//! The lead router's list of the members that it watches, with the other routers' opinions of them. The
+//! monitor decides by this list which members to expel ([`monitor`](super::monitor)).
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -201,7 +201,7 @@ mod tests {
         assert_eq!((front.settle(7), front.settle(8)), (None, Some(CommandId(0))));
         assert_eq!(front.settle(8), None, "it has ended");
         assert_eq!(front.push(pending(3, Strength::Soft), 3 * BYTES), Ok(()));
-        // Without touch, the sends that the order has are still on their way.
+        // Losing touch with the routers does not end the sends that were already submitted to the order.
         let mut events = Vec::new();
         front.turn_back(&mut events);
         assert_eq!(events, [Event::Done { id: CommandId(3), result: Err(Failure::OutOfTouch) }]);

@@ -1,4 +1,4 @@
-//! A group has a number, which is a hash of its name.
+//! The number of a group, which is a hash of the group's name, and the maximum length of a name.
 
 use serde::{Deserialize, Serialize};
 

@@ -24,9 +24,9 @@ pub(super) struct Lanes {
 /// The way of a cast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CastRoute {
-    /// By the group's address.
+    /// The cast goes to the group's multicast address.
     Multicast,
-    /// To the member alone.
+    /// The cast goes to one member alone.
     Alone,
 }
 
@@ -193,7 +193,7 @@ mod tests {
         Time::ZERO + Duration::from_millis(millis)
     }
 
-    /// Lanes on which a cast was confirmed.
+    /// Makes lanes on which a cast was confirmed.
     fn proven() -> Lanes {
         let mut lanes = Lanes::default();
         lanes.cast(PEER, CastRoute::Alone, 1, 60);

@@ -28,7 +28,7 @@ pub struct Locks(BTreeMap<String, VecDeque<Claim>>);
 /// A claim, named by its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
-    /// The process of the member that made it.
+    /// The process of the member that made the claim.
     pub member: ProcessId,
     /// The member's [name](SeatId::number) for it, which it uses once.
     pub number: u64,
@@ -52,8 +52,9 @@ pub struct Grant {
 /// Upper bound of a lock's name, in bytes.
 pub const LOCK_NAME_BYTES_MAX: usize = 256;
 
-/// The largest index in a pack at which locks change. No correct member makes a claim or a release at a
-/// larger one, because a pack of them has at most some thousands of updates. It is refused everywhere.
+/// The largest index in a pack at which locks change. A pack of claims and releases has at most some
+/// thousands of updates, so no correct member makes a claim or a release at a larger index. All members
+/// refuse such an update.
 const INDEX_MAX: u32 = (1 << LATE_INDEX_BITS) - 1;
 /// Bits of a fencing number for the index in a pack, before position [`LATE`] and from there on.
 const EARLY_INDEX_BITS: u32 = 24;
@@ -253,7 +254,7 @@ mod tests {
         }
         let fences: Vec<u64> = fences.into_iter().map(|grant| grant.fence).collect();
         assert!(fences.len() == 21 && fences.is_sorted_by(|a, b| a < b), "{fences:?}");
-        // Locks move on even after the last number.
+        // Locks are still granted at the highest position.
         let mut locks = Locks::default();
         assert!(locks.claim(at(u64::MAX, 0), "l", claim(1, 1)).is_some());
     }

@@ -43,8 +43,9 @@ pub(super) struct Effects {
     /// Casts by an address, with their intended receivers.
     pub(super) multicasts: Vec<(MulticastAddress, Vec<ProcessId>, Message)>,
     pub(super) submits: Vec<Submission>,
-    /// Reports, which go together for several groups, and completed repairs.
+    /// Reports, which are sent together for several groups.
     pub(super) reports: Vec<(GroupId, Report)>,
+    /// Completed repairs.
     pub(super) repaired: Vec<(GroupId, Position)>,
     /// Number of messages that no correct peer sends.
     pub(super) refused: u64,
@@ -176,8 +177,9 @@ pub(super) struct Member {
     /// Time at which gaps that are still open are requested.
     gaps_at: Option<Time>,
     lanes: Lanes,
-    /// The group's multicast address, and the time since which it is known here.
+    /// The group's multicast address.
     address: Option<MulticastAddress>,
+    /// The time since which this member knows the address.
     addressed: Time,
     meter: Meter,
     /// The position of `passed` at the last tick.
@@ -192,9 +194,9 @@ pub(super) struct Member {
     /// view with this number, with this many dropped and joining processes.
     reached: BTreeSet<ProcessId>,
     reached_for: Option<(Position, usize, usize)>,
-    /// Whether the member's process will end the turn for it.
+    /// Whether the member has work at the end of the turn, for which its process then calls it.
     pub(super) stirred: bool,
-    /// Whether the member's process calls it at each tick.
+    /// Whether the member's process calls the member at each tick.
     pub(super) awake: bool,
 }
 
@@ -565,7 +567,7 @@ impl Member {
             let end = self.cut.as_ref().and_then(|cut| cut.get(&waiting.sender)).copied().unwrap_or(0);
             return match waiting.header.safe {
                 None | Some(Phi::All) => MessageFate::Voided,
-                // Dead members may have delivered it.
+                // Members that died may have delivered the message.
                 Some(_) if delivered == end && self.installing => MessageFate::Delivered,
                 Some(_) => MessageFate::Waits,
             };

@@ -513,7 +513,7 @@ pub enum Command {
 /// Updates that are sent to a group together. Done once they are delivered here.
 #[derive(Clone, Debug)]
 pub struct Sending {
-    /// The asker's name for it.
+    /// The asker's name for the command.
     pub id: CommandId,
     /// The group.
     pub group: GroupId,
@@ -535,7 +535,7 @@ pub enum Event {
     },
     /// The end of a [`Sending`]: it was delivered here.
     Sent {
-        /// The asker's name for it.
+        /// The asker's name for the command.
         id: CommandId,
         /// The place of the first update that was sent; the others are [behind](Place::behind) that.
         first: Place,

@@ -1,4 +1,5 @@
-//! Every update has a place in its group.
+//! [`Place`]: the place of an update in its group. Senders get the place of each update that they send, and
+//! members the place of each update that they deliver.
 
 use crate::ecast::Position;
 

@@ -255,7 +255,7 @@ impl Header {
 
 /// A value in the place of the last change that marks the form with checkpoints. No position has it.
 const WITH_RECORDS: Position = Position(u64::MAX);
-/// The same mark for the form with checkpoints and addresses.
+/// A value in the place of the last change that marks the form with checkpoints and addresses.
 const WITH_ADDRESSES: Position = Position(u64::MAX - 1);
 
 /// A roster without checkpoints and addresses has the byte form of builds that knew none. Logs and disks hold
@@ -560,7 +560,7 @@ impl Routing for Groups {
         config.has(process)
     }
 
-    /// A dead member exits.
+    /// Returns the message by which a dead member exits.
     fn expulsion(config: &Roster, process: ProcessId) -> Option<Bytes> {
         config.has(process).then(|| Control::Exit.encode())
     }

@@ -29,7 +29,7 @@ impl SeatId {
 /// Upper bound of a process's members of one group.
 pub const SEATS_MAX: usize = 1024;
 
-/// The seats of processes whose seats are not just the first one.
+/// The seats of each process that has other seats than seat 0 alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seats(BTreeMap<ProcessId, Vec<SeatId>>);
 
@@ -57,7 +57,7 @@ impl Seats {
         true
     }
 
-    /// Forgets the seats of `process`, which begins with the first one if it comes back.
+    /// Forgets the seats of `process`. If the process comes back, it begins with seat 0.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.0.remove(&process);
     }

@@ -52,8 +52,9 @@ pub(super) struct Stream {
     pub(super) delivered: u64,
     /// Size of the held messages, in bytes.
     pub(super) bytes: usize,
-    /// Messages after a gap, by the number of their first update, and their size in bytes.
+    /// Messages after a gap, by the number of their first update.
     ahead: BTreeMap<u64, Soft>,
+    /// Size of the messages in `ahead`, in bytes.
     ahead_bytes: usize,
     /// The last number that the stream's sender is known to have sent.
     told: u64,

@@ -1,15 +1,18 @@
-//! The sender of a message chooses what the group promises for it.
+//! The strengths of a message, from which its sender chooses: they say what the group promises about the
+//! message's order and safety.
 
 use serde::{Deserialize, Serialize};
 
 /// The promise of a message to its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strength {
-    /// Delivered at once here, and elsewhere in this member's order.
+    /// The message is delivered at once at its sender, and at the other members in the order in which the
+    /// sender sent.
     Soft,
-    /// Delivered in one order at all members.
+    /// The message is delivered in one order at all members.
     Ordered,
-    /// Delivered in one order, and nowhere before the given number of processes has it.
+    /// The message is delivered in one order at all members, and nowhere before the given number of processes
+    /// has the message.
     Safe(Phi),
 }
 

@@ -21,7 +21,8 @@ pub struct View {
     pub number: Position,
     /// The processes, oldest first. A process's rank is its index.
     pub members: Vec<ViewMember>,
-    /// The seats of processes whose seats are not just the first one. They are stored with the group.
+    /// The seats of each process that has other seats than seat 0 alone. Not part of the view's byte form,
+    /// because the group stores them.
     #[serde(skip)]
     pub seats: Seats,
     /// Processes that were not in the view before.
@@ -126,7 +127,7 @@ impl From<StoredGroup> for Group {
 /// A change of the view in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewChange {
-    /// The position that began it, which is its name.
+    /// The position at which the change began. It names the change.
     pub prepared: Position,
     /// The report of each survivor.
     pub reports: BTreeMap<ProcessId, Report>,
@@ -139,7 +140,7 @@ pub struct ViewChange {
 /// A survivor's report of the messages that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// The name of the change to which it belongs.
+    /// The position that names the change to which the report belongs.
     pub change: Position,
     /// The last number that the member holds of each member's stream.
     pub held: BTreeMap<ProcessId, u64>,
@@ -288,7 +289,7 @@ impl Group {
                     // The process may come back before the view without it, and then begins with the first
                     // seat.
                     self.seats.forget(*process);
-                    // The reports and the cut included it.
+                    // The reports and the cut included the process, so the change begins again without it.
                     self.change = None;
                     self.begin(at, &mut turns);
                 } else if self.joining.len() < waited {

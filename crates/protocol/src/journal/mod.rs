@@ -250,22 +250,22 @@ impl Journal {
         }
     }
 
-    /// The last record appended.
+    /// Returns the last record appended.
     pub fn last(&self) -> Ticket {
         self.last
     }
 
-    /// The last record known to be durable.
+    /// Returns the last record known to be durable.
     pub fn durable(&self) -> Ticket {
         self.durable
     }
 
-    /// The key. The host must keep it before it writes anything that the journal hands out.
+    /// Returns the key. The host must keep it before it writes anything that the journal hands out.
     pub fn key(&self) -> Key {
         self.settings.key
     }
 
-    /// Number of segments.
+    /// Returns the number of segments.
     pub fn segments(&self) -> usize {
         self.segments.len()
     }
@@ -304,7 +304,7 @@ impl Journal {
         }
     }
 
-    /// The last noted knowledge of other processes' journals.
+    /// Returns the last noted knowledge of other processes' journals.
     pub fn remote_durability(&self) -> &RemoteDurability {
         &self.remote_durability
     }

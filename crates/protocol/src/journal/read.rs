@@ -74,7 +74,7 @@ struct RecordFrame {
     next: usize,
 }
 
-/// The head of a frame that may be whole.
+/// The header of a frame. The frame itself may be torn.
 struct RecordHead {
     magic: u32,
     length: u32,

@@ -175,7 +175,7 @@ pub struct Cell {
     horizons: Horizons,
     repair: Repair,
     beat_at: Time,
-    /// The time of the next word about this cell's progress.
+    /// The time at which this cell next reports its progress to the other cells.
     word_at: Time,
     strays: u64,
     /// The write side of the journal. `None` without a disk.

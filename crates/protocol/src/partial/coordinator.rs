@@ -246,8 +246,8 @@ impl Coordinator {
         }
     }
 
-    /// Asks owners once more in the present round of an operation, for their entries if it reads. If there is
-    /// no room for these entries, the operation ends.
+    /// Sends the requests of an operation's present round to the owners in `share`. A read asks for their
+    /// entries. If there is no room for these entries, the operation ends.
     fn fetch(&mut self, round: Round, share: Share, turn: &mut CoordinatorContext<'_>) {
         let Some(running) = self.running.get_mut(&round) else { return };
         let awaited = running.awaited_bytes(share, turn.me);

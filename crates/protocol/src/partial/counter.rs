@@ -198,9 +198,10 @@ use crate::wire::{WireError, need};
 /// The state of one coordinator's tally of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Tally {
-    /// The stamp of the last increment in it. Of two states of a tally the one with the later stamp is valid.
+    /// The stamp of the last increment in the tally. Of two states of a tally, the state with the later stamp
+    /// is valid.
     pub stamp: Stamp,
-    /// The sum of all increments in it.
+    /// The sum of all increments in the tally.
     pub sum: i64,
     /// Whether the tally's increments are at quorum levels, and it began above the horizons of a quorum.
     pub firm: bool,

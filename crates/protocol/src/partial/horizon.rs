@@ -117,7 +117,7 @@ pub struct HorizonReport {
 pub(super) struct Horizons {
     through: u64,
     own: Horizon,
-    /// The last words of the other cells.
+    /// The last report of each other cell.
     words: BTreeMap<CellNumber, HorizonReport>,
     past: u64,
 }
@@ -159,7 +159,7 @@ impl Horizons {
         self.words.retain(|cell, _| layout.cell(*cell).is_some());
     }
 
-    /// Records another cell's word.
+    /// Records another cell's report.
     pub(super) fn hear(&mut self, from: CellNumber, word: HorizonReport) {
         self.words.insert(from, word);
     }

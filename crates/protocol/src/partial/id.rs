@@ -1,4 +1,4 @@
-//! The numbers of cells, sites, maps and layouts.
+//! The numbers by which cells name cells, sites, maps and layouts.
 
 use serde::{Deserialize, Serialize};
 

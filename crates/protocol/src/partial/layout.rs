@@ -375,7 +375,7 @@ pub(super) mod tests {
         ProcessId { node, incarnation: Incarnation(0) }
     }
 
-    /// Cells 1, 2 … with these sites and numbers of tokens. The tokens look random.
+    /// Makes a layout of cells 1, 2 … with these sites and numbers of tokens. The tokens look random.
     pub(in super::super) fn layout(cells: &[(u16, u64)]) -> Layout {
         let mut layout = Layout::default();
         for (node, (site, tokens)) in (1u64..).zip(cells) {

@@ -102,7 +102,7 @@ mod tests {
         *,
     };
 
-    /// Owners at these sites, one each.
+    /// Makes owners at these sites, one each.
     fn owners(sites: &[u16]) -> Owners {
         let owner =
             |(index, site): (usize, &u16)| Owner { cell: CellNumber(index as u32), site: Site(*site) };

@@ -177,7 +177,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LATER: Duration = Duration::from_millis(40);
 /// The time for which an asking cell with many differences keeps others waiting after its last question.
 const SERVING: Duration = Duration::from_millis(100);
-/// The number of different arcs and tokens from which on differences are many.
+/// Number of differing arcs and tokens from which on a comparison has many differences
+/// ([`DifferenceCount::Many`]).
 const MUCH: usize = 256;
 /// The most repeated requests in one round to cells that refused.
 const TRIES: u32 = 50;

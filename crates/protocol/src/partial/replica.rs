@@ -85,9 +85,10 @@ impl Default for Limits {
 /// The path by which a write reached a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WriteSource {
-    /// The coordinator of a client's write sent it. `copies` is the map's number of copies. It may come late.
+    /// The coordinator of a client's write sent the copy. `copies` is the map's number of copies. The copy
+    /// may come late.
     Client { copies: usize },
-    /// Another cell sent the copy without a request. It may come late.
+    /// Another cell sent the copy without a request. The copy may come late.
     Unrequested,
     /// This cell requested the copy when it compared.
     Compared,

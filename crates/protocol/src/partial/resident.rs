@@ -83,14 +83,14 @@ pub const NAME_MAX: CommandId = CommandId(u64::MAX - 2);
 pub enum Event {
     /// An operation ended.
     Ended {
-        /// The name that the user gave it.
+        /// The name that the user gave the operation.
         id: u64,
         /// The outcome.
         outcome: Outcome,
     },
     /// A scan ended.
     Scanned {
-        /// The name that the user gave it.
+        /// The name that the user gave the scan.
         id: u64,
         /// The outcome.
         outcome: Scanned,
@@ -101,7 +101,7 @@ pub enum Event {
     Roster(Arc<Roster>),
     /// A change was made, or was not, with the reason.
     Changed {
-        /// The name that the user gave it.
+        /// The name that the user gave the change.
         id: CommandId,
         /// The outcome.
         result: Result<(), Unchanged>,

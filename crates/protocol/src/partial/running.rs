@@ -130,7 +130,8 @@ pub(super) enum OperationStep {
     /// Reports the outcome to the user, unless it was reported before. Sends the entry to these outdated
     /// owners, and ends.
     Sweep(Option<Outcome>, Entry, Share),
-    /// The same for a write: keeps hints of the entry for these owners.
+    /// Reports the outcome of a write to the user, unless it was reported before. Keeps hints of the entry
+    /// for these owners, and ends.
     Hint(Option<Outcome>, Entry, Share),
 }
 
@@ -169,7 +170,7 @@ pub(super) struct PendingIncrement {
 /// An operation that has not ended.
 #[derive(Debug)]
 pub(super) struct RunningOperation {
-    /// The name that the user gave it.
+    /// The name that the user gave the operation.
     pub(super) id: u64,
     pub(super) map: MapId,
     pub(super) key: Bytes,
@@ -358,8 +359,8 @@ impl RunningOperation {
                 }
                 // In a second round of writing, some owner may hold the write under its first stamp.
                 let first = !last || self.asks_first() || self.adding.is_some();
-                // If all owners that were asked have refused, no owner has the write: none is asked after the
-                // end.
+                // If all owners that were asked have refused, no owner has the write, because no owner is
+                // asked after the operation ends.
                 let nowhere = first && !self.repeated && self.refused == self.sent;
                 match self.reason.and_then(rejection).filter(|_| nowhere) {
                     Some(rejection) => OperationStep::End(Outcome::Rejected(rejection)),
@@ -603,7 +604,7 @@ impl RunningOperation {
         OperationStep::Sweep(outcome, entry, behind)
     }
 
-    /// Whether the user has its answer already.
+    /// Whether the user already has the operation's answer.
     pub(super) fn is_answered(&self) -> bool {
         matches!(
             self.stage,

@@ -112,7 +112,8 @@ struct RunningScan {
     deadline: Time,
     /// Cells that were asked and have not answered. An answer to a question of an earlier layout is ignored.
     asked: BTreeMap<CellNumber, ScanQuestion>,
-    /// The cells' lists, each with the token up to which it is complete. `None`: to the end of the map.
+    /// The cells' lists, each with the token up to which it is complete, or `None` if it is complete to the
+    /// end of the map.
     told: BTreeMap<CellNumber, (Vec<Listed>, Option<Token>)>,
     /// The piece, once enough cells have answered.
     piece: Option<Piece>,

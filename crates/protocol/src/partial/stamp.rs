@@ -16,7 +16,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Below every stamp that is issued: the stamp of a key that was never written.
+    /// The stamp below every stamp that is issued: a key that was never written has it.
     pub const ZERO: Stamp = Stamp { time: 0, cell: CellNumber(0) };
 }
 

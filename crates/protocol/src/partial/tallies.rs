@@ -73,7 +73,7 @@ impl OwnTallies {
         OwnTallies { kept: BTreeMap::new(), bytes: 0, bytes_max: MEMORY_BYTES_MAX, left: 0, sent: 0 }
     }
 
-    /// Goes on behind an earlier run of the cell, which issued stamps up to this time.
+    /// Continues after an earlier run of the cell, which issued stamps up to `time`.
     pub(super) fn go_on_behind(&mut self, time: u64) {
         self.left = time;
     }
@@ -180,7 +180,7 @@ mod tests {
         continued_past(memory, found, through, 0)
     }
 
-    /// The same where owners have all writes up to `past`.
+    /// Returns the same when owners have all writes up to `past`.
     fn continued_past(
         memory: &OwnTallies,
         found: &[Entry],
@@ -256,7 +256,8 @@ mod tests {
         assert_eq!(memory.bytes, 0);
     }
 
-    /// The tally's last state may have left the cell before, and be at no more than one owner.
+    /// A coordinator that restarted must not add to an earlier tally too early. The tally's last state may
+    /// have left before the restart and have reached only one owner.
     #[test]
     fn a_tally_of_an_earlier_run_is_gone_on_with_once_all_owners_have_its_last_state() {
         let mut memory = OwnTallies::new();

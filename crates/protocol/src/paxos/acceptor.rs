@@ -1,4 +1,5 @@
-//! A router in every role sends, promises, accepts and learns.
+//! The part of Paxos that is the same in every role: sending messages and writing records, and promising,
+//! accepting and learning values. Leaders, followers and candidates call these methods of [`Core`].
 
 use bytes::{Bytes, BytesMut};
 
@@ -56,7 +57,8 @@ impl Core {
         }
     }
 
-    /// Phase 1b: takes part in no ballot below this one from now on.
+    /// Promises to take part in no ballot below `ballot` from now on (phase 1b). Returns the ticket of the
+    /// promise's record.
     pub(super) fn promise(&mut self, ballot: Ballot, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(
             ballot >= self.promised,
@@ -103,7 +105,7 @@ impl Core {
         self.persist(Record::Accepted { ballot, start: keep, chosen: keep, values }, out)
     }
 
-    /// Phase 2b: accepts values behind the end of the log.
+    /// Accepts values after the end of the log (phase 2b).
     pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
         assert!(
             ballot >= self.promised,

@@ -18,7 +18,7 @@ impl Slot {
     /// Before the first slot.
     pub const ZERO: Slot = Slot(0);
 
-    /// Returns the slot behind this one.
+    /// Returns the slot after this slot.
     pub fn next(self) -> Slot {
         Slot(self.0 + 1)
     }
@@ -47,7 +47,7 @@ pub struct Ballot {
 }
 
 impl Ballot {
-    /// Below every ballot of a leader.
+    /// The ballot below every ballot of a leader.
     pub const ZERO: Ballot = Ballot { round: 0, router: ProcessId { node: 0, incarnation: Incarnation(0) } };
 
     pub(crate) fn encode(self, out: &mut BytesMut) {

@@ -12,7 +12,7 @@ use crate::{
 /// An attempt to become leader.
 #[derive(Debug)]
 pub(super) struct Candidacy {
-    /// The question to the others.
+    /// The candidate's question to the other routers.
     pub(super) prepare: Prepare,
     /// The present round of the candidacy.
     pub(super) stage: CandidateStage,

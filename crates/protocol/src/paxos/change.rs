@@ -212,8 +212,9 @@ impl Reign {
         if self.peers.contains_key(&peer.id) || core.is_member(peer.id) {
             return;
         }
-        // The process that is heard stays. But if its link is broken and the joining process listens at its
-        // address, that one is its next life.
+        // A namesake that is heard stays, and the joining process is refused. But if the namesake's link is
+        // broken and the joining process listens at its address, the joining process is the namesake's next
+        // life.
         let well = |id: &ProcessId, namesake: &Peer| {
             let succeeded = || {
                 namesake.address == peer.address && core.detector.opinion(*id, now) == Some(Opinion::Unlinked)

@@ -113,7 +113,7 @@ impl Core {
 }
 
 impl Paxos {
-    /// The ballot that this process follows as a member. It has promised no higher one.
+    /// Returns the ballot that this process follows as a member. It has promised no higher one.
     pub fn followed(&self) -> Option<super::Ballot> {
         let member = self.core.is_member(self.core.me.id);
         let follows = member && matches!(self.state, State::Follower);

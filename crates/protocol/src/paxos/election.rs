@@ -167,7 +167,7 @@ impl Paxos {
         prepare.reach as usize >= quorum::majority(self.core.acting().len())
     }
 
-    /// Phase 1b.
+    /// Handles a candidate's message of phase 1a: promises its ballot (phase 1b), or refuses it.
     pub(super) fn prepare(
         &mut self,
         cx: &mut Context<'_>,

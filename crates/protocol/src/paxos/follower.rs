@@ -133,7 +133,7 @@ impl Paxos {
         }
     }
 
-    /// Phase 2b.
+    /// Handles a leader's message of phase 2a: accepts the value of a slot, and reports that (phase 2b).
     pub(super) fn accept(
         &mut self,
         ballot: Ballot,

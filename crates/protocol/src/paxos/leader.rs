@@ -107,7 +107,7 @@ impl Reign {
         }
     }
 
-    /// Phase 2a for the next slot.
+    /// Proposes a value for the next slot (phase 2a).
     pub(super) fn append(&mut self, core: &mut Core, value: Value, out: &mut dyn Sink<Paxos>) {
         assert!(core.members_open().is_none(), "no value is proposed behind an open change of the members");
         self.open.push_back(value.bytes());
@@ -126,7 +126,7 @@ impl Reign {
         }
     }
 
-    /// Phase 2b of a follower: it holds this log through this slot.
+    /// Handles phase 2b of a follower, which holds the leader's log up to slot `through`.
     pub(super) fn accepted(&mut self, core: &Core, from: ProcessId, through: Slot) {
         if let Some(peer) = self.peers.get_mut(&from)
             && through <= core.log.last()

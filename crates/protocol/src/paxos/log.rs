@@ -43,12 +43,12 @@ impl Log {
         Log { start, values: VecDeque::new(), bytes: 0 }
     }
 
-    /// The slot before the first one kept.
+    /// Returns the slot before the first one kept.
     pub(super) fn start(&self) -> Slot {
         self.start
     }
 
-    /// The last slot held; `start` if there is none.
+    /// Returns the last slot held; `start` if there is none.
     pub(super) fn last(&self) -> Slot {
         Slot(self.start.0 + self.values.len() as u64)
     }
@@ -90,7 +90,7 @@ impl Log {
         self.values.push_back(value);
     }
 
-    /// Forgets everything behind `last`.
+    /// Removes all slots after `last`, the newest first.
     pub(super) fn truncate(&mut self, last: Slot) {
         while self.last() > last {
             let value = self.values.pop_back().expect("the log ends behind its start");

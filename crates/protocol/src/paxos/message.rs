@@ -111,9 +111,9 @@ pub enum Message {
     Chunk {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The state is that behind this slot.
+        /// The snapshot is the state after this slot.
         slot: Slot,
-        /// The members behind this slot.
+        /// The members after this slot.
         members: Vec<Peer>,
         /// Size of the state in bytes.
         total: u64,
@@ -126,9 +126,9 @@ pub enum Message {
     Part {
         /// The leader's ballot.
         ballot: Ballot,
-        /// The state is that behind this slot.
+        /// The snapshot is the state after this slot.
         slot: Slot,
-        /// The members behind this slot.
+        /// The members after this slot.
         members: Vec<Peer>,
         /// Number of the part, counted from 0.
         number: u64,
@@ -194,7 +194,7 @@ pub enum Message {
         /// The router that should lead next.
         successor: ProcessId,
     },
-    /// The sender, a router with a disk, stops for a moment and comes back. It must not be voted out for
+    /// The sender, a router with a disk, stops before a restart and comes back. It must not be voted out for
     /// that.
     Away,
     /// The sender asks to become a router.
@@ -227,14 +227,14 @@ pub enum Message {
     /// Answers [`Message::Join`] if another process of the sender's node is a router, or a member, and seems
     /// well.
     NodeInUse {
-        /// The other process.
+        /// The process with the same node number.
         by: Peer,
     },
     /// The receiver is no member.
     NotMember {
         /// The last slot that the sender has learned.
         chosen: Slot,
-        /// The members behind that slot.
+        /// The members after that slot.
         members: Vec<Peer>,
     },
     /// The sender's connections.

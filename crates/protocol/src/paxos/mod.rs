@@ -225,7 +225,7 @@ pub struct Paxos {
     confirmation_due: Option<u64>,
     /// Whether to announce the leader to the user again, so that it proposes again.
     repeat_leader: bool,
-    /// While joining: the process with the same node number that prevents it.
+    /// While the router joins: the process with the same node number that prevents the joining.
     namesake: Option<Peer>,
     /// Whether the router is about to stop, and must not lead.
     pausing: bool,
@@ -234,15 +234,15 @@ pub struct Paxos {
 /// The role of a router, with the state of that role.
 #[derive(Debug)]
 enum State {
-    /// Asks for admission and is fed the log; has no vote.
+    /// The router asks for admission, receives the log, and has no vote.
     Joining { seeds: Vec<Peer>, ask_at: Time },
-    /// Follows a leader, or waits for one.
+    /// The router follows a leader, or waits for one.
     Follower,
-    /// Stands for election.
+    /// The router stands for election.
     Candidate(Candidacy),
-    /// Leads.
+    /// The router leads.
     Leader(Box<Reign>),
-    /// Was a member.
+    /// The router was a member and has been removed.
     Removed,
 }
 
@@ -280,17 +280,17 @@ impl Paxos {
         }
     }
 
-    /// This router's process.
+    /// Returns the id of this router's process.
     pub fn me(&self) -> ProcessId {
         self.core.me.id
     }
 
-    /// The leader, as far as this process knows.
+    /// Returns the leader, as far as this process knows.
     pub fn leader(&self) -> Option<ProcessId> {
         self.core.leader.map(|ballot| ballot.router)
     }
 
-    /// The process with the same node number that prevents joining, by the latest answer.
+    /// Returns the process with the same node number that prevents joining, by the latest answer.
     pub fn namesake(&self) -> Option<&Peer> {
         self.namesake.as_ref().filter(|_| matches!(self.state, State::Joining { .. }))
     }
@@ -305,7 +305,7 @@ impl Paxos {
         matches!(&self.state, State::Leader(reign) if reign.pending_bytes > 0)
     }
 
-    /// Size in bytes of the proposals that wait for a slot; zero unless this process leads.
+    /// Returns the size in bytes of the proposals that wait for a slot; zero unless this process leads.
     pub fn pending_bytes(&self) -> usize {
         match &self.state {
             State::Leader(reign) => reign.pending_bytes,
@@ -313,17 +313,17 @@ impl Paxos {
         }
     }
 
-    /// The members behind the last slot learned, in id order.
+    /// Returns the members behind the last slot learned, in id order.
     pub fn members(&self) -> &[Peer] {
         &self.core.members
     }
 
-    /// The last slot learned.
+    /// Returns the last slot learned.
     pub fn applied(&self) -> Slot {
         self.core.chosen
     }
 
-    /// The settings with which the router was created.
+    /// Returns the settings with which the router was created.
     pub fn settings(&self) -> &Settings {
         &self.core.settings
     }
@@ -430,7 +430,7 @@ impl Paxos {
             if matches!(self.state, State::Follower) {
                 self.core.watch_members([], cx.now);
                 self.reach_members(out);
-                // The others may have a leader, which takes a moment to be heard.
+                // The other routers may have a leader, from which this router hears after a moment.
                 self.stand_after(cx, self.interval() * 4);
                 return;
             }

@@ -16,7 +16,7 @@ use super::{
 use crate::time::Time;
 
 impl Paxos {
-    /// Prepares this process to stop for a moment.
+    /// Prepares this process to stop before a restart.
     pub(super) fn pause(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
         self.pausing = true;
         if self.core.settings.checkpoint_bytes.is_some() {
@@ -54,7 +54,7 @@ impl Paxos {
         }
     }
 
-    /// Notes that another member is about to stop for a moment.
+    /// Notes that another member is about to stop before a restart.
     pub(super) fn others_pause(&mut self, from: ProcessId, now: Time) {
         self.core.away.retain(|_, until| now < *until);
         if self.core.is_member(from) {

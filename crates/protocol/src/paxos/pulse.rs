@@ -1,4 +1,5 @@
-//! Members tell each other about their contacts in pulses ([`contacts`](super::contacts)).
+//! The content of pulses, the messages by which members tell each other about their contacts, and the record
+//! that a router keeps of them ([`contacts`](super::contacts)).
 
 use std::collections::BTreeMap;
 
@@ -31,7 +32,7 @@ pub struct Contact {
     pub process: ProcessId,
     /// The number of the member's newest pulse known, received or reported.
     pub beat: u64,
-    /// Whether the sender hears it.
+    /// Whether the sender hears the other member.
     pub heard: bool,
 }
 

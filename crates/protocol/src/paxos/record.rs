@@ -45,9 +45,9 @@ pub enum Record {
         ballot: Ballot,
         /// The slot.
         slot: Slot,
-        /// The members behind it.
+        /// The members after the slot.
         members: Arc<[Peer]>,
-        /// The state behind it.
+        /// The state after the slot.
         state: Bytes,
     },
     /// The whole state: no earlier record is needed.
@@ -64,11 +64,11 @@ pub enum Record {
         /// The last slot known to be chosen: that of the state, or a later one if the user took time to give
         /// the state.
         chosen: Slot,
-        /// The members behind the slot of the state.
+        /// The members after the slot of the state.
         members: Arc<[Peer]>,
-        /// The state behind that slot.
+        /// The state after that slot.
         state: Bytes,
-        /// The values chosen and accepted behind it.
+        /// The values chosen and accepted after that slot.
         values: Vec<Value>,
     },
 }

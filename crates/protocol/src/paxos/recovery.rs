@@ -1,4 +1,4 @@
-//! A router recovers from the records on its disk, and writes a checkpoint that replaces earlier ones.
+//! The recovery of a router from the records on its disk, and the checkpoint that replaces earlier records.
 
 use bytes::Bytes;
 

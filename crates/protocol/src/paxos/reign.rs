@@ -1,4 +1,5 @@
-//! A leader keeps the state of its reign: the followers, the rounds, and the snapshot that it sends.
+//! The state that a leader keeps for its reign: the progress of each follower, the rounds that confirm its
+//! lead, and the snapshot that it sends.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,7 +40,7 @@ pub(super) struct Reign {
     pub(super) told: Slot,
     /// A snapshot that is being sent.
     pub(super) snapshot: Option<OutgoingSnapshot>,
-    /// The slot of the snapshot that the user was asked for, and the members behind it.
+    /// The slot of the snapshot that the user was asked for, and the members after that slot.
     pub(super) asked: Option<(Slot, Vec<Peer>)>,
     /// Members to remove by command, each with the asker.
     pub(super) removals: VecDeque<(ProcessId, ProcessId)>,

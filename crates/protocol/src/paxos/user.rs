@@ -20,7 +20,7 @@ pub struct Settings {
     pub wanted: usize,
     /// Time that a router stays suspected before it is removed.
     pub remove_after: Duration,
-    /// The same time for a router that has said that it stops for a moment.
+    /// Time that a suspected router stays a member if it has announced that it stops before a restart.
     pub away_max: Duration,
     /// Maximum number of payload bytes in a slot. A single larger payload is allowed.
     pub batch_bytes_max: usize,
@@ -96,22 +96,23 @@ pub enum Command {
     /// Removes this router, which may be the process itself. Ends in [`Event::Members`], [`Event::Removed`]
     /// or [`Event::ChangeRefused`].
     RemoveRouter(ProcessId),
-    /// Prepares this process to stop for a moment. If it leads, it hands over to a router with a complete
+    /// Prepares this process to stop before a restart. If it leads, it hands over to a router with a complete
     /// log. It does not stand for election any longer. The others do not vote it out for
     /// [`Settings::away_max`] if it has a disk.
     Pause,
     /// Continues as the only member, because an operator says that a majority of the others is gone for good.
-    /// Only if [`Paxos::can_reform`](super::Paxos::can_reform) allows it.
+    /// The user may give this command only if [`Paxos::can_reform`](super::Paxos::can_reform) allows it.
     Reform,
     /// Begins a log as the only member, like a founder, because an operator says that all routers are gone
-    /// for good. Only if [`Paxos::can_found`](super::Paxos::can_found) allows it.
+    /// for good. The user may give this command only if [`Paxos::can_found`](super::Paxos::can_found) allows
+    /// it.
     Found,
     /// Answers [`Event::SnapshotWanted`], in the same turn or later. With a disk, a later answer must be
     /// announced by [`Command::SnapshotLater`].
     Snapshot {
         /// The slot from the event.
         slot: Slot,
-        /// The state behind it.
+        /// The state after the slot.
         state: Bytes,
     },
     /// Answers [`Event::SnapshotWanted`]: the user gathers its state behind this slot, and gives it whole in
@@ -137,9 +138,9 @@ pub enum Command {
         /// Whether these are the last bytes.
         last: bool,
     },
-    /// Further processes to ask for admission, while joining. Any other router looks for a link to each for a
-    /// moment: a later generation may have begun without it and have other members, and then nobody else
-    /// would say so.
+    /// Further processes. A joining router asks them for admission. A router that does not join opens a link
+    /// to each of them for a short time: a later generation may have begun without this router, and only such
+    /// a process may know that.
     Seeds(Vec<Peer>),
 }
 
@@ -249,15 +250,15 @@ pub enum Event {
 /// The role of a router in its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StateKind {
-    /// Asks for admission, and has no vote.
+    /// The router asks for admission, and has no vote.
     Joining,
-    /// Follows a leader, or waits for one.
+    /// The router follows a leader, or waits for one.
     Follower,
-    /// Stands for election.
+    /// The router stands for election.
     Candidate,
-    /// Leads.
+    /// The router leads.
     Leader,
-    /// Was a member, and takes no further part.
+    /// The router was a member, and takes no further part.
     Removed,
 }
 

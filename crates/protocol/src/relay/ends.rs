@@ -435,8 +435,8 @@ where
     }
 }
 
-/// Returns the name of a session. Both ends compute the same, from one number of each that is never used
-/// again. The highest bit distinguishes it from sessions of direct links.
+/// Returns the name of a session. Both ends compute the same name: each end contributes a number that it
+/// never uses again. The highest bit distinguishes it from sessions of direct links.
 fn name(one: (ProcessId, u32), other: (ProcessId, u32)) -> Session {
     let (low, high) = if one.0 < other.0 { (one.1, other.1) } else { (other.1, one.1) };
     Session(1 << 63 | u64::from(low) << 32 | u64::from(high))

@@ -29,7 +29,7 @@ pub enum Message {
     Return,
     /// End → relay: a message for another process.
     Carry {
-        /// The other process.
+        /// The process at the other end.
         to: ProcessId,
         /// The message.
         end_message: EndMessage,

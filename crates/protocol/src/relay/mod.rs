@@ -248,7 +248,7 @@ struct RelayedSession {
     session: Session,
     /// The other end's pass.
     pass: Bytes,
-    /// Whether this end began it.
+    /// Whether this end began the session.
     opener: bool,
     stream: Stream,
 }
@@ -292,7 +292,7 @@ where
         Relay { inner, ends }
     }
 
-    /// The protocol above.
+    /// Returns the protocol above.
     pub fn inner(&self) -> &P {
         &self.inner
     }
@@ -327,7 +327,7 @@ where
             // The message comes from a link that was given up.
             return;
         }
-        // The other end speaks directly again.
+        // The other end uses the direct link again.
         self.ends.follow(cx.me, cx.now, from, out);
         self.ends.events.push_back(RelayEvent::Message { from, message });
     }
@@ -430,7 +430,7 @@ where
     }
 
     fn send_aside(&mut self, to: Destination, message: P::Message) {
-        // A session has a single lane.
+        // A relayed session keeps the order of all its messages, so no message overtakes others on it.
         if self.ends.are_direct() {
             return self.out.send_aside(to, Envelope::Plain(message));
         }

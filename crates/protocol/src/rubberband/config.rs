@@ -42,24 +42,25 @@ pub struct MemberInfo {
 /// The state of a storage process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StorageState {
-    /// In reserve, without rows.
+    /// The process is in reserve, without rows.
     Standby,
-    /// On the ring, and importing the ranges that a placement change gave it; takes writes, serves no reads.
+    /// The process is on the ring, and imports the ranges that a placement change gave it. It takes writes
+    /// and serves no reads.
     Receiving {
         /// The position of the placement change.
         change: Position,
     },
-    /// On the ring and complete.
+    /// The process is on the ring and complete.
     Active,
-    /// On the ring and suspected, while some range has no other complete, unsuspected replica. The cluster
-    /// waits for it (S14). Its ranges take no writes meanwhile, so that it has missed nothing when it
-    /// returns.
+    /// The process is on the ring and suspected, and some range has no other complete, unsuspected replica.
+    /// The cluster waits for the process (S14). Its ranges take no writes meanwhile, so the process has
+    /// missed nothing when it returns.
     Unreachable,
-    /// Not on the ring: it keeps the rows of its former life until others have them
+    /// The process is not on the ring. It keeps the rows of its former life until other processes have them
     /// ([keeping](super::keeping)).
     Keeping(KeptRows),
-    /// Stopped for a moment, of its own will; it will come back from its disk ([away](super::away)). It takes
-    /// writes, which routers store for it, and serves no reads.
+    /// The process stopped by itself before a restart, and will come back from its disk
+    /// ([away](super::away)). It takes writes, which routers store for it, and serves no reads.
     Away {
         /// Whether the member is on the ring, and complete after it has caught up. Otherwise it is in
         /// reserve.
@@ -169,7 +170,7 @@ impl Config {
         })
     }
 
-    /// The ring's segments in key order.
+    /// Returns the ring's segments in key order.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }

@@ -109,8 +109,8 @@ pub enum Control {
         /// The keeper.
         process: ProcessId,
     },
-    /// The sender, a storage process with a disk, stops for a moment and comes back ([away](super::away)).
-    /// Has no effect if a range would keep no other complete replica.
+    /// The sender, a storage process with a disk, stops before a restart and comes back
+    /// ([away](super::away)). Has no effect if a range would keep no other complete replica.
     Away,
     /// The sender, which is away, runs again. If `caught_up`, it has executed all that it missed and serves
     /// again. If not, the message only marks the position up to which it has to catch up.

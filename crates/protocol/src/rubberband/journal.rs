@@ -215,7 +215,7 @@ pub enum Unrecoverable {
     /// A record contradicts earlier ones.
     #[error("record {0} of the journal contradicts the records before it")]
     Disconnected(usize),
-    /// The others know the process at another address.
+    /// The other processes know this process at another address.
     #[error("the address of this process differs from {0}, at which the other processes know this process")]
     Moved(String),
     /// A needed record is missing.

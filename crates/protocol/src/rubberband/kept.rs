@@ -1,4 +1,5 @@
-//! A keeper has the rows of its former life ([`keeping`](super::keeping)).
+//! [`KeptRows`]: the rows of its former life that a removed storage process keeps until the cluster no longer
+//! needs them ([`keeping`](super::keeping)).
 
 use serde::{Deserialize, Serialize};
 

@@ -289,9 +289,9 @@ pub enum Direct {
 /// The place at which the transfer of a range continues. Rows come first, then the range's memory of writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TransferCursor {
-    /// The transfer continues at these rows; `None` means the first.
+    /// The transfer continues at these rows; with `None` it begins with the first row.
     Rows(Option<Bytes>),
-    /// The transfer continues after these replies; `None` means the first.
+    /// The transfer continues after these replies; with `None` it begins with the first reply.
     Replies(Option<Bytes>),
 }
 

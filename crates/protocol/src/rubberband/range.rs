@@ -1,4 +1,4 @@
-//! A ring divides its keys into segments, and each segment is a range of keys with its replicas.
+//! Ranges of keys, and the segments of a ring: each segment is a range of keys with its replicas.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ impl Range {
         (low <= high).then_some(Range { low, high })
     }
 
-    /// The number of keys minus one. The number of all keys would not fit `u64`.
+    /// Returns the number of keys minus one. The number of all keys would not fit `u64`.
     pub fn span(self) -> u64 {
         self.high - self.low
     }

@@ -1,4 +1,4 @@
-//! Routers refuse messages of tables for these reasons ([`Refusal`]).
+//! The reasons for which a router refuses a message of tables ([`Refusal`]).
 
 use crate::ecast::Refusal;
 

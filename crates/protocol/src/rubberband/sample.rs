@@ -74,8 +74,9 @@ pub(super) struct RecordingSink<P: Protocol> {
     pub(super) records: Vec<Record>,
     pub(super) collected: Option<Ticket>,
     pub(super) kept: Vec<Ticket>,
-    /// Peers that the role asked to link, and peers whose links it gave up.
+    /// Peers that the role asked to link.
     pub(super) reached: Vec<ProcessId>,
+    /// Peers whose links the role gave up.
     pub(super) forgotten: Vec<ProcessId>,
 }
 

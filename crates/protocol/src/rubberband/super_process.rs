@@ -30,7 +30,7 @@ use crate::{
 pub struct SuperSettings {
     /// Patience before the super asks others about a silent member.
     pub detector: detector::Settings,
-    /// Patience with a member after the super has asked others.
+    /// Patience with a member after the super has asked the other supers.
     pub patience: Patience,
     /// The terms with which the super assumes the domain was founded; `None` if it accepts any.
     pub terms: Option<Terms>,
@@ -75,7 +75,7 @@ pub struct Super {
     /// The last step against each failed member, and the time from which it may be repeated. A removal names
     /// its suspicion; `None` is the announcement of a suspicion.
     announced: BTreeMap<ProcessId, (Option<Position>, Time)>,
-    /// Keepers that nobody needs, and when this super dismisses them.
+    /// Keepers that no process needs, each with the time at which this super dismisses it.
     dismissals_due: BTreeMap<ProcessId, Time>,
     /// Members that are away, and when their time without suspicion ends.
     away: BTreeMap<ProcessId, Time>,
@@ -125,22 +125,22 @@ impl Super {
         }
     }
 
-    /// The configuration at the last delivered position, `None` before admission.
+    /// Returns the configuration at the last delivered position, `None` before admission.
     pub fn config(&self) -> Option<&Config> {
         self.membership.config()
     }
 
-    /// The process's end of the order.
+    /// Returns the process's end of the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
 
-    /// Number of messages from peers that were refused.
+    /// Returns the number of messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused + self.membership.refused()
     }
 
-    /// Members that this super suspects now.
+    /// Returns the members that this super suspects now.
     pub fn suspected(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.second_opinions.keys().copied()
     }
@@ -339,7 +339,7 @@ impl Super {
     /// Suspects members that the asked processes do not hear either. Removes those among them that were
     /// suspected before and have not refuted.
     fn judge(&mut self, cx: &mut Context<'_>, out: &mut dyn Sink<Self>) {
-        // Without a router that takes the message now, it would be ordered when its evidence is old.
+        // If no router takes the message now, the message would be ordered later, when its evidence is old.
         let Some(config) = self.membership.config().filter(|_| self.membership.member.can_send()) else {
             return;
         };

@@ -11,7 +11,7 @@ use crate::{
 /// Consecutive instances of one reign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// The ballot of the reign in which the leader executed them.
+    /// The ballot of the reign in which the leader executed the instances.
     pub ballot: Ballot,
     /// The number of the first instance. Its change rests on the state after the instance before it.
     pub first: u64,

@@ -1,4 +1,4 @@
-//! Replica sets, sessions, calls and transactions have names.
+//! The names of replica sets, sessions, calls and transactions.
 
 use serde::{Deserialize, Serialize};
 

@@ -297,7 +297,7 @@ pub enum Command {
     },
     /// The answer to [`Event::Rest`], behind all results of earlier works.
     Rests {
-        /// The number of the rest.
+        /// The number of the order to rest.
         rest: u64,
     },
     /// The answer to [`Event::CheckpointPartWanted`].

@@ -70,7 +70,7 @@ pub(super) struct Reads {
 struct WaitingRead {
     /// The last instance whose change it saw.
     seen: u64,
-    /// The question that covers it.
+    /// The question to the log that covers the read.
     question: u64,
     client: ProcessId,
     id: CallId,
@@ -86,7 +86,7 @@ struct ToldRead {
     by: Vec<ProcessId>,
     /// Whether a tick has passed since it came.
     old: bool,
-    /// The question that covers it. Set if confirmations took too long.
+    /// The question to the log that covers the read. Set if confirmations took too long.
     question: Option<u64>,
 }
 

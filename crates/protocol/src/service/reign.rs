@@ -164,7 +164,8 @@ impl Reign {
         self.executing.remove(place)
     }
 
-    /// Pauses for a checkpoint. Returns `rest` if the host is to be ordered to rest, which happens once.
+    /// Pauses for a checkpoint. If `rest` is given and the reign was not pausing, returns `rest`: the caller
+    /// then orders the host to rest, so that the host gets this order once.
     pub(super) fn pause(&mut self, rest: Option<u64>) -> Option<u64> {
         let is_first = !std::mem::replace(&mut self.pausing, true);
         let told = rest.filter(|_| is_first)?;
@@ -248,7 +249,8 @@ impl Reign {
         self.proposed.pop_back().expect("the log refuses only a value that was proposed");
     }
 
-    /// Returns the bytes of results that are not in the log: gathering ones, and those that were kept back.
+    /// Returns the bytes of results that are not in the log: results gathered for the next batch, and results
+    /// that were kept back.
     pub(super) fn results_held(&self) -> usize {
         self.builder.bytes() + self.kept_back_bytes
     }

@@ -40,7 +40,7 @@ pub struct Replica {
     pub(super) chosen: u64,
     /// The ballot of the reign that executed that instance.
     pub(super) ballot: Ballot,
-    /// The number of works that the host was given, over all reigns.
+    /// The number of the last work or rest that the host was given. The numbers ascend through all reigns.
     pub(super) works: u64,
     /// Answers to be sent at the end of the batch of inputs.
     answers: BTreeMap<(ProcessId, SessionId), Vec<(u64, Outcome)>>,
@@ -71,7 +71,7 @@ pub struct Replica {
 enum Resigning {
     /// The replica's reign goes on without executing. Counts the ticks since then.
     Leading(u32),
-    /// The replica has asked the others to remove it. Counts the ticks since then.
+    /// The replica has asked the other replicas to remove it. Counts the ticks since then.
     Leaving(u32),
     /// The replica has emitted [`Event::Resigned`].
     Done,
@@ -81,7 +81,7 @@ enum Resigning {
 #[derive(Debug)]
 struct ExecutionPause {
     ballot: Ballot,
-    /// The proposals that must be learned before it executes again.
+    /// Number of proposals that must be learned before the replica executes again.
     left: usize,
     /// The last question to the log in this ballot.
     asked: u64,

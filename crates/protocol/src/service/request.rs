@@ -1,4 +1,5 @@
-//! A leader keeps each client's request from its arrival until the instance that executed it is chosen.
+//! The requests of clients that a leader keeps, from their arrival until the instance that executed them is
+//! chosen.
 
 use super::{Call, CallId, SessionId, TransactionId};
 use crate::id::ProcessId;

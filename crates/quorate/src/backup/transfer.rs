@@ -18,7 +18,7 @@ use super::file::{Contents, End};
 pub struct Summary {
     /// The domain of the backup's tables.
     pub domain: DomainId,
-    /// The position in the total order of all rows.
+    /// The position in the total order at which the tables had the rows of the backup.
     pub position: u64,
     /// Time of the backup's beginning, to the second.
     pub made_at: SystemTime,

@@ -22,9 +22,9 @@ pub(super) struct PartStream {
     token: u64,
     from: ProcessId,
     pieces: mpsc::UnboundedReceiver<Arrival>,
-    /// Bytes of all pieces that the client took, and the part of these bytes that it has reported to the
-    /// replica.
+    /// Bytes of all pieces that the client took.
     taken: u64,
+    /// The part of `taken` that the client has reported to the replica.
     told: u64,
     ended: bool,
 }

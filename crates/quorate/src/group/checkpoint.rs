@@ -371,7 +371,7 @@ mod tests {
         put(&path, b"former");
         let full = |file: &mut File| file.write_all(b"ne").and(Err(io::ErrorKind::StorageFull.into()));
         assert_eq!(replace(&path, full).unwrap_err().kind(), io::ErrorKind::StorageFull);
-        // A path below a file, and a path that is a directory.
+        // Paths at which no file can be written: one below a file, and one that is a directory.
         let whole = |file: &mut File| file.write_all(b"new");
         assert!(replace(&path.join("below"), whole).is_err());
         fs::create_dir(place.path().join("taken")).unwrap();

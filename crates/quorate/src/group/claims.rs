@@ -8,14 +8,14 @@ use tokio::sync::oneshot;
 
 use super::message::RELEASE;
 
-/// The claims of a member that are not granted, and those that it has given up.
+/// The claims of a member that are not granted, and the claims that the member has given up.
 pub(super) struct Claims {
     seat: SeatId,
     last: u32,
     waiting: BTreeMap<u64, oneshot::Sender<u64>>,
-    /// The names of locks, by claims that were given up and whose release has not come back in the order.
-    /// Without this memory, a release that is refused out of touch would leave the lock held for the member's
-    /// life.
+    /// The locks' names, by the numbers of claims that were given up and whose release has not come back in
+    /// the order. The routers may refuse a release while the process is out of touch. Without this memory
+    /// nobody would repeat it, and the lock would stay held for the member's life.
     given_up: BTreeMap<u64, String>,
 }
 

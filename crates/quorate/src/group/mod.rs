@@ -246,7 +246,7 @@ impl<R: Replica> Object for R {
 pub struct Origin {
     /// The sender's process.
     pub sender: ProcessId,
-    /// Whether this member sent it.
+    /// Whether this member sent the update.
     pub own: bool,
     /// The message's place among the soft messages that the sender's process sent in this view, or in the
     /// order.

@@ -19,7 +19,7 @@ use super::key::GroupKeys;
 pub enum Want {
     /// Every member.
     All,
-    /// More than half.
+    /// More than half of the members.
     Majority,
     /// The given number of members, or all if there are fewer.
     Count(usize),

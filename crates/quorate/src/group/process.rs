@@ -321,7 +321,8 @@ impl GroupShared {
         let id = self.id();
         let is_awaited = !matches!(call, OpenCommand::Leave(_));
         lock(&self.calls).insert(id.0, call);
-        // The check comes after the insertion, because giving up takes all calls that it finds.
+        // The check comes after the insertion. The thread that gives touch up ends all calls that it finds,
+        // so either that thread or this check sees the call.
         if is_awaited && self.touch.is_given_up() {
             lock(&self.calls).remove(&id.0);
             return Err(Error::OutOfTouch);

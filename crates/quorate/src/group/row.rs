@@ -25,14 +25,14 @@ pub(super) struct SeatRow<T> {
 struct Seated<T> {
     id: SeatId,
     seat: T,
-    /// Whether a view includes it, so that it gets deliveries.
+    /// Whether a view includes the member, so that it gets deliveries.
     inside: bool,
     /// Whether the member has the object.
     whole: bool,
     leaving: bool,
 }
 
-/// The next information for the protocol.
+/// The next command to the protocol about the seats of this process in a group.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeatCommand {
     Nothing,
@@ -111,13 +111,13 @@ impl<T: Clone> SeatRow<T> {
         }
     }
 
-    /// Removes a member whose object is lost. Returns whether others have theirs.
+    /// Removes a member whose object is lost. Returns whether another member of this process has the object.
     pub(super) fn lose(&mut self, id: SeatId) -> bool {
         self.seated.retain(|seated| seated.id != id);
         self.seated.iter().any(|seated| seated.whole)
     }
 
-    /// Returns the next information for the protocol.
+    /// Returns the next command to the protocol about the seats of this process in the group.
     pub(super) fn seat_command(&self) -> SeatCommand {
         let stays = |seated: &&Seated<T>| !seated.leaving;
         if self.leaves {
@@ -128,7 +128,7 @@ impl<T: Clone> SeatRow<T> {
         }
         let mut wanted: Vec<SeatId> = self.seated.iter().filter(stays).map(|seated| seated.id).collect();
         if !self.seated.iter().filter(stays).any(|seated| seated.whole) {
-            // Other members wait for the object of this one.
+            // Other members wait for the object of this member.
             let needed = self.seated.iter().find(|seated| seated.whole).or(self.seated.first());
             wanted.extend(needed.map(|seated| seated.id));
             wanted.sort_unstable();

@@ -90,7 +90,8 @@ pub(super) struct Seat {
 #[derive(Default)]
 pub(super) struct Inbox {
     pub(super) queue: Vec<Delivery>,
-    /// Bytes of the queue, and of deliveries that were taken off it and are not applied yet.
+    /// Bytes of the deliveries in the queue, and of deliveries that were taken from the queue and are not
+    /// applied yet.
     pub(super) bytes: usize,
     pub(super) closed: bool,
     /// Whether the object comes from another member of this process and has not arrived; until then nothing
@@ -102,7 +103,7 @@ pub(super) struct Inbox {
 #[derive(Default)]
 pub(super) struct ObjectDebts {
     pub(super) owed: usize,
-    /// Whether the member ends once it has given them.
+    /// Whether the member ends once it has given the objects that it owes.
     pub(super) gone: bool,
 }
 

@@ -12,7 +12,7 @@ const IN_TOUCH: u64 = 0;
 const LOST: u64 = 1;
 const GIVEN_UP: u64 = 2;
 
-/// One loss of touch.
+/// One time at which the process lost touch with the routers.
 #[derive(Clone, Copy)]
 pub(super) struct Loss(u64);
 
@@ -34,7 +34,7 @@ impl Touch {
         Loss(lost)
     }
 
-    /// Notes that touch is back. Runs on the protocol thread.
+    /// Notes that the process is in touch again. Runs on the protocol thread.
     pub(super) fn regain(&self) {
         self.0.fetch_and(!STANDING, Ordering::SeqCst);
     }

@@ -31,8 +31,8 @@ pub enum Command {
         /// The asker's name for the command.
         token: u64,
     },
-    /// Announces that a router is about to stop for a moment. If it leads, another router takes over. Ends in
-    /// [`RouterEvent::Ended`]. A cell answers with [`Event::Unserved`].
+    /// Announces that a router is about to stop before a restart. If it leads, another router takes over.
+    /// Ends in [`RouterEvent::Ended`]. A cell answers with [`Event::Unserved`].
     Pause {
         /// The asker's name for the command.
         id: CommandId,

@@ -106,7 +106,8 @@ pub struct Setup {
     pub routers: Vec<String>,
     /// Address for other processes, `host:port`. With port 0 the system chooses the port.
     pub listen: String,
-    /// The address at which others reach it, if not `listen`. Port 0 stands for that of `listen`.
+    /// The address at which other processes reach this process, if it is not `listen`. Port 0 stands for the
+    /// port of `listen`.
     pub advertise: Option<String>,
     /// Whether the process may listen at addresses other than loopback.
     pub insecure: bool,
@@ -140,7 +141,7 @@ pub struct Process {
     ended: Receiver<End>,
     /// The search for routers ends when this is dropped.
     seeks: Mutex<Option<Sender<()>>>,
-    /// Whether the others go on without it.
+    /// Whether the other processes go on without this process.
     out: Arc<AtomicBool>,
     /// The directory of the process's journal, and the journal's owner.
     journal: Option<(PathBuf, Owner)>,
@@ -306,7 +307,7 @@ impl Process {
         self.me
     }
 
-    /// The address at which the member listens for other processes.
+    /// Returns the address at which the member listens for other processes.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -316,7 +317,7 @@ impl Process {
         &self.metrics
     }
 
-    /// State of the disk, if the process has one.
+    /// Returns the state of the disk, if the process has one.
     pub fn disk(&self) -> Option<DiskStatus> {
         let (directory, owner) = self.journal.as_ref()?;
         let place = journal::place(directory, owner.node);

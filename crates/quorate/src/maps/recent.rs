@@ -91,7 +91,7 @@ pub struct EndedOperation {
     pub mortal: bool,
 }
 
-/// An operation in the form in which others see it.
+/// An operation in the form in which the cell reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecentOperation {
     /// A hash of map and key.

@@ -15,7 +15,7 @@ pub struct Status {
     /// Reason why the process cannot do its work, as far as the process itself knows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hindrance: Option<String>,
-    /// The process id, as others write it.
+    /// The process id, in the form that other reports use.
     pub process: String,
     /// The position in the order of changes that it has reached.
     pub position: u64,

@@ -42,7 +42,7 @@ pub struct Builder {
     late: bool,
     pub(super) http: Option<String>,
     pub(super) seeds: Vec<String>,
-    /// Name of the domain of its services.
+    /// Name of the domain of the node's services.
     pub(super) services: String,
     pub(super) call_wait: Duration,
     pub(super) log_bytes_kept: usize,
@@ -104,8 +104,8 @@ impl Builder {
         self
     }
 
-    /// Sets the addresses of hosts of services, `host:port`. Its own address may be among them, and does no
-    /// harm.
+    /// Sets the addresses of hosts of services, `host:port`. The node's own address may be among them, and
+    /// does no harm.
     pub fn seeds<A: Into<String>>(mut self, addresses: impl IntoIterator<Item = A>) -> Self {
         self.seeds = addresses.into_iter().map(Into::into).collect();
         self
@@ -171,8 +171,8 @@ impl Builder {
         self
     }
 
-    /// Sets the address at which others reach it, `host:port`, if it is not the one at which it listens. Port
-    /// 0 stands for the port at which it listens.
+    /// Sets the address at which other processes reach the node, `host:port`, if it is not the address at
+    /// which the node listens. Port 0 stands for the port at which it listens.
     pub fn advertise(mut self, address: impl Into<String>) -> Self {
         self.advertise = Some(address.into());
         self
@@ -184,15 +184,15 @@ impl Builder {
         self
     }
 
-    /// Sets the directory of the state that outlives it: its number, and the mark that it founded its domain.
-    /// One process of a number uses it at a time: another one is refused ([`Error::DirectoryInUse`]) as long
-    /// as the first lives.
+    /// Sets the directory of the state that outlives the process: its number, and the mark that it founded
+    /// its domain. One process of a number uses it at a time: another one is refused
+    /// ([`Error::DirectoryInUse`]) as long as the first lives.
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.directory = Some(path.into());
         self
     }
 
-    /// Settings of the failure detector.
+    /// Sets the settings of the failure detector.
     pub fn detector(mut self, settings: detector::Settings) -> Self {
         self.detector = settings;
         self
@@ -317,8 +317,8 @@ impl Builder {
             }
             _ => None,
         };
-        // The others are asked before this process listens. Until then, a router that has not begun is absent
-        // to them, and to itself if it is among those that it asks.
+        // This process asks the other routers before it listens. Until then, a router that has not begun is
+        // absent to them, and to itself if it is among those that it asks.
         let beginning = match (role, &opened) {
             (Role::Router, Some(opened)) if opened.goes_on() => Some(Beginning::Join(opened.generation()?)),
             (Role::Router, _) => {

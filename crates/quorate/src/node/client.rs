@@ -1,4 +1,4 @@
-//! The clients that a node has of tables and services.
+//! The clients of tables and services that a node gives to its program.
 
 use std::time::Instant;
 

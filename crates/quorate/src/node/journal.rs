@@ -41,7 +41,8 @@ impl Owner {
         if self.late { Box::new(UnsyncedFiles::new(files)) } else { Box::new(files) }
     }
 
-    /// Storage processes still need fragments of earlier checkpoints than the last, and know which.
+    /// Returns the settings of the owner's journal. A storage process still needs some fragments of
+    /// checkpoints before the last one, and names them, so its journal may have gaps.
     fn settings(self) -> Settings {
         let gaps = self.role == Role::Storage;
         Settings {

@@ -77,15 +77,16 @@ struct Current {
     me: ProcessId,
     process: Arc<Process>,
     metrics: Metrics,
-    /// The number of this life, from 1, and the reason why the life before it ended.
+    /// The number of this life, from 1.
     life: u64,
+    /// The reason why the life before this one ended.
     former_end: Option<Arc<str>>,
 }
 
 /// The way in which a member stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The process tells the others.
+    /// The process tells the other processes.
     Leave,
     /// The process tells the others that it comes back.
     Pause,
@@ -148,12 +149,12 @@ impl Member {
         self.0.inner.current().me
     }
 
-    /// The address at which the member listens for other processes.
+    /// Returns the address at which the member listens for other processes.
     pub fn address(&self) -> SocketAddr {
         self.0.inner.setup.listen
     }
 
-    /// Returns the address at which others reach it.
+    /// Returns the address at which other processes reach the member.
     pub fn advertised(&self) -> &str {
         &self.0.inner.setup.advertised
     }
@@ -163,7 +164,7 @@ impl Member {
         self.0.inner.tables.clone()
     }
 
-    /// State of the disk, if the process has one.
+    /// Returns the state of the disk, if the process has one.
     pub fn disk(&self) -> Option<DiskStatus> {
         let MemberInner { setup, .. } = &*self.0.inner;
         let place = journal::place(setup.journal.as_ref()?, setup.number);
@@ -193,19 +194,20 @@ impl Member {
         &self.0.ended
     }
 
-    /// Leaves the cluster: tells the others, which take over its data. Ready once they took note, or time was
-    /// up.
+    /// Leaves the cluster: tells the other processes, which take over this member's data. Returns once the
+    /// others have acknowledged that, or the time for it is over.
     pub async fn leave(self) {
         self.finish(Stop::Leave).await;
     }
 
-    /// Stops for a moment, before a restart: nobody waits for it meanwhile, and a member with a disk comes
-    /// back as the same process. Ready once the others took note, or time was up.
+    /// Stops before a restart. The other processes go on without waiting for this one, and a member with a
+    /// disk comes back as the same process. Returns once the others have acknowledged the stop, or the time
+    /// for it is over.
     pub async fn pause(self) {
         self.finish(Stop::Pause).await;
     }
 
-    /// Stops without a message, as if it had been killed. The others find out.
+    /// Stops without a message, as if the process had been killed. The other processes notice its silence.
     pub async fn abandon(self) {
         self.finish(Stop::Abandon).await;
     }
@@ -383,8 +385,8 @@ impl MemberInner {
 
     fn stop(&self, life: &ProcessLife, how: Stop) {
         match how {
-            // The others find out that a router left. Their set changes one router at a time, and this one
-            // may be the last.
+            // The other routers notice that a router left. The set of routers changes by one router at a
+            // time, and this router may be the last.
             Stop::Leave if self.setup.role == Role::Router => {}
             // When the whole cluster stops, nobody confirms the leave.
             Stop::Leave => {

@@ -298,14 +298,14 @@ impl Node {
     }
 
     /// Makes the host at this address a replica, even beyond the wanted number. The host must already serve
-    /// the service, as a spare, at the address of its [`Standing`]. Any node with a replica can be asked.
-    /// Ready when the new replica has all that was agreed on.
+    /// the service, as a spare, at the address of its [`Standing`]. Any node with a replica can be asked. The
+    /// future ends when the new replica has all changes that were agreed on.
     pub fn add_replica(&self, name: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, None, new)
     }
 
     /// Adds a replica like [`Node::add_replica`], and then removes the replica at the address `old`, whether
-    /// it lives or not. A living one becomes a spare.
+    /// that replica lives or not. A living replica becomes a spare.
     pub fn replace_replica(&self, name: &str, old: &str, new: &str) -> Pending<'static, ()> {
         self.change_replicas(name, Some(old.to_owned()), new)
     }
@@ -350,9 +350,10 @@ impl Node {
         Ok(calls.as_ref().expect("just started").service(name))
     }
 
-    /// Leaves: its members tell the others, which take over their data, and its groups know at once. Its
-    /// replicas end. Ready once the others took note, or time was up. An error says that the node has left,
-    /// but did not save the state of a group with a [checkpoint file](crate::group::Group::checkpoint_file).
+    /// Leaves: the node's members tell the other processes, which take over the members' data, and its groups
+    /// know at once. Its replicas end. Returns once the others have acknowledged that, or the time for it is
+    /// over. An error says that the node has left, but did not save the state of a group with a [checkpoint
+    /// file](crate::group::Group::checkpoint_file).
     pub async fn leave(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
         let saved = self.0.groups.clone().leave().await;
@@ -362,9 +363,10 @@ impl Node {
         saved
     }
 
-    /// Stops for a moment, before a restart with the same settings. Others do its member's work meanwhile,
-    /// and a member with a disk comes back as the same process. Its groups know that it left, and its
-    /// replicas end. Ready once the others took note, or time was up. An error is that of [`Node::leave`].
+    /// Stops before a restart with the same settings. Other processes do the member's work meanwhile, and a
+    /// member with a disk comes back as the same process. The node's groups know that it left, and its
+    /// replicas end. Returns once the others have acknowledged the stop, or the time for it is over. An error
+    /// is that of [`Node::leave`].
     pub async fn pause(self) -> Result<(), Error> {
         drop(lock(&self.0.host).take());
         let saved = self.0.groups.clone().leave().await;
@@ -381,7 +383,7 @@ impl Node {
         saved
     }
 
-    /// Stops without a message, as if it had been killed. The others find out.
+    /// Stops without a message, as if the process had been killed. The other processes notice its silence.
     pub async fn abandon(self) {
         drop(lock(&self.0.host).take());
         self.0.groups.clone().abandon();

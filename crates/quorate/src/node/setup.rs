@@ -1,4 +1,4 @@
-//! Settings of a process in a role, checked.
+//! The settings with which each life of a member begins. The builder checks them first.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -56,9 +56,9 @@ pub(crate) struct Setup {
     pub(super) detector: detector::Settings,
     pub(super) terms: Option<Terms>,
     pub(super) write_wait: Duration,
-    /// The directory of the node's journal, if it has one, and whether its files pass bytes on only at a
-    /// sync.
+    /// The directory of the node's journal, if it has one.
     pub(super) journal: Option<PathBuf>,
+    /// Whether the journal's files pass bytes to the system only at a sync.
     pub(super) late: bool,
     /// The lock on the directory, held as long as the member lives.
     pub(super) _directory_lock: Option<Arc<DirectoryLock>>,

@@ -218,7 +218,7 @@ impl Process {
         self.ended_within(patience, |id| Command::Leave { id }).map_err(|why| why.to_string())
     }
 
-    /// Prepares the others for a process that is about to stop for a moment, and waits until they are
+    /// Prepares the other processes for this process's stop before a restart, and waits until they are
     /// prepared. The error is the reason why they will notice the stop.
     pub fn pause(&self, patience: Duration) -> Result<(), String> {
         self.ended_within(patience, |id| Command::Pause { id }).map_err(|why| why.to_string())

@@ -14,8 +14,8 @@ pub(crate) struct Strangers(BTreeSet<(ProcessId, Bytes)>);
 const STRANGERS_MAX: usize = 64;
 
 impl Strangers {
-    /// Notes a process that showed `theirs` where this one showed `ours`. Returns the domain's generation if
-    /// this process is out because of it.
+    /// Notes that `peer` showed the pass `theirs` to this process, whose pass is `ours`. If the passes show
+    /// that the domain has continued without this process, returns the generation in which it did.
     pub(crate) fn meet(&mut self, peer: ProcessId, ours: &[u8], theirs: &[u8]) -> Option<Generation> {
         let ours = Fence::of_pass(ours)?;
         if self.0.len() >= STRANGERS_MAX {

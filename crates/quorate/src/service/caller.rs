@@ -37,8 +37,9 @@ pub struct Caller<S> {
     addresses: Arc<[String]>,
     settings: ClientSettings,
     search: Search,
-    /// Time of the next look at the addresses, and the pause after it.
+    /// Time of the next look at the addresses.
     look: Instant,
+    /// Pause after the next look.
     pause: Duration,
     /// Number of calls so far.
     last: u64,

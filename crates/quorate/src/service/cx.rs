@@ -7,19 +7,20 @@ use std::{
 
 use quorate_runtime::chance::Chance;
 
-/// Clock and chance, for [`Service::execute`](super::Service::execute). The backups get the values through
-/// the change.
+/// The time and random numbers, for [`Service::execute`](super::Service::execute). The backups get the same
+/// values in the change.
 #[derive(Debug)]
 pub struct Cx<'a> {
     pub(super) source: Source<'a>,
 }
 
-/// The source of clock and chance.
+/// The source of the time and of the random numbers that a service sees.
 #[derive(Debug)]
 pub(super) enum Source<'a> {
-    /// The machine. A witness notes the drawn values.
+    /// The machine's clock and random numbers. `noted` keeps the drawn values for a witness, which repeats
+    /// the execution.
     Machine { clock: &'a mut Clock, chance: &'a mut Chance, noted: Option<&'a mut Vec<u64>> },
-    /// The leader, which drew these values.
+    /// The values that the leader drew.
     Again(slice::Iter<'a, u64>),
 }
 

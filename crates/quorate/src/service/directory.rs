@@ -86,7 +86,7 @@ impl Directory {
         Ok((Directory { directory: directory.to_owned(), first, logs }, opened.disk))
     }
 
-    /// The write's position.
+    /// Returns the path of the host's directory.
     pub(super) fn place(&self) -> PathBuf {
         self.directory.clone()
     }
@@ -166,7 +166,7 @@ impl Directory {
 pub(super) struct SideJournal {
     pub(super) directory: Directory,
     pub(super) disk: Disk,
-    /// The write's position.
+    /// The path of the side journal's directory.
     pub(super) place: PathBuf,
 }
 

@@ -1,4 +1,5 @@
-//! Encoding of values as bytes, and decoding.
+//! The encoding of requests, replies, changes and states as bytes, and their decoding. Stubs and executors
+//! use it.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};

@@ -291,7 +291,7 @@ impl Restoring {
         }
     }
 
-    /// Number of parts received.
+    /// Returns the number of parts received.
     pub(super) fn came(&self) -> u64 {
         self.came.into()
     }
@@ -300,7 +300,7 @@ impl Restoring {
         self.coming.len()
     }
 
-    /// Takes a part. Returns the state with the last one.
+    /// Takes a part of the state. With the last part, returns the whole state.
     pub(super) fn take(&mut self, part: StatePart) -> Option<Whole> {
         if part.number != self.came {
             // The part is of a restoration that was broken off.
@@ -315,7 +315,8 @@ impl Restoring {
         Some(Whole { clock: part.clock, state: std::mem::take(&mut self.coming).freeze() })
     }
 
-    /// Takes a part back, unless the state was complete with it. Returns whether it did.
+    /// Removes the last part again, unless that part completed the state. `before` is the number of bytes
+    /// before the part. Returns whether the part was removed.
     pub(super) fn take_back(&mut self, before: usize) -> bool {
         let is_open = self.came > 0;
         if is_open {
@@ -328,9 +329,9 @@ impl Restoring {
 
 /// The reason why a request is refused.
 pub(super) enum Refused {
-    /// The reason, with the state unchanged.
+    /// The reason of a refusal that left the state unchanged.
     Whole(String),
-    /// The reason, with the state unknown.
+    /// The reason of a refusal after which the state is unknown.
     Torn(String),
 }
 

@@ -1,4 +1,4 @@
-//! The outcome of a call, as an application learns it.
+//! Turns the fate of a call into the reply or the error that the application gets.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) struct FateContext<'a> {
 }
 
 impl FateContext<'_> {
-    /// The bytes of the reply.
+    /// Returns the encoded reply, or the error that describes the fate of the call.
     pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
         match fate {
             Fate::Done(reply) => Ok(reply),

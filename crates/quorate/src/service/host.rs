@@ -52,10 +52,10 @@ pub(crate) struct Host {
 
 /// The settings of a host.
 pub(crate) struct HostSettings {
-    /// Name of the domain of its services.
+    /// Name of the domain of the host's services.
     pub(crate) domain: String,
     pub(crate) listener: Arc<TcpListener>,
-    /// The address at which others reach it.
+    /// The address at which other processes reach the host.
     pub(crate) advertised: String,
     /// The addresses at which the host's further processes listen, and at which others reach them.
     pub(crate) further_addresses: (String, Option<String>),
@@ -391,7 +391,7 @@ impl Host {
         Ok(life)
     }
 
-    /// Founds the set, unless one of the seeds shows one.
+    /// Founds the service's replica set, unless a process at one of the seeds already has a set for it.
     fn found(&self, life: &ReplicaLife, terms: Terms) -> Result<(), Error> {
         let (process, endpoint) = (&life.runs_in.process, &life.endpoint);
         let asks = !self.host_shared.seeds.is_empty();
@@ -448,7 +448,7 @@ impl Host {
         self.door.as_ref().map(Door::address)
     }
 
-    /// Returns the address at which others reach it.
+    /// Returns the address at which other processes reach the host.
     pub(crate) fn address(&self) -> &str {
         &self.host_shared.address
     }

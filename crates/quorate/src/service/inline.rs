@@ -93,7 +93,7 @@ pub(super) fn may_wait(order: &service::Event) -> bool {
     matches!(order, service::Event::Execute { .. })
 }
 
-/// Whether an event is for others than the service.
+/// Whether an event concerns the host and not the service's code.
 pub(super) fn is_news(event: &service::Event) -> bool {
     use service::Event;
     matches!(

@@ -93,7 +93,7 @@ use crate::lock::lock;
 /// }
 /// ```
 pub trait ServiceLoop: Service<Request: Send> {
-    /// Returns the number of threads that run it.
+    /// Returns the number of threads that run the service.
     fn threads() -> usize {
         1
     }

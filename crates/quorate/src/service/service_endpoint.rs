@@ -223,7 +223,7 @@ pub(super) enum ServiceEndpoint {
 /// The place of a replica that has become another process.
 pub(super) struct Redirect {
     set: Set,
-    /// The present state of its successor, which knows the replicas.
+    /// The present state of the process that replaced the replica. It names the leader and the replicas.
     standing: Arc<Mutex<Standing>>,
 }
 
@@ -498,7 +498,7 @@ impl ServiceEndpoint {
 pub(super) enum Unrecovered {
     /// The journal's content is not a replica's log.
     Corrupt(String),
-    /// The others know the replica at this address, which is not its present one.
+    /// The other replicas know this replica at this address, which is not its present address.
     Moved(String),
 }
 

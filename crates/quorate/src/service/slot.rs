@@ -102,7 +102,7 @@ pub(super) struct ServiceSlot {
 #[derive(Clone)]
 struct KeptJournal {
     process: ProcessId,
-    /// The side journal that holds it; `None` stands for the host's own journal.
+    /// The side journal of the ended replica, or `None` if the replica used the host's own journal.
     side_journal: Option<PathBuf>,
 }
 
@@ -129,7 +129,7 @@ pub(super) struct ReplicaLife {
 #[derive(Clone)]
 pub(super) struct ReplicaProcess {
     pub(super) process: Arc<Process>,
-    /// The address at which others reach it.
+    /// The address at which other processes reach this process.
     pub(super) address: String,
     side_journal: Option<PathBuf>,
 }
@@ -358,7 +358,7 @@ impl HostShared {
     /// Puts a redirect into the main process, where a replica of this set was before.
     pub(super) fn put_redirect(&self, slot: &ServiceSlot, set: Set) {
         let redirect = ServiceEndpoint::redirect(set, slot.standing.clone());
-        // A redirect that is there already is the same.
+        // A redirect that exists already is the same.
         let _ = self.main.add(&slot.name, EndpointKind::Redirect, redirect, Some((set, None)));
     }
 

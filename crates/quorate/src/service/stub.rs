@@ -194,7 +194,7 @@ impl<S: Service> Stub<S> {
         decode_reply(&self.reply(fate)?)
     }
 
-    /// The bytes of the reply.
+    /// Returns the encoded reply, or the error that describes the fate of the call.
     pub(super) fn reply(&self, fate: Fate) -> Result<Bytes, Error> {
         let Connection { addresses, settings, .. } = &self.connection;
         let found = self.endpoint.set().is_some();

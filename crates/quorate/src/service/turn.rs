@@ -14,8 +14,8 @@ use super::{
 };
 
 impl Inline {
-    /// Passes an input to the replica, and executes its orders. Events for others than the service alone go
-    /// to the host.
+    /// Passes an input to the replica, and executes its orders. Events that do not concern the service's code
+    /// go to the host.
     pub(super) fn give(
         &mut self,
         cx: &mut Context<'_>,

@@ -138,12 +138,12 @@ impl Datagrams {
         })
     }
 
-    /// The port at which this process receives datagrams.
+    /// Returns the port at which this process receives datagrams.
     pub(crate) fn port(&self) -> u16 {
         self.local.port()
     }
 
-    /// The token of this process's multicasts; 0 if it cannot multicast.
+    /// Returns the token of this process's multicasts; 0 if it cannot multicast.
     pub(crate) fn multicast_token(&self) -> u64 {
         self.multicast_token.unwrap_or_default()
     }
@@ -312,7 +312,7 @@ fn drain(
     true
 }
 
-/// The form of an address that a socket at `local` can send to.
+/// Returns the form of an address that a socket at `local` can send to.
 fn reached_from(local: SocketAddr, address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(ip) if local.is_ipv6() => SocketAddr::new(ip.to_ipv6_mapped().into(), address.port()),

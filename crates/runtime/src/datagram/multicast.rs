@@ -122,7 +122,7 @@ pub(super) fn enable_multicast(socket: &UdpSocket, local: IpAddr) -> io::Result<
     Ok(())
 }
 
-/// The interface of the address at which a process listens.
+/// Returns the interface of the address at which a process listens.
 fn interface(local: IpAddr) -> io::Result<Ipv4Addr> {
     match local.to_canonical() {
         IpAddr::V4(local) => Ok(local),
@@ -133,7 +133,7 @@ fn interface(local: IpAddr) -> io::Result<Ipv4Addr> {
     }
 }
 
-/// The network's address and port for a multicast address.
+/// Returns the network's address and port for a multicast address.
 pub(super) fn socket_address(address: MulticastAddress) -> SocketAddrV4 {
     SocketAddrV4::new(address.ip(), PORT)
 }

@@ -104,7 +104,7 @@ pub enum DiskError {
         last: Ticket,
         /// The record that the process had reported as durable, in a start that the directory may not know.
         told: Ticket,
-        /// The peer that remembers it.
+        /// The peer that remembers a later record.
         witness: ProcessId,
     },
     /// The disk has not answered for very long, and the reserved numbers of greetings are used up.

@@ -214,7 +214,7 @@ fn reserve(file: &File, length: u64) -> io::Result<()> {
 /// The most pieces that the system takes in one call.
 const IOVECS_MAX: usize = 1024;
 
-/// The name of a segment's file.
+/// Returns the name of a segment's file.
 pub(super) fn segment_name(number: u64) -> String {
     format!("{number:020}{SEGMENT}")
 }

@@ -43,7 +43,7 @@ const NAME: &str = "identity";
 const LOCK: &str = "lock";
 
 impl Identity {
-    /// The identity of a new process.
+    /// Returns the identity of a new process.
     pub(super) fn new(domain: DomainId, process: ProcessId, key: Key) -> Identity {
         let (numbers, starts) = (NUMBERS_RESERVED, StartHistory::default());
         Identity { domain, process, pass: None, numbers, starts, key: Some(key) }

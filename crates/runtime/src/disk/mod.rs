@@ -146,8 +146,8 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// The ticket of the first record in [`Opened::records`], or of the next record to be written if there is
-    /// none.
+    /// Returns the ticket of the first record in [`Opened::records`], or of the next record to be written if
+    /// there is none.
     pub fn first(&self) -> Ticket {
         self.records.first().map_or(Ticket(self.disk.journal.last().0 + 1), |(first, _)| *first)
     }
@@ -305,13 +305,13 @@ impl Disk {
         Ok(Disk { directory, files, journal, identity, settings, number: 0, lengths, checkpoint: 0, lock })
     }
 
-    /// The process that owns the directory now.
+    /// Returns the process that owns the directory now.
     pub fn process(&self) -> ProcessId {
         self.identity.process
     }
 
-    /// The last pass that the process showed ([`Policy::pass`](quorate_protocol::Policy::pass)); `None` if it
-    /// is still the first one.
+    /// Returns the last pass that the process showed ([`Policy::pass`](quorate_protocol::Policy::pass));
+    /// `None` if it is still the first one.
     pub fn pass(&self) -> Option<&Bytes> {
         self.identity.pass.as_ref()
     }

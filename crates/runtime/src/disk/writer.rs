@@ -121,17 +121,17 @@ impl Writer {
         let _ = told.recv();
     }
 
-    /// The last record before which, itself included, all records are durable.
+    /// Returns the last record before which, itself included, all records are durable.
     pub(crate) fn durable(&self) -> Ticket {
         Ticket(self.progress.durable.load(Ordering::Acquire))
     }
 
-    /// Bytes that were handed over and are not durable yet.
+    /// Returns the number of bytes that were handed over and are not durable yet.
     pub(crate) fn waiting_bytes(&self) -> u64 {
         self.bytes - self.progress.bytes.load(Ordering::Acquire)
     }
 
-    /// The highest reserved number of a greeting.
+    /// Returns the highest reserved number of a greeting.
     pub(crate) fn numbers(&self) -> u32 {
         self.progress.numbers.load(Ordering::Acquire)
     }

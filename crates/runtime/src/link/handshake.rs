@@ -261,7 +261,7 @@ impl Links {
         self.notify(token, key);
     }
 
-    /// The index, among this process's domains, of one that the peer shares.
+    /// Returns the index, among this process's domains, of one that the peer shares.
     fn common_domain(&self, hello: &Hello) -> Option<usize> {
         self.identity.domains.iter().position(|domain| hello.domains.contains(domain))
     }

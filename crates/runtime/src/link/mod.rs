@@ -182,14 +182,17 @@ struct Peer {
     /// The longest wait before the next attempt.
     backoff: Duration,
     standing: Option<usize>,
-    /// The number of the peer's greeting that made the link, and the time when the link was made.
+    /// The number of the peer's greeting that made the link.
     number: u32,
+    /// The time when the link was made.
     since: Time,
-    /// The pass that the peer showed when the link was made, and its last announcement about its journal.
+    /// The pass that the peer showed when the link was made.
     pass: Bytes,
+    /// The peer's last announcement about its journal.
     told: DurabilityReport,
-    /// The peer's address for datagrams while linked, and the token that its own datagrams must carry.
+    /// The peer's address for datagrams while linked.
     datagram_address: Option<DatagramAddress>,
+    /// The token that the peer's own datagrams must carry.
     token: u64,
     /// The token of the peer's multicasts.
     multicast_token: u64,
@@ -255,7 +258,7 @@ impl Links {
 
     // Calls of the loop, in the order of a turn.
 
-    /// The latest time for the next [`Links::attend`], even if the network is quiet.
+    /// Returns the latest time for the next [`Links::attend`], even if the network is quiet.
     pub(crate) fn deadline(&self) -> Option<Time> {
         if !self.readable.is_empty() || !self.link_events.is_empty() || !self.unwritten.is_empty() {
             return Some(Time::ZERO);
@@ -274,12 +277,12 @@ impl Links {
         }
     }
 
-    /// The events of the last wait, for other users of the poll.
+    /// Returns the events of the last wait, for other users of the poll.
     pub(crate) fn events(&self) -> &Events {
         &self.events
     }
 
-    /// The poll's registry, for other users of the poll.
+    /// Returns the poll's registry, for other users of the poll.
     pub(crate) fn registry(&self) -> io::Result<Registry> {
         self.poll.registry().try_clone()
     }
@@ -418,12 +421,12 @@ impl Links {
         std::mem::take(&mut self.has_learned)
     }
 
-    /// The announcements of others about their journals.
+    /// Returns the announcements of others about their journals.
     pub(crate) fn remote_durability(&self) -> &RemoteDurability {
         &self.remote_durability
     }
 
-    /// The number of the last greeting.
+    /// Returns the number of the last greeting.
     pub(crate) fn number(&self) -> u32 {
         self.number
     }
@@ -433,12 +436,12 @@ impl Links {
         self.standing(peer).is_some()
     }
 
-    /// The address for datagrams of a linked peer, if it receives any.
+    /// Returns the address for datagrams of a linked peer, if it receives any.
     pub(crate) fn datagram_address(&self, peer: ProcessId) -> Option<DatagramAddress> {
         self.peers[*self.peer_keys.get(&peer)?].datagram_address
     }
 
-    /// The linked peer whose datagrams or multicasts carry this token.
+    /// Returns the linked peer whose datagrams or multicasts carry this token.
     pub(crate) fn sender(&self, token: u64) -> Option<ProcessId> {
         self.tokens.get(&token).copied()
     }
@@ -584,7 +587,7 @@ impl Links {
         }
     }
 
-    /// The pass that this process shows.
+    /// Returns the pass that this process shows.
     pub(crate) fn pass(&self) -> Bytes {
         self.identity.policy.pass()
     }

@@ -49,7 +49,7 @@ where
         self.reactor.wait_and_turn(Some(timeout), &mut now);
     }
 
-    /// The host, which has received the protocol's events.
+    /// Returns the host, which has received the protocol's events.
     pub fn host(&mut self) -> &mut H {
         &mut self.reactor.host
     }

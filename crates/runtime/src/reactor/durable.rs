@@ -233,7 +233,7 @@ impl<M: Wire> Durable<M> {
         self.writer.waiting_bytes() >= most as u64 || self.held_bytes >= most
     }
 
-    /// The latest time for the next call of [`Durable::submit_turn`].
+    /// Returns the latest time for the next call of [`Durable::submit_turn`].
     pub(super) fn deadline(&self) -> Option<Time> {
         [self.seal_at, self.announce_at].into_iter().flatten().min()
     }

@@ -45,7 +45,7 @@ pub trait Host<P: Protocol>: Send {
         let _ = (peer, ours, theirs);
     }
 
-    /// The door for clients, if the reactor was started with one
+    /// Returns the door for clients, if the reactor was started with one
     /// ([`Reactor::start_with_door`](super::Reactor::start_with_door)).
     fn door(&mut self) -> Option<&mut dyn Door<P>> {
         None

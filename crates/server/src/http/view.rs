@@ -3,23 +3,24 @@
 /// The information that a process shows over HTTP. The server's threads call these methods, which may wait a
 /// little.
 pub trait AdminView: Send + Sync + 'static {
-    /// The process's name and role, for people.
+    /// Returns the process's name and role, for people.
     fn name(&self) -> String;
     /// Returns `Ok` if the process can do its work, otherwise the reason why it cannot.
     fn health(&self) -> Result<(), String>;
-    /// The process's status: one JSON object.
+    /// Returns the process's status: one JSON object.
     fn status(&self) -> String;
-    /// The process's metrics, in Prometheus' text format.
+    /// Returns the process's metrics, in Prometheus' text format.
     fn metrics(&self) -> String;
-    /// Rows and bytes of the process's tables: a JSON list, empty if the process holds no tables.
+    /// Returns the rows and bytes of the process's tables: a JSON list, empty if the process holds no tables.
     fn tables(&self) -> String {
         String::from("[]")
     }
-    /// The process groups of the domain: a JSON list, empty if the process knows of none.
+    /// Returns the process groups of the domain: a JSON list, empty if the process knows of none.
     fn groups(&self) -> String {
         String::from("[]")
     }
-    /// The latest operations of the process's clients: a JSON object, or `None` if the process records none.
+    /// Returns the latest operations of the process's clients: a JSON object, or `None` if the process
+    /// records none.
     fn recent(&self) -> Option<String> {
         None
     }

@@ -71,7 +71,7 @@ pub(super) const NO_HTTP: &str =
 #[derive(Debug, PartialEq)]
 pub(super) enum CommandEffect {
     Answer(Reply),
-    /// An answer, after which the connection ends.
+    /// The command has this answer, after which the connection ends.
     Quit(Reply),
     /// A change of the maps, to be ordered.
     Change(Change),

@@ -234,7 +234,7 @@ impl RedisClients {
         self.recent.clone()
     }
 
-    /// The number of clients.
+    /// Returns the number of clients.
     pub(super) fn count(&self) -> usize {
         self.clients.len()
     }

@@ -319,7 +319,7 @@ impl Expiry<'_> {
         }
     }
 
-    /// The number of strings after the option.
+    /// Returns the number of strings after the option.
     fn numbers(self) -> usize {
         match self {
             Expiry::Kept | Expiry::Persist => 0,

@@ -218,7 +218,8 @@ impl Counter {
         Err(Violation::new("counted", what))
     }
 
-    /// A counter of an atomic map that only grows never returns a smaller count to a later read.
+    /// Checks that a later read of a counter returns no smaller count, if the map is atomic and the counter
+    /// only grows.
     fn check_monotone(&self, name: &str) -> Result<(), Violation> {
         let grows = self.written.is_empty() && self.added.iter().all(|operation| operation.number >= 0);
         if self.promise != Promise::Atomic || !grows {

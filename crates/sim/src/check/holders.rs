@@ -245,8 +245,8 @@ mod tests {
             // A process that only became a member does not have the rows.
             ("m1 m2 h1 r1 e1", "S14"),
             ("m1 m2 h1 x1 h2 e2", "S14"),
-            // The other crashed while this one was a member and lagged; this one was removed before any
-            // process could know.
+            // The other process crashed while this process was a member and lagged. This process was removed
+            // before any process could know that.
             ("m1 m2 h1 h2 w9 x2 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +5 r1 p1", "lost"),
             ("m1 m2 h1 h2 w9 x2 +6 r1 p1", "S14"),

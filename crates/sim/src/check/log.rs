@@ -11,7 +11,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::GhostLog;
 use crate::system::paxos::replica::{chained, opened};
 
-/// The log in the order of its first learning, and the entries that its users requested.
+/// The log's entries, in the order in which some replica first learned them, and the number of entries that
+/// the users requested.
 #[derive(Debug, Default)]
 pub(crate) struct LogCheck {
     ghost: GhostLog<Vec<u64>>,

@@ -400,8 +400,8 @@ mod tests {
         }
     }
 
-    /// The verdict on a scan that began at 50, of a hash whose field `a` was written and whose field `b` was
-    /// deleted.
+    /// Returns the verdict on a scan that began at 50, of a hash whose field `a` was written and whose field
+    /// `b` was deleted.
     fn scan(told: &[&str], deletes_a: bool, under_way: &[&str]) -> Option<&'static str> {
         let mut check = QuorumCheck::default();
         let mut write = |name: &str, value, (at, end): (i64, i64)| {

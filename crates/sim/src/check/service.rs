@@ -27,9 +27,9 @@ pub(crate) struct ServiceCheck {
     together: Vec<Vec<u64>>,
     /// The digest of the state behind each instance, and the life that showed it first.
     states: BTreeMap<u64, (u64, u64)>,
-    /// The last instance that any replica has learned, and the sessions that are open behind it. Each has the
-    /// number below which it forgets calls.
+    /// The last instance that any replica has learned.
     furthest: u64,
+    /// The sessions that are open after `furthest`, each with the number below which it forgets calls.
     open: BTreeMap<SessionId, u64>,
 }
 

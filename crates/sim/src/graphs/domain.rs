@@ -425,7 +425,8 @@ impl Domain {
         Ok(())
     }
 
-    /// Judges a change of the members: no router may be removed of which the leader hears.
+    /// Judges a change of the members: the leader must not remove a router from which it hears, directly or
+    /// through other routers.
     fn members_changed(&mut self, world: &mut World<Process>, machine: usize) -> Result<(), Violation> {
         let Some(Kind::Router(router, _)) = kind(world, machine) else { return Ok(()) };
         let (told_at, members) = (router.log().applied().0, router.log().members().to_vec());
@@ -554,11 +555,13 @@ const FOR_EVER: Duration = Duration::from_secs(60);
 const HEARD_AFTER: Duration = Duration::from_secs(1);
 /// Interval at which the test looks whether the domain has settled.
 const GLANCE: Duration = Duration::from_millis(10);
-/// Wait of a client between an acknowledgement and the next write.
+/// Shortest wait of a client between an acknowledgement and its next write.
 const PAUSE_MIN: Duration = Duration::from_millis(60);
+/// Longest wait of a client between an acknowledgement and its next write.
 const PAUSE_MAX: Duration = Duration::from_millis(140);
-/// Time in which a process notices that the path to a router is cut.
+/// Shortest time after which a process notices that the path to a router is cut.
 const NOTICED_MIN: Duration = Duration::from_millis(450);
+/// Longest time after which a process notices that the path to a router is cut.
 const NOTICED_MAX: Duration = Duration::from_secs(1);
 
 const JOIN: u64 = 1 << 32;

@@ -1,4 +1,5 @@
-//! The findings of a run.
+//! The findings of a run on a graph: the broken promise, if there is one, and the time that each client
+//! waited for progress.
 
 use std::time::Duration;
 

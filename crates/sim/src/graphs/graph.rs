@@ -52,7 +52,7 @@ impl Graph {
         pairs(self.routers).all(|(one, other)| self.passes(one, other) == self.passes(other, one))
     }
 
-    /// The same graph with router `i` called `names[i]`.
+    /// Returns the same graph with router `i` called `names[i]`.
     pub fn renamed(self, names: &[usize]) -> Graph {
         let mut passing = 0;
         for (from, to) in pairs(self.routers).flat_map(|(one, other)| [(one, other), (other, one)]) {

@@ -183,8 +183,8 @@ impl RouterSet {
         (self.members, self.told_at) = (vec![survivor], position);
     }
 
-    /// Returns the loss that has stopped the domain for good, if no majority of the members lives, or none of
-    /// those that an open change makes (rule S1).
+    /// Returns the loss that has stopped the domain for good (rule S1): no majority of the members lives, or
+    /// no majority of the members after an open change lives.
     pub fn lost<P: Protocol>(&self, world: &World<P>, open: &[Vec<Peer>]) -> Option<&'static str>
     where
         P::Message: Wire,

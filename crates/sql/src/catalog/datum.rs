@@ -51,7 +51,7 @@ impl Datum {
         matches!(self, Datum::Value(Value::Null))
     }
 
-    /// The truth of a condition; `None` for NULL.
+    /// Returns the truth of a condition; `None` for NULL.
     pub fn truth(&self) -> Option<bool> {
         match self {
             Datum::Value(Value::Bool(truth)) => Some(*truth),
@@ -59,7 +59,7 @@ impl Datum {
         }
     }
 
-    /// The integer, of any width; `None` for all else.
+    /// Returns the integer, of any width; `None` for all else.
     pub fn integer(&self) -> Option<i64> {
         match self {
             Datum::Value(value) => value.as_integer(),
@@ -67,7 +67,7 @@ impl Datum {
         }
     }
 
-    /// The text form; `None` for NULL.
+    /// Returns the text form; `None` for NULL.
     pub fn to_text(&self) -> Option<String> {
         match self {
             Datum::Value(value) => value.text(),
@@ -115,7 +115,7 @@ impl Datum {
     }
 }
 
-/// The text form of an array. The text of an inner array is not quoted.
+/// Returns the text form of an array. The text of an inner array is not quoted.
 fn array_text(elements: &[Datum]) -> String {
     if elements.iter().any(|element| matches!(element, Datum::Array(_))) {
         let inner: Vec<String> =
@@ -125,7 +125,7 @@ fn array_text(elements: &[Datum]) -> String {
     array::text(elements.iter().map(Datum::to_text))
 }
 
-/// The text form of a record. Records here hold only numbers, which need no quotes.
+/// Returns the text form of a record. Records here hold only numbers, which need no quotes.
 fn record_text(fields: &[Datum]) -> String {
     let fields: Vec<String> = fields.iter().map(|field| field.to_text().unwrap_or_default()).collect();
     format!("({})", fields.join(","))

@@ -1,4 +1,4 @@
-//! Identifiers as SQL text.
+//! Identifiers as SQL text: quotes a name, and takes a qualified name apart.
 
 /// Returns a name, quoted if necessary.
 pub(super) fn quoted(name: &str) -> String {

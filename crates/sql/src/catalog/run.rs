@@ -88,7 +88,7 @@ impl Evaluation<'_> {
     }
 }
 
-/// Memory of a row of results, in bytes.
+/// Returns the memory of a row of results, in bytes.
 pub(super) fn weight(row: &[Datum]) -> usize {
     let of_datum = |datum: &Datum| match datum {
         Datum::Value(value) => budget::weight_of(value),

@@ -17,8 +17,9 @@ pub struct LineReader {
     buffer: Vec<u8>,
     /// Offset at which the current record begins.
     begin: usize,
-    /// Offset up to which the record was searched, and the state of the search there.
+    /// Offset up to which the record was searched for its end.
     seen: usize,
+    /// Whether the searched part ends within quotes.
     quoted: bool,
     escaped: bool,
     number: u64,
@@ -91,7 +92,7 @@ impl LineReader {
         }
     }
 
-    /// The number of the last record returned, from 1.
+    /// Returns the number of the last record returned, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -95,7 +95,7 @@ impl CopyIn {
         })
     }
 
-    /// The number of columns of the data.
+    /// Returns the number of columns of the data.
     pub fn columns(&self) -> usize {
         self.target.columns()
     }
@@ -177,7 +177,7 @@ impl CopyIn {
         Ok(())
     }
 
-    /// The table's schema.
+    /// Returns the table's schema.
     pub fn schema(&self) -> &Schema {
         &self.target.table().schema
     }

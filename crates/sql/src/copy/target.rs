@@ -64,7 +64,7 @@ impl CopyTarget {
         &self.table
     }
 
-    /// The number of columns of the data.
+    /// Returns the number of columns of the data.
     pub(super) fn columns(&self) -> usize {
         self.columns.len()
     }

@@ -54,7 +54,7 @@ pub struct Tuple {
 }
 
 impl Tuples {
-    /// The number of the last row returned, from 1.
+    /// Returns the number of the last row returned, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }

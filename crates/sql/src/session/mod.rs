@@ -90,11 +90,11 @@ struct PreparedEntry {
 /// The state of the block, which the protocol reports after every statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// No block.
+    /// The session is in no block.
     Idle,
-    /// In a block.
+    /// The session is in a block.
     Block,
-    /// In a block that failed.
+    /// The session is in a block that failed.
     Failed,
 }
 
@@ -143,7 +143,7 @@ impl Session {
         }
     }
 
-    /// The memory account of this session.
+    /// Returns the memory account of this session.
     pub fn account(&self) -> &Account {
         &self.account
     }
@@ -153,7 +153,7 @@ impl Session {
         self.account.hold()
     }
 
-    /// The state of the block.
+    /// Returns the state of the block.
     pub fn status(&self) -> Status {
         match self.block {
             TransactionBlock::None => Status::Idle,

@@ -115,7 +115,7 @@ impl Session {
         if local { Err(ambiguous_time_error(zone)) } else { Ok(()) }
     }
 
-    /// The longest time for a statement, if it is limited.
+    /// Returns the longest time for a statement, if it is limited.
     pub fn timeout(&self) -> Option<Duration> {
         self.settings.timeout
     }

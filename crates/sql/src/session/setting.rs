@@ -36,7 +36,7 @@ impl Settings {
         removed
     }
 
-    /// The settings that were changed.
+    /// Returns the settings that were changed.
     pub(super) fn values(&self) -> &BTreeMap<String, String> {
         &self.values
     }

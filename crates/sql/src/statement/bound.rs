@@ -1,4 +1,4 @@
-//! Bound statements.
+//! Bound statements: the output of the binder, which sessions execute.
 
 use sqlparser::ast;
 

@@ -53,7 +53,7 @@ impl IntervalParts {
 }
 
 impl Operand {
-    /// The operand's type, if it has one.
+    /// Returns the operand's type, if it has one.
     pub fn ty(&self) -> Option<Type> {
         match self {
             Operand::Typed(_, ty) => Some(*ty),
@@ -61,7 +61,7 @@ impl Operand {
         }
     }
 
-    /// The name of the operand's type, for messages.
+    /// Returns the name of the operand's type, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Operand::Interval(_) => "interval",

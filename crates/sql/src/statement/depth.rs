@@ -55,13 +55,13 @@ const CHAIN: usize = 32;
 /// The counts within an open parenthesis or bracket, or within the statement.
 #[derive(Default)]
 struct OpenBracket {
-    /// Operators since the last comma. Each may be a level.
+    /// Number of operators since the last comma. Each may be a level.
     operators: usize,
     /// Levels of the deepest parenthesis since the last comma.
     within: usize,
     /// Levels of the deepest item before the last comma.
     deepest: usize,
-    /// Set operations. Commas do not separate them.
+    /// Number of set operations. A comma does not reset this count.
     sets: usize,
     /// Joins since the last SELECT.
     joins: usize,

@@ -106,8 +106,8 @@ impl Dialect for Grammar {
         supports_set_names supports_string_escape_constant supports_unicode_string_literal supports_xml_expressions
     }
 
-    /// The precedences that the parser asks for by name: for the operands of POSITION, and for bounds of
-    /// subscripts.
+    /// Returns the precedence that the parser asks for by name: for the operands of POSITION, and for bounds
+    /// of subscripts.
     fn prec_value(&self, asked: Precedence) -> u8 {
         match asked {
             Precedence::Colon => NOTHING,

@@ -59,7 +59,7 @@ struct TokenReader<'a> {
 }
 
 impl<'a> TokenReader<'a> {
-    /// Returns `length` signs at a place.
+    /// Returns the `length` characters at `place`. They are operator signs, so each has one byte.
     fn signs(&mut self, place: Location, length: usize) -> &'a str {
         let mut characters = self.rest.char_indices();
         while self.at != place

@@ -170,7 +170,7 @@ impl SessionValue {
         })
     }
 
-    /// The value's expression in PostgreSQL's SQL.
+    /// Returns the value's expression in PostgreSQL's SQL.
     pub fn text(self) -> &'static str {
         match self {
             SessionValue::Now => "now()",
@@ -183,7 +183,7 @@ impl SessionValue {
         }
     }
 
-    /// The value's type.
+    /// Returns the value's type.
     pub fn ty(self) -> PgType {
         match self {
             SessionValue::Now => PgType::Plain(Type::Timestamptz),
@@ -194,7 +194,7 @@ impl SessionValue {
         }
     }
 
-    /// The parameter number that stands for the value.
+    /// Returns the parameter number that stands for the value.
     pub fn number(self) -> usize {
         SESSION + Self::ALL.iter().position(|value| *value == self).expect("the list has all session values")
     }
@@ -214,7 +214,8 @@ pub fn element_parameter(number: usize) -> usize {
     EACH + number
 }
 
-/// Returns the array whose elements a number stands for.
+/// Returns the number of the array parameter whose elements the parameter `number` stands for
+/// ([`element_parameter`]).
 pub fn array_parameter(number: usize) -> Option<usize> {
     number.checked_sub(EACH).filter(|_| number < PARTS)
 }

@@ -69,7 +69,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// The verb of the action.
+    /// Returns the verb of the action.
     pub fn verb(&self) -> &'static str {
         match self {
             Action::Insert { .. } => "INSERT",

@@ -399,8 +399,8 @@ mod tests {
         })
     }
 
-    /// Rows with keys spread over the ring. Each has a number that is sometimes NULL, a text that many rows
-    /// share, and a nearly unique text.
+    /// Makes rows with keys spread over the ring. Each has a number that is sometimes NULL, a text that many
+    /// rows share, and a nearly unique text.
     fn rows(count: usize, first: usize) -> Vec<(RowPlace, Row)> {
         let row = |number: usize| {
             let key = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);

@@ -228,7 +228,7 @@ fn sum(parts: &[SignatureColumn], numbers: impl Iterator<Item = u64>) -> u32 {
         .fold(0, |sum: u32, (part, number)| sum.wrapping_add(kernel::fold(number).wrapping_mul(part.factor)))
 }
 
-/// Divides queries into groups and queries that go alone.
+/// Divides queries into groups, and queries that search outside of groups.
 pub(super) fn arrange(
     columns: &Columns,
     queries: &[Query<'_>],

@@ -61,7 +61,7 @@ impl PassPrefetch {
         }
     }
 
-    /// Whether each query that goes alone prefetches for itself.
+    /// Whether queries outside of groups are so few that each of them prefetches its own columns.
     pub(super) fn prefetches_singly(&self) -> bool {
         self.alone <= FEW
     }

@@ -35,7 +35,7 @@ pub(super) enum Sink<'a> {
     Spots(Vec<Spot>, bool),
 }
 
-/// How a query finds its rows.
+/// The way in which a query finds its rows.
 #[derive(Clone, Copy)]
 pub(super) enum SearchPlan {
     Nothing,

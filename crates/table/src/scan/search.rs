@@ -53,8 +53,9 @@ impl<'p, 'a> Search<'p, 'a> {
 /// side.
 #[derive(Clone, Copy)]
 pub(super) struct QueryHeader {
-    /// The first of the query's checks, and their number.
+    /// Index of the query's first check.
     pub(super) first: u32,
+    /// Number of the query's checks.
     pub(super) count: u32,
     /// The index of the query's shape, if it returns columns unchanged.
     pub(super) shape: Option<u32>,

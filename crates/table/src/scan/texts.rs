@@ -7,7 +7,7 @@ use super::{hint, packed::Packed};
 
 /// A full heap grows by one part in this many.
 const GROWTH_PART: usize = 8;
-/// The code of distance zero, so that an end before the line is a positive number, too.
+/// The code of distance zero. Codes are unsigned, so a text that ends before the line gets a smaller code.
 const DEVIATION_ZERO: u64 = 1 << 63;
 
 #[derive(Clone)]

@@ -312,7 +312,7 @@ impl<R: Rows> Pins<R> {
     }
 }
 
-/// The failure of a reader whose pin was broken.
+/// Returns the failure of a reader whose pin was broken.
 fn too_slow() -> Failure {
     let what = "snapshot too old: too much was overwritten while the rest of this result waited to be read";
     let detail = "A storage process keeps at most pinned_bytes_max of overwritten rows for all clients that read long \

@@ -66,7 +66,7 @@ fn scan(stream: TokenStream, is_module: bool, content: &mut Content) {
                     is_public = true;
                     at += usize::from(group(tokens.get(at + 1), Delimiter::Parenthesis).is_some());
                 }
-                // `use<'a>` is a bound.
+                // `use<'a>` is a bound of a type and no import.
                 "use" if !is_punct(tokens.get(at + 1), '<') => {
                     let end = (at..tokens.len()).find(|end| is_punct(tokens.get(*end), ';'));
                     let end = end.unwrap_or(tokens.len());

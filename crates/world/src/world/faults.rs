@@ -105,7 +105,7 @@ where
         self.blamed = cause;
     }
 
-    /// The name under which effects are counted.
+    /// Returns the name under which the fault's effects are counted.
     pub(crate) fn blamed(&self) -> &'static str {
         self.blamed
     }

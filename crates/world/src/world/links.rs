@@ -129,7 +129,7 @@ where
         *clear
     }
 
-    /// The factor by which this direction is slower than the fastest.
+    /// Returns the factor by which this direction is slower than the fastest direction.
     pub(super) fn unevenness(&self, from: usize, to: usize) -> f64 {
         let most = self.network_settings.unevenness_max;
         if most <= 1.0 {
@@ -138,7 +138,8 @@ where
         most.powf(self.drawn("", from, to))
     }
 
-    /// A number in `[0, 1)` that the seed draws for a direction between two machines, one for each subject.
+    /// Returns a number in `[0, 1)` that the seed draws for a direction between two machines, one for each
+    /// subject.
     pub(super) fn drawn(&self, subject: &str, from: usize, to: usize) -> f64 {
         let bytes = [&from.to_le_bytes()[..], &to.to_le_bytes(), subject.as_bytes()].concat();
         (xxh3_64_with_seed(&bytes, self.seed) >> 11) as f64 / (1u64 << 53) as f64
@@ -256,8 +257,8 @@ where
         }
     }
 
-    /// The present life of the process whose life was `to`. The process may have been restored from its disk,
-    /// and a wish for a link then moves to the present life.
+    /// Returns the present life of the process whose life was `to`. The process may have been restored from
+    /// its disk, and a wish for a link then moves to the present life.
     fn latest_life(&mut self, from: LifeNumber, to: LifeNumber) -> LifeNumber {
         let newest = self.life_of[&self.lives[to as usize].id];
         if newest != to {
@@ -363,7 +364,7 @@ where
         }
     }
 
-    /// The announcement of the process on `machine` about its journal.
+    /// Returns the announcement of the process on `machine` about its journal.
     fn tells(&self, machine: usize) -> DurabilityReport {
         self.machines[machine].disk.as_ref().map(Disk::tells).unwrap_or_default()
     }

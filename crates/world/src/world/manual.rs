@@ -1,4 +1,5 @@
-//! The moves that a script makes by hand.
+//! The state of a world that a script moves by hand: messages and casts that wait until the script delivers,
+//! holds or loses them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,8 +14,9 @@ pub(super) struct ManualControl {
     pub(super) messages: BTreeMap<ProcessId, BTreeMap<ProcessId, VecDeque<(Time, Bytes)>>>,
     /// Casts under way, by receiver and sender, oldest first.
     pub(super) casts: BTreeMap<ProcessId, BTreeMap<ProcessId, Casts>>,
-    /// Ways on which casts are lost, and ways on which casts are held.
+    /// Ways on which casts are lost.
     pub(super) lost_casts: BTreeSet<Direction>,
+    /// Ways on which casts are held.
     pub(super) held_casts: BTreeSet<Direction>,
     /// The minimum delay of a message, and the largest addition to it.
     pub(super) span: (Duration, Duration),

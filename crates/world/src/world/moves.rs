@@ -67,26 +67,26 @@ where
         (self.manual().chance)()
     }
 
-    /// The living processes, in the order of their ids.
+    /// Returns the living processes, in the order of their ids.
     pub fn everybody(&self) -> Vec<ProcessId> {
         let mut everybody: Vec<_> = self.lives.iter().filter(|it| it.alive).map(|it| it.id).collect();
         everybody.sort_unstable();
         everybody
     }
 
-    /// The living processes that are not paused.
+    /// Returns the living processes that are not paused.
     fn awake(&self) -> Vec<ProcessId> {
         let mut everybody = self.everybody();
         everybody.retain(|&id| self.place(id).is_some_and(|machine| !self.paused(machine)));
         everybody
     }
 
-    /// The machine of a living process.
+    /// Returns the machine of a living process.
     pub fn place(&self, id: ProcessId) -> Option<usize> {
         self.life_of.get(&id).and_then(|&life| self.living(life))
     }
 
-    /// The process of this id, if it lives.
+    /// Returns the process of this id, if it lives.
     pub fn process_of(&self, id: ProcessId) -> Option<&P> {
         self.process(self.place(id)?)
     }
@@ -157,7 +157,7 @@ where
 
     // Links.
 
-    /// The standing links, each once, in the order of their ends.
+    /// Returns the standing links, each once, in the order of their ends.
     pub fn links(&mut self) -> Vec<Direction> {
         let mut links = Vec::new();
         for id in self.everybody() {
@@ -166,7 +166,7 @@ where
         links
     }
 
-    /// The processes linked with `id`, in the order of their ids.
+    /// Returns the processes linked with `id`, in the order of their ids.
     pub fn linked(&mut self, id: ProcessId) -> Vec<ProcessId> {
         self.neighbours(id, |link, _| link.state == LinkState::Up)
     }
@@ -386,8 +386,8 @@ where
         Ok(any)
     }
 
-    /// The ways that are not held and have due messages, with the number of these, in the order of their
-    /// ends.
+    /// Returns the ways that are not held and have due messages, with the number of due messages, in the
+    /// order of the ways' ends.
     pub fn on_the_way(&self) -> Vec<(Direction, usize)> {
         let receivers = self.manual.as_ref().expect(BY_HAND).messages.keys();
         let mut ways: Vec<_> = receivers.flat_map(|&to| self.due(to)).collect();
@@ -395,14 +395,14 @@ where
         ways
     }
 
-    /// The ways to `to` that are not held and have due messages, with the number of these.
+    /// Returns the ways to `to` that are not held and have due messages, with the number of due messages.
     fn due(&self, to: ProcessId) -> Vec<(Direction, usize)> {
         let due = |queue: &VecDeque<_>| queue.iter().take_while(|(due, _)| *due <= self.now).count();
         let ways = self.moving(to).map(|(way, queue)| (way, due(queue)));
         ways.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// The messages under way to `to` that are not held.
+    /// Returns the messages under way to `to` that are not held, by way.
     fn moving(&self, to: ProcessId) -> impl Iterator<Item = (Direction, &VecDeque<(Time, Bytes)>)> {
         let manual = self.manual.as_ref().expect(BY_HAND);
         let ways = manual.messages.get(&to).into_iter().flatten();
@@ -457,13 +457,13 @@ where
 
     // Time.
 
-    /// The earliest deadline of the processes that are not paused.
+    /// Returns the earliest deadline of the processes that are not paused.
     pub fn next_deadline(&self) -> Option<Time> {
         let awake = self.awake().into_iter();
         awake.filter_map(|id| self.deadline(self.place(id)?)).min()
     }
 
-    /// The next time at which a message falls due for a process that is not paused.
+    /// Returns the next time at which a message falls due for a process that is not paused.
     fn next_arrival(&self) -> Option<Time> {
         let awake = self.awake().into_iter();
         let due = awake.flat_map(|id| self.moving(id)).filter_map(|(_, queue)| Some(queue.front()?.0));

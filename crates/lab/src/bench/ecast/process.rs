@@ -276,7 +276,7 @@ struct Load {
 }
 
 enum LoadPhase {
-    /// Waiting for the receivers.
+    /// The load waits for the receivers to join.
     Joining,
     WarmUp {
         until: Time,

@@ -209,7 +209,7 @@ fn look(processes: &mut [Child], routers: usize) -> Result<(Vec<u64>, Vec<Durati
 /// One process of the bench; the bench starts it.
 #[derive(clap::Args)]
 pub(crate) struct ProcessArgs {
-    /// The part of the process, as JSON.
+    /// The role of the process in the bench, as JSON.
     spec: String,
 }
 

@@ -1,4 +1,5 @@
-//! Each measurement starts its routers first.
+//! Starts the routers of a measurement. Each measurement of the bench starts with fresh routers, and starts
+//! its members afterwards.
 
 use anyhow::Result;
 

@@ -199,7 +199,7 @@ struct Operation {
     began: u64,
     /// The operation's duration for the caller, in nanoseconds.
     took: u64,
-    /// The time at which the last member had applied it; 0 if that is not measured.
+    /// The time at which the last member had applied the update; 0 if that is not measured.
     last: u64,
 }
 

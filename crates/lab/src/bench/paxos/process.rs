@@ -48,7 +48,7 @@ pub(super) struct RouterSpec {
     pub(super) node: u64,
     /// The router's address.
     pub(super) address: String,
-    /// Addresses of the others.
+    /// Addresses of the other routers.
     pub(super) routers: Vec<String>,
     /// Whether the router founds the domain if its disk contains no log.
     pub(super) founds: bool,

@@ -35,7 +35,7 @@ pub(super) struct Replica {
     told: u64,
 }
 
-/// The sum of the log.
+/// A summary of the log, by which replicas are compared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct State {
     slot: u64,

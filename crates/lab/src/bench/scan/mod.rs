@@ -86,7 +86,7 @@ struct ScanResult {
     queries_per_second: f64,
     pass_ms: f64,
     threads: usize,
-    /// Processor time of the first thread for the same; smaller if others use the core.
+    /// Processor time of the first thread for the same pass. It is smaller if other programs use the core.
     pass_cpu_ms: f64,
     slowest_pass_ms: f64,
     bytes_per_row: f64,

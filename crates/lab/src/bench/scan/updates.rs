@@ -28,20 +28,22 @@ const VERIFIED: usize = 24;
 
 #[derive(Serialize)]
 pub(super) struct Updates {
-    /// Time to make an update visible, a hundred to a pinned epoch.
+    /// Time to make an update visible, in microseconds, if an epoch is pinned after every hundred updates.
     pub(super) publish_us: f64,
-    /// Microseconds as in the field before, if every pinned epoch is also read after its hundred updates.
+    /// Time to make an update visible, in microseconds, if every pinned epoch is also read after its hundred
+    /// updates.
     pub(super) publish_read_us: f64,
     /// Number of rows that an update changes.
     pub(super) rows_per_update: f64,
-    /// Time to find the rows and make the update visible.
+    /// Time to find the rows and make the update visible, in microseconds.
     pub(super) update_us: f64,
     /// The share of updates in the batches below.
     pub(super) share: f64,
-    /// Queries per processor second, without updates and with them.
+    /// Queries per processor second, without updates.
     pub(super) queries_per_cpu_second: f64,
+    /// Queries per processor second, with updates.
     pub(super) mixed_queries_per_cpu_second: f64,
-    /// The second rate divided by the first.
+    /// `mixed_queries_per_cpu_second` divided by `queries_per_cpu_second`.
     pub(super) kept: f64,
 }
 

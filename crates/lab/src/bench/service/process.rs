@@ -179,7 +179,7 @@ impl CallPace {
 
 /// The measurement of times without an answer.
 struct Silence {
-    /// The time of the last answer, and the longest silence before an answer since the mark.
+    /// The time of the last answer, and the longest time without an answer since the bench last sent `mark`.
     last: Mutex<(Instant, Duration)>,
     over: AtomicBool,
 }

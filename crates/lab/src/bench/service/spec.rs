@@ -81,9 +81,9 @@ impl Transact {
 pub(super) enum Mode {
     /// Only the commit is agreed on.
     Optimised,
-    /// Each request by itself, and the commit as one more write.
+    /// Each request is agreed on by itself, and the commit as one more write.
     ReadWrite,
-    /// The same, with all requests as writes.
+    /// As in `ReadWrite`, but all requests are writes.
     WriteOnly,
 }
 

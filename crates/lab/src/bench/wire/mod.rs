@@ -72,7 +72,7 @@ pub(crate) struct Args {
     /// Query the server at host:port, which has the rows already, instead of a cluster.
     #[arg(long, requires = "from")]
     address: Option<String>,
-    /// Take the questions from this folder, where --emit put them.
+    /// Take the questions from this folder, where --emit wrote them.
     #[arg(long, value_name = "FOLDER", requires = "address")]
     from: Option<PathBuf>,
     /// Print one JSON object for each measurement.

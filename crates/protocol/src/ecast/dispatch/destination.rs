@@ -46,8 +46,9 @@ pub(super) struct Destination {
     sent: usize,
     sent_bytes: usize,
     injected: usize,
-    /// Unexecuted messages, and their bytes in total.
+    /// Messages that the destination has not executed.
     unexecuted: VecDeque<Unexecuted>,
+    /// Bytes of all unexecuted messages.
     behind: u64,
     pace: Pace,
     pub(super) dirty: bool,
@@ -115,14 +116,14 @@ pub(super) struct AwaitedSteps {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct WaivedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Messages that used credit until now.
+    /// Positions of messages that used credit until now.
     pub(super) unexecuted: Vec<Position>,
 }
 
 /// Waits that end because the member has left.
 pub(super) struct DepartedWaits {
     pub(super) unconfirmed: Vec<Position>,
-    /// Messages that used credit until now.
+    /// Positions of messages that used credit until now.
     pub(super) unexecuted: Vec<Position>,
     pub(super) undurable: Vec<Position>,
 }

@@ -47,7 +47,7 @@ impl Member {
         self.after = Some(record);
     }
 
-    /// The last number that the member gave to a message.
+    /// Returns the last number that the member gave to a message.
     pub fn numbered(&self) -> u64 {
         self.window.number()
     }
@@ -60,7 +60,7 @@ impl Member {
         Some(submissions)
     }
 
-    /// Position up to which nothing need be sent again.
+    /// Returns the position up to which nothing need be sent again.
     pub(super) fn durable(&self) -> Position {
         self.durable.unwrap_or(self.delivered)
     }

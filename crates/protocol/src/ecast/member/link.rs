@@ -1,4 +1,5 @@
-//! A member keeps, for each link to a router, what the router has said, and whether any router leads.
+//! The state that a member keeps for each link to a router: the leader that the router named, and whether the
+//! member has heard of any leader.
 
 use crate::{id::ProcessId, time::Time};
 

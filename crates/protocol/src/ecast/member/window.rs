@@ -40,7 +40,7 @@ pub struct Submissions {
 /// Numbered messages without an outcome, and later ones.
 #[derive(Default)]
 pub(super) struct Window {
-    /// The last number given.
+    /// The last number that was given to a message.
     number: u64,
     /// Every message up to this number is answered or aside.
     answered_through: u64,
@@ -48,8 +48,9 @@ pub(super) struct Window {
     recent: VecDeque<PendingSubmission>,
     sent: usize,
     bytes: usize,
-    /// Number of answered messages in `recent`, and their bytes.
+    /// Number of answered messages in `recent`.
     answered: usize,
+    /// Bytes of the answered messages in `recent`.
     answered_bytes: usize,
     /// Unanswered messages at or below `answered_through`.
     aside: BTreeMap<u64, PendingSubmission>,
@@ -87,17 +88,17 @@ impl Window {
         plain.then(|| Submissions { passed: self.answered_through, messages: messages() })
     }
 
-    /// The last number given.
+    /// Returns the last number that was given to a message.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Every message up to this number is answered.
+    /// Returns the number up to which every message is answered.
     pub(super) fn acknowledged(&self) -> u64 {
         self.aside.first_key_value().map_or(self.answered_through, |(first, _)| first - 1)
     }
 
-    /// Number of messages without an outcome, and of later ones.
+    /// Returns the number of messages without an outcome, and of later ones.
     pub(super) fn len(&self) -> usize {
         self.aside.len() + self.recent.len()
     }
@@ -107,7 +108,7 @@ impl Window {
         self.len() == 0
     }
 
-    /// Bytes of the messages, except those aside.
+    /// Returns the bytes of the messages that are not aside.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -131,7 +132,7 @@ impl Window {
         self.aside.range(first..first.saturating_add(count)).map(|(number, _)| *number).collect()
     }
 
-    /// The token of the message of this number, while it is kept.
+    /// Returns the token of the message of this number, while it is kept.
     pub(super) fn token(&self, number: u64) -> Option<u64> {
         let pending = match number.checked_sub(self.answered_through + 1) {
             Some(index) => self.recent.get(usize::try_from(index).ok()?),

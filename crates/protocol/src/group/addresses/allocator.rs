@@ -59,8 +59,9 @@ struct Placement<'a> {
     of_process: Vec<Vec<u32>>,
     /// Clusters by their listeners.
     same: BTreeMap<Vec<u32>, u32>,
-    /// The number of a group's members in each cluster, a reused buffer; and the clusters that have any.
+    /// The number of a group's members in each cluster. The buffer is reused for each group.
     shared: Vec<u64>,
+    /// The clusters that have members of the group.
     touched: Vec<u32>,
     left: Vec<usize>,
 }

@@ -121,11 +121,13 @@ pub(super) struct Addresses {
     groups: Shards<Assigned>,
     /// The first address of the domain; `None` before the first assignment.
     first: Option<u32>,
-    /// Members × rates of all groups at the last assignment, and the part of it that has changed since.
+    /// Sum over all groups of members × rate, at the last assignment.
     weight: u64,
+    /// The part of `weight` that has changed since the last assignment.
     drift: u64,
-    /// The position of the last assignment, and the groups whose address it changed.
+    /// The position of the last assignment.
     moved_at: Position,
+    /// The groups whose address the last assignment changed.
     moved: Shared<BTreeSet<GroupId>>,
     statistics: AddressStatistics,
 }

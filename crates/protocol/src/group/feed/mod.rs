@@ -37,7 +37,7 @@ const SET_ASIDE_MAX: u64 = 1 << 30;
 /// Delay of a piece that the next request makes up for. A longer delay is not made up for.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
-/// Both sides of the transfer, at one member.
+/// The transfer of a state at one member: the side that gives the state, and the side that receives it.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     stage: FeedStage,
@@ -87,7 +87,7 @@ pub(super) enum RequestReason {
 pub(super) enum Wanted {
     /// A request to this process, as of this view.
     Now(ProcessId, Position, Direct),
-    /// No request before this instant.
+    /// A request must wait until this instant.
     At(Time),
 }
 

@@ -16,7 +16,7 @@ use crate::{
 /// Upper bound of the gaps in a stream that are requested at once.
 const HOLES_MAX: usize = 16;
 
-/// Memory of a message of a later view, in bytes.
+/// Returns the memory of a message of a later view, in bytes.
 pub(super) fn early_bytes(direct: &Direct) -> usize {
     match direct {
         Direct::Soft { messages, .. } => messages.iter().map(Soft::bytes).sum(),
@@ -218,7 +218,7 @@ impl Member {
     fn ask_for_gaps(&mut self, scene: &mut Scene<'_>) {
         self.gaps_at = None;
         if self.cut.is_some() {
-            // Repair requests them from members that reported them.
+            // Repair requests the missing messages from members that reported them.
             return;
         }
         let (others, mut asks) = (self.others(), Vec::new());

@@ -26,8 +26,9 @@ pub(super) struct Receipts {
     askers: BTreeMap<ProcessId, Time>,
     /// Whether to request receipts of the others.
     asks: bool,
-    /// Number of ticks of this member, and the tick at which it last asked for room.
+    /// Number of ticks of this member.
     ticks: usize,
+    /// The tick at which this member last asked for room.
     asked_for_room: Option<usize>,
     /// Number of freed soft updates at its last turn.
     freed_at_turn: Option<u64>,
@@ -65,7 +66,7 @@ pub(super) enum SafeNews {
     Nothing,
     /// All members have more of the order.
     All,
-    /// Any member has more of the order.
+    /// At least one member has more of the order.
     Some,
 }
 

@@ -19,11 +19,11 @@ use crate::{
 
 /// When an answer may leave, relative to the disk.
 pub(super) enum Wait {
-    /// After everything that was sent earlier.
+    /// The answer leaves after everything that was sent earlier.
     Nothing,
-    /// At once: it may overtake messages that wait for the disk.
+    /// The answer leaves at once: it may overtake messages that wait for the disk.
     Aside,
-    /// Once this record is durable.
+    /// The answer leaves once this record is durable.
     Record(Ticket),
 }
 

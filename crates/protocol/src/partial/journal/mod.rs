@@ -202,7 +202,7 @@ pub struct Began {
     pub(super) roster: Roster,
     /// The process's messages to the order up to this number have ended.
     pub(super) passed: u64,
-    /// The process's messages after `passed`, with their tokens.
+    /// The messages that the process submitted after `passed`, with their tokens.
     pub(super) submitted: Vec<(u64, Bytes)>,
     /// The time up to which stamps may be issued, in nanoseconds.
     pub(super) reserved: u64,
@@ -222,7 +222,7 @@ pub enum Unrecoverable {
     /// Neither the beginning of the journal nor a complete checkpoint is there.
     #[error("a record that was durable is missing in the journal")]
     Missing,
-    /// The other members know the process under another address.
+    /// The other members know this process under another address.
     #[error("the address of this process differs from {0}, at which the other processes know this process")]
     Moved(String),
 }

@@ -127,7 +127,7 @@ impl Past {
                 entries.iter().for_each(|(_, entry)| self.note(entry));
                 self.replica.restore_stretch(map, behind.as_ref(), last, entries);
             }
-            // These belong to a checkpoint that did not become whole.
+            // These records belong to a checkpoint that did not become whole.
             Record::Began(_) | Record::Ended => {}
         }
         Some(())

@@ -22,7 +22,7 @@ pub(in crate::partial) struct Journal {
     durable: Ticket,
     /// The keys whose newest record may not be durable, with that record.
     fresh: BTreeMap<(MapId, Bytes), Ticket>,
-    /// The same keys and records, in the order of the records.
+    /// The keys and records of `fresh`, in the order of the records.
     order: VecDeque<(Ticket, (MapId, Bytes))>,
     /// The greatest time that a durable reservation covers, in nanoseconds. Stamps up to it may leave the
     /// cell.

@@ -51,8 +51,9 @@ pub struct Client {
     linked: BTreeSet<ProcessId>,
     /// Serving storage processes without a link.
     unreached: BTreeMap<ProcessId, Unreached>,
-    /// The last number given to a request, and to an attempt.
+    /// The last number given to a request.
     number: u64,
+    /// The last number given to an attempt.
     attempt: u64,
     requests: BTreeMap<u64, OpenRequest>,
     /// Request of each attempt, by token.
@@ -132,33 +133,33 @@ impl Client {
         }
     }
 
-    /// The configuration at the last delivered position, `None` before admission.
+    /// Returns the configuration at the last delivered position, `None` before admission.
     pub fn config(&self) -> Option<&Config> {
         self.membership.config()
     }
 
-    /// The process's end of the order.
+    /// Returns the process's end of the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }
 
-    /// Number of requests in progress.
+    /// Returns the number of requests in progress.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
     }
 
-    /// Serving storage processes that this gateway has not reached for `unreached_after`. Reads that need
-    /// them fail.
+    /// Returns the serving storage processes that this gateway has not reached for `unreached_after`. Reads
+    /// that need them fail.
     pub fn unreached(&self) -> impl Iterator<Item = ProcessId> + '_ {
         self.unreached.iter().filter(|(_, unreached)| unreached.told).map(|(&process, _)| process)
     }
 
-    /// Number of repeated attempts at reads.
+    /// Returns the number of repeated attempts at reads.
     pub fn retries(&self) -> u64 {
         self.retries
     }
 
-    /// Number of messages from peers that were refused.
+    /// Returns the number of messages from peers that were refused.
     pub fn refused(&self) -> u64 {
         self.refused + self.membership.refused()
     }

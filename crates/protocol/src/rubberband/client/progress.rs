@@ -1,4 +1,5 @@
-//! A client keeps, for each request in progress, its attempts and the answers so far.
+//! The state of each request of a client in progress: its attempts and the answers so far. The files for
+//! reads and for writes change it.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -35,9 +36,9 @@ pub(super) struct Write {
     pub(super) covered: Vec<Range>,
     pub(super) stable: bool,
     pub(super) at: Position,
-    /// Whether all replicas of one of its ranges were lost for good meanwhile; and how often the client has
-    /// asked about the write since it became stable.
+    /// Whether all replicas of one of the write's ranges were lost for good meanwhile.
     pub(super) lost: bool,
+    /// How often the client has asked about the write since the write became stable.
     pub(super) asked: u32,
     /// Whether a replica or a link was lost meanwhile, and perhaps an answer with it.
     pub(super) doubted: bool,
@@ -93,7 +94,7 @@ pub(super) struct Read {
     pub(super) died: SmallVec<[ProcessId; 2]>,
     /// Processes that have sent the answer for a range.
     pub(super) proven: SmallVec<[(ProcessId, Range); 4]>,
-    /// Whether the attempt only tests which processes survive it.
+    /// Whether the attempt only tests which processes survive the read.
     pub(super) probing: bool,
     /// Whether the attempt has failed, so that its answers no longer count.
     pub(super) void: bool,

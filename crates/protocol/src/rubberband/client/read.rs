@@ -40,11 +40,11 @@ use crate::{
 enum NextAttempt {
     /// The processes that this offset selects, probably `expected`.
     Ask { offset: u32, expected: SmallVec<[ProcessId; 4]> },
-    /// These processes, to test whether they survive.
+    /// The next attempt goes to these processes, to test whether they survive the read.
     Probe(Vec<Assignment>),
-    /// No destination yet: needed processes are out of reach, or a death is not certain.
+    /// The read has no destination yet: needed processes are out of reach, or a death is not certain.
     Wait,
-    /// No destination at all.
+    /// No process can answer the read, so it fails with this error.
     Fail(ClientError),
 }
 
@@ -105,7 +105,7 @@ impl Client {
             ranges: read.ranges.clone(),
         };
         let (strength, operation) = (read.strength, read.operation.clone());
-        // A process that is still unreached when its time ends is waited for no longer.
+        // The read stops waiting for a process that is still unreached after `unreached_after`.
         let reached = read.expected.iter().filter_map(|process| self.unreached.get(process));
         let over = reached.map(|it| it.since + self.settings.unreached_after).filter(|over| *over > cx.now);
         let look = over.chain([cx.now + patience]).min().unwrap_or(cx.now);

@@ -1,4 +1,4 @@
-//! A host chooses the settings of its client.
+//! The settings of a client of tables. The host that runs the client chooses them.
 
 use crate::{admission::Terms, rubberband::made_up, time::Duration};
 

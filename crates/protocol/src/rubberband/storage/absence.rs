@@ -1,16 +1,17 @@
-//! A storage process notes how far it is in stopping for a moment, or why it may not stop.
+//! The state of a storage process that stops before a restart: how far its pause has come, or the reason why
+//! it may not stop ([`pause`](super::pause)).
 
 use thiserror::Error;
 
 use crate::{ecast::Position, seam::CommandId};
 
-/// The reason why a storage process is not away, so that the others would notice its stop.
+/// The reason why a storage process refuses to pause. Its stop would then disturb the other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PauseRefusal {
-    /// Without a disk it would come back as another process.
+    /// The process has no disk, so it would come back as another process.
     #[error("this process keeps no rows on disk, so its rows would be lost when it stops")]
     NoDisk,
-    /// No other process could do its work meanwhile.
+    /// No other process could do this process's work meanwhile.
     #[error(
         "the other processes need this process now: rows are moving, or some range has no other complete replica"
     )]

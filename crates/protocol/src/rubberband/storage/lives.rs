@@ -150,7 +150,7 @@ impl Storage {
         }
     }
 
-    /// Drops the kept rows, because others have them.
+    /// Drops the kept rows, because other processes have them.
     pub(super) fn drop_rows(&mut self, at: Position, ranges: Vec<Range>) {
         self.keeps = None;
         self.pins_due.clear();

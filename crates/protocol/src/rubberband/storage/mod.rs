@@ -89,7 +89,7 @@ pub enum StorageCommand {
         /// The caller's id of the command.
         id: CommandId,
     },
-    /// Prepares the process to stop for a moment ([away](crate::rubberband::away)). Ends in
+    /// Prepares the process to stop before a restart ([away](crate::rubberband::away)). Ends in
     /// [`StorageEvent::Paused`].
     Pause {
         /// The caller's id of the command.
@@ -211,8 +211,9 @@ pub struct Storage {
     replay: Option<Vec<MemberEvent>>,
     executed: Position,
     outboxes: Outboxes,
-    /// Reads that did not fit their batches, and whether the last batch was of one such read.
+    /// Reads that did not fit their batches.
     crowded: VecDeque<Crowded>,
+    /// Whether the last batch consisted of one read from `crowded`.
     crowded_last: bool,
     /// The kept rows of a former life.
     keeps: Option<KeptRows>,
@@ -284,12 +285,12 @@ impl Storage {
         }
     }
 
-    /// The configuration at the last delivered position, `None` before admission.
+    /// Returns the configuration at the last delivered position, `None` before admission.
     pub fn config(&self) -> Option<&Config> {
         self.membership.config()
     }
 
-    /// The process's end of the order.
+    /// Returns the process's end of the order.
     pub fn member(&self) -> &Member {
         &self.membership.member
     }

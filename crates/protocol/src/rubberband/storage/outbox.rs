@@ -57,16 +57,17 @@ pub(super) struct OutboxAnswer<'a> {
 pub(super) struct Outboxes {
     /// Maximum number of sent and unconsumed bytes of one answer.
     window: u64,
-    /// Bytes of all answers that may be held, and that are held.
+    /// Maximum number of bytes of all held answers.
     held_max: u64,
+    /// Bytes of all held answers.
     held: u64,
     /// Time for which an answer may go untaken.
     patience: Duration,
     /// Time of the next check for untaken answers.
     look_at: Option<Time>,
-    /// Number of answers that were refused because the memory was full, and of answers that were dropped
-    /// untaken.
+    /// Number of answers that were refused because the memory was full.
     refused: u64,
+    /// Number of answers that were dropped before clients took them.
     untaken: u64,
     open: BTreeMap<RequestKey, Outbox>,
     /// The answer whose page was read last. The next answer in order has the next turn.

@@ -53,7 +53,7 @@ impl Storage {
         }
         match control {
             Control::Away if self.is_away() && self.pause.going => self.pause.away = Some(at),
-            // A former life submitted it; this life runs.
+            // A former life submitted this message; this life runs.
             Control::Away if self.is_away() => self.say_back(),
             Control::Back { caught_up: false } if self.is_away() => self.pause.back = Some(at),
             _ => {}

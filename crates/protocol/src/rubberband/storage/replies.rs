@@ -83,11 +83,13 @@ pub(super) struct Replies {
 #[derive(Debug, Default)]
 struct ReplyMemory {
     blocks: Blocks,
-    /// Writes with counted answers, oldest first, and the bytes of these answers.
+    /// Writes with counted answers, oldest first.
     answers: BTreeMap<Position, ReplyKey>,
+    /// Bytes of the counted answers.
     bytes: usize,
-    /// Writes with kept reasons of failure, oldest first, and the bytes of these reasons.
+    /// Writes with kept reasons of failure, oldest first.
     failures: BTreeMap<Position, ReplyKey>,
+    /// Bytes of the kept reasons of failure.
     failure_bytes: usize,
     /// Writes under made-up ids, which expire by position.
     made_up: BTreeMap<Position, ReplyKey>,

@@ -1,4 +1,5 @@
-//! A storage process sends clients replies that are no part of an answer.
+//! The replies of a storage process to a client that contain no part of an answer, for example that the
+//! client must try again.
 
 use smallvec::SmallVec;
 

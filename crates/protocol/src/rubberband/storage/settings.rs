@@ -1,4 +1,4 @@
-//! A host chooses the settings of its storage process.
+//! The settings of a storage process. The host that runs the process chooses them.
 
 use super::{
     replies::{REMEMBERED_BYTES_MAX, Replies},

@@ -1,4 +1,4 @@
-//! A checkpoint in progress goes through several stages.
+//! The stages of a checkpoint in progress. [`checkpoint`](super::checkpoint) moves it from stage to stage.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

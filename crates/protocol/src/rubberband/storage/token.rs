@@ -1,4 +1,5 @@
-//! A storage process recognizes the messages that it submits for itself by their tokens.
+//! The tokens of messages that a storage process submits on its own behalf. The process recognises the
+//! outcomes of these messages by their tokens.
 
 use crate::rubberband::membership::INTERNAL;
 

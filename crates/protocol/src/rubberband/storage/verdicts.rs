@@ -53,9 +53,9 @@ use crate::{
 /// Bounds of the kept decisions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VerdictLimits {
-    /// Number of the newest decisions.
+    /// Number of the newest decisions that are kept.
     pub(super) settled_max: usize,
-    /// Bytes of decisions, including their reasons.
+    /// Bytes of all kept decisions, including their reasons.
     pub(super) settled_bytes_max: usize,
     /// Bytes of one reason. The engine's own reasons are shorter.
     pub(super) failure_bytes_max: usize,
@@ -106,7 +106,8 @@ pub(super) type Verdict = (Vec<Range>, Option<Bytes>);
 struct OpenVerdict {
     favourable: Vec<Range>,
     failure: Option<Bytes>,
-    /// Processes that know no more verdicts, with the last position that each had delivered when it said so.
+    /// Processes that have said that they know no further verdicts on this write, each with the last position
+    /// that it had delivered then.
     unknowing: BTreeMap<ProcessId, Position>,
 }
 
@@ -450,7 +451,8 @@ mod tests {
         }
     }
 
-    /// Clients choose how long reasons are, and how often writes fail.
+    /// The memory of failed writes must be bounded, because clients choose how long the reasons of failure
+    /// are, and how often writes fail.
     #[test]
     fn reasons_are_bounded_in_bytes() {
         let told = (vec![Range::ALL], Some(Bytes::from(vec![7; 1_000])));

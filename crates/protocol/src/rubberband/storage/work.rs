@@ -1,4 +1,4 @@
-//! A storage process queues steps for its engine, and notes the purpose of each task that the engine has.
+//! The steps that a storage process queues for its engine, and the purpose of each task that the engine has.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -126,8 +126,9 @@ pub(super) struct Write {
     pub(super) at: Position,
     pub(super) client: ProcessId,
     pub(super) header: DataHeader,
-    /// The parts to evaluate here, and the ring segment of each part.
+    /// The parts of the write that this process evaluates.
     pub(super) held: Vec<Range>,
+    /// The ring segment of each part in `held`.
     pub(super) segments: Vec<Range>,
     /// Further parts held here, in which the write took effect before.
     pub(super) remembered: Vec<Range>,

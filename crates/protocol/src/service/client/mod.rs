@@ -118,11 +118,12 @@ enum SessionState {
 /// The progress of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TransactionProgress {
-    /// No replica was sent a call of it.
+    /// The client has sent no call of the transaction to any replica.
     New,
-    /// The asked replica knows it in this session.
+    /// The asked replica knows the transaction, in this session.
     Begun(SessionId),
-    /// The replica that knew it is no longer asked, or has said that it is over.
+    /// The client no longer asks the replica that knew the transaction, or that replica has said that the
+    /// transaction is over.
     Lost,
 }
 

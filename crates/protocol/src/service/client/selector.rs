@@ -120,12 +120,12 @@ impl ReplicaSelector {
             return false;
         }
         self.hops += 1;
-        // The others name a leader that has just died until they find out. A leader without a link is asked
-        // once a link stands, if it leads then.
+        // The other replicas name a leader that has just died until they notice its death. The client asks a
+        // leader without a link once a link stands, if that replica leads then.
         let is_there = |leader: &ProcessId| self.known.contains_key(leader) && self.linked.contains(leader);
         match leader.filter(|leader| *leader != from && is_there(leader)) {
             Some(leader) if Some(leader) == self.avoided => {
-                // The others will find out soon, or hear from that leader.
+                // The other replicas will notice soon, or hear from that leader.
                 self.hops = 0;
                 self.next_in_turn();
                 self.held_until = Some(now + settings.ask_again_after);
@@ -248,7 +248,8 @@ mod tests {
         (selector, wishes)
     }
 
-    /// The others name a leader that died until they find out. The client must not wait for it.
+    /// The other replicas name a dead leader until they notice its death. The client must not wait for that
+    /// leader.
     #[test]
     fn a_leader_that_is_gone_is_not_waited_for() {
         let (mut selector, settings, now) =

@@ -1,4 +1,4 @@
-//! A host chooses the settings of its client.
+//! The settings of a client of services. The host that runs the client chooses them.
 
 use crate::time::Duration;
 

@@ -1,4 +1,5 @@
-//! A replica takes, gives and restores checkpoints.
+//! The checkpoints of a replica: it takes them on request of the log, gives them to other replicas, and
+//! restores its state from them.
 
 use bytes::{Bytes, BytesMut};
 

@@ -1,4 +1,4 @@
-//! A replica that leads hands calls to its host, and handles the host's results.
+//! The execution of calls: a replica that leads gives calls to its host, and handles the results.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -114,7 +114,8 @@ impl Replica {
         out.emit(Event::Execute { work, request, read, transaction });
     }
 
-    /// Counts a work that the host is given. Returns its number.
+    /// Records a work that is given to the host, so that its result can be recognised. Returns the work's
+    /// number.
     pub(super) fn work(
         &mut self,
         client: ProcessId,

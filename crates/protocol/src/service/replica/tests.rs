@@ -1,3 +1,5 @@
+//! Tests of a replica that forms its set alone.
+
 use super::*;
 use crate::{
     id::Incarnation,

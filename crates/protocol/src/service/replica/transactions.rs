@@ -1,4 +1,5 @@
-//! A replica that leads handles transactions ([`transactions`](crate::service::transactions)).
+//! The transactions at a replica that leads ([`transactions`](crate::service::transactions)): their calls,
+//! commits and aborts.
 
 use bytes::Bytes;
 

@@ -14,8 +14,9 @@ pub(in super::super) struct Writer<W> {
     sections: u64,
     /// Number of rows of each table so far.
     rows: Vec<u64>,
-    /// Bytes of the sections before compression, and bytes of the file.
+    /// Bytes of the sections before compression.
     whole: u64,
+    /// Bytes of the file so far.
     written: u64,
     compressed: Vec<u8>,
 }
@@ -58,7 +59,8 @@ impl<W: Write> Writer<W> {
         (self.rows.iter().sum(), self.whole)
     }
 
-    /// Writes the end: all rows were of this position. Also returns the bytes of the file.
+    /// Writes the end of the file, with the position at which the tables had the rows. Also returns the size
+    /// of the file in bytes.
     pub(in super::super) fn end(mut self, position: u64) -> io::Result<(W, End, u64)> {
         let end = End { position, rows: std::mem::take(&mut self.rows) };
         self.section(END, &encode(&end))?;

@@ -297,8 +297,8 @@ mod tests {
     const HOUR: u64 = 3_600 * SECOND;
     const NOW: u64 = 1_795_000_000 * SECOND;
 
-    /// Cells that send each other the map's time, ten times a second each. Returns by how much it is ahead at
-    /// the end.
+    /// Runs cells that send each other the map's time, ten times a second each. Returns by how much it is
+    /// ahead at the end.
     fn ahead_after(
         clocks: &mut [MapClock],
         from: u64,

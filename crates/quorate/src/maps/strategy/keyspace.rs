@@ -156,7 +156,7 @@ impl Keyspace {
         self.bytes
     }
 
-    /// Makes a change, and returns the one that takes it back.
+    /// Makes a change, and returns the change that takes it back.
     pub fn apply(&mut self, change: &KeyspaceChange) -> KeyspaceChange {
         match change {
             KeyspaceChange::Key(key, entry) => {

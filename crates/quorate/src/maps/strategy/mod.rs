@@ -90,7 +90,7 @@ pub struct Settings {
 pub struct Services {
     /// The address at which this cell listens, `host:port`.
     pub listen: String,
-    /// The address at which others reach it, if it differs.
+    /// The address at which other cells reach this cell's services, if it is not `listen`.
     pub advertise: Option<String>,
     /// The addresses of the other cells.
     pub seeds: Vec<String>,
@@ -211,10 +211,11 @@ pub struct StrategyMapStatus {
     pub name: String,
     /// The map's strategy.
     pub strategy: &'static str,
-    /// Whether this cell does its part: it is in the group, or among the replicas, or reaches the table.
+    /// Whether this cell takes part in the map: it is in the group, or among the replicas, or reaches the
+    /// table.
     pub takes_part: bool,
-    /// Number of the map's keepers, as this cell knows: members of the group, or replicas. `None` for a
-    /// table, whose cluster knows.
+    /// Number of processes that keep the map, as far as this cell knows: members of the group, or replicas.
+    /// `None` for a map in a table, because only the table's cluster knows the number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<usize>,
     /// The setting that the cell lacks, if it will never take part.

@@ -246,7 +246,7 @@ enum AnswerShape {
     Number,
     /// The length of the value, in bytes.
     Length,
-    /// The value of the row that it changed.
+    /// The answer is the value of the row that the statement changed.
     Told,
 }
 

@@ -1,4 +1,4 @@
-//! The outcome of an operation of a map, for the strategies.
+//! The outcome of an operation on a map, in the form that all strategies return.
 
 use std::{pin::Pin, time::SystemTime};
 

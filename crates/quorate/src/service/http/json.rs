@@ -1,4 +1,4 @@
-//! Answers as JSON.
+//! Builds HTTP answers with a JSON body.
 
 use axum::{
     body::Body,

@@ -65,7 +65,7 @@ pub(crate) struct SeenSets {
 pub(crate) enum EndpointKind {
     Replica(Box<ReplicaHandle>),
     Client(ClientCalls),
-    /// A place that directs callers to others.
+    /// An endpoint that directs callers to other processes.
     Redirect,
 }
 
@@ -146,7 +146,8 @@ pub(in crate::service) struct CallBatch {
 }
 
 impl ClientCalls {
-    /// Notes a fate. Returns the calls of its group if it is the last one.
+    /// Notes the fate of a call. Once all calls that were made together have a fate, removes and returns
+    /// them.
     pub(in crate::service) fn end(
         calls: &mut BTreeMap<u64, CallBatch>,
         ClientEvent { command, fate }: ClientEvent,

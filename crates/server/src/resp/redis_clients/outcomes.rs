@@ -225,7 +225,7 @@ impl RedisClients {
     }
 }
 
-/// The size of the value in an outcome, in bytes.
+/// Returns the size of the value in an outcome, in bytes.
 fn value_bytes(outcome: &Outcome) -> usize {
     match outcome {
         Outcome::Found { value, .. } => bytes_of(value),
@@ -233,7 +233,7 @@ fn value_bytes(outcome: &Outcome) -> usize {
     }
 }
 
-/// The size of the values in an answer of another strategy, in bytes.
+/// Returns the size of the values in an answer of another strategy, in bytes.
 fn answer_bytes(outcome: &strategy::Outcome) -> usize {
     match outcome {
         Ok(strategy::keyspace::Answer::Found(found)) => found.iter().map(|(value, _)| bytes_of(value)).sum(),

@@ -1,4 +1,4 @@
-//! Keys that expire.
+//! The checker's record of a key whose values expire.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Scans, and values that expire.
+//! Checks of scans, and of values that expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 

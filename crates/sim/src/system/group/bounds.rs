@@ -1,4 +1,4 @@
-//! The bounds of members by seed.
+//! The bounds of a group's members, which the simulator derives from the seed.
 
 use std::time::Duration;
 

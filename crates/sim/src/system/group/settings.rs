@@ -1,4 +1,4 @@
-//! A scenario sets the size and the load of the groups.
+//! The settings of a group scenario: the size and the load of the groups.
 
 use serde::Deserialize;
 

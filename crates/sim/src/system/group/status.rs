@@ -49,19 +49,21 @@ pub(super) struct GroupStatus {
     pub(super) quits: bool,
     /// Whether the process leaves once its last checkpoint is kept.
     pub(super) closing: bool,
-    /// Number of words that the process was asked to send, and the part of them before it joined.
+    /// Number of words that the process was asked to send.
     pub(super) words: u64,
+    /// Number of words that the process was asked to send before it joined.
     pub(super) since: u64,
-    /// The place in the order that its words follow.
+    /// The place in the order that the process's words follow.
     pub(super) follows: Position,
-    /// The seats of the process's members, and the last seat that it assigned.
+    /// The seats of the process's members.
     pub(super) seats: Vec<SeatId>,
+    /// The last seat that the process assigned.
     last: u32,
     /// Bytes of updates that the process's host has received and not applied.
     pub(super) inbox: usize,
-    /// The process's open claims since it joined, each with the lock and its number, and the number of claims
-    /// in all.
+    /// The process's open claims since it joined, each with its lock and its number.
     claims: Vec<(u8, u64)>,
+    /// The number of all claims of the process.
     claimed: u32,
 }
 

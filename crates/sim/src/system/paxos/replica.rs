@@ -27,7 +27,7 @@ pub(crate) struct Replica {
     tamper: Option<Tamper>,
 }
 
-/// The sum of the log.
+/// A summary of the log, by which replicas are compared.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub(crate) slot: u64,

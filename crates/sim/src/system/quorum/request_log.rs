@@ -1,4 +1,4 @@
-//! The users keep a log of their requests that have no answer.
+//! The log of the users' requests that have no answer. The workload compares answers with it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! The routers report their leader and their members, which the stage compares.
+//! Checks what the routers of the cells report: their leader and their members.
 
 use quorate_protocol::{ecast::RouterEvent, partial::Roster};
 use quorate_world::Violation;

@@ -1,4 +1,4 @@
-//! The clients keep a log of their calls that have no answer.
+//! The log of the clients' calls that have no answer. The workload compares answers with it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -405,14 +405,14 @@ impl Undo {
     }
 }
 
-/// The bytes of a value.
+/// Encodes a value as bytes.
 pub(crate) fn sealed(value: &impl Serialize) -> Bytes {
     let mut bytes = BytesMut::new();
     encode_body(&mut bytes, value);
     bytes.freeze()
 }
 
-/// The value of bytes that [`sealed`] made.
+/// Decodes bytes that [`sealed`] made.
 pub(crate) fn opened<T: DeserializeOwned>(bytes: &Bytes) -> T {
     decode_body(&mut bytes.clone()).expect("bytes arrive as they were made")
 }

@@ -1,4 +1,5 @@
-//! The workload finds its processes in the world, and sets its timers on the stage.
+//! The types of the stage and of the world that this system plays on, and the timers of its workload. The
+//! other files of the system use them, and find a process in the world here.
 
 use quorate_protocol::service::{self, ClientCommand};
 

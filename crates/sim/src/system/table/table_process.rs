@@ -27,12 +27,12 @@ pub(crate) struct Resident {
     tamper: Option<Tamper>,
 }
 
-/// The reports about it.
+/// The reports about a process.
 #[derive(Debug)]
 pub(crate) enum ProcessEvent {
     /// An event of the process itself.
     Process(Event),
-    /// The process sent its next submission, whose hash this is.
+    /// The process sent its next submission, with this hash.
     Submitted { me: ProcessId, content: u64 },
 }
 

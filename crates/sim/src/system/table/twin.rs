@@ -26,7 +26,7 @@ enum StorageStatus {
     Unreachable,
     /// The process keeps a former life's rows of this place on the ring, up to a position.
     Keeping(u64, u64),
-    /// The process announced a stop for a moment, and was active.
+    /// The process announced a stop before a restart, and was active.
     AwayActive,
     AwayStandby,
 }
@@ -296,7 +296,7 @@ impl TwinState {
             .all(|holders| !holders.contains(&process) || holders.iter().any(|&other| keeps(other)))
     }
 
-    /// Whether a process may stop for a moment: no range moves, and others have its rows.
+    /// Whether a process may stop before a restart: no range moves, and other processes have its rows.
     fn may_go(&self, process: ProcessId) -> bool {
         let moves = self.storage.values().any(|state| matches!(state, StorageStatus::Receiving(_)));
         self.is(process, StorageStatus::Standby)

@@ -1,4 +1,4 @@
-//! The workload watches its processes in the world, and sets its timers on the stage.
+//! The types of the stage and of the world that this system plays on, and the timers of its workload.
 
 use quorate_protocol::ProcessId;
 

@@ -58,11 +58,11 @@ struct Column {
 /// The effect that a join by USING has on a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Using {
-    /// Not in a USING list.
+    /// The column is in no USING list.
     Not,
-    /// Kept. It stands for both columns, and comes first in `*`.
+    /// The result keeps the column. It stands for both joined columns, and comes first in `*`.
     Kept,
-    /// Hidden, because the column of the other side stands for it.
+    /// The column is hidden, because the column of the other side stands for it.
     Merged,
 }
 

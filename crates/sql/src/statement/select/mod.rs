@@ -86,7 +86,7 @@ pub fn whole_table(table: Arc<Table>, columns: &[usize]) -> Query {
 }
 
 enum Relations {
-    /// No FROM on the top level.
+    /// The select has no FROM on the top level.
     None,
     /// One user table.
     Table(Arc<Table>),

@@ -102,13 +102,13 @@ pub enum Request {
 /// The life of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Life {
-    /// Until the value is replaced.
+    /// The value lives until it is replaced.
     Unlimited,
-    /// The same as the former value's.
+    /// The value keeps the limit of the former value.
     Kept,
-    /// For this time.
+    /// The value lives for this time.
     For(Duration),
-    /// Until this time, in nanoseconds since 1970.
+    /// The value lives until this time, in nanoseconds since 1970.
     Until(u64),
 }
 
@@ -128,15 +128,15 @@ pub enum When {
 pub enum Only {
     /// No condition.
     Always,
-    /// The life has no limit.
+    /// The present life has no limit.
     Unlimited,
-    /// The life has a limit.
+    /// The present life has a limit.
     Limited,
-    /// The life becomes longer.
+    /// The new life is longer than the present one.
     Longer,
-    /// The life becomes shorter.
+    /// The new life is shorter than the present one.
     Shorter,
-    /// The life has a limit, and becomes shorter.
+    /// The present life has a limit, and the new one is shorter.
     LimitedShorter,
 }
 

@@ -1,4 +1,4 @@
-//! The users keep a log of the entries and the counts that they requested.
+//! The log of the entries and the counts that the users requested, each with its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -77,7 +77,7 @@ impl TableWorkload {
         }
     }
 
-    /// Makes a storage process stop for a moment.
+    /// Makes a storage process stop as before a restart.
     pub(in super::super) fn pause(&mut self, stage: &mut Stage, world: &mut World) {
         if !self.has_disks() || stage.is_healed() || !self.operator.chance.happens(PAUSES) {
             return;
