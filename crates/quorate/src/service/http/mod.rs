@@ -77,6 +77,7 @@ use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, RwLock},
     thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use axum::{
@@ -153,16 +154,25 @@ impl Door {
         let routes = routes(shared.clone()).into_make_service_with_connect_info::<Connection>();
         let serve = async move {
             let listener = Connections::new(TcpListener::from_std(listener)?, connections);
+            let (ending, ends) = oneshot::channel();
+            let serving = axum::serve(listener, routes).with_graceful_shutdown(async move {
+                let _ = stopped.await;
+                let _ = ending.send(());
+            });
+            let last_answers = async move {
+                let _ = ends.await;
+                tokio::time::sleep(LAST_ANSWERS_MAX).await;
+            };
             tokio::select! {
-                served = axum::serve(listener, routes) => served,
-                _ = stopped => Ok(()),
+                served = serving => served,
+                () = last_answers => Ok(()),
             }
         };
         let serve = move || {
             if let Err(error) = runtime.block_on(serve) {
                 warn!(%error, "the HTTP door of services has failed, and is closed");
             }
-            // Nobody waits for the requests in progress.
+            // A request that is still in progress gets no answer.
             runtime.shutdown_background();
         };
         let server = thread::Builder::new().name(String::from("http")).spawn(serve).map_err(Error::start)?;
@@ -180,6 +190,10 @@ impl Door {
         services.insert(name.to_owned(), access);
     }
 }
+
+/// Longest time that the door stays open for the answers to requests in progress when the host ends. The answer
+/// to the withdrawal that ends the host is one of them.
+const LAST_ANSWERS_MAX: Duration = Duration::from_secs(2);
 
 impl Drop for Door {
     fn drop(&mut self) {
