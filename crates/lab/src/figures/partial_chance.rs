@@ -17,10 +17,10 @@ use crate::{
 };
 
 /// Figure 3.
-pub(super) struct OneSite;
+pub(super) struct ChanceInOneSite;
 
 /// Figure 6.
-pub(super) struct ThreeSites;
+pub(super) struct ChanceInThreeSites;
 
 const PROBABILITIES: [f64; 6] = [0.0, 0.2, 0.4, 0.6, 0.8, 1.0];
 
@@ -39,7 +39,7 @@ const VANISHES: Claim = Claim {
 
 const PANELS: &[Panel] = &parts("p, the probability of quorum");
 
-impl Figure for OneSite {
+impl Figure for ChanceInOneSite {
     fn id(&self) -> &'static str {
         "004/figure-3"
     }
@@ -81,7 +81,7 @@ impl Figure for OneSite {
     }
 }
 
-impl Figure for ThreeSites {
+impl Figure for ChanceInThreeSites {
     fn id(&self) -> &'static str {
         "004/figure-6"
     }

@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 
 use super::{
-    Ballot, Event, Message, Paxos, Record, Slot, Value,
+    Ballot, Event, Message, Paxos, Record, Slot, SlotValue,
     core::{Chunk, Core, Incoming, moved},
     log::Log,
 };
@@ -78,7 +78,7 @@ impl Core {
         &mut self,
         ballot: Ballot,
         start: Slot,
-        values: &[Value],
+        values: &[SlotValue],
         out: &mut dyn Sink<Paxos>,
     ) -> Ticket {
         assert!(
@@ -104,7 +104,12 @@ impl Core {
     }
 
     /// Phase 2b: accepts values behind the end of the log.
-    pub(super) fn append(&mut self, ballot: Ballot, values: Vec<Value>, out: &mut dyn Sink<Paxos>) -> Ticket {
+    pub(super) fn append(
+        &mut self,
+        ballot: Ballot,
+        values: Vec<SlotValue>,
+        out: &mut dyn Sink<Paxos>,
+    ) -> Ticket {
         assert!(
             ballot >= self.promised,
             "no value is accepted below a promise: {ballot} < {}",
@@ -128,7 +133,7 @@ impl Core {
         &mut self,
         ballot: Ballot,
         start: Slot,
-        values: &[Value],
+        values: &[SlotValue],
         out: &mut dyn Sink<Paxos>,
     ) {
         assert!(
@@ -165,10 +170,10 @@ impl Core {
             let slot = self.chosen.next();
             self.chosen = slot;
             match self.log.value(slot).expect("a learned value is in the log") {
-                Value::Payloads(payloads) => {
+                SlotValue::Payloads(payloads) => {
                     out.emit(Event::Learned { slot, payloads: payloads.to_vec() });
                 }
-                Value::Members(members) => {
+                SlotValue::Members(members) => {
                     let before = std::mem::replace(&mut self.members, members.to_vec());
                     assert!(moved(&before, members) <= 1, "members change one at a time");
                     self.members_changed = true;
